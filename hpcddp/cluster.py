@@ -1,0 +1,208 @@
+"""A cluster profile: what a cluster is. One YAML file per machine in clusters/, every fact with its source and grade.
+
+A fact is written `{value: 32, grade: A, source: wiki}`; `source` is a key of the file's `sources`, and `conflicts` keeps
+what other sources say instead. Grades: A the site's or vendor's own documentation, B several independent users agree,
+C one user or an inference, ? not verified. Code reads plain values; `facts` keeps where each came from.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hpcddp.errors import UsageError
+from hpcddp.point import Workload
+from hpcddp.schema import at_least, decode, did_you_mean
+from hpcddp.yamlfile import decode_file, read_yaml
+
+FOLDER = Path(__file__).parent / "clusters"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One value with where it comes from."""
+
+    value: Any
+    grade: Literal["A", "B", "C", "?"]
+    source: str
+    note: str | None = None
+    conflicts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeType:
+    """One kind of node. Cores are physical; `smt` is how many CPUs Slurm counts per core."""
+
+    count: int | None = at_least(1, None)
+    names: str | None = None
+    """A Slurm node list, such as `gn[01-06]`."""
+    cpu: str | None = None
+    sockets: int | None = at_least(1, None)
+    physical_cores: int | None = at_least(1, None)
+    smt: int = at_least(1, 1)
+    memory_mb: int | None = at_least(1, None)
+    """What Slurm may hand out on a node, MB (Slurm's M, 2^20 bytes)."""
+    gpus: int | None = at_least(0, None)
+    gpu: str | None = None
+    gpu_memory_gb: int | None = at_least(1, None)
+    gpu_link: str | None = None
+    gres_type: str | None = None
+    """The type in a typed GPU request (`gpu:v100:4`); None: untyped."""
+    constraint: str | None = None
+    local_disk_gb: int | None = None
+
+    @property
+    def logical_cpus(self) -> int | None:
+        """CPUs as Slurm counts them."""
+        return None if self.physical_cores is None else self.physical_cores * self.smt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qos:
+    """Limits of one QOS; `name` None is what a job gets that asks for none."""
+
+    name: str | None = None
+    min_nodes: int = at_least(1, 1)
+    max_nodes: int | None = at_least(1, None)
+    max_walltime_min: int | None = at_least(1, None)
+    max_gpus: int | None = at_least(1, None)
+    max_cpus: int | None = at_least(1, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmRules:
+    """How jobs are asked for on this cluster."""
+
+    partition: str | None = None
+    account_required: bool = False
+    gpu_request: Literal["gres", "gpus-per-node"] = "gres"
+    exclusive_needs_all_gpus: bool = False
+    """True where `--exclusive` alone leaves the node shared unless all its GPUs are asked for."""
+    qos: tuple[Qos, ...] = (Qos(),)
+    max_mb_per_core: int | None = at_least(1, None)
+    default_mb_per_core: int | None = at_least(1, None)
+    max_gpus_per_user: int | None = at_least(1, None)
+    max_cores_per_user: int | None = at_least(1, None)
+    default_walltime_min: int | None = at_least(1, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """The network between nodes."""
+
+    name: str | None = None
+    gbps_per_node: float | None = None
+    latency_us: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The environment the workers run in, named apart from the login node's (that one only runs hpcddp itself)."""
+
+    kind: Literal["module", "conda", "venv", "container", "system"] = "system"
+    module_init: tuple[str, ...] = ()
+    """Files that define `module` where a batch shell lacks it; the first that exists is sourced."""
+    modules: tuple[str, ...] = ()
+    """Loaded in this order, each checked."""
+    activate: tuple[str, ...] = ()
+    """Shell lines after the modules (conda, venv), each checked."""
+    python: str = "python3"
+    """The command that runs Python there; a shell word, or several (`apptainer exec --nv image.sif python3`)."""
+    torch: str | None = None
+    """Which torch build this machine's GPUs and processors need, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterProfile:
+    """One cluster; the fields are the keys of its YAML file."""
+
+    schema: Literal[1]
+    name: str
+    title: str
+    backend: Literal["slurm", "local"] = "slurm"
+    status: Literal["active", "retired"] = "active"
+    note: str | None = None
+    login_hosts: tuple[str, ...] = ()
+    """Host name patterns of the login nodes."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    node_types: Mapping[str, NodeType] = field(default_factory=dict)
+    default_node_type: str | None = None
+    slurm: SlurmRules = SlurmRules()
+    fabric: Fabric = Fabric()
+    compute: Environment = Environment()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Exported in every job."""
+    template: str = "base.sh.j2"
+    default_workload: Workload | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    """Not a key of the file: dotted path of a value -> where it comes from."""
+
+    def node_type(self, name: str | None) -> NodeType:
+        """The node type of that name, or the default one; UsageError names those there are."""
+        key = name or self.default_node_type
+        if key is None or key not in self.node_types:
+            asked = f"no node type `{key}` in {self.name}" if key else f"{self.name} needs a node type"
+            raise UsageError(f"{asked}{did_you_mean(key or '', self.node_types)} (`hpcddp clusters show {self.name}`)")
+        return self.node_types[key]
+
+
+def load_profile(cluster: str) -> ClusterProfile:
+    """The profile of that name, or of that YAML file (anything with a slash or ending in .yaml)."""
+    if "/" in cluster or cluster.endswith((".yaml", ".yml")):
+        return read_profile(Path(cluster))
+    file = FOLDER / f"{cluster}.yaml"
+    if not file.is_file():
+        raise UsageError(f"no cluster `{cluster}` in clusters/{did_you_mean(cluster, profile_names())}")
+    return read_profile(file)
+
+
+def read_profile(file: Path) -> ClusterProfile:
+    """A profile from its file; UsageError names the line of what does not fit."""
+    data = read_yaml(file)
+    if isinstance(data, dict) and "facts" in data:
+        raise UsageError(f"{file}: `facts` is not a key of a profile: write `{{value: ..., grade: ..., source: ...}}` in place")
+    facts: dict[str, Fact] = {}
+    plain = _strip_facts(data, (), facts)
+    profile = decode_file(ClusterProfile, plain, file)
+    for path, fact in facts.items():
+        for source in (fact.source, *(other.source for other in fact.conflicts)):
+            if source not in profile.sources:
+                raise UsageError(
+                    f"{file}: {path}: source `{source}` is not among `sources`{did_you_mean(source, profile.sources)}"
+                )
+    return ClusterProfile(**{**vars(profile), "facts": facts})
+
+
+def profile_names() -> list[str]:
+    """The clusters that come with hpcddp, sorted."""
+    return sorted(file.stem for file in FOLDER.glob("*.yaml"))
+
+
+def current_cluster() -> str | None:
+    """HPCDDP_CLUSTER, else the shipped profile whose login host names match this host's, else None."""
+    named = os.environ.get("HPCDDP_CLUSTER")
+    if named:
+        return named
+    host = socket.getfqdn()
+    for name in profile_names():
+        text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+        if "login_hosts" in text and any(fnmatch.fnmatch(host, p) for p in load_profile(name).login_hosts):
+            return name
+    return None
+
+
+def _strip_facts(data: Any, path: tuple[str, ...], facts: dict[str, Fact]) -> Any:
+    """`data` with every `{value:, grade:, source:}` replaced by its value; the facts are collected by dotted path."""
+    if isinstance(data, dict):
+        if "value" in data and "grade" in data:
+            facts[".".join(path)] = decode(Fact, data, path)
+            return data["value"]
+        return {key: _strip_facts(item, (*path, str(key)), facts) for key, item in data.items()}
+    if isinstance(data, list):
+        return [_strip_facts(item, (*path, str(i)), facts) for i, item in enumerate(data)]
+    return data

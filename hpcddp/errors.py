@@ -1,0 +1,27 @@
+"""Errors a user can mend: each names the thing, the value and the next step, and carries its exit code."""
+
+from __future__ import annotations
+
+FAILED = 1
+USAGE = 2
+INCOMPLETE = 3
+DIFFERS = 4
+REFUSED = 5
+
+
+class HpcddpError(Exception):
+    """Something the user can mend; printed without a traceback, by the CLI only."""
+
+    exit_code = FAILED
+
+
+class UsageError(HpcddpError):
+    """A value on the command line, in a sweep, a profile or the user's settings is wrong."""
+
+    exit_code = USAGE
+
+
+class RefusedError(HpcddpError):
+    """Slurm refused the job; the message is Slurm's own, with the point it refused."""
+
+    exit_code = REFUSED

@@ -1,0 +1,48 @@
+"""What one job is told: the value that crosses from the login node into every rank. Standard library only, Python 3.10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hpcddp.point import Point
+from hpcddp.runroot import Study
+from hpcddp.schema import at_least, decode, encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """One run of one point; the job id and restart count are the job's own to find out."""
+
+    schema: Literal[1] = 1
+    point: Point
+    run: int = at_least(1, 1)
+    study: str
+    """Absolute path of the study's folder, as the compute nodes see it."""
+    backend: Literal["slurm", "local"] = "slurm"
+    data_root: str | None = None
+    """Where the data are if the point itself does not say; may hold variables, expanded in the job."""
+    profile: Mapping[str, Any] = field(default_factory=dict)
+    """The cluster profile as used, for the record."""
+    git_commit: str | None = None
+    """Of the folder the sweep was submitted from, for the record; `+` at the end: with local changes."""
+
+    @property
+    def label(self) -> str:
+        return self.point.label
+
+    def attempt_dir(self, job: str, restart: int) -> Path:
+        return Study(Path(self.study)).attempt_dir(self.label, self.run, job, restart)
+
+
+def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
+    """Plain JSON-able values."""
+    plain: dict[str, Any] = encode(spec)
+    return plain
+
+
+def spec_from_dict(plain: object) -> JobSpec:
+    """The reverse; raises SchemaError."""
+    return decode(JobSpec, plain)

@@ -1,0 +1,141 @@
+"""A point: everything that can change a number, resolved, with an id that is a hash of that content.
+
+The words are the sweep file's. Standard library only, Python 3.10: jobs read it too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hpcddp.schema import at_least, decode, encode
+
+VARIANTS = ("plain", "rotated", "translated", "scaled", "flipped", "elastic")
+"""The six variants of bigMNIST, in the order of seed 004's augmentations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What is trained on: a known name, or `package.module:factory` called with (root, split)."""
+
+    name: str
+    root: str | None = None
+    """Folder of the prepared data; variables in it are expanded in the job. Outside the id: it moves, the data does not."""
+    copies: int = at_least(1, 200)
+    """bigmnist only: how often the variants are replicated (200 gives 72,000,000 samples)."""
+    variants: tuple[str, ...] = VARIANTS
+    """bigmnist only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """Stochastic gradient descent; the rate is used as given, never scaled behind the user's back."""
+
+    lr: float = at_least(0, 0.01)
+    momentum: float = at_least(0, 0.9)
+    weight_decay: float = at_least(0, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What trains."""
+
+    model: str
+    """A known name, or `package.module:factory` called with (num_classes)."""
+    data: Data
+    precision: Literal["fp32", "fp16", "bf16", "fp64"] = "fp32"
+    """fp16 and bf16 are autocast (fp16 with loss scaling); fp64 is for checks on a CPU."""
+    batch_per_gpu: int = at_least(1, 32)
+    """Samples per rank and optimizer step."""
+    global_batch: int | None = at_least(1, None)
+    """With `hold: global_batch` only; points carry the batch per GPU that follows from it."""
+    accumulate: int = at_least(1, 1)
+    """Micro-batches per optimizer step; batch_per_gpu is divided among them."""
+    loader_workers_per_rank: int = at_least(0, 2)
+    channels_last: bool = False
+    optimizer: Optimizer = Optimizer()
+    seed: int = at_least(0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where it trains: one rank per GPU (with `device: cpu`, one rank where a GPU would be)."""
+
+    nodes: int = at_least(1, 1)
+    gpus_per_node: int = at_least(1, 1)
+    node_type: str | None = None
+    """None in a sweep: the profile's default; always named in a point of a cluster that has types."""
+    physical_cores_per_rank: int | None = at_least(1, None)
+    """None in a sweep: the node's cores divided by its GPUs. Physical: a profile knows how many CPUs Slurm counts per core."""
+    exclusive: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """How a run is timed."""
+
+    warmup_steps: int = at_least(0, 50)
+    """Steps at the start that count in no statistic."""
+    steps: int = at_least(1, 500)
+    """Timed steps after the warm-up; with `work: epoch` an epoch's steps less the warm-up, and this is not used."""
+    evaluate: bool = False
+    """Accuracy on the whole evaluation set at the end, every sample once; outside all timings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One resolved combination; see the module's docstring."""
+
+    cluster: str
+    workload: Workload
+    layout: Layout = Layout()
+    measure: Measure = Measure()
+    work: Literal["steps", "epoch"] = "steps"
+    """What one run does: a number of steps, or one epoch of the data."""
+    device: Literal["cuda", "cpu"] = "cuda"
+
+    @property
+    def ranks(self) -> int:
+        """Processes in all: nodes x GPUs per node."""
+        return self.layout.nodes * self.layout.gpus_per_node
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per optimizer step over all ranks."""
+        return self.ranks * self.workload.batch_per_gpu
+
+    @property
+    def id(self) -> str:
+        """12 hexadecimal digits (48 bits) of the SHA-256 of the canonical text."""
+        return hashlib.sha256(canonical(self).encode()).hexdigest()[:12]
+
+    @property
+    def label(self) -> str:
+        """Folder and job name, such as `n04-g4-b32-3fa9c1d2e07b`: nodes, GPUs per node, batch per GPU, id."""
+        return f"n{self.layout.nodes:02d}-g{self.layout.gpus_per_node}-b{self.workload.batch_per_gpu}-{self.id}"
+
+
+def canonical(point: Point) -> str:
+    """The text that is hashed: JSON, sorted keys, ASCII, values equal to the default left out, `data.root` never in it."""
+    workload = point.workload
+    rootless = dataclasses.replace(workload, data=dataclasses.replace(workload.data, root=None))
+    return to_json(encode(dataclasses.replace(point, workload=rootless), keep_defaults=False))
+
+
+def to_json(plain: Any) -> str:
+    """One line of JSON with sorted keys: equal values give equal bytes."""
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def point_to_dict(point: Point) -> dict[str, Any]:
+    """The point in full, defaults included, as `point.json` holds it."""
+    plain: dict[str, Any] = encode(point)
+    return plain
+
+
+def point_from_dict(plain: object) -> Point:
+    """The reverse; raises SchemaError for unknown or missing keys."""
+    return decode(Point, plain)

@@ -1,0 +1,85 @@
+"""Where a study's files lie: the one place that knows the layout of a run root.
+
+    RUNS/NAME/
+      study.json  submissions.jsonl
+      .code/HASH/                      the snapshot the jobs run
+      .jobs/JOBID/                     script, logs, submitit's files
+      n04-g4-b32-3fa9c1d2e07b/         a point
+        point.json
+        r1/JOBID.RESTART/              a run, an attempt: its records (see records.py)
+
+RUNS may be moved whole: nothing in it holds an absolute path that is read back. Standard library only, Python 3.10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Study:
+    """The folder of one study."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def study_file(self) -> Path:
+        """What was asked for: `{"schema", "hpcddp", "name", "sweep", "repeat", "points": [{"label", "id", "groups"}]}`."""
+        return self.folder / "study.json"
+
+    @property
+    def submissions_file(self) -> Path:
+        """A line before each submission (`"event": "intent"`) and one after (`"submitted"` with the job id, or `"refused"`)."""
+        return self.folder / "submissions.jsonl"
+
+    @property
+    def code(self) -> Path:
+        return self.folder / ".code"
+
+    @property
+    def jobs(self) -> Path:
+        return self.folder / ".jobs"
+
+    def job_dir(self, job: str) -> Path:
+        return self.jobs / job
+
+    def point_file(self, label: str) -> Path:
+        """`{"schema": 1, "id": ..., "point": {...}}`."""
+        return self.folder / label / "point.json"
+
+    def run_dir(self, label: str, run: int) -> Path:
+        """Repetitions count from 1."""
+        return self.folder / label / f"r{run}"
+
+    def attempt_dir(self, label: str, run: int, job: str, restart: int) -> Path:
+        return self.run_dir(label, run) / f"{job}.{restart}"
+
+    def attempts(self, label: str, run: int) -> list[Path]:
+        """The run's attempts so far, oldest first (by job, then restart)."""
+        found = [path for path in self.run_dir(label, run).glob("*.*") if path.is_dir()]
+        return sorted(found, key=lambda path: _attempt_key(path.name))
+
+
+def studies(root: Path) -> list[Study]:
+    """The studies at `root`: itself or, failing that, its direct sub-folders, sorted by name.
+
+    A study has a study.json, or (jobs submitted by hand, under `adhoc/`) at least one point.
+    """
+    if _is_study(root):
+        return [Study(root)]
+    return [Study(folder) for folder in sorted(root.iterdir()) if folder.is_dir() and _is_study(folder)]
+
+
+def _is_study(folder: Path) -> bool:
+    return (folder / "study.json").is_file() or next(folder.glob("*/point.json"), None) is not None
+
+
+def _attempt_key(name: str) -> tuple[int, str, int]:
+    job, _, restart = name.rpartition(".")
+    digits = "".join(c for c in job if c.isdigit())
+    return (int(digits or 0), job, int(restart) if restart.isdigit() else 0)
