@@ -51,6 +51,8 @@ class NodeType:
     gpu: str | None = None
     gpu_memory_gb: int | None = at_least(1, None)
     gpu_link: str | None = None
+    socket_link: str | None = None
+    """What joins the processor sockets: the way between GPUs that `gpu_link` does not join."""
     gres_type: str | None = None
     """The type in a typed GPU request (`gpu:v100:4`); None: untyped."""
     constraint: str | None = None
@@ -97,6 +99,8 @@ class Fabric:
 
     name: str | None = None
     gbps_per_node: float | None = None
+    """Raw, over all of a node's adapters."""
+    adapters_per_node: int | None = at_least(1, None)
     latency_us: float | None = None
 
 
