@@ -1,0 +1,104 @@
+"""What a sweep comes to before anything is submitted: points, node hours, files, bytes, and remarks worth reading first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpcddp.catalog import train_samples
+from hpcddp.cluster import ClusterProfile
+from hpcddp.point import Point
+from hpcddp.request import JobRequest, node_hours
+from hpcddp.sweep import PlannedPoint
+
+STEP_ROW_BYTES = 110
+"""A row of ranks/*.steps.csv; 104-112 bytes seen with all columns measured."""
+
+RANK_OVERHEAD_BYTES = 4_000
+RUN_OVERHEAD_BYTES = 24_000
+"""Logs and submitit's files per rank; launch.json, end.json, script and spec per run (measured on the local backend)."""
+
+FILES_PER_RANK = 4
+FILES_PER_NODE = 1
+FILES_PER_RUN = 9
+"""Per rank: step rows, two logs, submitit's result. Per run: point, launch, events, end, script, two batch logs, pickle, link."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow:
+    """One point of the plan; totals are over its runs."""
+
+    label: str
+    groups: tuple[str, ...]
+    nodes: int
+    ranks: int
+    batch_per_gpu: int
+    global_batch: int
+    loader_workers_per_rank: int
+    runs: int
+    node_hours: float | None
+    """At most: nodes x wall time x runs; None where nothing is asked of Slurm."""
+    files: int
+    bytes: int
+
+
+def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int) -> PlanRow:
+    """The row of one point, run `repeat` times."""
+    point = planned.point
+    return PlanRow(
+        label=point.label,
+        groups=planned.groups,
+        nodes=point.layout.nodes,
+        ranks=point.ranks,
+        batch_per_gpu=point.workload.batch_per_gpu,
+        global_batch=point.global_batch,
+        loader_workers_per_rank=point.workload.loader_workers_per_rank,
+        runs=repeat,
+        node_hours=None if request is None else node_hours(request) * repeat,
+        files=repeat * (FILES_PER_RUN + FILES_PER_NODE * point.layout.nodes + FILES_PER_RANK * point.ranks),
+        bytes=repeat * (RUN_OVERHEAD_BYTES + point.ranks * (RANK_OVERHEAD_BYTES + STEP_ROW_BYTES * steps_of(point))),
+    )
+
+
+def steps_of(point: Point) -> int:
+    """Optimizer steps of one run, warm-up included; an epoch of unknown length counts as the default number of steps."""
+    samples = train_samples(point.workload.data)
+    if point.work == "epoch" and samples is not None:
+        return samples // point.global_batch
+    return point.measure.warmup_steps + point.measure.steps
+
+
+def remarks(profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Iterator[str]:
+    """What a referee would ask about the request, a sentence each with the next step; each once for all points."""
+    if profile.status == "retired":
+        yield f"{profile.name} is retired: jobs can be rendered and checked on a twin, not run."
+    yield from dict.fromkeys(text for planned in points for text in _remarks_on(profile, planned.point))
+
+
+def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
+    node, layout = profile.node_type(point.layout.node_type), point.layout
+    asked = layout.physical_cores_per_rank
+    if node.physical_cores and node.gpus and asked is not None and asked * node.gpus < node.physical_cores:
+        share = node.physical_cores // node.gpus
+        yield (
+            f"layout.physical_cores_per_rank is {asked}: a node of type {layout.node_type} has {share} physical cores per GPU, "
+            f"and data loading may starve on less. Set {share}, or keep it on purpose."
+        )
+    if not layout.exclusive:
+        yield "layout.exclusive is false: strangers on the node can make a baseline slower and a speedup larger. Set it to true to time."
+    workers = point.workload.loader_workers_per_rank
+    if asked is not None and workers > asked * node.smt:
+        yield f"workload.loader_workers_per_rank is {workers}: a rank has {asked} physical cores ({asked * node.smt} CPUs)."
+
+
+def totals(rows: Sequence[PlanRow]) -> dict[str, Any]:
+    """Sums over the plan, None where a part is unknown."""
+    hours = [row.node_hours for row in rows]
+    return {
+        "points": len(rows),
+        "runs": sum(row.runs for row in rows),
+        "node_hours": None if None in hours else sum(hour for hour in hours if hour is not None),
+        "files": sum(row.files for row in rows),
+        "bytes": sum(row.bytes for row in rows),
+    }

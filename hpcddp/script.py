@@ -1,0 +1,88 @@
+"""The sbatch script of a point: one pure function. Same input, same bytes; no time, no uuid, no Slurm, nothing read but
+the template."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcddp.cluster import ClusterProfile
+from hpcddp.errors import UsageError
+from hpcddp.jobspec import JobSpec, spec_to_dict
+from hpcddp.point import Point, to_json
+from hpcddp.request import JobRequest
+
+FOLDER = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What differs between a script submitted and one printed to be submitted by hand."""
+
+    command: str
+    """Shell text that every rank runs, already quoted."""
+    output: str | None = None
+    """srun's log patterns; None: the batch log."""
+    error: str | None = None
+    spec: str | None = None
+    """JSON of the job's spec, carried inline where no snapshot holds it."""
+    run_root: str | None = None
+    """Where a script submitted by hand leaves its records if HPCDDP_RUNS does not say."""
+
+
+def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None) -> Launch:
+    """The point inline, run by the hpcddp of the compute environment, records under the run root's `adhoc/`."""
+    return Launch(command=f"{profile.compute.python} -u -m hpcddp.worker", spec=to_json(spec_to_dict(spec)), run_root=run_root)
+
+
+def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: Launch) -> str:
+    """The whole script; UsageError for a value that no header line can carry."""
+    import jinja2
+
+    template = Path(profile.template)
+    folders = [str(FOLDER)] if not template.is_absolute() else [str(template.parent), str(FOLDER)]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701 - shell text, every value goes through `word`
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(word=_word, options=_option)
+    try:
+        text = environment.get_template(template.name).render(
+            cluster=profile, point=point, request=request, launch=launch, gpu_option=gpu_option(request)
+        )
+    except jinja2.TemplateNotFound as error:
+        raise UsageError(f"profile {profile.name}: no template `{profile.template}` in templates/ or beside the profile") from error
+    except jinja2.UndefinedError as error:
+        raise UsageError(f"template {profile.template}: {error.message}") from error
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def gpu_option(request: JobRequest) -> str | None:
+    """The one GPU request in the cluster's own syntax: `--gres=gpu:v100:4` or `--gpus-per-node=4`; None for no GPUs."""
+    if not request.gpus_per_node:
+        return None
+    typed = f"{request.gres_type}:{request.gpus_per_node}" if request.gres_type else str(request.gpus_per_node)
+    return f"--gres=gpu:{typed}" if request.gpu_request == "gres" else f"--gpus-per-node={typed}"
+
+
+def _word(value: Any) -> str:
+    """One shell word; a line break or NUL is refused, since neither a header line nor an option survives it."""
+    text = str(value)
+    if value is None or re.search(r"[\n\r\0]", text):
+        raise UsageError(f"{text!r} cannot be in a job script: it is empty or holds a line break")
+    return shlex.quote(text)
+
+
+def _option(text: str) -> str:
+    """A raw sbatch option as a header line: the part after `=` quoted."""
+    name, equals, value = text.partition("=")
+    if not re.fullmatch(r"-[A-Za-z]|--[a-z][a-z0-9-]*", name):
+        raise UsageError(f"job option {text!r}: write it as --name=value or --name, as in a #SBATCH line")
+    return f"{name}={_word(value)}" if equals else name
