@@ -1,0 +1,102 @@
+"""Loaders: a source's batches for one rank, read ahead by forked workers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from hpcddp.data.order import EpochOrder, Share, eval_parts, generator_for, train_batches
+from hpcddp.data.source import Batch, DrawnSource, Source
+from hpcddp.errors import UsageError
+
+Part = tuple[str, list[int]]
+"""What to read for one batch: the word that seeds random augmentation, and the indices."""
+
+
+class TrainLoader:
+    """A source's training batches for one rank of `ranks`, reshuffled each epoch.
+
+    Global batch k of an epoch holds the same samples whatever the number of ranks; rank r takes its r-th part. Samples
+    that do not fill a global batch are dropped. The workers live as long as the loader; one epoch runs at a time.
+    """
+
+    def __init__(  # noqa: PLR0913 - the contract with the worker
+        self, source: Source, *, batch_size: int, rank: int, ranks: int, workers: int, seed: int, pin_memory: bool
+    ) -> None:
+        share = Share(batch_size, rank, ranks)
+        self.steps_per_epoch = len(source) // share.global_batch
+        if not self.steps_per_epoch:
+            raise UsageError(
+                f"{len(source):,} training samples do not fill one global batch of {share.global_batch:,} "
+                f"({ranks} x {batch_size}): lower batch_per_gpu or prepare more data"
+            )
+        self._parts = _EpochParts(len(source), seed, share)
+        self._loader = _loader(source, self._parts, workers, (seed, rank), pin_memory=pin_memory)
+
+    def epoch(self, n: int) -> Iterator[Batch]:
+        """`steps_per_epoch` batches in the order of epoch `n`; needs no other epoch to have run before."""
+        self._parts.epoch = n
+        return iter(self._loader)
+
+
+def eval_batches(source: Source, *, batch_size: int, rank: int, ranks: int, workers: int) -> Iterator[Batch]:
+    """This rank's batches of the evaluation split: over all ranks every sample once, so ranks may differ by a batch."""
+    parts = [("eval", indices) for indices in eval_parts(len(source), Share(batch_size, rank, ranks))]
+    return iter(_loader(source, parts, workers, ("eval", rank)))
+
+
+class _EpochParts(Iterable[Part]):
+    """Iterated anew by the DataLoader at the start of each epoch, in the rank's own process."""
+
+    def __init__(self, samples: int, seed: int, share: Share) -> None:
+        self._samples = samples
+        self._seed = seed
+        self._share = share
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[Part]:
+        order = EpochOrder(self._samples, self._seed, self.epoch)
+        draw = f"{self._seed}/{self.epoch}"
+        return ((draw, indices) for indices in train_batches(order, self._share, self._samples // self._share.global_batch))
+
+
+class _Batches(Dataset[Batch]):
+    """A source as the DataLoader wants it: `__getitems__` receives what the batch sampler yields, one Part."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __getitems__(self, part: Part) -> Batch:
+        draw, indices = part
+        if isinstance(self._source, DrawnSource):
+            return self._source.drawn_batch(indices, draw)
+        return self._source.batch(indices)
+
+
+def _loader(
+    source: Source, parts: Iterable[Part], workers: int, seeds: tuple[object, ...], *, pin_memory: bool = False
+) -> DataLoader[Batch]:
+    # Forked: no import of torch per worker, the source's memory is shared, and a user's module needs no import guard.
+    forked: dict[str, Any] = {"multiprocessing_context": "fork", "persistent_workers": True, "worker_init_fn": _start_worker}
+    return DataLoader(
+        _Batches(source),
+        batch_sampler=parts,  # type: ignore[arg-type]  # torch passes each item on as it is, a list or not
+        collate_fn=_as_is,
+        num_workers=workers,
+        pin_memory=pin_memory,
+        generator=generator_for("workers", *seeds),  # its own: the model's random numbers do not depend on the loader
+        **(forked if workers else {}),
+    )
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
+
+
+def _start_worker(_: int) -> None:
+    """A rank's handlers (submitit's requeue on SIGUSR2, say) are inherited by forked workers and would run once in each."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,65 @@
+"""In which order samples are visited, and which rank takes which: pure arithmetic on positions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MOST_BLOCKS_LOG2 = 22
+"""At most 2^22 (4.2 million) blocks are permuted: 16 MiB per rank and 40 ms, where a permutation of bigMNIST's
+72 million samples costs 1.1 GB and 2.4 s, and a DistributedSampler 3.6 GB and 8 s."""
+
+
+def generator_for(*words: object) -> torch.Generator:
+    """A generator seeded by all `words`: equal words give equal draws, neighbouring seeds unrelated ones."""
+    digest = hashlib.sha256("/".join(map(str, words)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+
+
+class EpochOrder:
+    """One epoch's permutation of 0..samples-1: of single samples up to 4.2 million, of equal runs of neighbours above."""
+
+    def __init__(self, samples: int, seed: int, epoch: int) -> None:
+        self._run = max(1, -(-samples >> MOST_BLOCKS_LOG2))
+        runs = -(-samples // self._run)
+        self._runs = torch.randperm(runs, generator=generator_for("order", seed, epoch), dtype=torch.int32)
+        self._short = runs * self._run - samples
+        """How many samples the last run lacks."""
+        last_at = int((self._runs == runs - 1).nonzero()) if runs else 0
+        self._gap_at = (last_at + 1) * self._run - self._short
+
+    def samples_at(self, positions: Tensor) -> Tensor:
+        """Sample indices at these positions of the epoch; int64 in and out, any shape."""
+        whole = positions + (positions >= self._gap_at) * self._short
+        return self._runs[whole // self._run].long() * self._run + whole % self._run
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of each global batch of `ranks` x `batch_size` samples is this rank's."""
+
+    batch_size: int
+    rank: int
+    ranks: int
+
+    @property
+    def global_batch(self) -> int:
+        return self.ranks * self.batch_size
+
+
+def train_batches(order: EpochOrder, share: Share, steps: int) -> Iterator[list[int]]:
+    """Sample indices, step by step: of global batch k the positions from (k * ranks + rank) * batch_size on."""
+    within = share.rank * share.batch_size + torch.arange(share.batch_size)
+    for step in range(steps):
+        yield order.samples_at(within + step * share.global_batch).tolist()
+
+
+def eval_parts(samples: int, share: Share) -> Iterator[list[int]]:
+    """This rank's samples in batches, the last one short; the ranks' parts differ by at most one sample."""
+    first, end = (samples * rank // share.ranks for rank in (share.rank, share.rank + 1))
+    for start in range(first, end, share.batch_size):
+        yield list(range(start, min(start + share.batch_size, end)))
