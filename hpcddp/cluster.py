@@ -142,6 +142,7 @@ class ClusterProfile:
     env: Mapping[str, str] = field(default_factory=dict)
     """Exported in every job."""
     template: str = "base.sh.j2"
+    """A template of templates/, or a file beside the profile; an absolute path once loaded from there."""
     default_workload: Workload | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
     """Not a key of the file: dotted path of a value -> where it comes from."""
@@ -179,7 +180,9 @@ def read_profile(file: Path) -> ClusterProfile:
                 raise UsageError(
                     f"{file}: {path}: source `{source}` is not among `sources`{did_you_mean(source, profile.sources)}"
                 )
-    return ClusterProfile(**{**vars(profile), "facts": facts})
+    beside = file.parent / profile.template
+    template = str(beside.resolve()) if beside.is_file() else profile.template
+    return ClusterProfile(**{**vars(profile), "facts": facts, "template": template})
 
 
 def profile_names() -> list[str]:

@@ -86,7 +86,7 @@ def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
             f"and data loading may starve on less. Set {share}, or keep it on purpose."
         )
     if not layout.exclusive:
-        yield "layout.exclusive is false: strangers on the node can make a baseline slower and a speedup larger. Set it to true to time."
+        yield "layout.exclusive is false: strangers on a node slow a baseline and make a speedup look larger. Set it to true."
     workers = point.workload.loader_workers_per_rank
     if asked is not None and workers > asked * node.smt:
         yield f"workload.loader_workers_per_rank is {workers}: a rank has {asked} physical cores ({asked * node.smt} CPUs)."

@@ -64,7 +64,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         partition=slurm.partition or profile.slurm.partition,
         qos=slurm.qos,
         walltime_min=slurm.walltime_min,
-        nodelist=slurm.nodelist,
+        nodelist=slurm.nodelist or _pinned_nodes(profile, node, point),
         exclude=slurm.exclude,
         options=slurm.options,
         user=User(account=user.account, reservation=slurm.reservation or user.reservation, mail=user.mail),
@@ -79,6 +79,7 @@ def refusals(profile: ClusterProfile, point: Point, request: JobRequest) -> Iter
     """A sentence for each thing the cluster would refuse: the value, the limit and the next step."""
     node = profile.node_type(point.layout.node_type)
     yield from _beyond_nodes(profile, point, node)
+    yield from _untyped(profile, point, request, node)
     yield from _beyond_one_node(profile, point, request, node)
     yield from _beyond_qos(profile, request)
     yield from _beyond_user(profile, request, node)
@@ -93,6 +94,12 @@ def _gpus_asked(profile: ClusterProfile, node: NodeType, point: Point) -> int:
     if point.layout.exclusive and profile.slurm.exclusive_needs_all_gpus and node.gpus:
         return node.gpus if point.layout.gpus_per_node <= node.gpus else point.layout.gpus_per_node
     return point.layout.gpus_per_node if point.device == "cuda" else 0
+
+
+def _pinned_nodes(profile: ClusterProfile, node: NodeType, point: Point) -> str | None:
+    """The nodes by name where a type cannot be asked for otherwise and the point takes all of them."""
+    mixed = len(profile.node_types) > 1 and node.gres_type is None and node.constraint is None
+    return node.names if mixed and node.count == point.layout.nodes else None
 
 
 def _memory_share_mb(profile: ClusterProfile, node: NodeType, point: Point) -> int | None:
@@ -115,6 +122,15 @@ def _beyond_nodes(profile: ClusterProfile, point: Point, node: NodeType) -> Iter
         yield (
             f"{profile.name} has {node.count} nodes of type {name}{names}; {asked} asked for. "
             f"`hpcddp clusters show {profile.name}` lists them{mixed}."
+        )
+
+
+def _untyped(profile: ClusterProfile, point: Point, request: JobRequest, node: NodeType) -> Iterator[str]:
+    typed = node.gres_type or node.constraint or request.nodelist
+    if len(profile.node_types) > 1 and not typed:
+        yield (
+            f"layout.node_type {point.layout.node_type}: the profile of {profile.name} knows no GPU type or constraint to ask "
+            f"Slurm for it, so other nodes could be timed instead. Name the nodes with slurm.nodelist."
         )
 
 

@@ -47,7 +47,7 @@ def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: L
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701 - shell text, every value goes through `word`
+        autoescape=False,  # shell text: every value goes through `word`
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -58,7 +58,9 @@ def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: L
             cluster=profile, point=point, request=request, launch=launch, gpu_option=gpu_option(request)
         )
     except jinja2.TemplateNotFound as error:
-        raise UsageError(f"profile {profile.name}: no template `{profile.template}` in templates/ or beside the profile") from error
+        raise UsageError(
+            f"profile {profile.name}: no template `{profile.template}` in templates/ or beside the profile"
+        ) from error
     except jinja2.UndefinedError as error:
         raise UsageError(f"template {profile.template}: {error.message}") from error
     return re.sub(r"\n{3,}", "\n\n", text)

@@ -89,10 +89,10 @@ def read_sweep(file: Path, settings: Sequence[str] = (), cluster: str | None = N
 
 def make_sweep(document: Mapping[str, Any], settings: Sequence[str], file: Path) -> SweepFile:
     """The same from a document at hand; `file` is for the name and for complaints."""
-    document = copy.deepcopy(dict(document))
-    changed = [_apply_setting(document, text) for text in settings]
+    changed_document = copy.deepcopy(dict(document))
+    changed = [_apply_setting(changed_document, text) for text in settings]
     try:
-        return SweepFile(decode(Sweep, document), document, file)
+        return SweepFile(decode(Sweep, changed_document), changed_document, file)
     except SchemaError as error:
         for path, text in zip(changed, settings, strict=True):
             if error.path[: len(path)] == path:

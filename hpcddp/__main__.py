@@ -1,0 +1,5 @@
+"""`python -m hpcddp`."""
+
+from hpcddp.cli import main
+
+main()

@@ -1,0 +1,54 @@
+"""The `hpcddp` command. Errors a user can mend are printed here, in one place, and end in a documented exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hpcddp import __version__
+from hpcddp.commands.analyze import analyze
+from hpcddp.commands.clusters import clusters
+from hpcddp.commands.data import data
+from hpcddp.commands.init import init
+from hpcddp.commands.plan import plan
+from hpcddp.commands.render import render
+from hpcddp.commands.status import status
+from hpcddp.commands.submit import submit
+from hpcddp.errors import HpcddpError
+
+EPILOG = """\b
+Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),
+4 differs from the reference, 5 refused by Slurm."""
+
+
+class Commands(click.Group):
+    """A group that prints errors without a traceback and lists commands in the order of the work."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HpcddpError as error:
+            click.echo(str(error), err=True)
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Scaling studies of PyTorch DDP on Slurm clusters: from a sweep file to figures that can be trusted.
+
+    \b
+    hpcddp init rcc-bigmnist                   a sweep to edit
+    hpcddp plan rcc-bigmnist.yaml              points, node hours, files
+    hpcddp submit rcc-bigmnist.yaml            everything still missing
+    hpcddp status .                            what is queued, running, done, failed
+    hpcddp analyze .                           tables and figures
+    """
+
+
+for command in (init, render, plan, submit, status, analyze, clusters, data):
+    main.add_command(command)

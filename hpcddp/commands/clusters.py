@@ -1,0 +1,48 @@
+"""`hpcddp clusters`: what is known of each cluster, and from where."""
+
+from __future__ import annotations
+
+import click
+
+from hpcddp.commands.options import format_option, print_json
+
+
+@click.group()
+def clusters() -> None:
+    """List the clusters there are profiles of, or show one with the source of every fact.
+
+    \b
+    hpcddp clusters list
+    hpcddp clusters show rcc
+    """
+
+
+@clusters.command("list")
+@format_option
+def list_(format_: str) -> None:
+    """List the profiles that come with hpcddp.
+
+    \b
+    hpcddp clusters list --format json
+    """
+    from hpcddp.clusters_text import clusters_table, list_clusters
+
+    rows = list_clusters()
+    print_json(rows) if format_ == "json" else click.echo(clusters_table(rows))
+
+
+@clusters.command()
+@click.argument("name")
+@format_option
+def show(name: str, format_: str) -> None:
+    """Show a profile, by name or YAML file.
+
+    \b
+    hpcddp clusters show marconi100
+    hpcddp clusters show ./mycluster.yaml
+    """
+    from hpcddp.cluster import load_profile
+    from hpcddp.clusters_text import cluster_plain, show_cluster
+
+    profile = load_profile(name)
+    print_json(cluster_plain(profile)) if format_ == "json" else click.echo(show_cluster(profile))

@@ -1,0 +1,225 @@
+"""The job script: goldens, shellcheck, quoting, the launch rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hpcddp.cluster import ClusterProfile, load_profile
+from hpcddp.errors import UsageError
+from hpcddp.jobspec import JobSpec, spec_from_dict
+from hpcddp.point import Point
+from hpcddp.request import JobRequest, User, job_request
+from hpcddp.script import Launch, launch_by_hand, render
+from hpcddp.sweep import expand, read_sweep
+from tests import golden
+
+SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}
+JOBS = Path(__file__).parent.parent / "jobs"
+AWKWARD = [
+    "two words",
+    "quote's",
+    'double"quote',
+    "$(touch /tmp/pwned)",
+    "`id`",
+    "back\\slash",
+    "semi;colon",
+    "*?[a]",
+    "ünïcode",
+    "-n",
+]
+
+
+def parts(cluster: str, where: int = -1, user: User | None = None) -> tuple[ClusterProfile, Point, JobRequest]:
+    source, profile = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml"), load_profile(cluster)
+    point = expand(source, profile)[where].point
+    return profile, point, job_request(profile, point, source.sweep.slurm, user or User(account="proj"))
+
+
+def by_hand(profile: ClusterProfile, point: Point, run_root: str | None = None) -> Launch:
+    return launch_by_hand(profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), run_root)
+
+
+SUBMITTED = Launch(
+    command="python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x", output="/runs/%j_%t_log.out", error="/runs/%j_%t_log.err"
+)
+
+
+def shellcheck(text: str) -> str:
+    done = subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True, check=False)
+    return done.stdout
+
+
+@pytest.mark.parametrize("cluster", SWEEPS)
+@pytest.mark.parametrize("form", ["by-hand", "submitted"])
+def test_golden(cluster: str, form: str) -> None:
+    """Each template and profile gives the script that was reviewed, byte for byte."""
+    profile, point, request = parts(cluster, 3)
+    launch = by_hand(profile, point) if form == "by-hand" else SUBMITTED
+    golden.check(f"scripts/{cluster}-{form}.sh", render(profile, point, request, launch))
+
+
+@pytest.mark.parametrize("cluster", SWEEPS)
+def test_shellcheck_is_clean(cluster: str) -> None:
+    """No script of a shipped sweep has anything shellcheck remarks on."""
+    source, profile = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml"), load_profile(cluster)
+    for planned in expand(source, profile):
+        request = job_request(profile, planned.point, source.sweep.slurm, User(account="proj", mail="me@x.org", reservation="r"))
+        assert shellcheck(render(profile, planned.point, request, by_hand(profile, planned.point, "/my runs"))) == ""
+        assert shellcheck(render(profile, planned.point, request, SUBMITTED)) == ""
+
+
+@pytest.mark.parametrize("cluster", SWEEPS)
+def test_submitted_differs_in_the_launch_block_only(cluster: str) -> None:
+    """Rendered and submitted script are the same outside the launch block."""
+    profile, point, request = parts(cluster)
+    texts = [render(profile, point, request, launch) for launch in (by_hand(profile, point), SUBMITTED)]
+    outside = [re.sub(r"# --- launch ---.*# --- end of launch ---", "", text, flags=re.DOTALL) for text in texts]
+    assert texts[0] != texts[1]
+    assert outside[0] == outside[1]
+
+
+@pytest.mark.parametrize("cluster", SWEEPS)
+def test_launch_rules(cluster: str) -> None:
+    """Nodes and tasks explicit, an integer for the CPUs, one GPU syntax, no task left behind, port below 32768."""
+    profile, point, request = parts(cluster)
+    text = render(profile, point, request, SUBMITTED)
+    (srun,) = re.findall(r"^srun .*?\nrc=\$\?$", text, flags=re.DOTALL | re.MULTILINE)
+    for option in (f"--nodes={request.nodes}", f"--ntasks-per-node={request.ranks_per_node}"):
+        assert option in srun
+        assert f"#SBATCH {option}\n" in text
+    assert f"--cpus-per-task={request.cpus_per_rank} " in srun
+    assert "--kill-on-bad-exit=1" in srun
+    assert len(re.findall(r"--gres|--gpus", text)) == 1
+    assert not re.search(r"--ntasks=|--gpus-per-task|set -e|set -u|29500", text)
+    assert re.search(r'MASTER_ADDR=\$\(scontrol show hostnames "\$SLURM_JOB_NODELIST"', text)
+    assert text.endswith('exit "$rc"\n')
+
+
+@pytest.mark.parametrize("step", [0, 1, 7, 4_000_000])
+def test_port_of_every_job_and_step(step: int) -> None:
+    """The formula in the script stays within 10000..29999 and two steps of a job do not share a port."""
+    profile, point, request = parts("rcc")
+    (formula,) = re.findall(r"MASTER_PORT=\$\(\((.*?)\)\);", render(profile, point, request, SUBMITTED))
+    ports = [
+        int(subprocess.check_output(["bash", "-c", f"SLURM_JOB_ID={job} SLURM_STEP_ID={s}; echo $(({formula}))"]))
+        for job in (1, 19_999, 67_043_328)
+        for s in (step, step + 1)
+    ]
+    assert all(10_000 <= port < 30_000 for port in ports)
+    assert all(a != b for a, b in zip(ports[::2], ports[1::2], strict=True))
+
+
+def stand_ins(tmp_path: Path, *, srun_exit: int = 0) -> dict[str, str]:
+    """A folder of commands that record their arguments, first on PATH, for running a script without Slurm."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, body in {"scontrol": "echo host1", "srun": f'printf "%s\\n" "$@" > "$OUT"; exit {srun_exit}'}.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    return {
+        "PATH": f"{folder}:/usr/bin:/bin",
+        "OUT": str(tmp_path / "srun"),
+        "SLURM_JOB_NODELIST": "host1",
+        "SLURM_SUBMIT_DIR": "/s",
+    }
+
+
+def plain_profile(**compute: object) -> tuple[ClusterProfile, Point, JobRequest]:
+    """RCC without its modules, which this machine does not have."""
+    profile, point, request = parts("rcc")
+    environment = dataclasses.replace(profile.compute, **{"modules": (), **compute})
+    return dataclasses.replace(profile, compute=environment), point, request
+
+
+def run(text: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash"], input=text, env=env, text=True, capture_output=True, check=False)
+
+
+def test_exit_code_survives(tmp_path: Path) -> None:
+    """The job ends with srun's own exit code."""
+    profile, point, request = plain_profile()
+    assert run(render(profile, point, request, SUBMITTED), stand_ins(tmp_path, srun_exit=7)).returncode == 7
+
+
+@pytest.mark.parametrize("compute", [{"modules": ("nosuch/1.0",)}, {"activate": ("false",)}], ids=str)
+def test_a_failing_setup_line_stops_the_job(tmp_path: Path, compute: dict[str, object]) -> None:
+    """A module or an activation that fails ends the job with its text, before srun."""
+    profile, point, request = plain_profile(**compute)
+    env = stand_ins(tmp_path)
+    env["MODULEPATH"] = str(tmp_path)
+    done = run(render(profile, point, request, SUBMITTED), env)
+    assert done.returncode == 1
+    assert "this line of the job script failed" in done.stderr or "no `module` command" in done.stderr
+    assert not Path(env["OUT"]).exists()
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_names_reach_the_job_unchanged(tmp_path: Path, name: str) -> None:
+    """Paths with spaces, quotes or substitutions arrive as they are, and nothing in them is executed."""
+    profile, point, request = plain_profile()
+    launch = dataclasses.replace(SUBMITTED, output=f"/runs/{name}/%j.out", command=f"python3 {shlex.quote(name)}")
+    env = stand_ins(tmp_path)
+    text = render(profile, point, request, launch)
+    assert run(text, env).returncode == 0
+    arguments = Path(env["OUT"]).read_text().splitlines()
+    assert f"--output=/runs/{name}/%j.out" in arguments
+    assert arguments[-1] == name
+    assert shellcheck(text) == ""
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_run_roots_and_data_by_hand(tmp_path: Path, name: str) -> None:
+    """A script submitted by hand hands its run root and its point on unchanged, whatever is in them."""
+    profile, point, request = plain_profile(python='printf "%s|%s" "$HPCDDP_RUNS" "$HPCDDP_SPEC" #')
+    spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root=name + "\n" + name)
+    env = stand_ins(tmp_path)
+    (tmp_path / "bin" / "srun").write_text('#!/bin/bash\nprintf "%s|%s" "$HPCDDP_RUNS" "$HPCDDP_SPEC"\n')
+    done = run(render(profile, point, request, launch_by_hand(profile, spec, f"/r/{name}")), env)
+    root, _, text = done.stdout.partition("|")
+    assert root == f"/r/{name}"
+    assert spec_from_dict(json.loads(text)) == spec
+
+
+@pytest.mark.parametrize("bad", ["a\nb", "a\rb", "nul\0"])
+def test_line_breaks_are_refused(bad: str) -> None:
+    """A header line cannot hold a line break: refused, naming the value."""
+    profile, point, request = parts("rcc", user=User(account=bad))
+    with pytest.raises(UsageError, match="cannot be in a job script"):
+        render(profile, point, request, SUBMITTED)
+
+
+@pytest.mark.parametrize("option", ["rm -rf /", "--qos x", "--", "-", "--x\ny"])
+def test_job_options_must_be_options(option: str) -> None:
+    """A raw job option that is no sbatch option is refused."""
+    profile, point, request = parts("rcc")
+    with pytest.raises(UsageError, match="job option"):
+        render(profile, point, dataclasses.replace(request, options=(option,)), SUBMITTED)
+
+
+def test_job_options_are_quoted() -> None:
+    """The value of a raw option is one word of the header line."""
+    profile, point, request = parts("rcc")
+    text = render(profile, point, dataclasses.replace(request, options=("--comment=it's $(x)", "--requeue")), SUBMITTED)
+    assert "#SBATCH --comment='it'\"'\"'s $(x)'\n#SBATCH --requeue\n" in text
+
+
+def test_ones_own_template(tmp_path: Path) -> None:
+    """A profile in a file may bring a template beside it that overrides one block; a value it does not have is an error."""
+    text = Path("clusters/rcc.yaml").read_text() if Path("clusters/rcc.yaml").is_file() else ""
+    text = text or (JOBS.parent / "clusters" / "rcc.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text + "template: mine.sh.j2\n")
+    template = tmp_path / "mine.sh.j2"
+    template.write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\necho bye\n{% endblock %}\n')
+    _, point, request = parts("rcc")
+    mine = load_profile(str(tmp_path / "mine.yaml"))
+    assert '\necho bye\nexit "$rc"\n' in render(mine, point, request, SUBMITTED)
+    template.write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\n{{ cluster.nosuch }}\n{% endblock %}\n')
+    with pytest.raises(UsageError, match="nosuch"):
+        render(mine, point, request, SUBMITTED)

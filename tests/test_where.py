@@ -1,0 +1,52 @@
+"""`--where` chooses points."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcddp.errors import UsageError
+from hpcddp.point import Data, Layout, Point, Workload
+from hpcddp.sweep import PlannedPoint
+from hpcddp.where import choose
+
+POINTS = [
+    PlannedPoint(
+        Point(
+            cluster="c", workload=Workload(model="resnet18", data=Data(name="cifar10")), layout=Layout(nodes=n, gpus_per_node=g)
+        ),
+        (),
+    )
+    for n, g in ((1, 1), (1, 4), (2, 4), (16, 4))
+]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "kept"),
+    [
+        ([], [0, 1, 2, 3]),
+        (["layout.nodes <= 2"], [0, 1, 2]),
+        (["layout.nodes<=2 and layout.gpus_per_node == 4"], [1, 2]),
+        (["layout.nodes >= 2", "layout.nodes < 16"], [2]),
+        (["layout.nodes in [1, 16]"], [0, 1, 3]),
+        (["workload.data.name == cifar10", "layout.nodes != 1"], [2, 3]),
+        (["layout.nodes > 16"], []),
+    ],
+)
+def test_conditions(conditions: list[str], kept: list[int]) -> None:
+    """All conditions must hold; `and` joins several in one."""
+    assert choose(POINTS, conditions) == [POINTS[i] for i in kept]
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("layout.node == 1", "no key `layout.node` in a point; did you mean `layout.nodes`"),
+        ("layout.nodes", "write KEY OP VALUE"),
+        ("layout.nodes < many", "cannot be compared"),
+        ("__import__('os')", "write KEY OP VALUE"),
+    ],
+)
+def test_wrong_conditions(condition: str, message: str) -> None:
+    """What is not a comparison of a known key is refused, and nothing is evaluated."""
+    with pytest.raises(UsageError, match=message):
+        choose(POINTS, [condition])
