@@ -1,0 +1,74 @@
+"""The user's own settings, and what of the calling environment reaches Slurm.
+
+`~/.config/hpcddp/config.yaml` (under XDG_CONFIG_HOME where that is set):
+
+    account: abc01
+    reservation: s_tra_x
+    mail: me@site.org
+    run_root: $WORK/runs
+    data_roots: {imagenet: $WORK/imagenet}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcddp.schema import decode
+from hpcddp.yamlfile import decode_file, read_yaml
+
+_HONOURED = {"SBATCH_ACCOUNT": "account", "SBATCH_RESERVATION": "reservation"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What belongs to the user and never to a point's id."""
+
+    account: str | None = None
+    reservation: str | None = None
+    mail: str | None = None
+    run_root: str | None = None
+    """Where studies land; None: beside the sweep file."""
+    data_roots: Mapping[str, str] = field(default_factory=dict)
+    """Name of a data set -> its folder; variables are expanded in the job."""
+
+
+def config_file(env: Mapping[str, str] = os.environ) -> Path:
+    """Where the settings are, whether or not the file exists. A relative XDG_CONFIG_HOME is ignored, as its standard says."""
+    base = env.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "hpcddp" / "config.yaml"
+
+
+def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[str]]:
+    """The settings, with SBATCH_ACCOUNT and SBATCH_RESERVATION over the file's as sbatch has it, and a remark on each SBATCH_*.
+
+    UsageError names file and line of what does not fit.
+    """
+    settings = _read(config_file(env))
+    remarks = []
+    for name in sorted(name for name in env if name.startswith("SBATCH_") and env[name]):
+        key = _HONOURED.get(name)
+        if key is None:
+            remarks.append(f"{name}={env[name]} is set aside: sweep and profile say what a job asks for")
+            continue
+        settings = decode(Settings, {**vars(settings), key: env[name]})
+        remarks.append(f"{key} {env[name]} is taken from {name}")
+    return settings, remarks
+
+
+def sbatch_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` for Slurm's commands: without SBATCH_*, and without what an enclosing allocation set (SLURM_*, SUBMITIT_*).
+
+    SLURM_CONF stays: without it the commands would not find their cluster.
+    """
+    dropped = ("SBATCH_", "SLURM_", "SUBMITIT_")
+    return {name: value for name, value in env.items() if name == "SLURM_CONF" or not name.startswith(dropped)}
+
+
+def _read(file: Path) -> Settings:
+    if not file.is_file():
+        return Settings()
+    data = read_yaml(file)
+    return Settings() if data is None else decode_file(Settings, data, file)

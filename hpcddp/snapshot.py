@@ -1,0 +1,116 @@
+"""The code a job needs, copied into the study by content hash: an upgrade on the login node cannot alter a queued job."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
+from pathlib import Path
+
+from hpcddp.errors import UsageError
+from hpcddp.runroot import Study
+
+PACKAGE = Path(__file__).parent
+
+LOGIN_SIDE = ("analysis", "clusters", "templates", "sweeps")
+"""Sub-folders of hpcddp that no job reads."""
+
+ALWAYS = ("submitit", "cloudpickle", "typing_extensions")
+"""What unpickling and running a job needs beside hpcddp; all pure Python."""
+
+IF_PRESENT = ("pynvml",)
+"""nvidia-ml-py: reads GPU clocks and temperatures where there are GPUs."""
+
+BOOTSTRAP = "bootstrap.py"
+
+
+def take_snapshot(study: Study, extra_modules: Sequence[str], near: Sequence[Path] = ()) -> Path:
+    """The folder `.code/HASH` of the study with hpcddp, submitit and the user's modules; made if it is not there yet.
+
+    `extra_modules` are `package.module:factory` or module names; the whole top-level package or module travels, found
+    without importing it, first in `near` (the sweep's folder) and the current directory. A package with compiled parts
+    stays behind: the compute environment must have its own. UsageError names a module that is nowhere.
+    """
+    importlib.invalidate_caches()
+    contents = {name: file.read_bytes() for name, file in _files(extra_modules, near)}
+    target = study.code / _digest(contents)
+    if not target.is_dir():
+        _write(contents, target)
+    return target
+
+
+def _files(extra_modules: Sequence[str], near: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Path inside the snapshot and source of every file."""
+    yield BOOTSTRAP, PACKAGE / BOOTSTRAP
+    yield from _package_files("hpcddp", PACKAGE, skip=LOGIN_SIDE)
+    for name in (*ALWAYS, *(name for name in IF_PRESENT if _find(name, ()))):
+        yield from _module_files(name, ())
+    own = {"hpcddp", *ALWAYS, *sys.stdlib_module_names}
+    for name in sorted({text.partition(":")[0].partition(".")[0] for text in extra_modules} - own):
+        yield from _module_files(name, (*near, Path.cwd()))
+
+
+def _find(name: str, near: Sequence[Path]) -> ModuleSpec | None:
+    """A top-level module's spec, without importing anything."""
+    return PathFinder.find_spec(name, [str(folder) for folder in near]) or importlib.util.find_spec(name)
+
+
+def _module_files(name: str, near: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """A package's .py files, or the one file of a module; nothing of what has compiled parts."""
+    spec = _find(name, near)
+    if spec is None:
+        places = ", ".join(str(folder) for folder in near)
+        raise UsageError(f"no module `{name}` in {places} or this Python ({sys.prefix}); put it beside the sweep, or install it")
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    if any(_is_compiled(folder) for folder in folders):
+        return
+    for folder in folders:
+        yield from _package_files(name, folder)
+    if not folders and spec.origin is not None and spec.origin.endswith(".py"):
+        yield f"{name}.py", Path(spec.origin)
+
+
+def _package_files(name: str, folder: Path, skip: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
+    for file in _walk(folder, skip):
+        if file.suffix == ".py":
+            yield f"{name}/{file.relative_to(folder).as_posix()}", file
+
+
+def _is_compiled(folder: Path) -> bool:
+    return any(file.name.endswith(tuple(EXTENSION_SUFFIXES)) for file in _walk(folder))
+
+
+def _walk(folder: Path, skip: Sequence[str] = ()) -> Iterator[Path]:
+    """Files below `folder`, sorted; links to folders, hidden folders and `skip` (at the top) are left out."""
+    for here, folders, files in os.walk(folder):
+        left_out = {"__pycache__", *(skip if Path(here) == folder else ())}
+        folders[:] = sorted(name for name in folders if name not in left_out and not name.startswith("."))
+        yield from (Path(here) / name for name in sorted(files))
+
+
+def _digest(contents: Mapping[str, bytes]) -> str:
+    """16 hexadecimal digits over names and contents."""
+    total = hashlib.sha256()
+    for name, content in sorted(contents.items()):
+        total.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\n".encode())
+    return total.hexdigest()[:16]
+
+
+def _write(contents: Mapping[str, bytes], target: Path) -> None:
+    """All files, read-only, written aside and renamed: nobody sees half a snapshot, and the first of two writers wins."""
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    for name, content in contents.items():
+        copy = aside / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+        copy.chmod(0o444)
+    try:
+        aside.rename(target)
+    except OSError:
+        shutil.rmtree(aside)
+        if not target.is_dir():
+            raise

@@ -1,0 +1,152 @@
+"""The snapshot a job runs: what is in it, and that nothing else gets a say."""
+
+import os
+import stat
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from submitit.core.utils import DelayedSubmission
+
+from hpcddp.entry import call
+from hpcddp.errors import UsageError
+from hpcddp.runroot import Study
+from hpcddp.snapshot import take_snapshot
+
+WHERE = """
+import hpcddp, submitit, cloudpickle, typing_extensions, os, sys
+
+def report(spec):
+    files = [m.__file__ for m in (hpcddp, submitit, cloudpickle, typing_extensions, sys.modules[__name__])]
+    print("\\n".join(os.path.dirname(os.path.relpath(f, spec["code"])) for f in files))
+"""
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder a user submits from, with a module and a package of their own."""
+    folder = tmp_path / "my folder"
+    (folder / "mynets" / "blocks").mkdir(parents=True)
+    (folder / "mynets" / "__init__.py").write_text("raise SystemExit('imported on the login side')\n")
+    (folder / "mynets" / "blocks" / "res.py").write_text("")
+    (folder / "mynets" / "weights.bin").write_bytes(b"0" * 100)
+    (folder / "where.py").write_text(WHERE)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return Study(tmp_path / "runs" / "a study")
+
+
+def names(folder: Path) -> set[str]:
+    return {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_snapshot_holds_what_a_job_needs_and_no_more(study: Study, user: Path) -> None:
+    """hpcddp's job side, submitit and its needs travel; templates, profiles, sweeps and analysis stay."""
+    held = names(take_snapshot(study, []))
+    assert {"bootstrap.py", "hpcddp/entry.py", "hpcddp/worker/__init__.py", "submitit/core/_submit.py"} <= held
+    assert {"cloudpickle/cloudpickle.py", "typing_extensions.py"} <= held
+    assert {name.split("/")[0] for name in held} <= {
+        "bootstrap.py", "hpcddp", "submitit", "cloudpickle", "typing_extensions.py", "pynvml.py"
+    }  # fmt: skip
+    assert not [name for name in held if name.startswith(tuple(f"hpcddp/{x}/" for x in ("analysis", "clusters", "templates", "sweeps")))]
+    assert all(name.endswith(".py") for name in held)
+
+
+def test_user_factories_travel_without_being_imported(study: Study, user: Path) -> None:
+    """The whole top-level package or module of a factory is copied, its code only, and never run on the login side."""
+    held = names(take_snapshot(study, ["mynets.blocks.res:make", "where:report"]))
+    assert {"mynets/__init__.py", "mynets/blocks/res.py", "where.py"} <= held
+    assert "mynets/weights.bin" not in held
+
+
+def test_sweep_folder_comes_before_the_current_one(study: Study, user: Path, tmp_path: Path) -> None:
+    """A module beside the sweep is the one that travels."""
+    beside = tmp_path / "sweeps"
+    beside.mkdir()
+    (beside / "where.py").write_text("# beside the sweep\n")
+    snapshot = take_snapshot(study, ["where:report"], near=[beside])
+    assert (snapshot / "where.py").read_text() == "# beside the sweep\n"
+
+
+def test_compiled_packages_stay_behind(study: Study, user: Path) -> None:
+    """Half a package would hide the compute environment's own: torchvision is not copied."""
+    assert not [name for name in names(take_snapshot(study, ["torchvision.models:resnet18"])) if name.startswith("torchvision")]
+
+
+def test_missing_module_is_refused_by_name(study: Study, user: Path) -> None:
+    """A factory whose module is nowhere is refused before anything is written."""
+    with pytest.raises(UsageError, match="no module `nosuchnets`"):
+        take_snapshot(study, ["nosuchnets.a:make"])
+    assert not study.code.exists()
+
+
+def test_same_code_same_folder_other_code_another(study: Study, user: Path) -> None:
+    """The folder's name is the content: taken twice it is one, after an edit it is a second and the first is as it was."""
+    first = take_snapshot(study, ["where:report"])
+    assert take_snapshot(study, ["where:report"]) == first
+    (user / "where.py").write_text("# edited\n")
+    second = take_snapshot(study, ["where:report"])
+    assert second != first
+    assert (first / "where.py").read_text() == WHERE
+    assert sorted(path.name for path in study.code.iterdir()) == sorted([first.name, second.name])
+
+
+def test_files_are_read_only(study: Study, user: Path) -> None:
+    """Nobody edits a snapshot by mistake."""
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in take_snapshot(study, []).rglob("*.py")}
+    assert modes == {0o444}
+
+
+def pythons() -> list[str]:
+    """This Python and, where there is one, the oldest that jobs may have."""
+    older = sorted(Path(sys.base_prefix).parent.glob("3.10*/bin/python3.10"))
+    return [os.path.realpath(sys.executable), *map(str, older[:1])]
+
+
+@pytest.mark.parametrize("base", pythons())
+@pytest.mark.parametrize("safe_path", ["", "1"])
+def test_job_runs_the_snapshot_in_a_hostile_place(study: Study, user: Path, tmp_path: Path, base: str, safe_path: str) -> None:
+    """A Python with nothing installed, started in a checkout, with another hpcddp on PYTHONPATH that a start-up hook has
+    imported already, runs the snapshot's code only, and writes nothing into it.
+    """
+    snapshot = take_snapshot(study, ["where:report"])
+    before = names(snapshot)
+    checkout = tmp_path / "checkout"
+    for name in ("hpcddp", "submitit", "cloudpickle", "typing_extensions"):
+        (checkout / name).mkdir(parents=True)
+        (checkout / name / "__init__.py").write_text("__version__ = 'wrong'\n")
+    (checkout / "sitecustomize.py").write_text("import hpcddp, typing_extensions\n")
+    folder = study.jobs / "L0001"
+    folder.mkdir(parents=True)
+    DelayedSubmission(call, "where:report", {"code": str(snapshot)}).dump(folder / "7_submitted.pkl")
+    venv.create(tmp_path / "bare", symlinks=True) if base == pythons()[0] else None
+    python = tmp_path / "bare" / "bin" / "python" if base == pythons()[0] else Path(base)
+    env = {
+        "PYTHONPATH": f"{checkout}:",
+        "PATH": os.environ["PATH"],
+        "SUBMITIT_EXECUTOR": "local",
+        "SUBMITIT_LOCAL_JOB_ID": "7",
+        **({"PYTHONSAFEPATH": safe_path} if safe_path else {}),
+    }
+    done = subprocess.run(
+        [python, "-u", snapshot / "bootstrap.py", folder], cwd=checkout, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [line for line in done.stdout.splitlines() if "submitit" not in line or line == "submitit"]
+    assert printed == ["hpcddp", "submitit", "cloudpickle", "", ""]
+    assert names(snapshot) == before
+
+
+def test_module_option_runs_that_module_with_its_arguments(study: Study, user: Path) -> None:
+    """`--module NAME` runs another module of the snapshot; its arguments follow."""
+    (user / "echo.py").write_text("import sys\nprint(sys.argv[1:], __name__)\n")
+    snapshot = take_snapshot(study, ["echo:main"])
+    command = [sys.executable, snapshot / "bootstrap.py", "--module", "echo", "a b", "--c"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "['a b', '--c'] __main__\n"
