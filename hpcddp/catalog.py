@@ -85,6 +85,10 @@ def check_workload(workload: Workload) -> None:
     """UsageError where model and data do not fit each other or a name is not known."""
     if not is_factory(workload.model) and workload.model not in MODELS:
         raise UsageError(f"no model `{workload.model}`{did_you_mean(workload.model, MODELS)} (or package.module:factory)")
+    if workload.batch_per_gpu % workload.accumulate:
+        raise UsageError(
+            f"batch_per_gpu {workload.batch_per_gpu} cannot be split into accumulate = {workload.accumulate} equal micro-batches"
+        )
     facts = dataset_facts(workload.data)
     if facts is None or is_factory(workload.model):
         return
@@ -93,8 +97,4 @@ def check_workload(workload: Workload) -> None:
         raise UsageError(
             f"model `{workload.model}` takes images of {wants} channel{'s' if wants > 1 else ''}; "
             f"data `{workload.data.name}` has {facts.shape[0]}"
-        )
-    if workload.batch_per_gpu % workload.accumulate:
-        raise UsageError(
-            f"batch_per_gpu {workload.batch_per_gpu} cannot be split into accumulate = {workload.accumulate} equal micro-batches"
         )

@@ -7,20 +7,21 @@ C one user or an inference, ? not verified. Code reads plain values; `facts` kee
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from hpcddp.errors import UsageError
 from hpcddp.point import Workload
-from hpcddp.schema import at_least, decode, did_you_mean
-from hpcddp.yamlfile import decode_file, read_yaml
+from hpcddp.schema import Path, SchemaError, at_least, decode, did_you_mean, dotted
+from hpcddp.yamlfile import located, read_yaml
 
-FOLDER = Path(__file__).parent / "clusters"
+FOLDER = FilePath(__file__).parent / "clusters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,30 +160,28 @@ class ClusterProfile:
 def load_profile(cluster: str) -> ClusterProfile:
     """The profile of that name, or of that YAML file (anything with a slash or ending in .yaml)."""
     if "/" in cluster or cluster.endswith((".yaml", ".yml")):
-        return read_profile(Path(cluster))
+        return read_profile(FilePath(cluster))
     file = FOLDER / f"{cluster}.yaml"
     if not file.is_file():
         raise UsageError(f"no cluster `{cluster}` in clusters/{did_you_mean(cluster, profile_names())}")
     return read_profile(file)
 
 
-def read_profile(file: Path) -> ClusterProfile:
+def read_profile(file: FilePath) -> ClusterProfile:
     """A profile from its file; UsageError names the line of what does not fit."""
     data = read_yaml(file)
-    if isinstance(data, dict) and "facts" in data:
-        raise UsageError(f"{file}: `facts` is not a key of a profile: write `{{value: ..., grade: ..., source: ...}}` in place")
-    facts: dict[str, Fact] = {}
-    plain = _strip_facts(data, (), facts)
-    profile = decode_file(ClusterProfile, plain, file)
-    for path, fact in facts.items():
-        for source in (fact.source, *(other.source for other in fact.conflicts)):
-            if source not in profile.sources:
-                raise UsageError(
-                    f"{file}: {path}: source `{source}` is not among `sources`{did_you_mean(source, profile.sources)}"
-                )
+    facts: dict[Path, Fact] = {}
+    try:
+        if isinstance(data, dict) and "facts" in data:
+            raise SchemaError(("facts",), "`facts` is not a key of a profile: write `{value:, grade:, source:}` in place")
+        profile = decode(ClusterProfile, _strip_facts(data, (), facts))
+        for path, fact in facts.items():
+            _check_sources(fact, path, profile.sources)
+    except SchemaError as error:
+        raise located(error, file) from error
     beside = file.parent / profile.template
     template = str(beside.resolve()) if beside.is_file() else profile.template
-    return ClusterProfile(**{**vars(profile), "facts": facts, "template": template})
+    return dataclasses.replace(profile, facts={dotted(path): fact for path, fact in facts.items()}, template=template)
 
 
 def profile_names() -> list[str]:
@@ -203,13 +202,21 @@ def current_cluster() -> str | None:
     return None
 
 
-def _strip_facts(data: Any, path: tuple[str, ...], facts: dict[str, Fact]) -> Any:
-    """`data` with every `{value:, grade:, source:}` replaced by its value; the facts are collected by dotted path."""
+def _strip_facts(data: Any, path: Path, facts: dict[Path, Fact]) -> Any:
+    """`data` with every `{value:, grade:, source:}` replaced by its value; the facts are collected by path."""
     if isinstance(data, dict):
-        if "value" in data and "grade" in data:
-            facts[".".join(path)] = decode(Fact, data, path)
+        if "value" in data and ("grade" in data or "source" in data):
+            facts[path] = decode(Fact, data, path)
             return data["value"]
-        return {key: _strip_facts(item, (*path, str(key)), facts) for key, item in data.items()}
+        return {key: _strip_facts(item, (*path, key), facts) for key, item in data.items()}
     if isinstance(data, list):
-        return [_strip_facts(item, (*path, str(i)), facts) for i, item in enumerate(data)]
+        return [_strip_facts(item, (*path, i), facts) for i, item in enumerate(data)]
     return data
+
+
+def _check_sources(fact: Fact, path: Path, sources: Mapping[str, str]) -> None:
+    if fact.source not in sources:
+        where = (*path, "source")
+        raise SchemaError(where, f"source `{fact.source}` is not among `sources`{did_you_mean(fact.source, sources)}")
+    for i, other in enumerate(fact.conflicts):
+        _check_sources(other, (*path, "conflicts", i), sources)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -86,7 +87,7 @@ def _decode(kind: Any, data: object, path: Path) -> Any:  # noqa: PLR0911 - one 
     if origin in (typing.Union, types.UnionType):
         return _decode_optional(args, data, path)
     if origin is typing.Literal:
-        if data not in args:
+        if not any(data == known and type(data) is type(known) for known in args):
             raise SchemaError(path, f"{data!r} is not one of {', '.join(map(str, args))}")
         return data
     if origin is tuple:
@@ -131,6 +132,8 @@ def _decode_optional(args: tuple[Any, ...], data: object, path: Path) -> Any:
 def _decode_scalar(kind: type, data: object, path: Path) -> Any:
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
+    if isinstance(data, float) and not math.isfinite(data):
+        raise SchemaError(path, f"{data} is not a finite number")
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
         raise SchemaError(path, f"{data!r} is {_named(type(data))}; {_named(kind)} is expected")
     return data

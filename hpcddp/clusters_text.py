@@ -1,0 +1,242 @@
+"""What `hpcddp clusters list` and `clusters show` say: the profiles' values, then how far each is to be trusted.
+
+The words are the profile's own keys, so that what is read here can be found, and changed, in the YAML file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hpcddp.cluster import ClusterProfile, Fact, load_profile, profile_names
+from hpcddp.schema import encode
+from hpcddp.textout import table
+
+WIDTH = 100
+
+GRADES = {
+    "A": "the site's or vendor's own documentation",
+    "B": "several independent users agree",
+    "C": "one user, or an inference",
+    "?": "not verified",
+}
+
+Rows = list[tuple[str, str]]
+
+
+def list_clusters() -> list[dict[str, Any]]:
+    """One row per shipped profile: name, status, nodes, GPUs per node, title; None is unknown."""
+    return [_summary(load_profile(name)) for name in profile_names()]
+
+
+def clusters_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of list_clusters as a table."""
+    if not rows:
+        return "no profiles in clusters/"
+    header = tuple(rows[0])
+    return table(header, [tuple(row.values()) for row in rows], left=[name for name in header if name != "nodes"])
+
+
+def cluster_plain(profile: ClusterProfile) -> dict[str, Any]:
+    """The profile as plain JSON-able values; `facts` says by dotted path where each came from."""
+    plain: dict[str, Any] = encode(profile)
+    return plain
+
+
+def show_cluster(profile: ClusterProfile) -> str:
+    """Everything the profile says, within 100 columns: values first, then notes and conflicts, sources and grades."""
+    sections = (_head, _node_types, _slurm, _qos, _fabric, _environment, _workload, _notes, _provenance, _legend)
+    return "\n\n".join(text for section in sections if (text := section(profile)))
+
+
+def _summary(profile: ClusterProfile) -> dict[str, Any]:
+    counts = [node.count for node in profile.node_types.values()]
+    known = [count for count in counts if count is not None]
+    return {
+        "name": profile.name,
+        "status": profile.status,
+        "nodes": sum(known) if len(known) == len(counts) and known else None,
+        "gpus per node": ", ".join(f"{node.gpus or '?'} {node.gpu}" for node in profile.node_types.values() if node.gpu) or None,
+        "title": profile.title,
+    }
+
+
+def _head(profile: ClusterProfile) -> str:
+    status = " (retired: no jobs run there any more)" if profile.status == "retired" else ""
+    lines = [f"{profile.name}: {profile.title}{status}"]
+    return "\n".join([*lines, *_wrapped(profile.note or "", "  ")])
+
+
+def _node_types(profile: ClusterProfile) -> str:
+    """A table, a column per type; types one below the other where that is too wide or there is but one."""
+    columns = {name: dict(_node_rows(profile, name)) for name in profile.node_types}
+    titles = [f"{name} (default)" if name == profile.default_node_type else name for name in columns]
+    keys = list(dict.fromkeys(key for rows in columns.values() for key in rows))
+    header = ["", *titles]
+    text = table(header, [[key, *(rows.get(key) for rows in columns.values())] for key in keys], left=header)
+    if len(columns) > 1 and all(len(line) <= WIDTH for line in text.splitlines()):
+        return f"Node types\n{text}"
+    return "\n\n".join(
+        _pairs(f"Node type {title}", list(rows.items())) for title, rows in zip(titles, columns.values(), strict=True) if rows
+    )
+
+
+def _node_rows(profile: ClusterProfile, name: str) -> Rows:
+    """The facts of a node type and, where hardware threads make the two differ, the CPUs that Slurm counts."""
+    node = profile.node_types[name]
+    rows = _values(profile, f"node_types.{name}", node)
+    if node.smt == 1 or node.logical_cpus is None:
+        return rows
+    after = [key for key, _ in rows].index("smt") + 1
+    return [*rows[:after], ("CPUs in Slurm", str(node.logical_cpus)), *rows[after:]]
+
+
+def _slurm(profile: ClusterProfile) -> str:
+    if profile.backend != "slurm":
+        return _pairs("No Slurm", [("backend", profile.backend)])
+    return _pairs("Slurm", _values(profile, "slurm", profile.slurm, skip=("qos",)))
+
+
+def _qos(profile: ClusterProfile) -> str:
+    """A row per QOS, the limits as columns; what no QOS limits is left out."""
+    if profile.backend != "slurm":
+        return ""
+    rows = [dict(_values(profile, f"slurm.qos.{i}", qos)) for i, qos in enumerate(profile.slurm.qos)]
+    keys = list(dict.fromkeys(key for row in rows for key in row if key != "name"))
+    cells = [[row.get("name", "none asked for"), *(row.get(key) for key in keys)] for row in rows]
+    return f"Limits per QOS\n{table(['qos', *keys], cells, left=['qos'])}" if keys else ""
+
+
+def _fabric(profile: ClusterProfile) -> str:
+    return _pairs("Fabric", _values(profile, "fabric", profile.fabric))
+
+
+def _environment(profile: ClusterProfile) -> str:
+    rows = _values(profile, "compute", profile.compute)
+    rows += [(f"env {key}", value) for key, value in profile.env.items()]
+    if profile.login_hosts:
+        fact = profile.facts.get("login_hosts")
+        rows.append(("login_hosts", ", ".join(profile.login_hosts) + (_mark(fact) if fact else "")))
+    return _pairs("Environment of the workers", rows)
+
+
+def _workload(profile: ClusterProfile) -> str:
+    workload = profile.default_workload
+    if workload is None:
+        return ""
+    rows = [
+        ("model", workload.model),
+        ("data", workload.data.name + (f" in {workload.data.root}" if workload.data.root else "")),
+        ("batch_per_gpu", str(workload.batch_per_gpu)),
+        ("loader_workers_per_rank", str(workload.loader_workers_per_rank)),
+    ]
+    return _pairs("Default workload", rows)
+
+
+def _notes(profile: ClusterProfile) -> str:
+    """One entry per fact that has something to add: what other sources say instead, and the remark."""
+    rows = []
+    for path, fact in profile.facts.items():
+        claims = [f"{_told(one)} [{one.grade} {one.source}]" for one in (fact, *fact.conflicts)]
+        texts = [f"{claims[0]}, but {', '.join(claims[1:])}"] if fact.conflicts else []
+        texts += [fact.note] if fact.note else []
+        if texts:
+            rows.append((" ".join(_placed(profile, path)), "; ".join(texts)))
+    return _pairs("Notes, and where sources differ (*)", rows)
+
+
+def _provenance(profile: ClusterProfile) -> str:
+    """Every fact under its grade and source, gathered per part of the profile."""
+    gathered: dict[tuple[str, str], list[str]] = {}
+    for path, fact in profile.facts.items():
+        place, key = _placed(profile, path)
+        gathered.setdefault((place, f"{fact.grade} {fact.source}"), []).append(key)
+    if not gathered:
+        return ""
+    first, second = (max(len(pair[i]) for pair in gathered) + 2 for i in (0, 1))
+    lines, last = ["Where each value comes from"], None
+    for (place, origin), keys in sorted(gathered.items(), key=lambda item: _order(profile, item[0][0])):
+        lead = f"  {place if place != last else '':<{first}}{origin:<{second}}"
+        lines += _wrapped(", ".join(keys), " " * len(lead), lead)
+        last = place
+    return "\n".join(lines)
+
+
+def _legend(profile: ClusterProfile) -> str:
+    if not profile.facts:
+        return ""
+    used = {source for fact in profile.facts.values() for source in (fact.source, *(o.source for o in fact.conflicts))}
+    grades = _pairs("Grades (a value without a mark is graded A, or is a choice of this profile)", list(GRADES.items()))
+    return f"{grades}\n\n" + _pairs("Sources", [(key, text) for key, text in profile.sources.items() if key in used])
+
+
+def _values(profile: ClusterProfile, path: str, record: Any, skip: Sequence[str] = ()) -> Rows:
+    """The fields of a record that say something, each with the mark of its fact; defaults are left out unless text."""
+    rows = []
+    for field in dataclasses.fields(record):
+        value, fact = getattr(record, field.name), profile.facts.get(f"{path}.{field.name}")
+        if fact is not None:
+            rows.append((field.name, _told(fact, field.name) + _mark(fact)))
+        elif field.name not in skip and (value != field.default or isinstance(value, str)):
+            rows.append((field.name, _plain(value, field.name)))
+    return rows
+
+
+def _told(fact: Fact, key: str = "") -> str:
+    """The value in words; nothing is `unknown` where the fact is not verified, and `none` where it is known."""
+    if fact.value is None:
+        return "unknown" if fact.grade == "?" else "none"
+    return _plain(fact.value, key)
+
+
+def _mark(fact: Fact) -> str:
+    """` [C]` for anything but grade A, `*` where another source says something else."""
+    grade = "" if fact.grade == "A" else f" [{fact.grade}]"
+    return grade + ("*" if fact.conflicts else "")
+
+
+def _plain(value: Any, key: str = "") -> str:
+    """A value in words; durations in minutes are told in hours or days too."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(str, value))
+    if key.endswith("_min") and value >= 60:
+        return f"{value} ({value / 1440:g} d)" if value > 1440 else f"{value} ({value / 60:g} h)"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _placed(profile: ClusterProfile, path: str) -> tuple[str, str]:
+    """A dotted path as the part it belongs to and its key: `slurm.qos.1.max_nodes` -> (`qos dev`, `max_nodes`)."""
+    *parents, key = path.split(".")
+    if parents[:1] == ["node_types"]:
+        return parents[1], key
+    if parents[:2] == ["slurm", "qos"]:
+        return f"qos {profile.slurm.qos[int(parents[2])].name or 'none'}", key
+    return " ".join(parents) or profile.name, key
+
+
+def _order(profile: ClusterProfile, place: str) -> int:
+    """Where a part comes in the file; sorting by it is stable within a part."""
+    places = list(dict.fromkeys(_placed(profile, path)[0] for path in profile.facts))
+    return places.index(place)
+
+
+def _pairs(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Key and value per line under a title, long values wrapped; nothing without rows."""
+    rows = list(rows)
+    if not rows:
+        return ""
+    width = max(len(key) for key, _ in rows)
+    lines = [title]
+    for key, value in rows:
+        lines += _wrapped(value, " " * (width + 4), f"  {key:<{width}}  ")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, indent: str, first: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=indent if first is None else first, subsequent_indent=indent, break_on_hyphens=False
+    )
