@@ -1,0 +1,123 @@
+"""What a twin is made of: the nodes of a profile, fewer where it has many, and the ports of its daemons."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcddp.cluster import ClusterProfile, NodeType, Qos
+from hpcddp.errors import UsageError
+
+DEFAULT_NODES = 17
+"""Nodes of one type: enough to run 16-node jobs beside a node that stays free."""
+
+UNKNOWN_MB_PER_CORE = 4000
+"""Stands in where the profile knows no memory: Slurm needs a number."""
+
+PORTS = range(30000, 32768)
+"""Above the rendezvous ports of jobs (10000-29999), below those that Linux gives to outgoing connections."""
+
+DEFAULT_QOS = "normal"
+"""Slurm's own name for the QOS of a job that asks for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One slurmd; all of them live on this host."""
+
+    name: str
+    kind: NodeType
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Everything the configuration texts are made from."""
+
+    profile: ClusterProfile
+    folder: Path
+    host: str
+    """This machine's short name."""
+    nodes: tuple[Node, ...]
+    slurmctld_port: int
+    slurmdbd_port: int
+
+
+def make_shape(profile: ClusterProfile, folder: Path, cap: int) -> Shape:
+    """The shape of a twin of `profile` with at most `cap` nodes of each type; its ports are free now."""
+    if profile.backend != "slurm":
+        raise UsageError(f"{profile.name} has no Slurm (backend `{profile.backend}`): a twin is shaped like a Slurm cluster")
+    kinds = node_kinds(profile, cap)
+    slurmctld, slurmdbd, *slurmds = free_ports(2 + len(kinds))
+    return Shape(
+        profile=profile,
+        folder=folder,
+        host=socket.gethostname().partition(".")[0],
+        nodes=tuple(Node(name=name, kind=kind, port=port) for (name, kind), port in zip(kinds, slurmds, strict=True)),
+        slurmctld_port=slurmctld,
+        slurmdbd_port=slurmdbd,
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """So many ports that nobody listens on."""
+    ports = (port for port in random.sample(PORTS, len(PORTS)) if _is_free(port))
+    return list(itertools.islice(ports, count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
+def cores(kind: NodeType) -> int:
+    """Physical cores of a node; UsageError where the profile does not know them."""
+    if kind.physical_cores is None:
+        raise UsageError("a twin needs `physical_cores` of every node type")
+    return kind.physical_cores
+
+
+def memory_mb(kind: NodeType) -> int:
+    """What Slurm may hand out on a node, MB; a stand-in where the profile does not know it."""
+    return kind.memory_mb if kind.memory_mb is not None else UNKNOWN_MB_PER_CORE * cores(kind)
+
+
+def qos_name(qos: Qos) -> str:
+    """Slurm's name of a QOS."""
+    return qos.name or DEFAULT_QOS
+
+
+def node_kinds(profile: ClusterProfile, cap: int) -> list[tuple[str, NodeType]]:
+    """Name and type of every node of the twin, at most `cap` of each type, in the profile's order."""
+    return [(name, kind) for key, kind in profile.node_types.items() for name in _names(key, kind, cap)]
+
+
+def _names(key: str, kind: NodeType, cap: int) -> list[str]:
+    if kind.names is not None:
+        return list(itertools.islice(expand(kind.names), cap))
+    stem = re.sub(r"[^a-z0-9]+", "-", key.lower())
+    return [f"{stem}-{i:02d}" for i in range(1, min(kind.count or cap, cap) + 1)]
+
+
+def expand(node_list: str) -> Iterator[str]:
+    """The names in a Slurm node list: `gn[01-03,07],login1` gives gn01, gn02, gn03, gn07, login1."""
+    for item in re.findall(r"(?:\[[^]]*\]|[^,\[])+", node_list):
+        parts = re.split(r"\[([^]]*)\]", item)
+        choices = [[part] if i % 2 == 0 else list(_numbers(part)) for i, part in enumerate(parts)]
+        yield from ("".join(name) for name in itertools.product(*choices))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for item in ranges.split(","):
+        first, _, last = item.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield f"{number:0{len(first)}d}"

@@ -1,0 +1,164 @@
+"""A real Slurm on this machine, shaped like a cluster profile: nodes, GPUs, partition, QOS, accounts, modules.
+
+with Twin(load_profile("rcc"), folder) as twin:
+    twin.run(["sbatch", "--account=proj", "--partition=gpu", "job.sh"])
+    twin.wait_jobs(60)
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+
+from hpcddp.cluster import ClusterProfile
+from hpcddp.errors import HpcddpError
+from tests.twin import accounting, daemons
+from tests.twin.folder import check_folder, write_folder
+from tests.twin.lock import only_twin
+from tests.twin.modules import write_modules
+from tests.twin.processes import MARK, Daemon, kill_marked, marked, stop, wait_until
+from tests.twin.shape import DEFAULT_NODES, make_shape
+from tests.twin.signals import ending_signals_raise, signals_held
+
+IDLE_S = 120.0
+DOWN_S = 20.0
+"""How long cancelled jobs may take to end: KillWait is 5 s."""
+
+SACCT_FIELDS = ("JobID", "JobName", "State", "ExitCode", "NodeList", "AllocTRES", "Comment", "End")
+
+
+class Twin:
+    """Up between `with` and its end, also when that is an exception, Ctrl-C, SIGTERM or SIGHUP.
+
+    profile: the cluster it is shaped like; its backend must be slurm.
+    folder: made, filled and left behind, without any process; its path must be short and hold no space.
+    nodes: at most so many of each node type; None: 17.
+    accounts: Slurm accounts that the current user may use, besides every QOS of the profile; the first is the default.
+    python: the interpreter that `python3` is once the profile's modules are loaded.
+    """
+
+    def __init__(
+        self,
+        profile: ClusterProfile,
+        folder: Path,
+        *,
+        nodes: int | None = None,
+        accounts: Sequence[str] = ("proj",),
+        python: str = sys.executable,
+    ) -> None:
+        self.profile = profile
+        self.folder = folder.absolute()
+        self.accounts = tuple(accounts)
+        self.python = python
+        self.shape = make_shape(profile, self.folder, nodes or DEFAULT_NODES)
+        self._stack = ExitStack()
+        self._daemons: list[Daemon] = []
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What to add to the environment: Slurm's commands, and the jobs they start, then belong to this twin."""
+        return {
+            "SLURM_CONF": str(self.folder / "slurm.conf"),
+            "MODULEPATH": str(self.folder / "modulefiles"),
+            MARK: str(self.folder),
+        }
+
+    def __enter__(self) -> Twin:
+        check_folder(self.shape)
+        try:
+            self._stack.enter_context(ending_signals_raise())
+            self._stack.enter_context(only_twin(self.folder))
+            self._stack.callback(kill_marked, self.folder)
+            self._stack.callback(stop, self._daemons)
+            self._boot()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancels the jobs and takes everything down; does nothing the second time."""
+        with signals_held():
+            self._stack.close()
+
+    def run(
+        self, command: Sequence[str], *, text: str | None = None, cwd: Path | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `command` with this twin's Slurm, `text` as its input; HpcddpError with its output when it fails and `check`."""
+        done = subprocess.run(
+            list(command), env={**os.environ, **self.env}, input=text, cwd=cwd, capture_output=True, text=True, check=False
+        )
+        if check and done.returncode:
+            raise HpcddpError(f"{' '.join(command)} gave {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done
+
+    def test_only(self, script: str) -> tuple[bool, str]:
+        """Whether `sbatch --test-only` takes the script, and what it says."""
+        done = self.run(["sbatch", "--test-only"], text=script, check=False)
+        return done.returncode == 0, done.stderr.strip()
+
+    def wait_jobs(self, timeout_s: float) -> None:
+        """Returns once no job waits or runs and sacct knows the end of each; HpcddpError with the queue when time is over."""
+        wait_until(self._all_ended, self._daemons, "the end of all jobs", timeout_s, show=lambda: self._show("squeue"))
+
+    def sacct(self, *, steps: bool = False) -> list[dict[str, str]]:
+        """Every job of this twin, oldest first, with the fields SACCT_FIELDS as sacct writes them; `steps`: its steps too."""
+        separator = "\x1f"
+        options = ["-n", "-P", f"--delimiter={separator}", f"--format={','.join(SACCT_FIELDS)}", "--starttime=2000-01-01"]
+        lines = self.run(["sacct", "--allusers", *options, *([] if steps else ["-X"])]).stdout.splitlines()
+        return [dict(zip(SACCT_FIELDS, line.split(separator), strict=True)) for line in lines]
+
+    def processes(self) -> list[int]:
+        """Ids of all living processes of this twin, its jobs' included."""
+        return marked(self.folder)
+
+    def _boot(self) -> None:
+        write_folder(self.shape)
+        write_modules(self.profile.compute, self.folder, self.python)
+        env = {**os.environ, **self.env}
+        for start in (daemons.start_munged, daemons.start_database, daemons.start_slurmdbd):
+            self._daemons.append(start(self.folder, env))
+        self._sacctmgr(accounting.cluster_command(self.profile))
+        self._daemons.append(daemons.start_slurmctld(self.folder, env))
+        self._stack.callback(self._cancel_jobs)
+        self._daemons += [daemons.start_slurmd(self.folder, env, node.name) for node in self.shape.nodes]
+        for command in accounting.account_commands(self.profile, self.accounts, pwd.getpwuid(os.getuid()).pw_name):
+            self._sacctmgr(command)
+        wait_until(self._all_idle, self._daemons, "idle nodes", IDLE_S, show=lambda: self._show("sinfo", "-N"))
+
+    def _sacctmgr(self, command: list[str]) -> None:
+        self.run(["sacctmgr", "--immediate", "--quiet", *command])
+
+    def _all_idle(self) -> bool:
+        return set(self.run(["sinfo", "-h", "-N", "-o", "%T"], check=False).stdout.split()) == {"idle"}
+
+    def _all_ended(self) -> bool:
+        """Finished jobs stay in `squeue -t all` for MinJobAge, and reach sacct up to seconds later."""
+        if self._queue():
+            return False
+        known = self._queue("--states=all", "--array")
+        jobs = self.sacct()
+        return known <= {job["JobID"] for job in jobs} and all(job["End"] != "Unknown" for job in jobs)
+
+    def _queue(self, *options: str) -> set[str]:
+        """Ids of the jobs that squeue lists."""
+        return set(self.run(["squeue", "-h", "-o", "%i", *options]).stdout.split())
+
+    def _show(self, *command: str) -> str:
+        return self.run(command, check=False).stdout
+
+    def _cancel_jobs(self) -> None:
+        """Jobs end before the daemons, as daemons that end leave the processes of jobs alive."""
+        with suppress(HpcddpError):
+            if ids := self._queue():
+                self.run(["scancel", *ids], check=False)
+                wait_until(lambda: not self._queue(), [], "the end of cancelled jobs", DOWN_S)
