@@ -1,0 +1,107 @@
+"""`hpcddp render`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Run
+
+JOBS = Path(__file__).parent.parent.parent / "jobs"
+
+
+def test_script_on_stdout_remarks_on_stderr(run: Run) -> None:
+    """The script alone is on stdout; the default node type and the missing account are said on stderr."""
+    result = run("render", "--cluster", "rcc", "--nodes", 4)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("#!/bin/bash\n")
+    assert result.stdout.endswith('exit "$rc"\n')
+    assert "#SBATCH --gres=gpu:v100:4" in result.stdout
+    assert "--account" not in result.stdout
+    assert "node type v100" in result.stderr
+    assert "no account" in result.stderr
+
+
+def test_same_bytes_every_time(run: Run) -> None:
+    """The same command gives the same bytes."""
+    assert run("render", "--cluster", "marconi100").stdout == run("render", "--cluster", "marconi100").stdout
+
+
+@pytest.mark.parametrize(("cluster", "what"), [("rcc", "mnist-cnn on bigmnist"), ("marconi100", "resnet50 on imagenet")])
+def test_default_workload(run: Run, cluster: str, what: str) -> None:
+    """Without --workload, a cluster's own."""
+    assert what in run("render", "--cluster", cluster).stdout
+
+
+def test_flags(run: Run) -> None:
+    """Node type, GPUs, workload, --set and raw job options reach the script."""
+    result = run(
+        *("render", "--cluster", "rcc", "--nodes", 2, "--gpus-per-node", 3, "--node-type", "a40", "--workload", "resnet18/cifar10"),
+        *("--set", "slurm.walltime_min=77", "--set", "account=abc", "-J", "--constraint=hdr", "-J", "--requeue"),
+    )
+    for line in ("--gres=gpu:a40:3", "--nodes=2", "--time=77", "--account=abc", "--constraint=hdr", "--requeue"):
+        assert f"#SBATCH {line}\n" in result.stdout
+    assert "resnet18 on cifar10" in result.stdout
+    assert result.stderr == ""
+
+
+def test_cluster_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HPCDDP_CLUSTER names the cluster where no option does; without either the error says how."""
+    missing = run("render")
+    assert missing.exit_code == 2
+    assert "HPCDDP_CLUSTER" in missing.stderr
+    monkeypatch.setenv("HPCDDP_CLUSTER", "marconi100")
+    assert "on marconi100" in run("render").stdout
+
+
+def test_account_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SBATCH_ACCOUNT is honoured and said so, another SBATCH_* is set aside and said so."""
+    monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
+    monkeypatch.setenv("SBATCH_QOS", "other")
+    result = run("render", "--cluster", "rcc")
+    assert "#SBATCH --account=mine" in result.stdout
+    assert "--qos" not in result.stdout
+    assert "SBATCH_ACCOUNT" in result.stderr
+    assert "SBATCH_QOS" in result.stderr
+
+
+def test_a_sweep_into_a_folder(run: Run, tmp_path: Path) -> None:
+    """A sweep's points go into a folder, one script each; several points need one."""
+    assert run("render", JOBS / "rcc-bigmnist.yaml").exit_code == 2
+    assert run("render", JOBS / "rcc-bigmnist.yaml", "--group", "nodes", "-o", "scripts").exit_code == 0
+    names = sorted(file.name[:6] for file in (tmp_path / "scripts").glob("*.sh"))
+    assert names == ["n01-g4", "n02-g4", "n04-g4"]
+
+
+def test_one_point_into_a_file(run: Run, tmp_path: Path) -> None:
+    """-o FILE holds what stdout would."""
+    run("render", "--cluster", "rcc", "-o", "job.sh")
+    assert (tmp_path / "job.sh").read_text() == run("render", "--cluster", "rcc").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--cluster", "rc"], 2, "no cluster `rc` in clusters/; did you mean `rcc`?"),
+        (["--cluster", "rcc", "--nodes", "40"], 2, "rcc has 6 nodes of type v100 (gn[01-06]); 40 asked for"),
+        (["--cluster", "rcc", "--node-type", "v10"], 2, "did you mean `v100`"),
+        (["--cluster", "rcc", "--workload", "resnet18"], 2, "MODEL/DATA"),
+        (["--cluster", "local"], 2, "hpcddp submit"),
+        (["--cluster", "rcc", "--where", "layout.nodes == 1"], 2, "sweep file"),
+        ([str(JOBS / "rcc-bigmnist.yaml"), "--nodes", "2"], 2, "--nodes is for rendering without a sweep file"),
+        (["--cluster", "rcc", "-J", "qos=dev"], 2, "job option 'qos=dev'"),
+    ],
+)
+def test_mistakes(run: Run, arguments: list[str], code: int, message: str) -> None:
+    """Each mistake gets its sentence and exit code, and no traceback."""
+    result = run("render", *arguments)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_render_works_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Slurm command is needed."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert run("render", "--cluster", "rcc").exit_code == 0
