@@ -1,0 +1,68 @@
+# Each target sets up what it needs: an environment in .venv and, for the tests, Debian packages where we are root.
+#
+#   make demo     data, training on 1, 2 and 4 local ranks, and a report under demo/
+#   make test     all tests; those on a real Slurm need root and Debian's packages, and are skipped without
+#   make lint     ruff, mypy, import-linter, shellcheck
+#   make bench    start-up times of the command line
+#   make soak     the tests that take long
+
+VENV := .venv
+BIN := $(VENV)/bin
+HPCDDP := $(BIN)/hpcddp
+APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
+NEWEST := python3 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for p in $(NEWEST); do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: demo test lint bench soak packages
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/installed-demo
+	@echo "== data: a small bigMNIST in demo/data"
+	$(HPCDDP) data prepare bigmnist --root demo/data --copies 1
+	@echo "== training: 1, 2 and 4 ranks on this machine"
+	$(HPCDDP) submit jobs/local-mnist.yaml --runs demo/runs --set workload.data.root=$(CURDIR)/demo/data --wait --yes
+	@echo "== analysis"
+	$(HPCDDP) analyze demo/runs
+
+test: $(VENV)/installed-test packages
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+soak: $(VENV)/installed-test packages
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak
+
+bench: $(VENV)/installed-test
+	$(BIN)/python -m tests.bench.cli_latency
+
+lint: $(VENV)/installed-test packages
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	shellcheck .ci/run
+
+$(VENV)/installed-demo: EXTRAS := train,demo
+$(VENV)/installed-test: EXTRAS := train,demo,test
+$(VENV)/installed-%: setup.cfg pyproject.toml | $(BIN)/python
+	@echo "== installing hpcddp[$(EXTRAS)] into $(VENV): the first time this fetches PyTorch, several GB"
+	$(BIN)/python -m pip install --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(MAKE) --no-print-directory python3-venv
+	$(PYTHON) -m venv $(VENV)
+
+.PHONY: python3-venv
+python3-venv:
+	@test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		|| { echo "$(PYTHON) cannot make an environment: install Debian's python3-venv, or name another: make PYTHON=..." >&2; exit 1; }
+	$(APT) update && $(APT) install -y --no-install-recommends python3-venv
+
+# Debian's packages of what the tests start: a Slurm, and shellcheck. Their services are not used, only their programs.
+packages:
+	@missing=$$(for p in $$(cat tests/twin/packages.txt); do \
+		dpkg-query -W -f '$${Status}' "$$p" 2>/dev/null | grep -q 'ok installed' || echo "$$p"; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "== not installed, and not root on Debian:" $$missing; exit 0; fi; \
+	echo "== installing" $$missing; \
+	$(APT) update && $(APT) install -y --no-install-recommends $$missing
