@@ -1,0 +1,46 @@
+"""`python -m hpcddp.worker`: the worker of a script that was rendered to be submitted by hand, under srun.
+
+HPCDDP_SPEC holds the job as JSON; its `study` may contain variables, which are filled in here. The study has no login side, so
+rank 0 leaves the point's description beside the records.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+from hpcddp.errors import HpcddpError
+from hpcddp.jobspec import JobSpec, spec_from_dict, spec_to_dict
+from hpcddp.point import point_to_dict
+from hpcddp.records import SCHEMA, write_json
+from hpcddp.runroot import Study
+from hpcddp.worker.main import run
+from hpcddp.worker.paths import expanded
+from hpcddp.worker.ranks import this_rank
+
+
+def main() -> None:
+    """Rank 0 prints its summary as the last line."""
+    text = os.environ.get("HPCDDP_SPEC")
+    if not text:
+        raise HpcddpError("HPCDDP_SPEC is not set: start the worker from a script that `hpcddp render` printed")
+    told = spec_from_dict(json.loads(text))
+    spec = dataclasses.replace(told, study=expanded(told.study, "study"))
+    first = this_rank(spec.backend).rank == 0
+    if first:
+        _describe_point(spec)
+    summary = run(spec_to_dict(spec))
+    if first:
+        print(json.dumps(summary, sort_keys=True), flush=True)
+
+
+def _describe_point(spec: JobSpec) -> None:
+    file = Study(Path(spec.study)).point_file(spec.label)
+    if not file.exists():
+        write_json(file, {"schema": SCHEMA, "id": spec.point.id, "point": point_to_dict(spec.point)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""launch.json and nodes/HOST.json: what ran where, on what, with which settings."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hpcddp import __version__
+from hpcddp.errors import HpcddpError
+from hpcddp.jobspec import JobSpec
+from hpcddp.point import to_json
+from hpcddp.records import SCHEMA
+from hpcddp.worker.paths import data_root_as_given
+from hpcddp.worker.rendezvous import Meeting
+
+ALLOWED = (
+    *("SLURM_JOB_", "SLURM_STEP_", "SLURM_CPU", "SLURM_GPUS", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_RESTART_COUNT"),
+    *("NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_", "MASTER_ADDR", "MASTER_PORT"),
+    *("OMP_", "KMP_", "GOMP_", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
+    *("LOADEDMODULES", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "APPTAINER_NAME", "SINGULARITY_NAME"),
+)
+"""Names, or beginnings of names, of variables that are recorded."""
+
+_SECRET = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+
+
+def allowed_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that may explain a number; none that may hold a secret."""
+    return {name: value for name, value in env.items() if name.startswith(ALLOWED) and not _may_be_secret(name)}
+
+
+def versions() -> dict[str, str | None]:
+    """What computes; None for what is not there."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": _torchvision_version(),
+        "cuda": torch.version.cuda,
+        "nccl": nccl_version(),
+        "hpcddp": __version__,
+    }
+
+
+def env_id(found: Mapping[str, str | None], device_kind: str) -> str:
+    """12 hexadecimal digits over versions and kind of device: attempts with different ones are never pooled."""
+    return hashlib.sha256(to_json({"versions": dict(found), "device": device_kind}).encode()).hexdigest()[:12]
+
+
+def nccl_version() -> str | None:
+    """NCCL's version where this process can use it."""
+    if not torch.cuda.is_available():
+        return None
+    return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+
+
+def launch_record(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, Any] | None:
+    """All ranks call it; what launch.json holds on rank 0, None elsewhere. HpcddpError if ranks run different software."""
+    rank, found = meeting.rank, versions()
+    software = env_id(found, meeting.device.type)
+    here = {"host": rank.host, "gpu": _gpu_name(meeting.device), "cpus": usable_cpus(), "env_id": software}
+    peers = meeting.gather("launch", here)
+    if not peers:
+        return None
+    _refuse_mixed(peers)
+    return {
+        "schema": SCHEMA,
+        "point": spec.point.id,
+        "run": spec.run,
+        "job": rank.job,
+        "restart": rank.restart,
+        "backend": spec.backend,
+        "communication": meeting.backend,
+        "started_unix_ns": time.time_ns(),
+        "hosts": list(dict.fromkeys(peer["host"] for peer in peers)),
+        "ranks": rank.world,
+        "ranks_per_node": rank.ranks_per_node,
+        "cpus_of_ranks": [peer["cpus"] for peer in peers],
+        "gpus": sorted({peer["gpu"] for peer in peers if peer["gpu"]}),
+        "device": meeting.device.type,
+        "versions": found,
+        "env_id": software,
+        "environment": allowed_environment(),
+        "profile": dict(spec.profile),
+        "git_commit": spec.git_commit,
+        "data": {"name": spec.point.workload.data.name, "root": data_root_as_given(spec), "samples": samples},
+        "clock": "compute stream events" if meeting.device.type == "cuda" else "host",
+    }
+
+
+def node_record(host: str) -> dict[str, Any]:
+    """What nodes/HOST.json holds: this node's processors, memory and GPUs as this process sees them."""
+    return {
+        "schema": SCHEMA,
+        "host": host,
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "cpu": _cpu_name(),
+        "cpus": os.cpu_count(),
+        "cpus_usable": usable_cpus(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpu_driver": _first_line(Path("/proc/driver/nvidia/version")),
+        "gpus": [_gpu_facts(index) for index in range(torch.cuda.device_count())],
+    }
+
+
+def usable_cpus() -> int:
+    """Logical CPUs this process may run on: what Slurm's binding left it."""
+    return len(os.sched_getaffinity(0))
+
+
+def _may_be_secret(name: str) -> bool:
+    return any(word in name.upper() for word in _SECRET)
+
+
+def _refuse_mixed(peers: list[dict[str, Any]]) -> None:
+    odd = next((peer for peer in peers if peer["env_id"] != peers[0]["env_id"]), None)
+    if odd:
+        raise HpcddpError(
+            f"{odd['host']} runs other versions of Python, torch, CUDA or NCCL than {peers[0]['host']}: "
+            f"their times cannot be pooled; make the environment the same on all nodes"
+        )
+
+
+def _gpu_name(device: torch.device) -> str | None:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+
+
+def _gpu_facts(index: int) -> dict[str, Any]:
+    facts = torch.cuda.get_device_properties(index)
+    return {"name": facts.name, "memory_bytes": facts.total_memory, "capability": f"{facts.major}.{facts.minor}"}
+
+
+def _torchvision_version() -> str | None:
+    try:
+        import torchvision  # type: ignore[import-untyped]
+    except ImportError:
+        return None
+    return str(torchvision.__version__)
+
+
+def _cpu_name() -> str | None:
+    """`model name` on x86, `cpu` on POWER."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "cpu"):
+            return value.strip()
+    return None
+
+
+def _first_line(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8").split("\n", 1)[0] if file.exists() else None

@@ -1,0 +1,90 @@
+"""Which rank of which job this process is: read from the variables the launcher sets, never guessed."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpcddp.errors import HpcddpError
+
+_SLURM = {
+    "rank": ("SLURM_PROCID",),
+    "local_rank": ("SLURM_LOCALID",),
+    "node_rank": ("SLURM_NODEID",),
+    "world": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+    "nodes": ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
+    "job": ("SLURM_JOB_ID",),
+}
+"""The step's variables first: a step may be smaller than its job. SLURM_JOB_ID differs for each task of an array."""
+
+_LOCAL = {
+    "rank": ("SUBMITIT_LOCAL_GLOBALID",),
+    "local_rank": ("SUBMITIT_LOCAL_LOCALID",),
+    "node_rank": ("SUBMITIT_LOCAL_NODEID",),
+    "world": ("SUBMITIT_LOCAL_NTASKS",),
+    "nodes": ("SUBMITIT_LOCAL_JOB_NUM_NODES",),
+    "job": ("HPCDDP_JOB",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """One process of a job."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    world: int
+    nodes: int
+    job: str
+    restart: int
+    """How often Slurm has requeued the job; 0 the first time."""
+    host: str
+    master_addr: str
+    master_port: int
+    """Where rank 0 listens."""
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.world // self.nodes
+
+
+def this_rank(backend: str, env: Mapping[str, str] = os.environ) -> Rank:
+    """This process; `backend` is `slurm` (started by srun) or `local`. HpcddpError names a variable that is missing."""
+    found = {field: _first(names, env, backend) for field, names in (_LOCAL if backend == "local" else _SLURM).items()}
+    job = found.pop("job")
+    numbers = {field: _whole(field, text) for field, text in found.items()}
+    if numbers["world"] % numbers["nodes"]:
+        raise HpcddpError(
+            f"{numbers['world']} ranks on {numbers['nodes']} nodes: every node must run equally many; see --ntasks-per-node"
+        )
+    local = backend == "local"
+    return Rank(
+        **numbers,
+        job=job,
+        restart=0 if local else _whole("SLURM_RESTART_COUNT", env.get("SLURM_RESTART_COUNT", "0")),
+        host=host_name(env),
+        master_addr=_first(("MASTER_ADDR",), {"MASTER_ADDR": "127.0.0.1", **env} if local else env, backend),
+        master_port=_whole("MASTER_PORT", _first(("MASTER_PORT", "HPCDDP_MASTER_PORT"), env, backend)),
+    )
+
+
+def host_name(env: Mapping[str, str] = os.environ) -> str:
+    """Slurm's name of this node where there is one (several slurmd may share a machine), else the machine's."""
+    return env.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def _first(names: tuple[str, ...], env: Mapping[str, str], backend: str) -> str:
+    for name in names:
+        if env.get(name):
+            return env[name]
+    launcher = "the local runner" if backend == "local" else "srun in a script that `hpcddp render` printed"
+    raise HpcddpError(f"{' and '.join(names)} not set on {host_name(env)}: a worker is started by {launcher}")
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise HpcddpError(f"{name} is {text!r}; a whole number is expected from the launcher")
+    return int(text)

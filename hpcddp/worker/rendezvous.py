@@ -1,0 +1,68 @@
+"""How the ranks of a job meet, tell rank 0 small facts, and part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcddp.errors import HpcddpError
+from hpcddp.worker.gpus import require_gpu
+from hpcddp.worker.ranks import Rank
+
+TIMEOUT = timedelta(minutes=10)
+"""NCCL's own default: long enough for nodes that start late, short against a job that would hang to its time limit."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The process group, seen from one rank, and the store beside it."""
+
+    rank: Rank
+    device: torch.device
+    store: Any
+    """A torch.distributed.Store."""
+
+    @property
+    def backend(self) -> str:
+        return str(dist.get_backend())
+
+    def gather(self, key: str, value: Any) -> list[Any]:
+        """The JSON values of all ranks, by rank, on rank 0; [] elsewhere. A key serves once.
+
+        Through the store: torch's all_gather_object needs numpy, which a site's torch may lack.
+        """
+        self.store.set(f"hpcddp/{key}/{self.rank.rank}", json.dumps(value))
+        if self.rank.rank:
+            return []
+        return [json.loads(self.store.get(f"hpcddp/{key}/{peer}")) for peer in range(self.rank.world)]
+
+    def leave(self) -> None:
+        """Waits for all ranks: rank 0 holds the store, and NCCL's watchdog complains on the others when it goes first."""
+        dist.barrier(device_ids=[self.rank.local_rank] if self.device.type == "cuda" else None)
+        dist.destroy_process_group()
+
+
+def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> Meeting:
+    """NCCL with one GPU per rank for `cuda`, gloo for `cpu`; returns when every rank has come."""
+    device = require_gpu(rank) if kind == "cuda" else torch.device("cpu")
+    store = _store(rank, timeout)
+    backend = "nccl" if kind == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank.rank, world_size=rank.world, timeout=timeout)
+    return Meeting(rank, device, store)
+
+
+def _store(rank: Rank, timeout: timedelta) -> Any:
+    try:
+        return dist.TCPStore(  # type: ignore[attr-defined]  # documented, but not in __all__
+            rank.master_addr, rank.master_port, rank.world, rank.rank == 0, timeout=timeout
+        )
+    except (dist.DistNetworkError, dist.DistStoreError) as error:
+        raise HpcddpError(
+            f"rank {rank.rank} of {rank.world} on {rank.host} could not meet the others at MASTER_ADDR {rank.master_addr}, "
+            f"MASTER_PORT {rank.master_port}: {error}"
+        ) from error

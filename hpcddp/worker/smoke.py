@@ -1,0 +1,139 @@
+"""The smoke test: one short job that tells, before anything else is submitted, whether the workers can work there."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from hpcddp.catalog import is_factory
+from hpcddp.errors import HpcddpError
+from hpcddp.jobspec import JobSpec, spec_from_dict
+from hpcddp.records import SCHEMA, write_json
+from hpcddp.runroot import Study
+from hpcddp.worker.paths import data_root
+from hpcddp.worker.ranks import Rank, this_rank
+
+MEET_WITHIN = timedelta(minutes=2)
+
+ANSWER_WITHIN_S = 180.0
+"""Ranks answer through files; a network file system may show a new file a minute late (NFS's acdirmax is 60 s)."""
+
+
+def run(spec: dict[str, Any]) -> dict[str, Any]:
+    """Every rank leaves its findings in the job's folder; rank 0 writes smoke.json from them and returns the same.
+
+    `{"schema", "ok", "problems": [sentence], "data": {"root", "seen_by": [host], "missing_on": [host]}, "ranks": [findings]}`;
+    other ranks return their own findings.
+    """
+    job = spec_from_dict(spec)
+    rank = this_rank(job.backend)
+    folder = Study(Path(job.study)).job_dir(rank.job)
+    findings = look_around(job, rank)
+    write_json(_answer_file(folder, rank.rank), findings)
+    if rank.rank:
+        return findings
+    summary = summarize(job, rank, _answers(folder, rank))
+    write_json(folder / "smoke.json", summary)
+    return summary
+
+
+def look_around(job: JobSpec, rank: Rank) -> dict[str, Any]:
+    """What one rank sees; whatever goes wrong is a sentence under `problems`."""
+    problems: list[str] = []
+    root = _data_root(job, problems)
+    findings: dict[str, Any] = {
+        "rank": rank.rank,
+        "host": rank.host,
+        "data_root": root,
+        "data_seen": None if root is None else os.path.isdir(root) and os.access(root, os.R_OK | os.X_OK),
+        "problems": problems,
+    }
+    for name in _needed_modules(job):
+        _try(problems, rank, f"cannot import {name}", importlib.import_module, name)
+    _try(problems, rank, "torch does not work", _look_at_torch, findings, rank, job.point.device)
+    return findings
+
+
+def summarize(job: JobSpec, rank: Rank, answers: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """The findings of all ranks as one verdict; a problem that several ranks have is said once."""
+    silent = sorted(set(range(rank.world)) - set(answers))
+    problems = [problem for number in sorted(answers) for problem in answers[number]["problems"]]
+    if silent:
+        ranks = ", ".join(map(str, silent))
+        problems.append(f"no answer from rank {ranks} in {ANSWER_WITHIN_S:.0f} s: is {job.study} the same folder on every node?")
+    seen_by = _hosts(answers, data_seen=True)
+    missing_on = [host for host in _hosts(answers, data_seen=False) if host not in seen_by]
+    root = answers[rank.rank]["data_root"]
+    if missing_on:
+        problems.append(f"the data folder {root} is not there, or not readable, on {', '.join(missing_on)}")
+    return {
+        "schema": SCHEMA,
+        "ok": not problems,
+        "problems": list(dict.fromkeys(problems)),
+        "data": {"root": root, "seen_by": seen_by, "missing_on": missing_on},
+        "ranks": [answers[number] for number in sorted(answers)],
+    }
+
+
+def _needed_modules(job: JobSpec) -> list[str]:
+    names = [job.point.workload.model, job.point.workload.data.name]
+    own = [name.partition(":")[0] for name in names if is_factory(name)]
+    vision = not is_factory(names[0]) and names[0] != "mnist-cnn"
+    return ["torch", *(["torchvision"] if vision else []), *own]
+
+
+def _look_at_torch(findings: dict[str, Any], rank: Rank, device: str) -> None:
+    """Versions and GPUs into `findings`, then one sum over all ranks by the way that training will take."""
+    import torch
+    import torch.distributed as dist
+
+    from hpcddp.worker.launch_record import node_record, versions
+    from hpcddp.worker.rendezvous import join
+
+    findings |= {"versions": versions(), "node": node_record(rank.host)}
+    meeting = join(rank, device, MEET_WITHIN)
+    ones = torch.ones(1, device=meeting.device)
+    dist.all_reduce(ones)
+    meeting.leave()
+    findings["summed"] = int(ones.item())
+    if findings["summed"] != rank.world:
+        raise HpcddpError(f"a sum of ones over {rank.world} ranks came out as {findings['summed']}")
+
+
+def _try(problems: list[str], rank: Rank, what: str, function: Any, *arguments: Any) -> None:
+    try:
+        function(*arguments)
+    except HpcddpError as error:
+        problems.append(str(error))
+    except Exception as error:
+        problems.append(f"{rank.host}: {what}: {type(error).__name__}: {error}")
+
+
+def _data_root(job: JobSpec, problems: list[str]) -> str | None:
+    try:
+        return data_root(job)
+    except HpcddpError as error:
+        problems.append(str(error))
+        return None
+
+
+def _hosts(answers: dict[int, dict[str, Any]], *, data_seen: bool) -> list[str]:
+    return list(dict.fromkeys(answers[rank]["host"] for rank in sorted(answers) if answers[rank]["data_seen"] is data_seen))
+
+
+def _answer_file(folder: Path, rank: int) -> Path:
+    return folder / "smoke" / f"{rank:05d}.json"
+
+
+def _answers(folder: Path, rank: Rank) -> dict[int, dict[str, Any]]:
+    """What the ranks left, as soon as all have, or what is there when the time is over."""
+    give_up_at = time.monotonic() + ANSWER_WITHIN_S
+    files = {peer: _answer_file(folder, peer) for peer in range(rank.world)}
+    while time.monotonic() < give_up_at and not all(file.exists() for file in files.values()):
+        time.sleep(0.2)
+    return {peer: json.loads(file.read_text(encoding="utf-8")) for peer, file in files.items() if file.exists()}

@@ -1,0 +1,132 @@
+"""Ranks as real processes, forked from this one so that torch is imported once.
+
+Nothing here may run a backward pass or a parallel region in the parent: forked children could not start their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one rank ended: its exit code, what its function returned, what it printed."""
+
+    code: int
+    value: Any
+    output: str
+
+
+def ranks(folder: Path, world: int, function: Callable[..., Any], *arguments: Any, nodes: int = 1) -> list[Outcome]:
+    """Calls `function(*arguments)` in `world` processes with the local launcher's variables; all are gone afterwards."""
+    port, pids = _free_port(), list[int]()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        for rank in range(world):
+            pids.append(_fork(folder, rank, _environment(rank, world, nodes, port), function, arguments))
+        codes = _wait(pids)
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+    return [_outcome(folder, rank, code) for rank, code in enumerate(codes)]
+
+
+def values(folder: Path, world: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What `function` returned in each rank; fails with the output of a rank that did not return."""
+    outcomes = ranks(folder, world, function, *arguments)
+    for rank, outcome in enumerate(outcomes):
+        assert outcome.code == 0, f"rank {rank} ended with {outcome.code}:\n{outcome.output}"
+    return [outcome.value for outcome in outcomes]
+
+
+def _environment(rank: int, world: int, nodes: int, port: int) -> dict[str, str]:
+    return {
+        "SUBMITIT_LOCAL_GLOBALID": str(rank),
+        "SUBMITIT_LOCAL_LOCALID": str(rank % (world // nodes)),
+        "SUBMITIT_LOCAL_NODEID": str(rank // (world // nodes)),
+        "SUBMITIT_LOCAL_NTASKS": str(world),
+        "SUBMITIT_LOCAL_JOB_NUM_NODES": str(nodes),
+        "SLURMD_NODENAME": f"node{rank // (world // nodes)}",
+        "HPCDDP_JOB": "7",
+        "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+def _fork(folder: Path, rank: int, env: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
+    pid = os.fork()
+    if pid:
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        return pid
+    os.setpgrp()
+    code = 1
+    try:
+        with _output_to(folder / f"{rank}.out"):
+            code = _child(folder / f"{rank}.value", env, function, arguments)
+    finally:
+        os._exit(code)
+
+
+def _child(result: Path, env: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
+    try:
+        os.environ.update(env)
+        torch.set_num_threads(1)
+        result.write_bytes(pickle.dumps(function(*arguments)))
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def _output_to(file: Path) -> Iterator[None]:
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
+    yield
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _wait(pids: list[int]) -> list[int]:
+    codes: dict[int, int] = {}
+    give_up_at = time.monotonic() + TIMEOUT_S
+    while len(codes) < len(pids):
+        assert time.monotonic() < give_up_at, f"ranks still run after {TIMEOUT_S:.0f} s"
+        for pid in set(pids) - set(codes):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                codes[pid] = os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    return [codes[pid] for pid in pids]
+
+
+def _outcome(folder: Path, rank: int, code: int) -> Outcome:
+    file = folder / f"{rank}.value"
+    value = pickle.loads(file.read_bytes()) if file.exists() else None
+    return Outcome(code, value, (folder / f"{rank}.out").read_text())
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
