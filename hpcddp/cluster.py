@@ -205,7 +205,7 @@ def current_cluster() -> str | None:
 def _strip_facts(data: Any, path: Path, facts: dict[Path, Fact]) -> Any:
     """`data` with every `{value:, grade:, source:}` replaced by its value; the facts are collected by path."""
     if isinstance(data, dict):
-        if "value" in data and ("grade" in data or "source" in data):
+        if len(data.keys() & {"value", "grade", "source"}) >= 2:  # two of them: the third may be missing or misspelt
             facts[path] = decode(Fact, data, path)
             return data["value"]
         return {key: _strip_facts(item, (*path, key), facts) for key, item in data.items()}

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hpcddp.cluster import ClusterProfile, Fact, load_profile, profile_names
+from hpcddp.cluster import ClusterProfile, Fact, Qos, load_profile, profile_names
 from hpcddp.schema import encode
 from hpcddp.textout import table
 
@@ -104,7 +104,7 @@ def _qos(profile: ClusterProfile) -> str:
     if profile.backend != "slurm":
         return ""
     rows = [dict(_values(profile, f"slurm.qos.{i}", qos)) for i, qos in enumerate(profile.slurm.qos)]
-    keys = list(dict.fromkeys(key for row in rows for key in row if key != "name"))
+    keys = [field.name for field in dataclasses.fields(Qos) if field.name != "name" and any(field.name in row for row in rows)]
     cells = [[row.get("name", "none asked for"), *(row.get(key) for key in keys)] for row in rows]
     return f"Limits per QOS\n{table(['qos', *keys], cells, left=['qos'])}" if keys else ""
 

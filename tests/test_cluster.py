@@ -1,0 +1,222 @@
+"""Profiles: what is shipped, and how a profile is read."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.catalog import check_workload
+from hpcddp.cluster import ClusterProfile, Qos, current_cluster, load_profile, profile_names, read_profile
+from hpcddp.errors import UsageError
+from hpcddp.yamlfile import read_yaml
+
+SHIPPED = profile_names()
+
+OUR_CHOICES = {"kind", "module_init", "python", "activate"}
+"""Keys under `compute` that say how we go about it, not what the cluster is."""
+
+TEXT = """\
+schema: 1
+name: mine
+title: A cluster
+sources: {guide: the user guide, friend: a colleague}
+node_types:
+  fat:
+    gpus: {value: 4, grade: A, source: guide, conflicts: [{value: 8, grade: C, source: friend}]}
+    physical_cores: 8
+    smt: 2
+slurm:
+  qos:
+    - {name: {value: "no", grade: B, source: friend}}
+    - {name: 1:30:00}
+"""
+
+
+def read(tmp_path: Path, text: str) -> ClusterProfile:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    return read_profile(file)
+
+
+def refused(tmp_path: Path, old: str, new: str) -> str:
+    """The complaint, without the folder, about TEXT with `old` replaced."""
+    assert old in TEXT
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, TEXT.replace(old, new))
+    return str(caught.value).removeprefix(f"{tmp_path}/")
+
+
+def bare_values(data: Any, path: tuple[str, ...]) -> Iterator[str]:
+    """Dotted paths of the values in `data` that are not written as facts; null says nothing."""
+    if isinstance(data, dict):
+        if "grade" in data:
+            return
+        for key, item in data.items():
+            yield from bare_values(item, (*path, key))
+    elif isinstance(data, list):
+        for i, item in enumerate(data):
+            yield from bare_values(item, (*path, str(i)))
+    elif data is not None:
+        yield ".".join(path)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_profile(name: str) -> None:
+    """Every shipped profile loads, is named like its file, has its default node type and a default workload that fits."""
+    profile = load_profile(name)
+    assert profile.name == name
+    assert profile.node_type(None) is profile.node_types[str(profile.default_node_type)]
+    assert profile.default_workload is not None
+    check_workload(profile.default_workload)
+
+
+def test_shipped_names() -> None:
+    """The two clusters the project was asked for, and this machine."""
+    assert SHIPPED == ["local", "marconi100", "rcc"]
+
+
+@pytest.mark.parametrize("name", ["marconi100", "rcc"])
+@pytest.mark.parametrize("part", ["node_types", "slurm", "fabric", "compute"])
+def test_every_value_has_a_source(name: str, part: str) -> None:
+    """What a cluster's profile claims of the machine, it claims with a source and a grade."""
+    data = read_yaml(Path(__file__).parent.parent / "clusters" / f"{name}.yaml")[part]
+    bare = {path for path in bare_values(data, ()) if not (part == "compute" and path.split(".")[0] in OUR_CHOICES)}
+    assert bare == set()
+
+
+@pytest.mark.parametrize("name", ["marconi100", "rcc"])
+def test_every_source_is_used(name: str) -> None:
+    """A source that no fact names is left from an earlier edit."""
+    profile = load_profile(name)
+    facts = [one for fact in profile.facts.values() for one in (fact, *fact.conflicts)]
+    assert {fact.source for fact in facts} == set(profile.sources)
+
+
+def test_marconi100_counts_hardware_threads() -> None:
+    """Slurm counts 128 CPUs on a node of 32 cores: 8 cores a rank are 32 of them."""
+    node = load_profile("marconi100").node_type(None)
+    assert (node.physical_cores, node.smt, node.logical_cpus) == (32, 4, 128)
+
+
+def test_marconi100_qos() -> None:
+    """16 nodes for a day without a QOS, 2 for 2 hours in the debug one, 17 to 256 in the big one."""
+    assert load_profile("marconi100").slurm.qos == (
+        Qos(max_nodes=16, max_walltime_min=24 * 60),
+        Qos(name="m100_qos_dbg", max_nodes=2, max_walltime_min=2 * 60),
+        Qos(name="m100_qos_bprod", min_nodes=17, max_nodes=256, max_walltime_min=24 * 60),
+    )
+
+
+def test_marconi100_is_retired() -> None:
+    """A machine that is gone says so, and is asked for whole by asking for all its GPUs."""
+    profile = load_profile("marconi100")
+    assert (profile.status, profile.slurm.exclusive_needs_all_gpus) == ("retired", True)
+
+
+def test_rcc_asks_for_types() -> None:
+    """Where the site documents a GPU type it is asked for; gn09's is not documented, and not guessed."""
+    types = load_profile("rcc").node_types
+    assert {name: node.gres_type for name, node in types.items()} == {
+        "v100": "v100",
+        "a40": "a40",
+        "v100-sxm2": None,
+        "l40s": "l40s",
+    }
+
+
+def test_rcc_gn09_keeps_both_claims() -> None:
+    """gn09 has 8 GPUs by the site and 4 by the study; NVLink is inferred and the study denies it: all of it is kept."""
+    profile = load_profile("rcc")
+    assert (profile.node_type("v100-sxm2").names, profile.node_type("v100-sxm2").gpus) == ("gn09", 8)
+    gpus, link = (profile.facts[f"node_types.v100-sxm2.{key}"] for key in ("gpus", "gpu_link"))
+    assert (gpus.grade, gpus.source, [(one.value, one.source) for one in gpus.conflicts]) == ("A", "hardware", [(4, "study")])
+    assert (link.value, link.grade, [(one.value, one.source) for one in link.conflicts]) == (
+        "NVLink",
+        "C",
+        [("no NVLink", "study")],
+    )
+
+
+def test_rcc_latency_is_unknown() -> None:
+    """The study's 5 us has no measurement behind it: unknown, with the claim beside it."""
+    profile = load_profile("rcc")
+    fact = profile.facts["fabric.latency_us"]
+    assert profile.fabric.latency_us is None
+    assert (fact.grade, [(one.value, one.grade) for one in fact.conflicts]) == ("?", [(5, "?")])
+
+
+def test_facts_become_values(tmp_path: Path) -> None:
+    """Code reads plain values; `facts` says by dotted path where each came from."""
+    profile = read(tmp_path, TEXT)
+    assert profile.node_types["fat"].gpus == 4
+    assert profile.node_types["fat"].logical_cpus == 16
+    assert set(profile.facts) == {"node_types.fat.gpus", "slurm.qos.0.name"}
+    assert profile.facts["node_types.fat.gpus"].conflicts[0].value == 8
+
+
+def test_text_stays_text(tmp_path: Path) -> None:
+    """YAML 1.2: `1:30:00` is no number and a quoted `no`, or a bare one, is no false."""
+    assert [qos.name for qos in read(tmp_path, TEXT).slurm.qos] == ["no", "1:30:00"]
+    assert read(tmp_path, TEXT.replace('"no"', "no")).slurm.qos[0].name == "no"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("    smt: 2", "    smtt: 2", "mine.yaml:9:5: unknown key `smtt` in node_types.fat; did you mean `smt`?"),
+        ("title:", "titel:", "mine.yaml:3:1: unknown key `titel`; did you mean `title`?"),
+        ("physical_cores: 8", "physical_cores: 0", "mine.yaml:8:5: 0 is below 1, the least that makes sense"),
+        ("grade: A, ", "", "mine.yaml:7:5: `grade` is missing"),
+        ("grade: A", "grade: D", "mine.yaml:7:22: 'D' is not one of A, B, C, ?"),
+        (
+            "{value: 4, grade: A",
+            "{valu: 4, grade: A",
+            "mine.yaml:7:12: unknown key `valu` in node_types.fat.gpus; did you mean `value`?",
+        ),
+        ("grade: A", "graed: A", "mine.yaml:7:22: unknown key `graed` in node_types.fat.gpus; did you mean `grade`?"),
+        ("source: guide", "source: guid", "mine.yaml:7:32: source `guid` is not among `sources`; did you mean `guide`?"),
+        ("grade: C, source: friend", "grade: C, source: fiend", "mine.yaml:7:80: source `fiend` is not among `sources`"),
+        ("B, source: friend", "B, source: fiend", "mine.yaml:12:38: source `fiend` is not among `sources`"),
+        ("schema: 1\n", "schema: 1\nfacts: {}\n", "mine.yaml:2:1: `facts` is not a key of a profile"),
+        ("name: mine\n", "name: mine\nname: yours\n", "mine.yaml:3:1: found duplicate key"),
+    ],
+)
+def test_refused_with_its_place(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    """What does not fit is refused as file:line:column, with the nearest known word: keys, values, grades and sources."""
+    assert refused(tmp_path, old, new).startswith(complaint)
+
+
+def test_unknown_names() -> None:
+    """An unknown cluster or node type is refused with the nearest known one."""
+    with pytest.raises(UsageError, match="no cluster `marconi` in clusters/; did you mean `marconi100`"):
+        load_profile("marconi")
+    with pytest.raises(UsageError, match="no node type `v10` in rcc; did you mean `v100`"):
+        load_profile("rcc").node_type("v10")
+
+
+def test_profile_of_ones_own(tmp_path: Path) -> None:
+    """A name with a slash or ending in .yaml is a file."""
+    read(tmp_path, TEXT)
+    assert load_profile(f"{tmp_path}/mine.yaml").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("host", "cluster"),
+    [("login-hpc.rcc.mcw.edu", "rcc"), ("login02.m100.cineca.it", "marconi100"), ("m100.cineca.it", None), ("laptop", None)],
+)
+def test_current_cluster_by_host(monkeypatch: pytest.MonkeyPatch, host: str, cluster: str | None) -> None:
+    """On a login node of a shipped profile, that cluster is meant."""
+    monkeypatch.delenv("HPCDDP_CLUSTER", raising=False)
+    monkeypatch.setattr(socket, "getfqdn", lambda: host)
+    assert current_cluster() == cluster
+
+
+def test_current_cluster_by_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HPCDDP_CLUSTER goes before the host's name, and is taken as it is."""
+    monkeypatch.setattr(socket, "getfqdn", lambda: "login-hpc.rcc.mcw.edu")
+    monkeypatch.setenv("HPCDDP_CLUSTER", "./mine.yaml")
+    assert current_cluster() == "./mine.yaml"

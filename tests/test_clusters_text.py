@@ -1,0 +1,77 @@
+"""What `clusters list` and `clusters show` print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcddp.cluster import load_profile, profile_names, read_profile
+from hpcddp.clusters_text import WIDTH, cluster_plain, clusters_table, list_clusters, show_cluster
+from tests.golden import check
+
+BARE = "schema: 1\nname: bare\ntitle: Nothing is known\n"
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_show(name: str) -> None:
+    """`show` prints each shipped profile as its golden."""
+    check(f"clusters/show-{name}.txt", show_cluster(load_profile(name)) + "\n")
+
+
+def test_list() -> None:
+    """`list` prints the shipped profiles as its golden, unknown numbers as a dash."""
+    check("clusters/list.txt", clusters_table(list_clusters()) + "\n")
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_width(name: str) -> None:
+    """No line is wider than 100 columns."""
+    text = f"{show_cluster(load_profile(name))}\n{clusters_table(list_clusters())}"
+    assert max(len(line) for line in text.splitlines()) <= WIDTH == 100
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_nothing_is_left_out(name: str) -> None:
+    """`show` tells every fact's note, and the grade and source of every fact and of every conflict; sources are explained."""
+    profile = load_profile(name)
+    text = " ".join(show_cluster(profile).split())
+    for fact in profile.facts.values():
+        assert " ".join((fact.note or "").split()) in text
+        assert f" {fact.grade} {fact.source} " in text
+        assert profile.sources[fact.source] in text
+        for other in fact.conflicts:
+            assert f"{other.value} [{other.grade} {other.source}]" in text
+
+
+def test_plain_is_json() -> None:
+    """The plain form survives JSON and holds values and facts."""
+    plain = json.loads(json.dumps(cluster_plain(load_profile("rcc"))))
+    assert plain["node_types"]["v100-sxm2"]["gpus"] == 8
+    assert plain["facts"]["node_types.v100-sxm2.gpus"]["conflicts"][0]["value"] == 4
+
+
+def test_bare_profile(tmp_path: Path) -> None:
+    """A profile of three lines can be shown: what is not known takes no room."""
+    file = tmp_path / "bare.yaml"
+    file.write_text(BARE)
+    assert show_cluster(read_profile(file)).splitlines() == [
+        "bare: Nothing is known",
+        "",
+        "Slurm",
+        "  gpu_request  gres",
+        "",
+        "Environment of the workers",
+        "  kind    system",
+        "  python  python3",
+    ]
+
+
+def test_many_types_are_stacked(tmp_path: Path) -> None:
+    """Node types that do not fit side by side stand one below the other."""
+    types = "".join(f"  type-{i}: {{cpu: a processor with a long name, gpus: {i}}}\n" for i in range(1, 5))
+    file = tmp_path / "wide.yaml"
+    file.write_text(f"{BARE}node_types:\n{types}")
+    text = show_cluster(read_profile(file))
+    assert "Node type type-4\n  cpu   a processor with a long name\n  gpus  4\n" in text

@@ -1,0 +1,93 @@
+"""YAML in, complaints with their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from hpcddp.errors import UsageError
+from hpcddp.yamlfile import decode_file, read_yaml
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    size: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    name: str
+    part: Part = field(default_factory=Part)
+    parts: tuple[Part, ...] = ()
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "a file.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_yaml_1_2(tmp_path: Path) -> None:
+    """`1:30:00`, `no`, `on` and `012` are what they look like; `1e-4` is a number."""
+    file = written(tmp_path, "time: 1:30:00\nanswer: no\nswitch: on\nzeros: 012\nrate: 1e-4\ntrue_: true\n")
+    assert read_yaml(file) == {"time": "1:30:00", "answer": "no", "switch": "on", "zeros": 12, "rate": 0.0001, "true_": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "duplicate key"),
+        ("a: [1, 2\nb: 3\n", 2, "expected"),
+        ("a:\n\tb: 1\n", 2, "cannot start any token"),
+        ("a: !!python/object:os.system {}\n", 1, "could not determine a constructor"),
+        ("a: 1\n---\nb: 2\n", 2, "but found another document"),
+    ],
+)
+def test_not_valid(tmp_path: Path, text: str, line: int, says: str) -> None:
+    """A repeated key, broken syntax, a tag that would run code and a second document are refused with their line."""
+    file = written(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        read_yaml(file)
+    assert str(caught.value).startswith(f"{file}:{line}:")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_not_readable(tmp_path: Path) -> None:
+    """A missing file, a folder, a file that is not UTF-8 and one with control characters are told as that."""
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"a: \xff\n")
+    control = tmp_path / "control.yaml"
+    control.write_bytes(b"a: \x07\n")
+    for file, says in (
+        (tmp_path / "none.yaml", "cannot be read: No such file or directory"),
+        (tmp_path, "cannot be read: Is a directory"),
+        (binary, "cannot be read: it is not UTF-8 text"),
+        (control, "special characters are not allowed"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            read_yaml(file)
+        assert str(caught.value).startswith(f"{file}: ")
+        assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("name: x\npart:\n  sice: 3\n", "3:3", "unknown key `sice` in part; did you mean `size`?"),
+        ("name: x\npart: {size: many}\n", "2:8", "'many' is text; a whole number is expected"),
+        ("name: x\nparts:\n  - {size: 1}\n  - {size: 1.5}\n", "4:6", "1.5 is a number; a whole number is expected"),
+        ("name: x\nparts:\n  - size: 1\n  - 7\n", "4:5", "7 is a whole number; a mapping is expected"),
+        ("\npart: {}\n", "2:1", "`name` is missing"),
+        ("", "1:1", "None is nothing; a mapping is expected"),
+        ("- 1\n", "1:1", "[1] is a list; a mapping is expected"),
+    ],
+)
+def test_complaint_names_its_place(tmp_path: Path, text: str, place: str, message: str) -> None:
+    """What does not fit is refused as file:line:column of its key, list entry or, where it is missing, of its parent."""
+    file = written(tmp_path, text)
+    with pytest.raises(UsageError) as caught:
+        decode_file(Whole, read_yaml(file), file)
+    assert str(caught.value) == f"{file}:{place}: {message}"
