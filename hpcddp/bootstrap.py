@@ -48,14 +48,16 @@ def use_snapshot(folder: Path) -> None:
 def die_with_parent(parent: str | None, with_signal: int) -> None:
     """This process gets `with_signal` when its parent ends, however that happens (Linux only; elsewhere nothing is done).
 
-    `parent` is the id of the process that should be the parent: if it is another one by now, it has ended already.
+    `parent` is the id of the process that started this one, maybe through a wrapper; it may have ended already.
     """
     if parent is None or not sys.platform.startswith("linux"):
         return
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(with_signal))
-    if os.getppid() != int(parent):
+    try:
+        os.kill(int(parent), 0)
+    except ProcessLookupError:
         sys.exit(f"hpcddp: the process that started this one ({parent}) has ended")
 
 

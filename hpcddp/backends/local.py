@@ -1,0 +1,133 @@
+"""This machine (Linux) as a cluster: runs are queued in the study, and one detached runner takes them in turn."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from hpcddp.backends import local_queue as queue
+from hpcddp.backends.base import JobState, Submission
+from hpcddp.bootstrap import PARENT_VARIABLE
+from hpcddp.cluster import Environment
+from hpcddp.errors import HpcddpError, UsageError
+from hpcddp.jobspec import spec_to_dict
+from hpcddp.runroot import Study
+
+
+class LocalBackend:
+    """Job ids are `L0001`, ... within the study."""
+
+    name = "local"
+
+    def __init__(self, study: Study) -> None:
+        self._study = Study(study.folder.absolute())
+
+    def check(self, request: Submission) -> None:
+        """UsageError for more than one node."""
+        nodes = request.spec.point.layout.nodes
+        if nodes > 1:
+            raise UsageError(f"{request.spec.label}: layout.nodes is {nodes}; this machine is one node: use layout.gpus_per_node")
+
+    def submit(self, request: Submission) -> str:
+        """Queues the run, and makes sure that a runner is at work."""
+        study = self._study
+        with queue.queue_lock(study):
+            lock = queue.take_runner_lock(study)
+            if lock is None:
+                return queue.add(study, _entry(request))
+            try:
+                queue.close_all(study, running=_GONE["running"], queued=_GONE["queued"])
+                job = queue.add(study, _entry(request))
+                _start_runner(study, request.code, lock)
+            finally:
+                os.close(lock)
+            return job
+
+    def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
+        """From the state files; a run whose runner has gone has failed."""
+        if not self._study.jobs.is_dir():
+            return {job: _NOT_THERE for job in jobs}
+        with queue.queue_lock(self._study):
+            alive = queue.runner_alive(self._study)
+            return {job: self._state(job, name, alive) for job, name in jobs.items()}
+
+    def _state(self, job: str, name: str, alive: bool | None) -> JobState:
+        state = queue.read_state(self._study, job)
+        if state is None or queue.read_entry(self._study, job).name != name:
+            return _NOT_THERE
+        if alive is False and state.phase in _GONE:
+            return JobState(phase="failed", detail=_GONE[state.phase])
+        return JobState(phase=state.phase, detail=state.reason or ("waiting for its turn" if state.phase == "queued" else None))
+
+    def cancel(self, jobs: Mapping[str, str]) -> None:
+        """Queued runs are closed, the running one is ended by its runner."""
+        states = self.poll(jobs)
+        with queue.queue_lock(self._study):
+            for job in jobs:
+                if states[job].phase == "queued":
+                    queue.write_state(self._study, job, "failed", "cancelled")
+                if states[job].phase == "running":
+                    queue.cancel_file(self._study, job).touch()
+
+    def find(self, name: str, token: str) -> str | None:
+        """The run with that token in its spec.json."""
+        written = (job for job in queue.jobs(self._study) if queue.read_state(self._study, job) is not None)
+        return next((job for job in written if queue.read_entry(self._study, job).token == token), None)
+
+    def fetch(self, study: Study) -> None:
+        """Nothing: the records are on this machine."""
+
+
+_GONE = {"running": "its runner has gone", "queued": "its runner had gone before it started"}
+
+_NOT_THERE = JobState(phase="failed", detail="not in the local queue any more")
+
+
+def _entry(request: Submission) -> queue.Entry:
+    point = request.spec.point
+    own = request.python == Environment().python
+    return queue.Entry(
+        name=request.name,
+        token=request.token,
+        entry=request.entry,
+        spec=spec_to_dict(request.spec),
+        code=request.code.name,
+        python=shlex.quote(sys.executable) if own else request.python,
+        ranks=point.ranks,
+        threads_per_rank=threads_per_rank(point.ranks, point.layout.physical_cores_per_rank),
+        walltime_s=request.walltime_min * 60,
+        device=point.device,
+    )
+
+
+def threads_per_rank(ranks: int, asked: int | None) -> int:
+    """The cores asked for, at most an equal share of those this process may use, at least one."""
+    share = max(1, len(os.sched_getaffinity(0)) // ranks)
+    return share if asked is None else min(share, asked)
+
+
+def _start_runner(study: Study, code: Path, lock: int) -> None:
+    """Detached: in a session of its own, outside any checkout, with nothing of this terminal."""
+    runner = ["--module", "hpcddp.backends.local_runner", str(study.folder), str(lock)]
+    command = [sys.executable, "-u", str(code / "bootstrap.py"), *runner]
+    environment = {name: value for name, value in os.environ.items() if name != PARENT_VARIABLE}
+    try:
+        with (study.jobs / "runner.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=study.jobs,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=[lock],
+            )
+    except OSError as error:
+        raise HpcddpError(f"the runner could not be started: {error}; see {study.jobs / 'runner.log'}") from error
+    process.returncode = 0  # It is meant to outlive this process: nobody waits for it, and Popen must not warn of that.
+    queue.write_runner(study, process.pid)

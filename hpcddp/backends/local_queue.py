@@ -1,0 +1,169 @@
+"""The queue of runs on this machine: folders `.jobs/L0001/` of a study, with spec.json (what to run) and state.json.
+
+`queue.lock` is held while the queue changes, `runner.lock` by the runner as long as it lives. The lock on runner.lock is
+taken by whoever starts a runner and inherited by it, so there is never a second one and never a gap; it goes when the
+runner ends, however that happens. Status reads runner.json instead (process and its start), to keep its hands off the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hpcddp.errors import HpcddpError
+from hpcddp.records import write_json
+from hpcddp.runroot import Study
+from hpcddp.schema import decode, encode
+
+Phase = Literal["queued", "running", "done", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """spec.json: one run to be done here."""
+
+    name: str
+    token: str
+    entry: str
+    """`package.module:function`, called with `spec` in every rank."""
+    spec: Mapping[str, Any]
+    code: str
+    """Folder name of the snapshot, below the study's `.code`."""
+    python: str
+    ranks: int
+    threads_per_rank: int
+    walltime_s: float
+    device: Literal["cuda", "cpu"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """state.json: how far it has come."""
+
+    phase: Phase
+    reason: str | None = None
+
+
+def add(study: Study, entry: Entry) -> str:
+    """Queues the run and gives it the next id; the queue's lock is held by the caller."""
+    study.jobs.mkdir(parents=True, exist_ok=True)
+    number = max((int(job[1:]) for job in jobs(study)), default=0)
+    while True:
+        number += 1
+        job = f"L{number:04d}"
+        with contextlib.suppress(FileExistsError):
+            study.job_dir(job).mkdir()
+            break
+    write_json(study.job_dir(job) / "spec.json", encode(entry))
+    write_state(study, job, "queued")
+    return job
+
+
+def jobs(study: Study) -> list[str]:
+    """Ids of all runs that were ever queued here, oldest first."""
+    names = (path.name for path in study.jobs.glob("L*"))
+    return sorted((name for name in names if name[1:].isdigit()), key=lambda name: int(name[1:]))
+
+
+def next_queued(study: Study) -> str | None:
+    """The run whose turn it is."""
+    return next((job for job in jobs(study) if _phase(study, job) == "queued"), None)
+
+
+def read_entry(study: Study, job: str) -> Entry:
+    return decode(Entry, json.loads((study.job_dir(job) / "spec.json").read_text(encoding="utf-8")))
+
+
+def read_state(study: Study, job: str) -> State | None:
+    """None for a folder whose making was interrupted, or that is not there."""
+    try:
+        return decode(State, json.loads((study.job_dir(job) / "state.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def write_state(study: Study, job: str, phase: Phase, reason: str | None = None) -> None:
+    write_json(study.job_dir(job) / "state.json", encode(State(phase=phase, reason=reason)))
+
+
+def close_all(study: Study, running: str, queued: str) -> None:
+    """Marks every run that is not over as failed, for the reason given for its phase."""
+    for job in jobs(study):
+        phase = _phase(study, job)
+        if phase in ("running", "queued"):
+            write_state(study, job, "failed", running if phase == "running" else queued)
+
+
+def _phase(study: Study, job: str) -> Phase | None:
+    state = read_state(study, job)
+    return None if state is None else state.phase
+
+
+def cancel_file(study: Study, job: str) -> Path:
+    """Made to ask the runner to end a run."""
+    return study.job_dir(job) / "cancel"
+
+
+@contextlib.contextmanager
+def queue_lock(study: Study) -> Iterator[None]:
+    """The queue does not change while this is held, except that a run that is running may end."""
+    handle = _lock(study.jobs / "queue.lock", fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def take_runner_lock(study: Study) -> int | None:
+    """A handle that holds the runner's lock; None while a runner is alive."""
+    try:
+        return _lock(study.jobs / "runner.lock", fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+
+
+def _lock(file: Path, how: int) -> int:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(handle, how)
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise
+        raise HpcddpError(f"{file}: cannot be locked ({error.strerror}); choose a run root on another file system") from error
+    return handle
+
+
+def write_runner(study: Study, pid: int) -> None:
+    """Notes which process works through the queue."""
+    write_json(study.jobs / "runner.json", {"host": socket.gethostname(), "pid": pid, "start": process_start(pid)})
+
+
+def runner_alive(study: Study) -> bool | None:
+    """Whether the last runner still lives; None if it was started on another host."""
+    try:
+        noted = json.loads((study.jobs / "runner.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
+    if noted["host"] != socket.gethostname():
+        return None
+    start = process_start(noted["pid"])
+    return start is not None and start == noted["start"]
+
+
+def process_start(pid: int) -> int | None:
+    """When a process started, in clock ticks after boot (proc(5), field 22 of stat); None if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    state, *rest = text.rpartition(")")[2].split()
+    return None if state in "ZX" else int(rest[18])

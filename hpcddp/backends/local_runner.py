@@ -1,0 +1,192 @@
+"""The runner: one detached process per study that takes the queued runs in turn, each in a process group of its own.
+
+Started by LocalBackend as `bootstrap.py --module hpcddp.backends.local_runner STUDY LOCK`, where LOCK is the inherited
+handle that holds runner.lock. Told to end (SIGTERM, SIGINT), it stops the run at hand and closes the queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from submitit.local.local import LocalExecutor, LocalJob
+
+from hpcddp.backends import local_queue as queue
+from hpcddp.backends.local_queue import Entry
+from hpcddp.backends.local_ranks import GRACE_S, WALLTIME_VARIABLE
+from hpcddp.bootstrap import PARENT_VARIABLE
+from hpcddp.entry import call
+from hpcddp.runroot import Study
+from hpcddp.settings import sbatch_environment
+
+LOOK_EVERY_S = 0.1
+
+PORTS = range(20000, 32768)
+"""Below Linux's ephemeral range, which starts at 32768."""
+
+
+class Runner:
+    """Works through one study's queue."""
+
+    def __init__(self, study: Study, lock: int) -> None:
+        self._study = study
+        self._lock = lock
+        self._told_to_end = False
+
+    def end(self, *_: Any) -> None:
+        """Handler of SIGTERM and SIGINT."""
+        self._told_to_end = True
+
+    def work(self) -> None:
+        """Runs what is queued until nothing is left, or until told to end."""
+        while job := self._take():
+            self._run(job)
+
+    def _take(self) -> str | None:
+        """The next run, marked as running. With none left the lock goes while the queue cannot grow: whoever adds a run
+        after that finds no runner and starts one.
+        """
+        with queue.queue_lock(self._study):
+            if self._told_to_end:
+                reason = "its runner was told to end"
+                queue.close_all(self._study, running=reason, queued=f"{reason} before it started")
+            job = queue.next_queued(self._study)
+            if job is None:
+                os.close(self._lock)
+            else:
+                queue.write_state(self._study, job, "running")
+            return job
+
+    def _run(self, job: str) -> None:
+        print(f"{time.strftime('%F %T')} {job} {queue.read_entry(self._study, job).name}", flush=True)
+        process = start(self._study, job)
+        asked = None
+        while asked is None and not _has_ended(process):
+            time.sleep(LOOK_EVERY_S)
+            asked = self._asked_to_stop(job)
+        end_group(process)
+        reason = asked or _why(self._study, job)
+        queue.write_state(self._study, job, "failed" if reason else "done", reason)
+
+    def _asked_to_stop(self, job: str) -> str | None:
+        if self._told_to_end:
+            return "its runner was told to end"
+        return "cancelled" if queue.cancel_file(self._study, job).exists() else None
+
+
+class _Executor(LocalExecutor):
+    """submitit's local executor, with our controller in a session of its own, both sides from the job's snapshot."""
+
+    def __init__(self, study: Study, job: str, entry: Entry) -> None:
+        super().__init__(study.job_dir(job), max_num_timeout=0, python=entry.python)
+        self._entry = entry
+        self._job = job
+        self._bootstrap = str(study.code / entry.code / "bootstrap.py")
+
+    @property
+    def _submitit_command_str(self) -> str:
+        return f"{self.python} -u {shlex.join([self._bootstrap, str(self.folder)])}"
+
+    def _submit_command(self, command: str) -> LocalJob[Any]:
+        controller = [sys.executable, "-u", self._bootstrap, "--module", "hpcddp.backends.local_ranks", str(self.folder)]
+        environment = _environment(self._entry, self._job, command)
+        with (self.folder / "batch.out").open("ab") as out, (self.folder / "batch.err").open("ab") as err:
+            process = subprocess.Popen(
+                controller,
+                env=environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        tasks = list(range(self._entry.ranks))
+        return LocalJob(folder=self.folder, job_id=str(process.pid), process=process, tasks=tasks)
+
+
+def start(study: Study, job: str) -> subprocess.Popen[bytes]:
+    """The controller of the run's ranks, leader of its process group."""
+    entry = queue.read_entry(study, job)
+    submitted = cast(LocalJob[Any], _Executor(study, job, entry).submit(call, entry.entry, dict(entry.spec)))
+    return cast("subprocess.Popen[bytes]", submitted._process)
+
+
+def _environment(entry: Entry, job: str, command: str) -> dict[str, str]:
+    """What submitit's controller and ranks read (submitit.local.local), and what the worker reads."""
+    environment = sbatch_environment(os.environ)
+    environment.update(
+        SUBMITIT_EXECUTOR="local",
+        SUBMITIT_LOCAL_NTASKS=str(entry.ranks),
+        SUBMITIT_LOCAL_COMMAND=command,
+        SUBMITIT_LOCAL_TIMEOUT_S="0",
+        SUBMITIT_LOCAL_SIGNAL_DELAY_S="0",
+        SUBMITIT_LOCAL_NODEID="0",
+        SUBMITIT_LOCAL_JOB_NUM_NODES="1",
+        SUBMITIT_LOCAL_WITH_SHELL="",
+        SUBMITIT_STDERR_TO_STDOUT="",
+        HPCDDP_JOB=job,
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(free_port()),
+        OMP_NUM_THREADS=str(entry.threads_per_rank),
+    )
+    environment[PARENT_VARIABLE] = str(os.getpid())
+    environment[WALLTIME_VARIABLE] = str(entry.walltime_s)
+    if entry.device == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return environment
+
+
+def free_port() -> int:
+    """A port nobody listens on just now."""
+    for port in random.sample(PORTS, k=100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError(f"no free port among 100 tried between {PORTS.start} and {PORTS.stop}")
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """True once the process has ended; it is not reaped, so that its id still stands for its group alone."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Asks the controller to end its ranks, then kills what is left of the whole group."""
+    process.send_signal(signal.SIGTERM) if not _has_ended(process) else None
+    deadline_s = time.monotonic() + 2 * GRACE_S
+    while time.monotonic() < deadline_s and not _has_ended(process):
+        time.sleep(LOOK_EVERY_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _why(study: Study, job: str) -> str | None:
+    """Why a run failed, None if all its ranks came to their end."""
+    try:
+        why: str | None = json.loads((study.job_dir(job) / "exit.json").read_text(encoding="utf-8"))["why"]
+    except FileNotFoundError:
+        return f"the process that watches its ranks died; see {study.job_dir(job).relative_to(study.folder)}/batch.err"
+    return why
+
+
+def main() -> None:
+    runner = Runner(Study(Path(sys.argv[1])), int(sys.argv[2]))
+    signal.signal(signal.SIGTERM, runner.end)
+    signal.signal(signal.SIGINT, runner.end)
+    os.set_inheritable(int(sys.argv[2]), False)
+    runner.work()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Stand-ins for the worker: what a rank may do. Each notes its process and environment in the study first."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+NAMES = ("HPCDDP_JOB", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID")
+
+
+def note(spec: dict[str, Any]) -> int:
+    """Leaves JOB.RANK.json; the rank."""
+    rank = int(os.environ["SUBMITIT_LOCAL_GLOBALID"])
+    seen = {"pid": os.getpid(), "start_s": time.monotonic(), "env": {name: os.environ.get(name) for name in NAMES}, "cwd": os.getcwd()}
+    file = Path(spec["study"]) / "seen" / f"{os.environ['HPCDDP_JOB']}.{rank}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.with_suffix(".part").write_text(json.dumps(seen))
+    file.with_suffix(".part").rename(file)
+    return rank
+
+
+def succeed(spec: dict[str, Any]) -> None:
+    note(spec)
+    time.sleep(0.2)
+
+
+def last_rank_is_killed(spec: dict[str, Any]) -> None:
+    if note(spec) == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(1000)
+
+
+def first_rank_raises(spec: dict[str, Any]) -> None:
+    if note(spec) == 0:
+        raise ValueError("no such data")
+    time.sleep(1000)
+
+
+def hang_with_children(spec: dict[str, Any]) -> None:
+    """Deaf to SIGTERM, with a child of its own (as a data loader has)."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(1000)"]):
+        note(spec)
+        time.sleep(1000)
