@@ -1,0 +1,129 @@
+"""The package as users get it: nothing missing, no runs inside, and it works away from the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.fresh_install import CHECKOUT, build, copy_checkout, install, run
+
+RUNS = ("jobs/local-mnist", "jobs/x")
+
+
+@pytest.fixture(scope="module")
+def used_checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this checkout with runs in jobs/, one holding a snapshot of hpcddp, one a package of its own."""
+    copy = copy_checkout(tmp_path_factory.mktemp("used") / "checkout")
+    for name in ("sweep.yaml", "__init__.py", "n01-g1-b64-0123456789ab/point.json", ".code/0123456789abcdef/hpcddp/__init__.py"):
+        for runs in RUNS:
+            file = copy / runs / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(used_checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", used_checkout, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hpcddp command of an environment that has the wheel."""
+    return install(wheel, tmp_path_factory.mktemp("installed") / "venv") / "hpcddp"
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in, which is also the home of a user without settings."""
+    for name in ("HPCDDP_CLUSTER", "HPCDDP_RUNS", "PYTHONPATH", "SBATCH_ACCOUNT", "SBATCH_RESERVATION", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def package_files() -> set[str]:
+    """What the package is made of: the checkout's modules, and profiles, templates and sweeps at the top of their folders."""
+    linked = {"hpcddp/analysis": "analysis", "hpcddp/clusters": "clusters", "hpcddp/templates": "templates", "hpcddp/sweeps": "jobs"}
+    own = {path.relative_to(CHECKOUT).as_posix() for path in (CHECKOUT / "hpcddp").rglob("*.py")}
+    names = {name for name in own if not name.startswith(tuple(f"{link}/" for link in linked))}
+    for link, folder in linked.items():
+        names |= {f"{link}/{path.name}" for pattern in ("*.py", "*.yaml", "*.j2") for path in (CHECKOUT / folder).glob(pattern)}
+    return names
+
+
+def test_wheel_of_a_used_checkout_holds_the_package_and_no_runs(wheel: Path) -> None:
+    """A wheel built where jobs have run carries every module, profile, template and sweep, and nothing of jobs/NAME/."""
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == package_files()
+
+
+def test_sdist_holds_files_in_place_of_links_and_builds_the_same_wheel(used_checkout: Path, wheel: Path, tmp_path: Path) -> None:
+    """An sdist carries the linked folders as real ones, and the wheel made of it equals the checkout's."""
+    with tarfile.open(build("sdist", used_checkout, tmp_path / "sdist")) as sdist:
+        assert [member.name for member in sdist if member.issym() or member.islnk()] == []
+        sdist.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    of_sdist = build("wheel", source, tmp_path / "wheel")
+    assert contents(of_sdist) == contents(wheel)
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_installs_from_git(used_checkout: Path, elsewhere: Path) -> None:
+    """`pip install git+URL` gives a working command: the committed links are followed, what git ignores stays behind."""
+    git = ("git", "-C", used_checkout, "-c", "user.name=a", "-c", "user.email=a@b.c")
+    run(*git, "init", "--quiet")
+    run(*git, "add", "--all")
+    run(*git, "commit", "--quiet", "--message", "all")
+    assert not any(name.startswith(tuple(f"{runs}/" for runs in RUNS)) for name in run(*git, "ls-files").splitlines())
+    command = install(f"git+file://{used_checkout}", elsewhere / "venv") / "hpcddp"
+    assert "rcc" in run(command, "clusters", "list")
+
+
+def test_installed_command_is_not_the_checkout(installed: Path, elsewhere: Path) -> None:
+    """The tests below run the wheel's code: hpcddp is imported from the new environment."""
+    where = run(installed.parent / "python", "-c", "import hpcddp.analysis; print(hpcddp.analysis.__file__)")
+    assert Path(where.strip()).is_relative_to(installed.parent.parent)
+
+
+def test_help_and_every_command_start(installed: Path, elsewhere: Path) -> None:
+    """`hpcddp --help` works away from the checkout."""
+    assert "Usage: hpcddp" in run(installed, "--help")
+
+
+def test_renders_the_checkouts_bytes(installed: Path, elsewhere: Path) -> None:
+    """An installed hpcddp renders the script that the checkout renders."""
+    arguments = ("render", "--cluster", "rcc", "--nodes", "4")
+    of_checkout = run(sys.executable, "-m", "hpcddp", *arguments, env={**os.environ, "PYTHONPATH": str(CHECKOUT)})
+    assert of_checkout.startswith("#!")
+    assert run(installed, *arguments) == of_checkout
+
+
+def test_shipped_sweep_passes_a_dry_run(installed: Path, elsewhere: Path) -> None:
+    """init, then submit --dry-run: the sweep that ships is found, valid, and nothing is submitted."""
+    run(installed, "init", "rcc-bigmnist")
+    shown = run(installed, "submit", "--dry-run", "--set", "account=abc01", "rcc-bigmnist.yaml")
+    assert "n04-" in shown
+    assert [path.name for path in elsewhere.iterdir() if path.is_dir()] == []
+
+
+def test_analyzes(installed: Path, elsewhere: Path) -> None:
+    """An installed hpcddp draws a study's figures and tables."""
+    from tests.analysis.synthetic import write_study
+
+    write_study(elsewhere / "runs")
+    done = subprocess.run([installed, "analyze", "runs"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list(elsewhere.glob("runs/**/*.svg"))
+    assert list(elsewhere.glob("runs/**/*.csv"))
