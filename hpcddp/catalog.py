@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcddp.errors import UsageError
-from hpcddp.point import Data, Workload
+from hpcddp.point import VARIANTS, Data, Workload
 from hpcddp.schema import did_you_mean
 
 
@@ -89,6 +89,7 @@ def check_workload(workload: Workload) -> None:
         raise UsageError(
             f"batch_per_gpu {workload.batch_per_gpu} cannot be split into accumulate = {workload.accumulate} equal micro-batches"
         )
+    _check_variants(workload.data)
     facts = dataset_facts(workload.data)
     if facts is None or is_factory(workload.model):
         return
@@ -98,3 +99,11 @@ def check_workload(workload: Workload) -> None:
             f"model `{workload.model}` takes images of {wants} channel{'s' if wants > 1 else ''}; "
             f"data `{workload.data.name}` has {facts.shape[0]}"
         )
+
+
+def _check_variants(data: Data) -> None:
+    if not data.variants:
+        raise UsageError(f"data.variants is empty; name at least one of {', '.join(VARIANTS)}")
+    for variant in data.variants:
+        if variant not in VARIANTS:
+            raise UsageError(f"no variant `{variant}` of bigmnist{did_you_mean(variant, VARIANTS)}")

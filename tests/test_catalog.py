@@ -84,6 +84,13 @@ def test_batch_must_divide(model: str, data: str) -> None:
         check_workload(workload(model, data, 32, 3))
 
 
+def test_variants_must_be_known() -> None:
+    """A variant that does not exist is refused with the nearest one; so is none at all."""
+    for variants, says in ((("plain", "rotatde"), "no variant `rotatde` of bigmnist; did you mean `rotated`"), ((), "empty")):
+        with pytest.raises(UsageError, match=says):
+            check_workload(Workload(model="mnist-cnn", data=Data(name="bigmnist", variants=variants)))
+
+
 def test_statistics_per_channel() -> None:
     """Every set gives a mean and a deviation for each channel."""
     for facts in DATASETS.values():
