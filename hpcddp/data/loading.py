@@ -97,6 +97,9 @@ def _as_is(batch: Any) -> Any:
 
 
 def _start_worker(_: int) -> None:
-    """A rank's handlers (submitit's requeue on SIGUSR2, say) are inherited by forked workers and would run once in each."""
+    """A rank's handler for SIGUSR2 (a checkpoint, a requeue) is inherited by forked workers and would run in each.
+
+    Ignored rather than reset: Slurm may signal a rank's whole process group, and the default would end the worker and the run
+    with it. SIGTERM's handler is replaced by torch's own in every worker.
+    """
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from hpcddp.catalog import dataset_facts
+from hpcddp.data.bigmnist import open_bigmnist
+from hpcddp.data.cifar10 import open_cifar10
+from hpcddp.data.factories import open_own
+from hpcddp.data.imagenet import open_imagenet
+from hpcddp.data.mnist import open_mnist
+from hpcddp.data.roots import expand_root
 from hpcddp.data.source import Source, Split
 from hpcddp.data.synthetic import SyntheticSource
-from hpcddp.errors import HpcddpError
 from hpcddp.point import Data
+
+OFFICIAL = {"mnist": open_mnist, "cifar10": open_cifar10, "imagenet": open_imagenet}
 
 
 def open_source(data: Data, split: Split, root: str | None) -> Source:
-    """One split of `data` from the folder `root`; raises HpcddpError or UsageError."""
+    """One split of `data` from the folder `root`, in which variables are the job's own.
+
+    Raises UsageError for a name that is none or a factory that makes no data set, HpcddpError for what is missing or broken.
+    """
     facts = dataset_facts(data)
-    if facts is not None and data.name.startswith("synthetic-"):
+    if facts is None:
+        return open_own(data.name, None if root is None else str(expand_root(data.name, root)), split)
+    if data.name.startswith("synthetic-"):
         return SyntheticSource(facts, split)
-    raise HpcddpError(f"data `{data.name}` cannot be read yet")
+    folder = expand_root(data.name, root)
+    if data.name == "bigmnist":
+        return open_bigmnist(data, folder, split)
+    return OFFICIAL[data.name](folder, split)

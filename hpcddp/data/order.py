@@ -29,7 +29,7 @@ class EpochOrder:
         self._runs = torch.randperm(runs, generator=generator_for("order", seed, epoch), dtype=torch.int32)
         self._short = runs * self._run - samples
         """How many samples the last run lacks."""
-        last_at = int((self._runs == runs - 1).nonzero()) if runs else 0
+        last_at = int((self._runs == runs - 1).nonzero())
         self._gap_at = (last_at + 1) * self._run - self._short
 
     def samples_at(self, positions: Tensor) -> Tensor:

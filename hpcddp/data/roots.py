@@ -1,0 +1,37 @@
+"""Folders that hold data, and what to say when they do not."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from hpcddp.errors import HpcddpError
+
+VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+
+
+def expand_root(name: str, root: str | None) -> Path:
+    """The folder of data set `name`, with the job's own variables and `~` expanded; HpcddpError where that cannot be."""
+    if root is None:
+        raise HpcddpError(f"data `{name}` needs a folder: set workload.data.root in the sweep, or its root in your settings")
+    unset = [word for match in VARIABLE.finditer(root) for word in match.groups() if word and word not in os.environ]
+    if unset:
+        raise HpcddpError(
+            f"data `{name}`: ${unset[0]} in the root {root} is not set on {os.uname().nodename}; "
+            "give the path itself, or a variable that jobs see as well"
+        )
+    return Path(os.path.expandvars(root)).expanduser()
+
+
+def missing(what: str, root: Path, remedy: str) -> HpcddpError:
+    """One sentence for everything that is not where it should be; compute nodes often cannot fetch it themselves."""
+    where = f"in {root}" if root.is_dir() else f"in {root} (no such folder on {os.uname().nodename})"
+    return HpcddpError(f"{what} {where}: {remedy}")
+
+
+def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
+    """The first of `names` that exists, folder by folder."""
+    names = tuple(names)
+    return next((folder / name for folder in folders for name in names if (folder / name).is_file()), None)
