@@ -16,8 +16,8 @@ from hpcddp.errors import UsageError
 DEFAULT_NODES = 17
 """Nodes of one type: enough to run 16-node jobs beside a node that stays free."""
 
-UNKNOWN_MB_PER_CORE = 4000
-"""Stands in where the profile knows no memory: Slurm needs a number."""
+UNKNOWN_MB_PER_CORE = 8000
+"""Stands in where the profile knows no memory: Slurm needs a number, and a node must hold what sites give by default."""
 
 PORTS = range(30000, 32768)
 """Above the rendezvous ports of jobs (10000-29999), below those that Linux gives to outgoing connections."""

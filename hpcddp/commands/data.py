@@ -1,0 +1,61 @@
+"""`hpcddp data`: data sets made or checked on the login node, since compute nodes often have no internet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpcddp.point import VARIANTS
+
+
+@click.group()
+def data() -> None:
+    """Prepare data sets.
+
+    \b
+    hpcddp data prepare bigmnist --root $SCRATCH/bigmnist
+    """
+
+
+@data.group()
+def prepare() -> None:
+    """Write a data set to disk; run again, it goes on where it stopped.
+
+    \b
+    hpcddp data prepare bigmnist --root $SCRATCH/bigmnist --copies 20
+    """
+
+
+@prepare.command()
+@click.option("--root", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write to.")
+@click.option("--copies", default=200, show_default=True, type=click.IntRange(min=1), help="Copies of the six variants.")
+@click.option("--variants", default=",".join(VARIANTS), show_default=True, help="Which variants, separated by commas.")
+@click.option("--digits", default="auto", show_default=True, type=click.Choice(["auto", "mnist", "sklearn"]), help="Where digits come from.")
+@click.option("--mnist-root", type=click.Path(path_type=Path), help="Folder of MNIST's four official files; by default ROOT.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Of the random augmentations.")
+def bigmnist(root: Path, copies: int, variants: str, digits: str, mnist_root: Path | None, seed: int) -> None:
+    """bigMNIST: six variants of MNIST's 60,000 digits, copied to 72,000,000 samples (about 56 GB of uint8).
+
+    Needs torch. Digits are MNIST's official files where they are at hand, else scikit-learn's 1,797 upscaled.
+
+    \b
+    hpcddp data prepare bigmnist --root $SCRATCH/bigmnist
+    hpcddp data prepare bigmnist --root demo/data --copies 4 --digits sklearn
+    """
+    from hpcddp.data.digits import find_digits
+    from hpcddp.data.prepare import prepare_bigmnist
+
+    found = find_digits(digits, mnist_root or root)
+    click.echo(f"digits: {found.source}, {len(found.train_labels):,} to train on", err=True)
+    samples = len(found.train_labels) * copies * len(variants.split(","))
+    with click.progressbar(length=samples, label=f"{samples:,} samples", file=click.get_text_stream("stderr")) as bar:
+        manifest = prepare_bigmnist(
+            root,
+            digits=found,
+            copies=copies,
+            variants=tuple(variants.split(",")),
+            seed=seed,
+            progress=lambda done, _: bar.update(done - bar.pos),
+        )
+    click.echo(f"{manifest.samples:,} samples in {root}")

@@ -1,0 +1,38 @@
+"""What hpcddp renders, a real Slurm of that shape takes; what hpcddp refuses, it would refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcddp.cluster import load_profile
+from hpcddp.jobspec import JobSpec
+from hpcddp.request import User, job_request
+from hpcddp.script import launch_by_hand, render
+from hpcddp.sweep import expand, read_sweep
+from tests.twin.twin import Twin
+
+JOBS = Path(__file__).parent.parent.parent / "jobs"
+
+
+def scripts(cluster: str, sweep: str) -> dict[str, str]:
+    """Label -> script of every point."""
+    source, profile = read_sweep(JOBS / f"{sweep}.yaml"), load_profile(cluster)
+    texts = {}
+    for planned in expand(source, profile):
+        request = job_request(profile, planned.point, source.sweep.slurm, User(account="proj"))
+        launch = launch_by_hand(profile, JobSpec(point=planned.point, study="$HPCDDP_RUNS/adhoc"), None)
+        texts[planned.point.label] = render(profile, planned.point, request, launch)
+    return texts
+
+
+def refused(twin: Twin, texts: dict[str, str]) -> dict[str, str]:
+    results = {label: twin.test_only(text) for label, text in texts.items()}
+    return {label: message for label, (taken, message) in results.items() if not taken}
+
+
+@pytest.mark.parametrize(("cluster", "sweep"), [("rcc", "rcc-bigmnist"), ("marconi100", "marconi100-resnet50")])
+def test_every_point_is_taken(request: pytest.FixtureRequest, cluster: str, sweep: str) -> None:
+    """`sbatch --test-only` takes the script of every point of the shipped sweep."""
+    assert refused(request.getfixturevalue(f"{cluster}_twin"), scripts(cluster, sweep)) == {}
