@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.analysis.synthetic import point, write_runs, write_study
 from tests.fresh_install import CHECKOUT, build, copy_checkout, install, run
 
 RUNS = ("jobs/local-mnist", "jobs/x")
@@ -49,20 +49,18 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def package_files() -> set[str]:
-    """What the package is made of: the checkout's modules, and profiles, templates and sweeps at the top of their folders."""
-    linked = {"hpcddp/analysis": "analysis", "hpcddp/clusters": "clusters", "hpcddp/templates": "templates", "hpcddp/sweeps": "jobs"}
-    own = {path.relative_to(CHECKOUT).as_posix() for path in (CHECKOUT / "hpcddp").rglob("*.py")}
-    names = {name for name in own if not name.startswith(tuple(f"{link}/" for link in linked))}
-    for link, folder in linked.items():
-        names |= {f"{link}/{path.name}" for pattern in ("*.py", "*.yaml", "*.j2") for path in (CHECKOUT / folder).glob(pattern)}
-    return names
+def package_files(checkout: Path) -> set[str]:
+    """What the package is made of: the modules, and profiles, templates and sweeps at the top of the linked folders."""
+    links = [path for path in (checkout / "hpcddp").iterdir() if path.is_symlink()]
+    files = [path for path in (checkout / "hpcddp").rglob("*.py") if not set(links) & set(path.parents)]
+    files += [path for link in links for pattern in ("*.py", "*.yaml", "*.j2") for path in link.glob(pattern)]
+    return {path.relative_to(checkout).as_posix() for path in files}
 
 
-def test_wheel_of_a_used_checkout_holds_the_package_and_no_runs(wheel: Path) -> None:
+def test_wheel_of_a_used_checkout_holds_the_package_and_no_runs(used_checkout: Path, wheel: Path) -> None:
     """A wheel built where jobs have run carries every module, profile, template and sweep, and nothing of jobs/NAME/."""
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert names == package_files()
+    assert names == package_files(used_checkout)
 
 
 def test_sdist_holds_files_in_place_of_links_and_builds_the_same_wheel(used_checkout: Path, wheel: Path, tmp_path: Path) -> None:
@@ -97,7 +95,7 @@ def test_installed_command_is_not_the_checkout(installed: Path, elsewhere: Path)
     assert Path(where.strip()).is_relative_to(installed.parent.parent)
 
 
-def test_help_and_every_command_start(installed: Path, elsewhere: Path) -> None:
+def test_help(installed: Path, elsewhere: Path) -> None:
     """`hpcddp --help` works away from the checkout."""
     assert "Usage: hpcddp" in run(installed, "--help")
 
@@ -120,10 +118,11 @@ def test_shipped_sweep_passes_a_dry_run(installed: Path, elsewhere: Path) -> Non
 
 def test_analyzes(installed: Path, elsewhere: Path) -> None:
     """An installed hpcddp draws a study's figures and tables."""
-    from tests.analysis.synthetic import write_study
-
-    write_study(elsewhere / "runs")
-    done = subprocess.run([installed, "analyze", "runs"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert list(elsewhere.glob("runs/**/*.svg"))
-    assert list(elsewhere.glob("runs/**/*.csv"))
+    points = [point(nodes, 1) for nodes in (1, 2, 4)]
+    study = write_study(elsewhere / "runs" / "told", points)
+    for number, each in enumerate(points):
+        write_runs(study, each, [100_000_000 + number * 10_000_000])
+    assert "told" in run(installed, "analyze", "runs")
+    report = elsewhere / "runs" / "told" / "report"
+    assert (report / "scaling.csv").is_file()
+    assert list(report.glob("figures/*.svg"))

@@ -22,6 +22,8 @@ from pathlib import Path
 
 from tests.fresh_install import build, copy_checkout, install
 
+Commands = dict[str, list[str | Path]]
+
 ROUNDS = 21
 BARE = "python -c pass"
 RENDER = "hpcddp render --cluster rcc --nodes 4"
@@ -49,7 +51,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
         ours = install(build("wheel", copy_checkout(work / "source"), work / "wheel"), work / "venv")
-        commands = {name: [ours / name.split()[0], *name.split()[1:]] for name in (BARE, *BOUNDS)}
+        commands: Commands = {name: [ours / name.split()[0], *name.split()[1:]] for name in (BARE, *BOUNDS)}
         torchx = torchx_bin()
         if torchx is not None:
             commands[TORCHX] = [torchx / "torchx", *TORCHX.split()[1:]]
@@ -75,7 +77,7 @@ def torchx_bin() -> Path | None:
     return folder / "bin"
 
 
-def measure(commands: dict[str, list[str | Path]], folder: Path) -> tuple[Timings, bool]:
+def measure(commands: Commands, folder: Path) -> tuple[Timings, bool]:
     """Seconds per command and round, after one round that warms caches, and whether render's bytes were always the same."""
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     scripts = set()

@@ -1,0 +1,86 @@
+"""The command line explains itself, agrees with the README, and starts without what it does not need."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import hpcddp.errors
+from hpcddp.cli import main
+from tests.fresh_install import CHECKOUT
+
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+HEAVY = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "sklearn")
+SWEEP = "jobs/rcc-bigmnist.yaml"
+
+
+def walk(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """`hpcddp`, `hpcddp data`, `hpcddp data prepare`, ... with their commands."""
+    yield name, command
+    if isinstance(command, click.Group):
+        for key, child in command.commands.items():
+            yield from walk(child, f"{name} {key}")
+
+
+COMMANDS = dict(walk(main, "hpcddp"))
+each_command = pytest.mark.parametrize("name", COMMANDS)
+
+
+@each_command
+def test_help_has_an_example(name: str) -> None:
+    """Every command's help says what it does and shows a line that runs it."""
+    text = COMMANDS[name].get_help(click.Context(COMMANDS[name], info_name=name))
+    examples = [line for line in text.splitlines() if line.startswith(f"  {name}")]
+    assert examples, text
+
+
+@each_command
+def test_options_have_help(name: str) -> None:
+    """Every option says what it is for."""
+    options = [param for param in COMMANDS[name].params if isinstance(param, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+
+
+@each_command
+def test_readme_mentions(name: str) -> None:
+    """The README shows every command."""
+    assert re.search(rf"^\s*(\$ )?{re.escape(name)}\b|`{re.escape(name)}\b", README, re.MULTILINE)
+
+
+def test_readme_names_the_exit_codes() -> None:
+    """The README's table of exit codes is that of the code, and so is the end of --help."""
+    codes = {value for key, value in vars(hpcddp.errors).items() if key.isupper() and isinstance(value, int)}
+    assert {int(code) for code in re.findall(r"^\| (\d) \|", README, re.MULTILINE)} == codes | {0}
+    epilog = main.epilog or ""
+    assert {int(code) for code in re.findall(r"\b(\d) ", epilog)} == codes | {0}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--help",
+        "clusters list",
+        "render --cluster rcc --nodes 4",
+        f"plan {SWEEP} --set account=abc01",
+        f"submit {SWEEP} --set account=abc01 --dry-run",
+        "status {tmp_path}",
+    ],
+)
+def test_login_side_loads_nothing_heavy(arguments: str, tmp_path: Path) -> None:
+    """What runs on a login node imports neither torch nor pandas nor matplotlib, nor what those bring."""
+    script = (
+        "import atexit, sys\n"
+        f"atexit.register(lambda: print('loaded:', *sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr))\n"
+        "from hpcddp.cli import main\n"
+        "main()"
+    )
+    words = arguments.format(tmp_path=tmp_path).split()
+    done = subprocess.run([sys.executable, "-c", script, *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].strip() == "loaded:", done.stderr
+    assert done.returncode == 0, done.stderr
