@@ -1,0 +1,33 @@
+"""Numbers and units as a reader sees them, the same in the sentence, the tables and the figures."""
+
+from __future__ import annotations
+
+import math
+
+
+def unit(device: str) -> str:
+    """What is counted: `GPU`, on CPUs `rank`."""
+    return "rank" if device == "cpu" else "GPU"
+
+
+def units(count: int, device: str) -> str:
+    """`one GPU`, `4 ranks`"""
+    return f"one {unit(device)}" if count == 1 else f"{count} {unit(device)}s"
+
+
+def quantity(value: float) -> str:
+    """Three or four digits that count, thousands apart: 0.0123, 4.56, 78.9, 1 180."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "-"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}".replace(",", " ")
+
+
+def times(speedup: float) -> str:
+    """24.9, 3.74"""
+    return f"{speedup:.1f}" if speedup >= 9.995 else f"{speedup:.2f}"
+
+
+def percent(share: float) -> str:
+    """`39 %`"""
+    return f"{100 * share:.0f} %"
