@@ -22,6 +22,9 @@ from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import Meeting, join
 from hpcddp.worker.train import Trained, train
 
+Evaluation = tuple[dict[str, Any], gates.Gate] | None
+"""Counts and their gate, on rank 0."""
+
 
 def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
     """Meets, trains, evaluates, records; the summary of this rank. Errors are the caller's to record."""
@@ -67,24 +70,25 @@ def _record_launch(spec: JobSpec, meeting: Meeting, attempt: Path, *, samples: i
         write_json(attempt / "launch.json", record)
 
 
-def _evaluate(spec: JobSpec, meeting: Meeting, learner: Learner) -> dict[str, Any] | None:
-    """On rank 0 the whole set's `samples`, `correct`, `loss` and `of`, the size of the set; None elsewhere."""
+def _evaluate(spec: JobSpec, meeting: Meeting, learner: Learner) -> Evaluation:
+    """On rank 0 the whole set's `samples`, `correct` and `loss`, and whether all samples were counted; None elsewhere."""
     workload, rank = spec.point.workload, meeting.rank
     source = open_source(workload.data, "eval", data_root(spec))
     workers = workload.loader_workers_per_rank
     batches = eval_batches(source, batch_size=workload.batch_per_gpu, rank=rank.rank, ranks=rank.world, workers=workers)
     shares = meeting.gather("evaluation", evaluate_share(learner, batches))
-    return {**combine(shares), "of": len(source)} if shares else None
+    if not shares:
+        return None
+    counts = combine(shares)
+    return counts, gates.evaluation_counts_every_sample(counts["samples"], len(source))
 
 
-def _record_end(
-    spec: JobSpec, meeting: Meeting, attempt: Path, trained: Trained, evaluation: dict[str, Any] | None
-) -> bool | None:
+def _record_end(spec: JobSpec, meeting: Meeting, attempt: Path, trained: Trained, evaluation: Evaluation) -> bool | None:
     """Writes end.json on rank 0, when all ranks have closed their files; whether all gates passed, None on other ranks."""
     ranks = meeting.gather("trained", {**vars(trained), "rank": meeting.rank.rank, "host": meeting.rank.host})
     if not ranks:
         return None
-    checked = _gates(ranks, trained.steps, evaluation)
+    checked = _gates(ranks, trained.steps) + ([evaluation[1]] if evaluation else [])
     write_end(
         attempt,
         "done",
@@ -95,21 +99,18 @@ def _record_end(
         steps=trained.steps,
         loss_first=_mean([entry["loss_first"] for entry in ranks]),
         loss_last=_mean([entry["loss_last"] for entry in ranks]),
-        evaluation=evaluation,
+        evaluation=evaluation[0] if evaluation else None,
     )
     return all(gate["passed"] for gate in checked)
 
 
-def _gates(ranks: list[dict[str, Any]], planned: int, evaluation: dict[str, Any] | None) -> list[gates.Gate]:
-    checked = [
+def _gates(ranks: list[dict[str, Any]], planned: int) -> list[gates.Gate]:
+    return [
         gates.parameters_agree([entry["checksums"] for entry in ranks]),
         gates.loss_is_finite([entry["finite"] for entry in ranks]),
         gates.ranks_stepped_equally([entry["rows"] for entry in ranks], planned),
         gates.every_epoch_reshuffled([entry["repeated_epoch"] for entry in ranks], ranks[0]["epochs"]),
     ]
-    if evaluation:
-        checked.append(gates.evaluation_counts_every_sample(evaluation["samples"], evaluation["of"]))
-    return checked
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
 import platform
 import time
@@ -139,11 +140,11 @@ def _gpu_facts(index: int) -> dict[str, Any]:
 
 
 def _torchvision_version() -> str | None:
+    """From the installed package's description: importing it takes most of a second, and not every model needs it."""
     try:
-        import torchvision  # type: ignore[import-untyped]
-    except ImportError:
+        return importlib.metadata.version("torchvision")
+    except importlib.metadata.PackageNotFoundError:
         return None
-    return str(torchvision.__version__)
 
 
 def _cpu_name() -> str | None:

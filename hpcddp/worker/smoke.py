@@ -15,7 +15,7 @@ from hpcddp.errors import HpcddpError
 from hpcddp.jobspec import JobSpec, spec_from_dict
 from hpcddp.records import SCHEMA, write_json
 from hpcddp.runroot import Study
-from hpcddp.worker.paths import data_root
+from hpcddp.worker.paths import data_root, data_root_as_given
 from hpcddp.worker.ranks import Rank, this_rank
 
 MEET_WITHIN = timedelta(minutes=2)
@@ -68,7 +68,7 @@ def summarize(job: JobSpec, rank: Rank, answers: dict[int, dict[str, Any]]) -> d
         problems.append(f"no answer from rank {ranks} in {ANSWER_WITHIN_S:.0f} s: is {job.study} the same folder on every node?")
     seen_by = _hosts(answers, data_seen=True)
     missing_on = [host for host in _hosts(answers, data_seen=False) if host not in seen_by]
-    root = answers[rank.rank]["data_root"]
+    root = data_root_as_given(job)
     if missing_on:
         problems.append(f"the data folder {root} is not there, or not readable, on {', '.join(missing_on)}")
     return {

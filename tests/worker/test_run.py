@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import json
 import os
 import zlib
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.nn.parallel import DistributedDataParallel
 
 from hpcddp.jobspec import spec_to_dict
 from hpcddp.records import PARTS, STEP_COLUMNS, WARMUP, error_file, steps_file
 from hpcddp.worker import learner
 from hpcddp.worker.main import run
+from hpcddp.worker.models import build_model
 from tests.worker import forked, given
 
 JOB = "7"
@@ -37,7 +40,7 @@ def rows(attempt: Path, rank: int) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def gate(attempt: Path, name: str) -> dict[str, Any]:
+def gate(attempt: Path, name: str) -> Any:
     (found,) = [gate for gate in read(attempt / "end.json")["gates"] if gate["name"] == name]
     return found
 
@@ -71,7 +74,7 @@ def test_parts_fill_the_step(done: Path) -> None:
 def test_timed_steps_follow_each_other_without_a_gap(done: Path) -> None:
     """A step starts where the one before ended, so that their sum is the time the training took."""
     timed = rows(done, 2)[2:]
-    for before, after in zip(timed, timed[1:], strict=False):
+    for before, after in itertools.pairwise(timed):
         assert int(after["start_ns"]) == int(before["start_ns"]) + int(before["total_ns"])
 
 
@@ -152,7 +155,7 @@ def test_a_rank_that_fails_leaves_its_reason(tmp_path: Path) -> None:
 def fails_on_rank_one(classes: int) -> Any:
     if os.environ["SUBMITIT_LOCAL_GLOBALID"] == "1":
         raise ValueError("rank 1 has had enough")
-    return learner.build_model("mnist-cnn", classes=classes, height=28, seed=1)
+    return build_model("mnist-cnn", classes=classes, height=28, seed=1)
 
 
 def test_a_gpu_point_never_runs_on_a_cpu(tmp_path: Path) -> None:
@@ -174,14 +177,16 @@ def test_the_step_must_have_the_points_ranks(tmp_path: Path) -> None:
 
 
 def test_a_second_worker_does_not_overwrite_records(tmp_path: Path) -> None:
-    """Records of an attempt are written once: a worker that finds them stops, and a finished attempt stays done."""
-    run_job(tmp_path, given.point(1, steps=1))
+    """Records of an attempt are written once: a worker that finds them stops and changes nothing."""
+    attempt, _ = run_job(tmp_path, given.point(1, steps=1))
+    before = {file: file.read_bytes() for file in attempt.rglob("*") if file.is_file()}
     attempt, (outcome,) = run_job(tmp_path, given.point(1, steps=1))
     assert outcome.code == 1
-    assert read(attempt / "end.json")["state"] == "done"
+    assert "run this point in a job of its own" in outcome.output
+    assert {file: file.read_bytes() for file in attempt.rglob("*") if file.is_file()} == before
 
 
-class Bypassed(learner.DistributedDataParallel):
+class Bypassed(DistributedDataParallel):
     """What a mistaken worker does: the model is wrapped, and then called past the wrapper."""
 
     def forward(self, *inputs: Any) -> Any:
@@ -189,7 +194,7 @@ class Bypassed(learner.DistributedDataParallel):
 
 
 def run_bypassed(spec: dict[str, Any]) -> Any:
-    learner.DistributedDataParallel = Bypassed  # type: ignore[misc]
+    vars(learner)["DistributedDataParallel"] = Bypassed
     return run(spec)
 
 

@@ -1,0 +1,113 @@
+"""Data parallel training computes what one process would: compared parameter by parameter, in float64."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpcddp.data import TrainLoader
+from hpcddp.data.source import TensorSource
+from hpcddp.point import Data, Optimizer, Point
+from hpcddp.worker.inputs import Normalize
+from hpcddp.worker.learner import make_learner
+from hpcddp.worker.models import build_model
+from hpcddp.worker.ranks import this_rank
+from hpcddp.worker.rendezvous import join
+from hpcddp.worker.train import train
+from tests.worker import forked, given
+
+RESNET: dict[str, Any] = {"model": "resnet18", "data": Data(name="synthetic-cifar10"), "batch_per_gpu": 2}
+
+
+def trained(point: Point, source: TensorSource, folder: Path) -> torch.Tensor:
+    """All parameters after the point's steps, as one rank of several has them."""
+    meeting = join(this_rank("local"), "cpu")
+    rank, workload = meeting.rank, point.workload
+    loader = TrainLoader(
+        source,
+        batch_size=workload.batch_per_gpu,
+        rank=rank.rank,
+        ranks=rank.world,
+        workers=0,
+        seed=workload.seed,
+        pin_memory=False,
+    )
+    learner = make_learner(workload, source, meeting.device, rank.rank)
+    train(point, learner, loader, folder / f"{rank.rank}.csv")
+    meeting.leave()
+    return flat(learner.module)
+
+
+def flat(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def relative_difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """The largest difference, relative to the largest parameter."""
+    return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+def train_ranks(folder: Path, ranks: int, source: TensorSource, **changes: Any) -> list[torch.Tensor]:
+    """The parameters of each of `ranks` ranks after the point's steps."""
+    point = given.point(ranks, precision="fp64", **changes)
+    return forked.values(folder / f"{ranks}-{point.id}", ranks, trained, point, source, folder / f"{ranks}-{point.id}")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_train_what_one_process_would(tmp_path: Path, ranks: int) -> None:
+    """N ranks of batch b give the parameters of one rank of batch N x b; 6 steps, over the end of an epoch."""
+    source = given.mnist(60)
+    (alone,) = train_ranks(tmp_path, 1, source, batch_per_gpu=4 * ranks)
+    together = train_ranks(tmp_path, ranks, source, batch_per_gpu=4)
+    assert all(torch.equal(parameters, together[0]) for parameters in together)
+    assert relative_difference(together[0], alone) < 1e-10
+    assert relative_difference(together[0], flat(fresh("mnist-cnn", 28))) > 1e-3  # they did train
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_micro_batches_add_up(tmp_path: Path, ranks: int) -> None:
+    """Two micro-batches per step give the parameters of one, whose gradients are exchanged once."""
+    source = given.mnist(60)
+    whole, halves = (train_ranks(tmp_path, ranks, source, batch_per_gpu=4, accumulate=parts) for parts in (1, 2))
+    assert relative_difference(halves[0], whole[0]) < 1e-10
+
+
+def test_batchnorm_sees_a_ranks_own_samples(tmp_path: Path) -> None:
+    """With BatchNorm, two ranks train what one process does that splits each batch in two and averages the gradients."""
+    source = given.cifar(32)
+    together = train_ranks(tmp_path, 2, source, warmup=0, steps=3, **RESNET)
+    (split,) = forked.values(tmp_path / "split", 1, train_split_in_two, source)
+    assert relative_difference(together[0], split) < 1e-10
+
+
+def train_split_in_two(source: TensorSource) -> torch.Tensor:
+    """Three steps in plain torch: no DDP, no learner, no micro-batches of ours."""
+    chosen = given.workload().optimizer
+    model, normalize = fresh("resnet18", 32), normalize_for(source)
+    optimizer = sgd(model, chosen)
+    loader = TrainLoader(source, batch_size=4, rank=0, ranks=1, workers=0, seed=1, pin_memory=False)
+    for _, (images, labels) in zip(range(3), loader.epoch(0), strict=False):
+        optimizer.zero_grad()
+        for half in (slice(0, 2), slice(2, 4)):
+            loss = torch.nn.functional.cross_entropy(model(normalize(images[half])), labels[half])
+            torch.autograd.backward(loss / 2)
+        optimizer.step()
+    return flat(model)
+
+
+def fresh(name: str, height: int) -> torch.nn.Module:
+    return build_model(name, classes=10, height=height, seed=1).double()
+
+
+def sgd(model: torch.nn.Module, chosen: Optimizer) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), chosen.lr, momentum=chosen.momentum, weight_decay=chosen.weight_decay)
+
+
+def normalize_for(source: TensorSource) -> Callable[[torch.Tensor], torch.Tensor]:
+    kind = functools.partial(Normalize, dtype=torch.float64, device=torch.device("cpu"), channels_last=False)
+    return kind(source.mean, source.std)

@@ -1,0 +1,36 @@
+"""A job's Python has torch and nothing else of what hpcddp needs elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import hpcddp.worker
+
+MODULES = sorted(f"hpcddp.worker.{file.stem}" for file in Path(hpcddp.worker.__path__[0]).glob("*.py"))
+
+PROGRAM = """
+import importlib, sys
+for name in ("click jinja2 pandas matplotlib ruamel yaml submitit cloudpickle torchvision " + sys.argv[1]).split():
+    sys.modules[name] = None
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+"""
+
+
+def imports(blocked: str, modules: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", PROGRAM, blocked, *modules], capture_output=True, text=True, check=False)
+
+
+def test_standard_library_and_torch_are_enough() -> None:
+    """Every module of the worker imports where the login side's libraries are missing."""
+    assert len(MODULES) > 10
+    found = imports("", MODULES)
+    assert found.returncode == 0, found.stderr
+
+
+def test_a_torch_that_does_not_load_is_found_late() -> None:
+    """The entry points import without torch, so that its failure leaves a record."""
+    found = imports("torch", ["hpcddp.worker.main", "hpcddp.worker.smoke", "hpcddp.worker.__main__", "hpcddp.worker.finish"])
+    assert found.returncode == 0, found.stderr

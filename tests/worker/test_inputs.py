@@ -1,0 +1,73 @@
+"""From the loader's batches to what a step trains on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from hpcddp.data import Batch, TrainLoader
+from hpcddp.worker.inputs import Normalize, OrderWatch, endless, raw_bytes
+from tests.worker import given
+
+
+class StuckLoader(TrainLoader):
+    """What forgetting set_epoch does: every epoch in the order of the first."""
+
+    def epoch(self, n: int) -> Iterator[Batch]:
+        return super().epoch(0 * n)
+
+
+def watched(kind: type[TrainLoader], samples: int, batch_size: int, steps: int) -> OrderWatch:
+    watch = OrderWatch()
+    loader = kind(given.mnist(samples), batch_size=batch_size, rank=0, ranks=1, workers=0, seed=3, pin_memory=False)
+    for _ in itertools.islice(endless(loader, watch), steps):
+        pass
+    return watch
+
+
+@pytest.mark.parametrize("steps", [9, 12, 16, 17, 40])
+def test_an_order_used_twice_is_noticed(steps: int) -> None:
+    """From the first batches of the second epoch on (an epoch has 8 steps of 8 samples)."""
+    assert watched(TrainLoader, 64, 8, steps).repeated is None
+    assert watched(StuckLoader, 64, 8, steps).repeated == 1
+
+
+def test_one_epoch_proves_nothing() -> None:
+    """Nor do a few samples in common, which a small set may repeat by chance."""
+    assert watched(StuckLoader, 64, 8, 8).repeated is None
+    assert watched(StuckLoader, 64, 1, 64 + 7).repeated is None
+    assert watched(StuckLoader, 64, 1, 64 + 8).repeated == 1
+
+
+def normalize(dtype: torch.dtype, *, channels_last: bool = False) -> Normalize:
+    return Normalize((0.5, 0.5), (0.25, 0.5), dtype=dtype, device=torch.device("cpu"), channels_last=channels_last)
+
+
+def test_pixels_are_normalised_per_channel() -> None:
+    """(255 / 255 - 0.5) / 0.25 = 2 and (0 / 255 - 0.5) / 0.5 = -1."""
+    images = torch.stack((torch.full((3, 3), 255), torch.zeros(3, 3))).to(torch.uint8).unsqueeze(0)
+    pixels = normalize(torch.float64)(images)
+    assert pixels.dtype == torch.float64
+    assert set(pixels[0, 0].flatten().tolist()) == {2.0}
+    assert set(pixels[0, 1].flatten().tolist()) == {-1.0}
+    assert images.max() == 255  # the batch itself is left as it was
+
+
+def test_floating_point_images_are_used_as_they_are() -> None:
+    """Only their type changes, to the model's."""
+    images = torch.rand(2, 2, 3, 3)
+    assert torch.equal(normalize(torch.float64)(images), images.double())
+
+
+def test_the_memory_layout_is_the_models() -> None:
+    """channels_last models take channels_last images, or every convolution would convert them."""
+    pixels = normalize(torch.float32, channels_last=True)(torch.zeros(2, 2, 3, 3, dtype=torch.uint8))
+    assert pixels.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_raw_bytes() -> None:
+    """The values in order, whatever the strides."""
+    assert raw_bytes(torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8).t()) == b"\x01\x03\x02\x04"
