@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
@@ -194,6 +193,8 @@ def current_cluster() -> str | None:
     named = os.environ.get("HPCDDP_CLUSTER")
     if named:
         return named
+    import socket
+
     host = socket.getfqdn()
     for name in profile_names():
         text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")

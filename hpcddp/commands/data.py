@@ -6,7 +6,11 @@ from pathlib import Path
 
 import click
 
-from hpcddp.point import VARIANTS
+
+def _all_variants() -> str:
+    from hpcddp.point import VARIANTS
+
+    return ",".join(VARIANTS)
 
 
 @click.group()
@@ -30,8 +34,10 @@ def prepare() -> None:
 @prepare.command()
 @click.option("--root", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write to.")
 @click.option("--copies", default=200, show_default=True, type=click.IntRange(min=1), help="Copies of the six variants.")
-@click.option("--variants", default=",".join(VARIANTS), show_default=True, help="Which variants, separated by commas.")
-@click.option("--digits", default="auto", show_default=True, type=click.Choice(["auto", "mnist", "sklearn"]), help="Where digits come from.")
+@click.option("--variants", default=_all_variants, show_default="all six", help="Which variants, separated by commas.")
+@click.option(
+    "--digits", default="auto", show_default=True, type=click.Choice(["auto", "mnist", "sklearn"]), help="Where digits come from."
+)
 @click.option("--mnist-root", type=click.Path(path_type=Path), help="Folder of MNIST's four official files; by default ROOT.")
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Of the random augmentations.")
 def bigmnist(root: Path, copies: int, variants: str, digits: str, mnist_root: Path | None, seed: int) -> None:

@@ -24,7 +24,9 @@ where_option = click.option(
     "--where", "conditions", multiple=True, metavar="COND", help="Only points with, say, 'layout.nodes <= 4'."
 )
 group_option = click.option("--group", "groups", multiple=True, metavar="NAME", help="Only the points of this group.")
-format_option = click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+format_option = click.option(
+    "--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True, help="JSON is for scripts."
+)
 runs_option = click.option(
     "--runs",
     type=click.Path(path_type=Path, file_okay=False),
