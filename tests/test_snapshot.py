@@ -51,10 +51,10 @@ def test_snapshot_holds_what_a_job_needs_and_no_more(study: Study, user: Path) -
     held = names(take_snapshot(study, []))
     assert {"bootstrap.py", "hpcddp/entry.py", "hpcddp/worker/__init__.py", "submitit/core/_submit.py"} <= held
     assert {"cloudpickle/cloudpickle.py", "typing_extensions.py"} <= held
-    assert {name.split("/")[0] for name in held} <= {
-        "bootstrap.py", "hpcddp", "submitit", "cloudpickle", "typing_extensions.py", "pynvml.py"
-    }  # fmt: skip
-    assert not {name.split("/")[1] for name in held if name.startswith("hpcddp/")} & {"analysis", "clusters", "templates", "sweeps"}
+    tops = {"bootstrap.py", "hpcddp", "submitit", "cloudpickle", "typing_extensions.py", "pynvml.py"}
+    assert {name.split("/")[0] for name in held} <= tops
+    inside = {name.split("/")[1] for name in held if name.startswith("hpcddp/")}
+    assert not inside & {"analysis", "clusters", "templates", "sweeps"}
     assert all(name.endswith(".py") for name in held)
 
 
@@ -134,7 +134,7 @@ def test_job_runs_the_snapshot_in_a_hostile_place(study: Study, user: Path, tmp_
         "SUBMITIT_LOCAL_JOB_ID": "7",
         **({"PYTHONSAFEPATH": safe_path} if safe_path else {}),
     }
-    command = [python, "-u", snapshot / "bootstrap.py", folder]
+    command = [str(python), "-u", str(snapshot / "bootstrap.py"), str(folder)]
     done = subprocess.run(command, check=False, cwd=checkout, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     printed = [line for line in done.stdout.splitlines() if "submitit" not in line or line == "submitit"]
@@ -146,6 +146,6 @@ def test_module_option_runs_that_module_with_its_arguments(study: Study, user: P
     """`--module NAME` runs another module of the snapshot; its arguments follow."""
     (user / "echo.py").write_text("import sys\nprint(sys.argv[1:], __name__)\n")
     snapshot = take_snapshot(study, ["echo:main"])
-    command = [sys.executable, snapshot / "bootstrap.py", "--module", "echo", "a b", "--c"]
+    command = [sys.executable, str(snapshot / "bootstrap.py"), "--module", "echo", "a b", "--c"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "['a b', '--c'] __main__\n"

@@ -9,14 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-NAMES = ("HPCDDP_JOB", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID")
+NAMES = (
+    *("HPCDDP_JOB", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
+    *("SLURM_JOB_ID", "SBATCH_PARTITION"),
+)
 
 
 def note(spec: dict[str, Any]) -> int:
     """Leaves JOB.RANK.json; the rank."""
-    rank = int(os.environ["SUBMITIT_LOCAL_GLOBALID"])
-    seen = {"pid": os.getpid(), "start_s": time.monotonic(), "env": {name: os.environ.get(name) for name in NAMES}, "cwd": os.getcwd()}
-    file = Path(spec["study"]) / "seen" / f"{os.environ['HPCDDP_JOB']}.{rank}.json"
+    rank = int(os.environ.get("SUBMITIT_LOCAL_GLOBALID") or os.environ["SLURM_PROCID"])
+    env = {name: os.environ.get(name) for name in NAMES}
+    seen = {"pid": os.getpid(), "start_s": time.monotonic(), "env": env, "cwd": os.getcwd(), "code": __file__}
+    job = os.environ.get("HPCDDP_JOB") or os.environ["SLURM_JOB_ID"]
+    file = Path(spec["study"]) / "seen" / f"{job}.{rank}.json"
     file.parent.mkdir(exist_ok=True)
     file.with_suffix(".part").write_text(json.dumps(seen))
     file.with_suffix(".part").rename(file)

@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,9 @@ from hpcddp.jobspec import JobSpec
 from hpcddp.point import Data, Layout, Point, Workload
 from hpcddp.runroot import Study
 from hpcddp.snapshot import take_snapshot
+from tests.backends.waiting import wait_for
 
 HERE = Path(__file__).parent
-
-PATIENCE_S = 60.0
-"""Only a broken backend takes this long."""
 
 
 @pytest.fixture
@@ -35,10 +32,10 @@ def study(tmp_path: Path) -> Iterator[Study]:
         os.kill(pid, signal.SIGKILL)
 
 
-def submission(study: Study, what: str, *, ranks: int = 2, walltime_min: float = 5.0, token: str = "t", nodes: int = 1) -> Submission:
-    """A run of stand-in ranks."""
+def submission(study: Study, what: str, *, walltime_min: float = 5.0, token: str = "t", nodes: int = 1) -> Submission:
+    """A run of two stand-in ranks."""
     workload = Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"))
-    point = Point(cluster="local", workload=workload, layout=Layout(gpus_per_node=ranks, nodes=nodes), device="cpu")
+    point = Point(cluster="local", workload=workload, layout=Layout(gpus_per_node=2, nodes=nodes), device="cpu")
     return Submission(
         spec=JobSpec(point=point, study=str(study.folder), backend="local"),
         code=take_snapshot(study, ["standin:x"], near=[HERE]),
@@ -64,14 +61,6 @@ def processes(folder: Path) -> list[int]:
     return found
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-    return result
-
-
 def state(study: Study, job: str, request: Submission) -> JobState:
     return LocalBackend(study).poll({job: request.name})[job]
 
@@ -81,9 +70,9 @@ def end_state(study: Study, job: str, request: Submission) -> JobState:
     return state(study, job, request)
 
 
-def seen(study: Study, job: str, ranks: int = 2) -> list[dict[str, Any]]:
-    """What all ranks of the run have noted, once they have."""
-    files = [study.folder / "seen" / f"{job}.{rank}.json" for rank in range(ranks)]
+def seen(study: Study, job: str) -> list[dict[str, Any]]:
+    """What both ranks of the run have noted, once they have."""
+    files = [study.folder / "seen" / f"{job}.{rank}.json" for rank in range(2)]
     wait_for(lambda: all(file.exists() for file in files))
     return [json.loads(file.read_text()) for file in files]
 
@@ -174,7 +163,7 @@ def test_runner_told_to_end_stops_its_ranks(study: Study, tmp_path: Path) -> Non
 def test_runs_take_turns_and_outlive_their_submitter(study: Study) -> None:
     """Submitted by a process that ends at once, runs go on, one after another."""
     text = (
-        f"import sys; sys.path[:0] = {[str(HERE.parent.parent), str(HERE.parent.parent / 'tests' / 'backends')]!r}\n"
+        f"import sys; sys.path.insert(0, {str(HERE.parent.parent)!r})\n"
         "from pathlib import Path\n"
         "from tests.backends.test_local import LocalBackend, Study, submission\n"
         "study = Study(Path(sys.argv[1]))\n"

@@ -1,0 +1,248 @@
+"""Submission to a real Slurm: what is asked of it, what became of a job, and what happens when the controller does not answer."""
+
+import dataclasses
+import difflib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcddp.backends import slurm_commands
+from hpcddp.backends.base import JobState, Submission
+from hpcddp.backends.slurm import SlurmBackend
+from hpcddp.backends.slurm_commands import Row, ended_words, waiting_words
+from hpcddp.backends.slurm_executor import SCRIPT
+from hpcddp.errors import HpcddpError, RefusedError, UsageError
+from hpcddp.jobspec import JobSpec
+from hpcddp.point import Data, Layout, Point, Workload
+from hpcddp.request import User, job_request
+from hpcddp.runroot import Study
+from hpcddp.script import Launch, render
+from hpcddp.snapshot import take_snapshot
+from hpcddp.sweep import SlurmOptions
+from tests.backends.waiting import PATIENCE_S, wait_for
+from tests.twin.twin import Twin
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def slurm(rcc_twin: Twin, monkeypatch: pytest.MonkeyPatch) -> Iterator[Twin]:
+    """The twin is this process's Slurm, which believes itself inside an allocation with SBATCH_* set; no job is left after."""
+    for name, value in {**rcc_twin.env, "SBATCH_PARTITION": "normal", "SLURM_JOB_ID": "999999", "SLURM_NTASKS": "7"}.items():
+        monkeypatch.setenv(name, value)
+    yield rcc_twin
+    if jobs := rcc_twin.run(["squeue", "-h", "-o", "%i"]).stdout.split():
+        rcc_twin.run(["scancel", *jobs])
+    rcc_twin.wait_jobs(PATIENCE_S)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return Study(tmp_path / "it's a $(study)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ask:
+    """A run of stand-in ranks on the twin."""
+
+    nodes: int = 1
+    account: str = "proj"
+    options: tuple[str, ...] = ()
+    run: int = 1
+    token: str = "t1"
+
+
+def submission(twin: Twin, study: Study, what: str, ask: Ask = Ask()) -> Submission:
+    layout = Layout(nodes=ask.nodes, gpus_per_node=2, node_type="v100", physical_cores_per_rank=1, exclusive=False)
+    workload = Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"))
+    point = Point(cluster="rcc", workload=workload, layout=layout, device="cpu")
+    options = SlurmOptions(walltime_min=3, mem_mb=500, options=ask.options)
+    request = job_request(twin.profile, point, options, User(account=ask.account))
+    return Submission(
+        spec=JobSpec(point=point, run=ask.run, study=str(study.folder)),
+        code=take_snapshot(study, ["standin:x"], near=[HERE]),
+        python=twin.profile.compute.python,
+        walltime_min=3,
+        token=ask.token,
+        render_text=lambda launch: render(twin.profile, point, request, launch),
+        account=ask.account,
+        entry=f"standin:{what}",
+    )
+
+
+def state(job: str, request: Submission) -> JobState:
+    return SlurmBackend().poll({job: request.name})[job]
+
+
+def end_state(job: str, request: Submission) -> JobState:
+    wait_for(lambda: state(job, request).phase not in ("queued", "running"))
+    return state(job, request)
+
+
+def test_job_runs_from_its_own_folder_and_leaves_everything_there(slurm: Twin, study: Study) -> None:
+    """2 x 2 ranks come to their end: done, on two nodes; script, logs and results lie under .jobs/JOBID, a relative link; job and
+    accounting carry name and comment; nothing of the enclosing allocation or SBATCH_* reached the ranks.
+    """
+    request = submission(slurm, study, "succeed", Ask(nodes=2))
+    job = SlurmBackend().submit(request)
+    ended = end_state(job, request)
+    assert ended == JobState(phase="done", nodes=ended.nodes)
+    assert ended.nodes
+    assert ended.nodes.startswith("gn[")
+    folder = study.job_dir(job)
+    assert not Path(os.readlink(folder)).is_absolute()
+    names = {file.name for file in folder.iterdir()}
+    assert {SCRIPT, "batch.out", "batch.err", f"{job}_submitted.pkl"} <= names
+    assert {f"{job}_{rank}_{what}" for rank in range(4) for what in ("log.out", "log.err", "result.pkl")} <= names
+    ranks = [json.loads((study.folder / "seen" / f"{job}.{rank}.json").read_text()) for rank in range(4)]
+    assert {rank["env"]["SLURM_JOB_ID"] for rank in ranks} == {job}
+    assert {rank["env"]["SBATCH_PARTITION"] for rank in ranks} == {None}
+    assert {Path(rank["code"]).parent for rank in ranks} == {request.code}
+    assert {Path(rank["cwd"]) for rank in ranks} == {folder.resolve()}
+    slurm.wait_jobs(PATIENCE_S)
+    told = slurm.sacct()[-1]
+    assert (told["JobName"], told["State"]) == (request.name, "COMPLETED")
+    assert told["Comment"] == f"hpcddp:{study.name}:{request.spec.label}:r1"
+
+
+def test_submitted_script_differs_from_a_rendered_one_in_the_launch_block_only(slurm: Twin, study: Study) -> None:
+    """What `render` prints is what is submitted, but for what is launched."""
+    request = submission(slurm, study, "succeed")
+    job = SlurmBackend().submit(request)
+    assert request.render_text is not None
+    rendered = request.render_text(Launch(command="python3 -m hpcddp.worker", spec="{}")).splitlines()
+    submitted = (study.job_dir(job) / SCRIPT).read_text().splitlines()
+    start, end = rendered.index("# --- launch ---"), rendered.index("# --- end of launch ---")
+    for tag, low, high, _, _ in difflib.SequenceMatcher(None, rendered, submitted, autojunk=False).get_opcodes():
+        assert tag == "equal" or (start < low <= end and start < high <= end)
+    end_state(job, request)
+
+
+def test_killed_rank_fails_the_job(slurm: Twin, study: Study) -> None:
+    """A rank killed before the ranks have met ends the job; Slurm's state is told in words."""
+    request = submission(slurm, study, "last_rank_is_killed")
+    job = SlurmBackend().submit(request)
+    ended = end_state(job, request)
+    assert ended.phase == "failed"
+    assert ended.nodes in {node.name for node in slurm.shape.nodes}
+    wait_for(lambda: state(job, request).detail != "FAILED")  # accounting knows the exit code a moment later
+    assert state(job, request).detail in ("exit code 9 (FAILED)", "exit code 137 (FAILED)", "killed by signal 9 (FAILED)")
+
+
+def test_waiting_cancelled_and_foreign_jobs(slurm: Twin, study: Study) -> None:
+    """A held job is queued and says why; cancelled, it has failed and says so; under another name the id is not ours."""
+    backend, request = SlurmBackend(), submission(slurm, study, "succeed", Ask(options=("--hold",)))
+    job = backend.submit(request)
+    held = JobState(phase="queued", detail="held by its user; `scontrol release` lets it go (JobHeldUser)")
+    gone = JobState(phase="failed", detail="Slurm does not know this job any more")
+    assert backend.poll({job: request.name, "424242": request.name}) == {job: held, "424242": gone}
+    assert backend.poll({job: "other.r1"}) == {job: gone}
+    backend.cancel({job: "other.r1"})
+    assert state(job, request) == held
+    backend.cancel({job: request.name})
+    assert state(job, request) == JobState(phase="failed", detail="cancelled (CANCELLED)")
+
+
+def test_unknown_account_is_refused_before_slurm(slurm: Twin, study: Study) -> None:
+    """An account that is not the user's is refused by name, with those there are; nothing reaches Slurm."""
+    assert SlurmBackend().accounts() is not None
+    with pytest.raises(UsageError, match=r"account `nobody` is not yours to charge; Slurm lists .*\bproj\b"):
+        SlurmBackend().check(submission(slurm, study, "succeed", Ask(account="nobody")))
+    SlurmBackend().check(submission(slurm, study, "succeed"))
+
+
+@pytest.mark.parametrize("name", ["100%", "a\\b", "a\nb"])
+def test_folder_that_sbatch_would_not_take_literally_is_refused(slurm: Twin, tmp_path: Path, name: str) -> None:
+    """A study whose path holds a pattern of sbatch's is refused by its path."""
+    request = submission(slurm, Study(tmp_path / "fine"), "succeed")
+    spec = dataclasses.replace(request.spec, study=str(tmp_path / name))
+    with pytest.raises(UsageError, match="means something else to sbatch"):
+        SlurmBackend().check(dataclasses.replace(request, spec=spec))
+
+
+def test_refusal_is_slurms_own_words_under_the_points_name(slurm: Twin, study: Study) -> None:
+    """What sbatch refuses names the run and repeats Slurm; nothing is linked as a job."""
+    request = submission(slurm, study, "succeed", Ask(options=("--gres=gpu:v100:9",)))
+    with pytest.raises(RefusedError) as caught:
+        SlurmBackend().submit(request)
+    assert str(caught.value).startswith(f"{request.name}: sbatch: error: ")
+    assert "Requested node configuration is not available" in str(caught.value)
+    assert [path.name for path in study.jobs.iterdir()] == [f"{request.name}.t1"]
+
+
+def test_test_only_asks_without_queueing(slurm: Twin, study: Study) -> None:
+    """`test_only` answers with Slurm's words, and nothing is queued."""
+    good, bad = (submission(slurm, study, "succeed", Ask(options=options)) for options in ((), ("--qos=night",)))
+    assert good.render_text is not None
+    assert bad.render_text is not None
+    launch = Launch(command="true")
+    taken, words = SlurmBackend().test_only(good.render_text(launch))
+    assert taken, words
+    taken, words = SlurmBackend().test_only(bad.render_text(launch))
+    assert not taken
+    assert "Invalid qos" in words
+    assert good.spec.label not in {row.name for row in slurm_commands.my_jobs().values()}
+
+
+def test_job_whose_id_never_arrived_is_found(slurm: Twin, study: Study) -> None:
+    """sbatch gives up on a frozen controller although the job is queued: it is found by name and folder, and there is one."""
+    request = submission(slurm, study, "succeed", Ask(run=2, options=("--hold",)))
+    (controller,) = [pid for pid in slurm.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == "slurmctld"]
+    os.kill(controller, signal.SIGSTOP)
+    thaw = threading.Timer(12.0, os.kill, (controller, signal.SIGCONT))
+    thaw.start()
+    try:
+        job = SlurmBackend().submit(request)
+    finally:
+        thaw.cancel()
+        os.kill(controller, signal.SIGCONT)
+        thaw.join()
+    assert state(job, request).phase == "queued"
+    assert [row.job for row in slurm_commands.my_jobs().values() if row.name == request.name] == [job]
+    assert SlurmBackend().find(request.name, "t1") == job
+    assert SlurmBackend().find(request.name, "t2") is None
+    assert study.job_dir(job).is_dir()
+
+
+def test_without_an_answer_nothing_is_concluded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When squeue does not answer, a job's state is unknown, never failed."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    polled = SlurmBackend().poll({"1": "a.r1"})["1"]
+    assert polled.phase == "unknown"
+    assert polled.detail is not None
+    assert polled.detail.startswith("no `squeue` on this machine")
+    with pytest.raises(HpcddpError):
+        SlurmBackend().find("a.r1", "t1")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Resources", "the nodes it needs are busy (Resources)"),
+        ("PartitionDown,x", "its partition is down (PartitionDown,x)"),
+        ("None", "just submitted"),
+        ("QOSMaxGRESPerUser", "QOSMaxGRESPerUser"),
+    ],
+)
+def test_reasons_are_told_in_words(reason: str, words: str) -> None:
+    """A known reason is a sentence with Slurm's word behind it, an unknown one is shown as it is."""
+    assert waiting_words(reason) == words
+
+
+@pytest.mark.parametrize(
+    ("state_word", "code", "words"),
+    [
+        ("FAILED", "15:0", "exit code 15 (FAILED)"),
+        ("FAILED", "0:9", "killed by signal 9 (FAILED)"),
+        ("OUT_OF_MEMORY", "0:125", "out of memory (OUT_OF_MEMORY)"),
+        ("REVOKED", "0:0", "REVOKED"),
+    ],
+)
+def test_ends_are_told_in_words(state_word: str, code: str, words: str) -> None:
+    """How a job ended: in words, Slurm's own behind."""
+    assert ended_words(Row(job="1", name="n", state=state_word, reason="", nodes="", workdir="", exit_code=code)) == words

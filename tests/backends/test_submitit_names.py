@@ -1,0 +1,73 @@
+"""The private names of submitit that are overridden or called: a release that changes one fails here first."""
+
+import inspect
+from importlib.metadata import version
+
+import pytest
+from submitit.core import core, submission
+from submitit.core.utils import JobPaths
+from submitit.local import local
+from submitit.slurm import slurm
+
+from hpcddp.backends.local_ranks import Ranks
+from hpcddp.backends.local_runner import _Executor
+from hpcddp.backends.slurm_executor import TemplateExecutor
+
+SIGNATURES = {
+    core.PicklingExecutor._submit_command: "(self, command: str) -> submitit.core.core.Job[typing.Any]",
+    core.PicklingExecutor._internal_process_submissions: (
+        "(self, delayed_submissions: List[submitit.core.utils.DelayedSubmission]) -> List[submitit.core.core.Job[typing.Any]]"
+    ),
+    slurm.SlurmExecutor._make_submission_file_text: "(self, command: str, uid: str) -> str",
+    slurm.SlurmExecutor._make_submission_command: "(self, submission_file_path: pathlib.Path) -> List[str]",
+    slurm.SlurmExecutor._num_tasks: "(self) -> int",
+    slurm.SlurmExecutor.name: "() -> str",
+    local.LocalExecutor._submit_command: "(self, command: str) -> submitit.local.local.LocalJob[+R]",
+    local.Controller.start_tasks: "(self) -> None",
+    local.Controller.kill_tasks: "(self) -> None",
+    local.Controller._forward_signal: "(self, signum: signal.Signals, *args: Any) -> None",
+}
+
+
+def test_version_is_the_one_that_was_read() -> None:
+    """A new version is read before it is allowed."""
+    assert version("submitit").startswith("1.5.")
+
+
+@pytest.mark.parametrize("method", SIGNATURES, ids=lambda method: method.__qualname__)
+def test_signatures_are_those_relied_upon(method: object) -> None:
+    """Every method overridden or called is there, with the arguments it is given."""
+    found = str(inspect.signature(method)).replace("typing.List", "List").replace("typing.Any", "Any")  # type: ignore[arg-type]
+    assert found == SIGNATURES[method].replace("typing.Any", "Any")  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(TemplateExecutor, slurm.SlurmExecutor), (_Executor, local.LocalExecutor), (Ranks, local.Controller)]
+)
+def test_nothing_else_is_overridden(ours: type, theirs: type) -> None:
+    """Every name that hides one of submitit's is meant to."""
+    meant = {"name", "_submitit_command_str", "_make_submission_file_text", "_make_submission_command", "_submit_command"}
+    made_by_abc = {"_abc_impl", "__abstractmethods__"}
+    assert {name for name in vars(ours) if hasattr(theirs, name) and not hasattr(object, name)} - made_by_abc <= meant
+
+
+@pytest.mark.parametrize("executor", [slurm.SlurmExecutor, local.LocalExecutor])
+def test_command_of_the_ranks_is_a_property(executor: type) -> None:
+    """The command that ranks run is made by a property that we replace."""
+    assert isinstance(inspect.getattr_static(executor, "_submitit_command_str"), property)
+
+
+def test_variables_of_the_local_controller_are_those_we_set() -> None:
+    """The controller reads exactly the variables that the runner sets."""
+    source = inspect.getsource(local)
+    for name in ("NTASKS", "COMMAND", "TIMEOUT_S", "SIGNAL_DELAY_S", "WITH_SHELL"):
+        assert f'os.environ["SUBMITIT_LOCAL_{name}"]' in source
+    assert source.count("os.environ[") == 6
+    assert set(local.LocalJobEnvironment._env) == {"job_id", "num_tasks", "num_nodes", "node", "global_rank", "local_rank"}
+
+
+def test_ranks_wait_for_the_pickle_that_comes_after_the_job() -> None:
+    """The pickle is moved into place once the id is known; the job's side waits for it under that name."""
+    assert "paths.submitted_pickle.exists()" in inspect.getsource(submission.process_job)
+    assert JobPaths("/f", "7").submitted_pickle.name == "7_submitted.pkl"
+    assert JobPaths("/f", "7", 3).stderr.name == "7_3_log.err"
