@@ -28,6 +28,9 @@ _LOCAL = {
     "job": ("HPCDDP_JOB",),
 }
 
+_MEETING_POINT = {"master_addr": ("MASTER_ADDR",), "master_port": ("MASTER_PORT",)}
+"""Exported by the job script, or by the local runner."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
@@ -53,22 +56,16 @@ class Rank:
 
 def this_rank(backend: str, env: Mapping[str, str] = os.environ) -> Rank:
     """This process; `backend` is `slurm` (started by srun) or `local`. HpcddpError names a variable that is missing."""
-    found = {field: _first(names, env, backend) for field, names in (_LOCAL if backend == "local" else _SLURM).items()}
-    job = found.pop("job")
+    table = (_LOCAL if backend == "local" else _SLURM) | _MEETING_POINT
+    found = {field: _first(names, env, backend) for field, names in table.items()}
+    job, master_addr = found.pop("job"), found.pop("master_addr")
     numbers = {field: _whole(field, text) for field, text in found.items()}
     if numbers["world"] % numbers["nodes"]:
         raise HpcddpError(
             f"{numbers['world']} ranks on {numbers['nodes']} nodes: every node must run equally many; see --ntasks-per-node"
         )
-    local = backend == "local"
-    return Rank(
-        **numbers,
-        job=job,
-        restart=0 if local else _whole("SLURM_RESTART_COUNT", env.get("SLURM_RESTART_COUNT", "0")),
-        host=host_name(env),
-        master_addr=_first(("MASTER_ADDR",), {"MASTER_ADDR": "127.0.0.1", **env} if local else env, backend),
-        master_port=_whole("MASTER_PORT", _first(("MASTER_PORT", "HPCDDP_MASTER_PORT"), env, backend)),
-    )
+    restart = _whole("SLURM_RESTART_COUNT", "0" if backend == "local" else env.get("SLURM_RESTART_COUNT") or "0")
+    return Rank(**numbers, job=job, master_addr=master_addr, restart=restart, host=host_name(env))
 
 
 def host_name(env: Mapping[str, str] = os.environ) -> str:

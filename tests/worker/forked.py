@@ -64,6 +64,7 @@ def _environment(rank: int, world: int, nodes: int, port: int) -> dict[str, str]
         "SUBMITIT_LOCAL_JOB_NUM_NODES": str(nodes),
         "SLURMD_NODENAME": f"node{rank // (world // nodes)}",
         "HPCDDP_JOB": "7",
+        "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "lo",
     }

@@ -1,0 +1,47 @@
+"""One optimizer step: what is marked, in which order, and how often gradients travel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+from hpcddp.errors import HpcddpError
+from hpcddp.worker.learner import make_learner
+from hpcddp.worker.ranks import this_rank
+from hpcddp.worker.rendezvous import join
+from tests.worker import forked, given
+
+MICRO_BATCH = ["forward", "backward", "comm_exposed"]
+
+
+def one_step(accumulate: int) -> tuple[list[str], int]:
+    """The marks of a step, and how many buckets of gradients were exchanged in it (the first step has one bucket)."""
+    meeting = join(this_rank("local"), "cpu")
+    source, marks, buckets = given.mnist(4), list[str](), list[int]()
+    learner = make_learner(given.workload(accumulate=accumulate), source, meeting.device, meeting.rank.rank)
+
+    def counted(group, bucket):  # type: ignore[no-untyped-def]  # DDP accepts no annotation but its own types
+        buckets.append(bucket.index())
+        return allreduce_hook(group, bucket)
+
+    learner.ddp.register_comm_hook(None, counted)
+    learner.step(source.batch([0, 1, 2, 3]), marks.append)
+    meeting.leave()
+    return marks, len(buckets)
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_gradients_travel_once_per_step(tmp_path: Path, accumulate: int) -> None:
+    """With the last micro-batch; the end of backward is marked before the exchange is waited for, in all of them."""
+    for marks, buckets in forked.values(tmp_path, 2, one_step, accumulate):
+        assert marks == [*(MICRO_BATCH * accumulate), "optimizer"]
+        assert buckets == 1
+
+
+def test_micro_batches_must_be_equal() -> None:
+    """Their mean would not be the batch's."""
+    with pytest.raises(HpcddpError, match="batch_per_gpu 4 cannot be split into accumulate = 3"):
+        make_learner(given.workload(accumulate=3), given.mnist(4), torch.device("cpu"), 0)
