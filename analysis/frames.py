@@ -51,7 +51,7 @@ def _row(run: Run, hold: str) -> dict[str, Any]:
     if run.point is not None:
         layout = run.point.layout
         row |= {
-            "series": key_text(series_key(run.point, hold, run.env_id, run.gpu)),
+            "series": key_text(series_key(run.point, hold, run.env_id, run.gpu)) if run.state != "missing" else None,
             "nodes": layout.nodes,
             "gpus_per_node": layout.gpus_per_node,
             "ranks": run.point.ranks,

@@ -67,32 +67,33 @@ def load_study(study: Study) -> StudyRecords:
     """Reads a study's folder; HpcddpError where study.json or a point.json is damaged."""
     asked = _read_object(study.study_file) if study.study_file.is_file() else {}
     expected = {entry["label"]: range(1, asked["repeat"] + 1) for entry in asked.get("points", [])}
-    present = {file.parent.name for file in study.folder.glob("*/point.json")}
+    points = {file.parent.name: _read_point(file) for file in study.folder.glob("*/point.json")}
     warnings: list[str] = []
     runs = [
-        load_run(study, label, run, warnings)
-        for label in sorted({*expected, *present})
+        load_run(study, label, run, points.get(label), warnings)
+        for label in sorted({*expected, *points})
         for run in sorted({*expected.get(label, ()), *_run_numbers(study, label)})
     ]
     return StudyRecords(
         name=asked.get("name", study.folder.resolve().name),
         hold=asked.get("sweep", {}).get("hold", "batch_per_gpu"),
-        points=tuple(_read_point(study, label) for label in sorted(present)),
+        points=tuple(point for _, point in sorted(points.items())),
         runs=tuple(runs),
         warnings=tuple(warnings),
     )
 
 
-def load_run(study: Study, label: str, run: int, warnings: list[str]) -> Run:
+def load_run(study: Study, label: str, run: int, point: Point | None, warnings: list[str]) -> Run:
     """The run by its newest attempt that ended `done`; what is odd but harmless is added to `warnings`."""
+    blank = Run(label=label, run=run, state="missing", point=point)
     why = "not started"
     for attempt in reversed(study.attempts(label, run)):
         end = _read_end(attempt, warnings)
         if end is not None and end.get("state") == "done":
-            return _done_run(label, run, attempt, end, warnings)
+            return _done_run(replace(blank, state="rejected", attempt=attempt.name), attempt, end, warnings)
         if why == "not started":
             why = _why_not_done(attempt, end)
-    return Run(label=label, run=run, state="missing", reason=why)
+    return replace(blank, reason=why)
 
 
 def _why_not_done(attempt: Path, end: dict[str, Any] | None) -> str:
@@ -101,42 +102,39 @@ def _why_not_done(attempt: Path, end: dict[str, Any] | None) -> str:
     return f"attempt {attempt.name} failed: {end.get('reason') or 'reason unknown'}"
 
 
-def _done_run(label: str, run: int, attempt: Path, end: dict[str, Any], warnings: list[str]) -> Run:
+def _done_run(found: Run, attempt: Path, end: dict[str, Any], warnings: list[str]) -> Run:
     """The run of an attempt that ended `done`; what is known of it is kept even where it is rejected."""
-    found = Run(label=label, run=run, state="rejected", attempt=attempt.name)
     try:
-        launch = _read_launch(attempt, label)
+        launch = _read_launch(attempt, found)
         found = _described(found, launch, end)
         found = _timed(found, read_steps(attempt, end, launch["ranks"], warnings))
+        failed = failed_gates(end)
     except Rejected as reason:
         return replace(found, reason=str(reason))
     except KeyError as key:
         return replace(found, reason=f"launch.json or end.json lacks {key}")
-    failed = failed_gates(end)
     return replace(found, reason=failed) if failed else replace(found, state="counts")
 
 
-def _read_launch(attempt: Path, label: str) -> dict[str, Any]:
+def _read_launch(attempt: Path, run: Run) -> dict[str, Any]:
     """launch.json; Rejected where it is damaged, newer than this reader or of another point than the folder's."""
+    if run.point is None or run.point.label != run.label:
+        raise Rejected(f"point.json of {run.label} is missing or of another point")
     try:
         launch = _read_object(attempt / "launch.json")
-        point = point_from_dict(launch["point"]) if launch["schema"] == SCHEMA else None
     except (HpcddpError, FileNotFoundError) as error:
-        problem = str(error) if isinstance(error, SchemaError) else "damaged or missing"
-        raise Rejected(f"launch.json: {problem}") from error
-    if point is None:
+        raise Rejected("launch.json is damaged or missing") from error
+    if launch["schema"] != SCHEMA:
         raise Rejected(f"records of schema {launch['schema']}; this hpcddp reads {SCHEMA}")
-    if point.label != label:
-        raise Rejected(f"launch.json is of another point, {point.label}")
+    if launch["point"] != run.point.id:
+        raise Rejected(f"launch.json is of another point, {launch['point']}")
     return launch
 
 
 def _described(run: Run, launch: dict[str, Any], end: dict[str, Any]) -> Run:
-    point = point_from_dict(launch["point"])
     evaluation = end.get("evaluation") or {}
     return replace(
         run,
-        point=point,
         env_id=launch["env_id"],
         gpu=" + ".join(sorted(set(launch["gpus"]))) or None,
         global_batch=end["global_batch"],
@@ -173,8 +171,7 @@ def _read_end(attempt: Path, warnings: list[str]) -> dict[str, Any] | None:
         return None
 
 
-def _read_point(study: Study, label: str) -> Point:
-    file = study.point_file(label)
+def _read_point(file: Path) -> Point:
     try:
         return point_from_dict(_read_object(file)["point"])
     except (SchemaError, KeyError) as error:

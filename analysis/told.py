@@ -51,7 +51,7 @@ def to_text(found: Findings, report: Path | None, folder: Path) -> str:
     blocks.append([f"note: {note}" for note in found.notes])
     if report is not None:
         blocks.append([f"report: {report}  (scaling.csv, breakdown.csv, runs.csv, report.json, figures/*.png, figures/*.svg)"])
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 def _states(found: Findings, folder: Path) -> list[str]:

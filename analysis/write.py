@@ -62,4 +62,4 @@ def _write(file: Path, text: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{file} cannot be written ({error.strerror}); name another folder with --out") from error
+        raise UsageError(f"{file} cannot be written ({error.strerror}); name another folder with -o") from error

@@ -97,7 +97,7 @@ def write_runs(study: Study, point: Point, step_ns: Sequence[int], **told: Any) 
 def _launch(point: Point, told: Told, run: int) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
-        "point": point_to_dict(point),
+        "point": point.id,
         "run": run,
         "job": told.job,
         "restart": told.restart,
@@ -126,3 +126,28 @@ def _row(step: int, total_ns: int, shares: Mapping[str, float]) -> tuple[int | N
     cells |= {"step": step, "flags": 0 if step else WARMUP, "start_ns": 1_700_000_000_000_000_000 + step, "total_ns": total_ns}
     cells |= {f"{part}_ns": int(shares[part] * total_ns) for part in PARTS if part in shares}
     return tuple(cells[name] for name in STEP_COLUMNS)
+
+
+MARCONI100_EPOCH_S = {
+    (1, 1): 3466,
+    (1, 2): 2232,
+    (1, 3): 1977,
+    (1, 4): 1926,
+    (2, 4): 1002,
+    (4, 4): 514,
+    (8, 4): 270,
+    (16, 4): 139,
+}
+"""(nodes, GPUs per node) -> seconds per epoch: the Marconi100 thesis (Gherardi 2020), chapter 6, read from its tables."""
+
+IMAGENET_SAMPLES = 1_281_167
+
+
+def write_marconi100(folder: Path, repeat: int = 1) -> Study:
+    """The thesis's node scaling as a study; with `repeat`, runs that differ by a few parts in a thousand."""
+    points = {point(*layout, work="epoch"): epoch_s for layout, epoch_s in MARCONI100_EPOCH_S.items()}
+    study = write_study(folder, list(points), repeat)
+    for each, epoch_s in points.items():
+        step_ns = epoch_s * 1e9 * each.global_batch / IMAGENET_SAMPLES
+        write_runs(study, each, [round(step_ns * (1 + 0.004 * (i - (repeat - 1) / 2))) for i in range(repeat)])
+    return study

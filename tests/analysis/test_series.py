@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from hpcddp.analysis.series import (
+    differing,
+    full_names,
+    key_text,
+    order,
+    same_workload,
+    scaling_words,
+    series_key,
+    short_names,
+    workload_key,
+)
+from hpcddp.point import Point
+
+from .synthetic import point
+
+
+def text(each: Point, hold: str = "batch_per_gpu", env_id: str = "e", gpu: str | None = "V100") -> str:
+    return key_text(series_key(each, hold, env_id, gpu))
+
+
+def test_points_that_differ_in_layout_are_one_series() -> None:
+    """Nodes and GPUs per node are what a series varies."""
+    assert text(point(1, 1)) == text(point(16, 4))
+
+
+def test_environment_gpu_node_type_and_cores_make_other_series() -> None:
+    """What would change the number for another reason than size is never compared."""
+    base = point(1, 4, node_type="a", physical_cores_per_rank=2)
+    others = [point(1, 4, node_type="b", physical_cores_per_rank=2), point(1, 4, node_type="a", physical_cores_per_rank=8)]
+    assert len({text(base), text(base, env_id="f"), text(base, gpu="A40"), *map(text, others)}) == 5
+
+
+def test_with_a_held_global_batch_the_batch_per_gpu_follows() -> None:
+    """16 x 4 and 4 x 16 samples are one series then, and two without."""
+    small, large = point(1, 4, batch_per_gpu=16), point(4, 4, batch_per_gpu=4)
+    assert text(small, "global_batch") == text(large, "global_batch")
+    assert text(small) != text(large)
+
+
+def test_the_folder_of_the_data_does_not_matter() -> None:
+    """As in the id: data move."""
+    assert "root" not in " ".join(workload_key(point(1, 1), "batch_per_gpu"))
+
+
+def test_a_planned_point_joins_whatever_gpu_it_will_find() -> None:
+    """What is known at launch only is left aside."""
+    assert same_workload(text(point(1, 4)), point(1, 1), "batch_per_gpu")
+    assert not same_workload(text(point(1, 4)), point(1, 1, batch_per_gpu=64), "batch_per_gpu")
+
+
+def test_series_are_named_by_what_differs() -> None:
+    """The first in full, the others by what differs from it."""
+    texts = [text(point(1, 4)), text(point(1, 4, batch_per_gpu=64)), text(point(1, 4, loader_workers_per_rank=8))]
+    assert list(short_names(differing(texts)).values()) == ["batch/GPU 32, workers 2", "batch/GPU 64", "workers 8"]
+    assert full_names(differing(texts))[texts[1]] == "batch/GPU 64, workers 2"
+
+
+def test_keys_that_differ_together_are_named_once() -> None:
+    """A node type and its GPU say the same."""
+    texts = [text(point(1, 4, node_type="a40"), gpu="A40"), text(point(1, 4, node_type="v100"), gpu="V100")]
+    assert list(full_names(differing(texts)).values()) == ["node type a40", "node type v100"]
+
+
+def test_a_single_series_needs_no_name() -> None:
+    """Nothing to tell it from."""
+    assert full_names(differing([text(point(1, 1))])) == {text(point(1, 1)): ""}
+
+
+def test_series_sort_by_what_differs_then_by_number() -> None:
+    """All batches before all workers, 8 before 16."""
+    first = text(point(1, 4))
+    batches = [text(point(1, 4, batch_per_gpu=batch)) for batch in (8, 16, 64)]
+    workers = [text(point(1, 4, loader_workers_per_rank=count)) for count in (1, 4, 16)]
+    assert sorted([*workers[::-1], *batches[::-1], first], key=lambda key: order(key, first)) == [first, *batches, *workers]
+
+
+def test_strong_and_weak_follow_from_hold_and_work() -> None:
+    """Strong where the work of a run is the same at every size."""
+    assert scaling_words("batch_per_gpu", "epoch") == "strong scaling (fixed epoch)"
+    assert scaling_words("global_batch", "steps") == "strong scaling (fixed global batch)"
+    assert scaling_words("batch_per_gpu", "steps") == "weak scaling (fixed batch per GPU)"
