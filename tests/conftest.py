@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,27 +28,27 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
 
 @pytest.fixture(scope="module")
 def rcc_twin(twins: Twins) -> Twin:
-    """The rcc twin, up for the whole module: not together with another twin in one module."""
+    """The rcc twin, up until a test asks for another one."""
     return twins.get("rcc")
 
 
 @pytest.fixture(scope="module")
 def marconi100_twin(twins: Twins) -> Twin:
-    """The marconi100 twin, up for the whole module: not together with another twin in one module."""
+    """The marconi100 twin, up until a test asks for another one."""
     return twins.get("marconi100")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules without a twin come first, then those of one twin after the other: each boots once."""
-    last = {item.path: 0 for item in items}
+    """Modules without a twin come first, then those of one twin, those of it and the next, and so on: each boots once."""
+    ranks: dict[Path, list[int]] = {item.path: [] for item in items}
     for item in items:
-        last[item.path] = max(last[item.path], _boot_rank(item))
-    items.sort(key=lambda item: last[item.path])
+        ranks[item.path] += _boot_ranks(item)
+    items.sort(key=lambda item: (min(ranks[item.path], default=0), max(ranks[item.path], default=0)))
 
 
-def _boot_rank(item: pytest.Item) -> int:
+def _boot_ranks(item: pytest.Item) -> list[int]:
     fixtures = getattr(item, "fixturenames", ())
-    return max((rank for rank, name in enumerate(BOOT_ORDER, start=1) if name in fixtures), default=0)
+    return [rank for rank, name in enumerate(BOOT_ORDER, start=1) if name in fixtures]
 
 
 def _skip(reason: str) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpcddp.cluster import ClusterProfile, Qos
-from tests.twin.shape import DEFAULT_QOS, qos_name
+from tests.twin.shape import DEFAULT_QOS
+
+NO_ACCOUNT = "unset"
+"""The default account where the cluster wants one named: nothing may be submitted to it."""
 
 
 def cluster_command(profile: ClusterProfile) -> list[str]:
@@ -18,14 +21,22 @@ def account_commands(profile: ClusterProfile, accounts: Sequence[str], user: str
 
     The user may use every account and every QOS.
     """
-    others = [qos_name(qos) for qos in profile.slurm.qos if qos_name(qos) != DEFAULT_QOS]
+    required = profile.slurm.account_required
+    all_accounts = ",".join([*accounts, NO_ACCOUNT] if required else accounts)
+    names = ",".join([DEFAULT_QOS, *(qos.name for qos in profile.slurm.qos if qos.name is not None)])
     return [
-        *(["add", "qos", name] for name in others),
-        *(["modify", "qos", qos_name(qos), "set", *limits(profile, qos)] for qos in profile.slurm.qos),
-        ["add", "account", ",".join(accounts), "Description=twin", "Organization=twin"],
-        ["add", "user", user, f"Account={','.join(accounts)}", f"DefaultAccount={accounts[0]}"],
-        ["modify", "user", user, "set", f"qos={','.join([DEFAULT_QOS, *others])}", f"DefaultQOS={DEFAULT_QOS}"],
+        *(_qos_command(profile, qos) for qos in profile.slurm.qos),
+        ["add", "account", ",".join(accounts)],
+        *([["add", "account", NO_ACCOUNT, "GrpSubmitJobs=0"]] if required else []),
+        ["add", "user", user, f"Account={all_accounts}", f"QosLevel={names}", f"DefaultQOS={DEFAULT_QOS}"],
+        ["modify", "user", user, "set", f"DefaultAccount={NO_ACCOUNT if required else accounts[0]}"],
     ]
+
+
+def _qos_command(profile: ClusterProfile, qos: Qos) -> list[str]:
+    """Slurm makes the default QOS itself."""
+    start = ["modify", "qos", DEFAULT_QOS, "set"] if qos.name is None else ["add", "qos", qos.name]
+    return [*start, *limits(profile, qos)]
 
 
 def limits(profile: ClusterProfile, qos: Qos) -> list[str]:

@@ -62,7 +62,10 @@ JobAcctGatherType=jobacct_gather/none
 SchedulerParameters=sched_interval=2,bf_interval=2
 KillWait=5
 MinJobAge=60
-SlurmdTimeout=30
+
+# Long waits where a busy machine would look like a broken one.
+SlurmdTimeout=60
+BatchStartTimeout=60
 
 {"".join(_node_line(shape, node) for node in shape.nodes)}
 {_partition_line(shape)}"""

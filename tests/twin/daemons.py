@@ -9,12 +9,7 @@ from pathlib import Path
 
 from hpcddp.errors import HpcddpError
 from tests.twin.config import munge_socket
-from tests.twin.processes import Daemon, wait_until
-
-ANSWERS_S = 60.0
-"""How long a daemon may take to answer: only a failing boot on a busy machine comes near it."""
-
-PROGRAMS = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "sbatch", "sacctmgr")
+from tests.twin.processes import Daemon, wait_for_answer
 
 
 def database_socket(folder: Path) -> Path:
@@ -29,8 +24,7 @@ def start_munged(folder: Path, env: Mapping[str, str]) -> Daemon:
     files = [f"--key-file={key}", f"--socket={socket}", f"--seed-file={folder}/munge.seed", f"--pid-file={folder}/pid/munged"]
     command = ["munged", "--foreground", "--force", *files, f"--log-file={folder}/log/munged.log"]
     daemon = Daemon("munged", command, env, folder / "log" / "munged.log")
-    wait_until(socket.exists, [daemon], "munged's socket", ANSWERS_S)
-    return daemon
+    return wait_for_answer(daemon, socket.exists)
 
 
 def start_database(folder: Path, env: Mapping[str, str]) -> Daemon:
@@ -45,28 +39,25 @@ def start_database(folder: Path, env: Mapping[str, str]) -> Daemon:
     fast = ["--skip-grant-tables", "--skip-networking", "--innodb-flush-log-at-trx-commit=0", "--performance-schema=off"]
     files = [f"--socket={socket}", f"--pid-file={folder}/pid/mariadbd"]
     daemon = Daemon("mariadbd", ["mariadbd", "--no-defaults", *small, *fast, *files], env, log)
-    wait_until(socket.exists, [daemon], "MariaDB's socket", ANSWERS_S)
-    return daemon
+    return wait_for_answer(daemon, socket.exists)
 
 
 def start_slurmdbd(folder: Path, env: Mapping[str, str]) -> Daemon:
     """slurmdbd on that MariaDB."""
     where = {"MYSQL_UNIX_PORT": str(database_socket(folder)), "SLURM_CONF": str(folder / "slurm.conf")}
     daemon = Daemon("slurmdbd", ["slurmdbd", "-D"], {**env, **where}, folder / "log" / "slurmdbd.log")
-    wait_until(lambda: _succeeds(["sacctmgr", "-n", "show", "cluster"], env), [daemon], "slurmdbd's answer", ANSWERS_S)
-    return daemon
+    return wait_for_answer(daemon, lambda: _succeeds(["sacctmgr", "-n", "show", "cluster"], env))
 
 
 def start_slurmctld(folder: Path, env: Mapping[str, str]) -> Daemon:
     """The controller."""
     daemon = Daemon("slurmctld", ["slurmctld", "-D"], env, folder / "log" / "slurmctld.log")
-    wait_until(lambda: _succeeds(["scontrol", "ping"], env), [daemon], "slurmctld's answer", ANSWERS_S)
-    return daemon
+    return wait_for_answer(daemon, lambda: _succeeds(["scontrol", "ping"], env))
 
 
 def start_slurmd(folder: Path, env: Mapping[str, str], node: str) -> Daemon:
     """One node; it is up only once slurmctld has heard of it."""
-    return Daemon(f"slurmd {node}", ["slurmd", "-D", "-N", node], env, folder / "log" / f"{node}.out")
+    return Daemon(node, ["slurmd", "-D", "-N", node], env, folder / "log" / f"{node}.out")
 
 
 def _succeeds(command: list[str], env: Mapping[str, str]) -> bool:

@@ -16,6 +16,9 @@ from hpcddp.errors import HpcddpError
 
 MARK = "TWIN_FOLDER"
 POLL_S = 0.03
+ANSWER_S = 60.0
+"""How long a daemon may take to answer: only a failing boot on a busy machine comes near it."""
+
 STOP_S = 5.0
 """How long a process gets between SIGTERM and SIGKILL."""
 
@@ -43,11 +46,7 @@ class Daemon:
 
 
 def wait_until(
-    ready: Callable[[], bool],
-    daemons: Sequence[Daemon],
-    what: str,
-    timeout_s: float,
-    show: Callable[[], str] = lambda: "",
+    ready: Callable[[], bool], daemons: Sequence[Daemon], what: str, timeout_s: float, show: Callable[[], str] = str
 ) -> None:
     """Returns once `ready()`; HpcddpError when a daemon ends, with the end of its log, or when time is over, with `show()`."""
     deadline = time.monotonic() + timeout_s
@@ -55,9 +54,14 @@ def wait_until(
         for daemon in daemons:
             daemon.check()
         if time.monotonic() > deadline:
-            logs = "\n".join(daemon.log_tail() for daemon in daemons)
-            raise HpcddpError(f"{what} did not come in {timeout_s:g} s\n{show()}\n{logs}")
+            raise HpcddpError(f"{what} did not come in {timeout_s:g} s\n{show()}")
         time.sleep(POLL_S)
+
+
+def wait_for_answer(daemon: Daemon, answers: Callable[[], bool]) -> Daemon:
+    """The daemon, once it answers; HpcddpError with the end of its log when it does not."""
+    wait_until(answers, [daemon], f"an answer of {daemon.name}", ANSWER_S, daemon.log_tail)
+    return daemon
 
 
 def stop(daemons: Sequence[Daemon]) -> None:

@@ -48,12 +48,11 @@ def run_a_job_and_fail(twin: Twin) -> float:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
-def test_a_signal_takes_it_down(tmp_path: Path, number: int, status: int) -> None:
-    """SIGTERM and Ctrl-C end the twin by hand and its job, and it says so by its status."""
+def test_a_signal_takes_it_down(tmp_path: Path) -> None:
+    """SIGTERM ends the twin by hand and its job, and shows in the status."""
     process, twin_folder = twin_by_hand(tmp_path)
-    process.send_signal(number)
-    assert process.wait(60) == status
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
     assert marked(twin_folder) == []
     assert not twin_folder.exists()
 
@@ -85,9 +84,8 @@ def test_a_boot_that_fails_shows_the_log_and_takes_all_down(folder: Path) -> Non
     """A daemon that cannot start is named, with the end of its log, and the ones before it end."""
     twin = Twin(load_profile("rcc"), folder, nodes=1)
     with socket.socket() as taken:
-        taken.bind(("", twin.shape.slurmctld_port))
-        taken.listen()
-        with pytest.raises(HpcddpError, match=r"(?s)slurmctld ended.*Address already in use"):
+        taken.bind(("", twin.shape.slurmdbd_port))
+        with pytest.raises(HpcddpError, match=r"(?s)slurmdbd ended.*Address already in use"):
             twin.__enter__()
     assert twin.processes() == []
 

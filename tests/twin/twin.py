@@ -32,6 +32,9 @@ DOWN_S = 20.0
 
 SACCT_FIELDS = ("JobID", "JobName", "State", "ExitCode", "NodeList", "AllocTRES", "Comment", "End")
 
+SACCT_ALL = ("--starttime=2000-01-01", "--endtime=now+1days", "--state=BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO")
+"""Without states Slurm 22.05 asks when a job became eligible: unknown for seconds, and for ever if cancelled while held."""
+
 
 class Twin:
     """Up between `with` and its end, also when that is an exception, Ctrl-C, SIGTERM or SIGHUP.
@@ -108,13 +111,13 @@ class Twin:
 
     def wait_jobs(self, timeout_s: float) -> None:
         """Returns once no job waits or runs and sacct knows the end of each; HpcddpError with the queue when time is over."""
-        wait_until(self._all_ended, self._daemons, "the end of all jobs", timeout_s, show=lambda: self._show("squeue"))
+        wait_until(self._all_ended, self._daemons, "the end of all jobs", timeout_s, lambda: self._show("squeue"))
 
-    def sacct(self, *, steps: bool = False) -> list[dict[str, str]]:
-        """Every job of this twin, oldest first, with the fields SACCT_FIELDS as sacct writes them; `steps`: its steps too."""
+    def sacct(self) -> list[dict[str, str]]:
+        """The jobs of this twin without their steps, by number: SACCT_FIELDS as sacct writes them. Held jobs are not listed."""
         separator = "\x1f"
-        options = ["-n", "-P", f"--delimiter={separator}", f"--format={','.join(SACCT_FIELDS)}", "--starttime=2000-01-01"]
-        lines = self.run(["sacct", "--allusers", *options, *([] if steps else ["-X"])]).stdout.splitlines()
+        shape = ["-n", "-P", "-X", f"--delimiter={separator}", f"--format={','.join(SACCT_FIELDS)}"]
+        lines = self.run(["sacct", "--allusers", *shape, *SACCT_ALL]).stdout.splitlines()
         return [dict(zip(SACCT_FIELDS, line.split(separator), strict=True)) for line in lines]
 
     def processes(self) -> list[int]:
@@ -133,7 +136,7 @@ class Twin:
         self._daemons += [daemons.start_slurmd(self.folder, env, node.name) for node in self.shape.nodes]
         for command in accounting.account_commands(self.profile, self.accounts, pwd.getpwuid(os.getuid()).pw_name):
             self._sacctmgr(command)
-        wait_until(self._all_idle, self._daemons, "idle nodes", IDLE_S, show=lambda: self._show("sinfo", "-N"))
+        wait_until(self._all_idle, self._daemons, "idle nodes", IDLE_S, self._why_not_idle)
 
     def _sacctmgr(self, command: list[str]) -> None:
         self.run(["sacctmgr", "--immediate", "--quiet", *command])
@@ -141,13 +144,17 @@ class Twin:
     def _all_idle(self) -> bool:
         return set(self.run(["sinfo", "-h", "-N", "-o", "%T"], check=False).stdout.split()) == {"idle"}
 
+    def _why_not_idle(self) -> str:
+        idle = self._show("sinfo", "-N", "-h", "-o", "%N", "--states=idle").split()
+        logs = [daemon.log_tail() for daemon in self._daemons if daemon.name not in idle]
+        return "\n".join([self._show("sinfo", "-N"), *logs])
+
     def _all_ended(self) -> bool:
         """Finished jobs stay in `squeue -t all` for MinJobAge, and reach sacct up to seconds later."""
         if self._queue():
             return False
-        known = self._queue("--states=all", "--array")
-        jobs = self.sacct()
-        return known <= {job["JobID"] for job in jobs} and all(job["End"] != "Unknown" for job in jobs)
+        ended = {job["JobID"] for job in self.sacct() if job["End"] != "Unknown"}
+        return self._queue("--states=all", "--array") <= ended
 
     def _queue(self, *options: str) -> set[str]:
         """Ids of the jobs that squeue lists."""
