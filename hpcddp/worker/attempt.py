@@ -68,6 +68,8 @@ def _record_launch(spec: JobSpec, meeting: Meeting, attempt: Path, *, samples: i
     record = launch_record(spec, meeting, samples)
     if record:
         write_json(attempt / "launch.json", record)
+        what = f"{spec.label}, run {spec.run}: {record['ranks']} rank(s) on {', '.join(record['hosts'])} by {meeting.backend}"
+        print(f"hpcddp: {what}; records in {attempt}", flush=True)
 
 
 def _evaluate(spec: JobSpec, meeting: Meeting, learner: Learner) -> Evaluation:

@@ -27,13 +27,13 @@ class Losses:
 
     first: torch.Tensor | None = None
     last: torch.Tensor | None = None
-    finite: torch.Tensor | None = None
+    total: torch.Tensor | None = None
+    """Finite only if every loss is: one operation per step keeps watch over all of them."""
 
     def add(self, loss: torch.Tensor) -> None:
-        finite = torch.isfinite(loss)
         self.first = loss if self.first is None else self.first
         self.last = loss
-        self.finite = finite if self.finite is None else self.finite & finite
+        self.total = loss if self.total is None else self.total + loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def train(point: Point, learner: Learner, loader: TrainLoader, steps_file: Path)
         crc32=writer.crc32,
         loss_first=_number(losses.first),
         loss_last=_number(losses.last),
-        finite=bool(losses.finite),
+        finite=_number(losses.total) is not None,
         checksums=checksums,
         epochs=watch.epochs,
         repeated_epoch=watch.repeated,
