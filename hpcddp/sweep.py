@@ -15,7 +15,7 @@ from hpcddp.cluster import ClusterProfile
 from hpcddp.errors import UsageError
 from hpcddp.point import Layout, Measure, Point, Workload
 from hpcddp.schema import SchemaError, at_least, decode, did_you_mean
-from hpcddp.yamlfile import located, read_yaml
+from hpcddp.yamlfile import located, parse_yaml, read_yaml
 
 AXIS_ROOTS = ("workload", "layout", "measure", "device", "work")
 """What an axis of a group may vary: the parts of a point."""
@@ -200,14 +200,8 @@ def set_dotted(document: dict[str, Any], dotted_key: str, value: Any) -> None:
 
 def _apply_setting(document: dict[str, Any], text: str) -> tuple[str, ...]:
     """Applies one `key=value`, the value read as YAML; returns the key's path."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     key, equals, value = text.partition("=")
     if not equals or key.split(".")[0] in ("points", "schema"):
         raise UsageError(f"--set {text}: write key=value with a key of the sweep, such as workload.batch_per_gpu=64")
-    try:
-        set_dotted(document, key, YAML(typ="safe", pure=True).load(value))
-    except YAMLError as error:
-        raise UsageError(f"--set {text}: the value is not valid YAML") from error
+    set_dotted(document, key, parse_yaml(value, f"--set {text}"))
     return tuple(key.split("."))

@@ -11,6 +11,7 @@ from hpcddp.errors import UsageError
 from hpcddp.point import point_to_dict
 from hpcddp.schema import did_you_mean
 from hpcddp.sweep import PlannedPoint
+from hpcddp.yamlfile import parse_yaml
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
@@ -32,13 +33,11 @@ def choose(points: Sequence[PlannedPoint], conditions: Sequence[str]) -> list[Pl
 
 
 def _parse(text: str) -> tuple[str, str, Any]:
-    from ruamel.yaml import YAML
-
     found = CONDITION.fullmatch(text)
     if found is None:
         raise UsageError(f"--where {text!r}: write KEY OP VALUE, such as 'layout.nodes <= 4' or 'layout.nodes in [1, 2]'")
     key, op, value = found.groups()
-    return key, op, YAML(typ="safe", pure=True).load(value)
+    return key, op, parse_yaml(value, f"--where {text!r}")
 
 
 def _holds(planned: PlannedPoint, key: str, op: str, wanted: Any) -> bool:
