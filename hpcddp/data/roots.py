@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from hpcddp.errors import HpcddpError
-
-VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+from hpcddp.worker.paths import expanded
 
 
 def expand_root(name: str, root: str | None) -> Path:
-    """The folder of data set `name`, with the job's own variables and `~` expanded; HpcddpError where that cannot be."""
+    """The folder of data set `name`, with the job's own variables and `~` filled in; HpcddpError where that cannot be."""
     if root is None:
         raise HpcddpError(f"data `{name}` needs a folder: set workload.data.root in the sweep, or its root in your settings")
-    unset = [word for match in VARIABLE.finditer(root) for word in match.groups() if word and word not in os.environ]
-    if unset:
-        raise HpcddpError(
-            f"data `{name}`: ${unset[0]} in the root {root} is not set on {os.uname().nodename}; "
-            "give the path itself, or a variable that jobs see as well"
-        )
-    return Path(os.path.expandvars(root)).expanduser()
+    return Path(expanded(root, f"data `{name}`: root"))
 
 
 def missing(what: str, root: Path, remedy: str) -> HpcddpError:

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+import torch
+
+from hpcddp.catalog import MNIST
+from hpcddp.data import Batch, Source, TrainLoader, eval_batches
+from hpcddp.data.source import TensorSource
+from hpcddp.errors import UsageError
+
+
+def numbered(samples: int) -> TensorSource:
+    """Sample i has the label i."""
+    return TensorSource(MNIST, torch.zeros(samples, *MNIST.shape, dtype=torch.uint8), torch.arange(samples))
+
+
+def loader(source: Source, *, batch_size: int = 5, rank: int = 0, ranks: int = 1, workers: int = 0, seed: int = 1) -> TrainLoader:
+    return TrainLoader(source, batch_size=batch_size, rank=rank, ranks=ranks, workers=workers, seed=seed, pin_memory=False)
+
+
+def labels(batches: Iterator[Batch]) -> list[list[int]]:
+    return [batch[1].tolist() for batch in batches]
+
+
+def test_an_epoch_has_the_promised_steps_and_drops_the_rest() -> None:
+    """23 samples in global batches of 5 are 4 steps; no sample twice."""
+    loading = loader(numbered(23))
+    seen = labels(loading.epoch(0))
+    assert loading.steps_per_epoch == len(seen) == 4
+    assert len({label for batch in seen for label in batch}) == 20
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_share_the_batches_of_a_single_rank(workers: int) -> None:
+    """Two ranks of 5 get together, step by step, what one rank of 10 gets, with or without worker processes."""
+    alone = labels(loader(numbered(47), batch_size=10).epoch(3))
+    halves = [labels(loader(numbered(47), rank=rank, ranks=2, workers=workers).epoch(3)) for rank in (0, 1)]
+    assert [first + second for first, second in zip(*halves, strict=True)] == alone
+
+
+def test_an_epoch_is_the_same_whatever_ran_before_it() -> None:
+    """Epoch 1 after an epoch that was left half-way is epoch 1 of a new loader: workers persist, orders do not."""
+    used = loader(numbered(60), workers=1)
+    left = used.epoch(0)
+    next(left)
+    assert labels(used.epoch(1)) == labels(loader(numbered(60)).epoch(1))
+    assert labels(used.epoch(2)) != labels(used.epoch(1))
+
+
+def test_too_little_data_for_one_global_batch_is_said() -> None:
+    """The error names samples, global batch and its factors."""
+    with pytest.raises(UsageError, match=r"19 training samples do not fill one global batch of 20 \(4 x 5\): lower batch_per_gpu"):
+        loader(numbered(19), ranks=4)
+
+
+@pytest.mark.parametrize(("samples", "ranks"), [(23, 1), (23, 2), (23, 3), (23, 5), (3, 5)])
+def test_evaluation_gives_every_sample_once(samples: int, ranks: int) -> None:
+    """Over 1, 2, 3 and 5 ranks, and with fewer samples than ranks."""
+    shares = [labels(eval_batches(numbered(samples), batch_size=4, rank=rank, ranks=ranks, workers=0)) for rank in range(ranks)]
+    assert sorted(label for share in shares for batch in share for label in batch) == list(range(samples))
+
+
+def test_evaluation_with_workers_gives_the_same_batches() -> None:
+    """Worker processes change nothing."""
+    shares = [labels(eval_batches(numbered(23), batch_size=4, rank=1, ranks=2, workers=workers)) for workers in (0, 2)]
+    assert shares[0] == shares[1]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loading_leaves_the_models_random_numbers_alone(workers: int) -> None:
+    """A training run draws the same numbers (dropout, say) whatever its loader does."""
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    labels(loader(numbered(20), workers=workers).epoch(0))
+    assert torch.equal(torch.rand(3), expected)
+
+
+class WhoReads(TensorSource):
+    """Labels are the reading process's id."""
+
+    def __init__(self) -> None:
+        super().__init__(MNIST, torch.zeros(400, *MNIST.shape, dtype=torch.uint8), torch.zeros(400, dtype=torch.int64))
+
+    def batch(self, indices: list[int]) -> Batch:
+        return super().batch(indices)[0], torch.full((len(indices),), os.getpid())
+
+
+def test_a_ranks_signal_handler_does_not_run_in_its_workers() -> None:
+    """SIGUSR2 (Slurm's warning) to a worker neither runs the rank's handler there nor ends the worker."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+
+    def requeue(number: int, frame: FrameType | None) -> None:
+        os.write(writing, b"requeued")
+
+    before = signal.signal(signal.SIGUSR2, requeue)
+    try:
+        batches = loader(WhoReads(), batch_size=1, workers=1).epoch(0)
+        worker = int(next(batches)[1])
+        assert worker != os.getpid()
+        os.kill(worker, signal.SIGUSR2)
+        assert len(list(batches)) == 399
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    with pytest.raises(BlockingIOError):
+        os.read(reading, 100)
+    os.close(reading)
+    os.close(writing)
+
+
+class Drawn(TensorSource):
+    """Labels tell how often each (draw, index) was asked for with which words."""
+
+    def drawn_batch(self, indices: list[int], draw: str) -> Batch:
+        images, _ = self.batch(indices)
+        return images, torch.tensor([hash_of(draw, index) for index in indices])
+
+
+def hash_of(draw: str, index: int) -> int:
+    return int.from_bytes(f"{draw}:{index}".encode()[:7], "big")
+
+
+def test_random_augmentation_is_told_seed_and_epoch() -> None:
+    """What a sample's draws depend on is the seed, the epoch and the sample: not the rank, the batch or the worker."""
+    plain = numbered(20)
+    drawn = Drawn(MNIST, torch.zeros(20, *MNIST.shape, dtype=torch.uint8), torch.arange(20))
+    for epoch in (0, 1):
+        indices = labels(loader(plain, rank=1, ranks=2, seed=9).epoch(epoch))
+        got = labels(loader(drawn, rank=1, ranks=2, seed=9).epoch(epoch))
+        assert got == [[hash_of(f"9/{epoch}", index) for index in batch] for batch in indices]
