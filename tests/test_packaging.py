@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tarfile
 import zipfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp import __version__
 from tests.analysis.synthetic import point, write_runs, write_study
 from tests.fresh_install import CHECKOUT, build, copy_checkout, install, run
 
@@ -126,3 +128,10 @@ def test_analyzes(installed: Path, elsewhere: Path) -> None:
     report = elsewhere / "runs" / "told" / "report"
     assert (report / "scaling.csv").is_file()
     assert list(report.glob("figures/*.svg"))
+
+
+def test_one_version() -> None:
+    """Package, citation and the newest entry of the change log name the same version."""
+    citation, changes = ((CHECKOUT / name).read_text(encoding="utf-8") for name in ("CITATION.cff", "CHANGELOG.md"))
+    assert re.findall(r"^version: (\S+)", citation, re.MULTILINE) == [__version__]
+    assert re.findall(r"^## (\S+)", changes, re.MULTILINE)[0] == __version__
