@@ -1,0 +1,62 @@
+"""How far a run is, from the end of its first rank's step rows: the file is not read whole."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcddp.catalog import train_samples
+from hpcddp.plan import steps_of
+from hpcddp.point import Point
+from hpcddp.records import STEP_COLUMNS, steps_file
+
+TAIL_BYTES = 4096
+"""Some 35 rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Steps of rank 0, warm-up included."""
+
+    steps_done: int = 0
+    steps_total: int | None = None
+    samples_per_s: float | None = None
+    """All ranks together, over the last rows."""
+
+
+def read_progress(attempt: Path | None, point: Point | None) -> Progress:
+    """From what is on disk: at most a second behind."""
+    rows = [] if attempt is None else last_rows(steps_file(attempt, 0))
+    return Progress(
+        steps_done=rows[-1]["step"] + 1 if rows else 0,
+        steps_total=None if point is None else planned_steps(point),
+        samples_per_s=None if point is None else _rate(rows, point.global_batch),
+    )
+
+
+def planned_steps(point: Point) -> int | None:
+    """None for an epoch of data whose size only its files know."""
+    unknown = point.work == "epoch" and train_samples(point.workload.data) is None
+    return None if unknown else steps_of(point)
+
+
+def last_rows(file: Path) -> list[dict[str, int]]:
+    """`step` and `start_ns` of the last whole rows; none where there is no file yet."""
+    try:
+        with file.open("rb") as lines:
+            size = lines.seek(0, os.SEEK_END)
+            lines.seek(max(0, size - TAIL_BYTES))
+            text = lines.read().decode("ascii", errors="replace")
+    except FileNotFoundError:
+        return []
+    whole = text.split("\n")[1:-1]  # the first may be half a line or the header, what follows the last break is torn
+    rows = (dict(zip(STEP_COLUMNS, line.split(","), strict=False)) for line in whole)
+    return [{name: int(row[name]) for name in ("step", "start_ns")} for row in rows if len(row) == len(STEP_COLUMNS)]
+
+
+def _rate(rows: list[dict[str, int]], global_batch: int) -> float | None:
+    """Samples per second between the starts of the first and the last row; None for fewer than two."""
+    if len(rows) < 2 or rows[-1]["start_ns"] <= rows[0]["start_ns"]:
+        return None
+    return global_batch * (rows[-1]["step"] - rows[0]["step"]) / ((rows[-1]["start_ns"] - rows[0]["start_ns"]) / 1e9)

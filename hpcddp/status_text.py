@@ -1,0 +1,54 @@
+"""The states of a study's runs as lines of at most 80 columns."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from hpcddp.status import Phase, RunState
+from hpcddp.textout import count
+
+WIDTH = 80
+
+ORDER: tuple[Phase, ...] = ("done", "running", "queued", "failed", "unknown", "missing")
+
+
+def status_table(states: Sequence[RunState]) -> str:
+    """A line for each stretch of runs of a point that are in the same state, and one that counts them all."""
+    lines = [line for same in _stretches(states) for line in _lines(same)]
+    found = Counter(state.phase for state in states)
+    told = ", ".join(f"{found[phase]} {phase}" for phase in ORDER if found[phase])
+    return "\n".join([*lines, f"{count(len(states), 'run')}: {told}" if states else "no runs"])
+
+
+def _stretches(states: Sequence[RunState]) -> Iterator[list[RunState]]:
+    for _, same in itertools.groupby(states, key=lambda state: (state.label, state.phase, _told(state))):
+        yield list(same)
+
+
+def _lines(same: Sequence[RunState]) -> Iterator[str]:
+    """What does not fit beside the run goes below it."""
+    first, last = same[0], same[-1]
+    runs = f"r{first.run}" if first is last else f"r{first.run}-{last.run}"
+    job = first.job if first is last and first.job else ""
+    head = f"{first.label}  {runs:<6} {first.phase:<7} {job:<7}"
+    told = _told(first)
+    if len(head) + 2 + len(told) <= WIDTH:
+        yield f"{head}  {told}".rstrip()
+        return
+    yield head.rstrip()
+    yield from textwrap.wrap(told, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _told(state: RunState) -> str:
+    return ", ".join(text for text in (_progress(state), state.detail) if text)
+
+
+def _progress(state: RunState) -> str | None:
+    if state.steps_done is None:
+        return None
+    of = "" if state.steps_total is None else f" of {state.steps_total}"
+    rate = "" if state.samples_per_s is None else f", {state.samples_per_s:,.0f} samples/s"
+    return f"step {state.steps_done}{of}{rate}"

@@ -1,0 +1,40 @@
+"""A cluster that answers what it is told: what callers make of its answers is tested exactly."""
+
+from collections.abc import Callable, Mapping
+
+from hpcddp.backends.base import JobState, Submission
+from hpcddp.runroot import Study
+
+
+class ToldBackend:
+    """Queues everything; `states` says what became of a job, `on_submit` may refuse or break off, once it is queued."""
+
+    name = "slurm"
+
+    def __init__(self, states: Mapping[str, JobState] | None = None) -> None:
+        self.states = dict(states or {})
+        self.queued: dict[str, Submission] = {}
+        self.polled: list[dict[str, str]] = []
+        self.on_submit: Callable[[Submission], None] = lambda request: None
+
+    def check(self, request: Submission) -> None:
+        """Takes everything."""
+
+    def submit(self, request: Submission) -> str:
+        job = str(100 + len(self.queued))
+        self.queued[job] = request
+        self.on_submit(request)
+        return job
+
+    def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
+        self.polled.append(dict(jobs))
+        return {job: self.states.get(job, JobState(phase="queued", detail="just submitted")) for job in jobs}
+
+    def cancel(self, jobs: Mapping[str, str]) -> None:
+        """Nothing runs."""
+
+    def find(self, name: str, token: str) -> str | None:
+        return next((job for job, request in self.queued.items() if (request.name, request.token) == (name, token)), None)
+
+    def fetch(self, study: Study) -> None:
+        """Nothing to bring."""
