@@ -1,11 +1,14 @@
 """Records in; scaling table, sentence, figures, CSV and JSON out. The one public function is `analyze`.
 
     study.py      analyze: a run root -> one StudyResult per study; the table of contents of all below
-    load.py       a study's folder -> Run values; ranks.py reads and checks the step rows of one run
+    load.py       a study's folder -> Run values; ranks.py reads and checks the step rows of one attempt
     steps.py      formulas within a run: step, throughput, parts
-    series.py     which points may be compared; scaling.py: medians, intervals, speedup, efficiency
-    notes.py      what a reader must know besides; sentence.py, tables.py: the words; write.py: the files
-    figure_*.py   one function per figure, DataFrame -> Figure; colours.py, style.py, axis.py, labels.py: one look
+    series.py     which points may be compared
+    frames.py     runs as a table; scaling.py: points as a table: medians, intervals, speedup, efficiency
+    findings.py   both tables with the sentences (sentence.py) and the notes (notes.py) on them
+    told.py       findings as text (tables.py, wording.py) and as plain values; write.py: CSV and JSON files
+    figures.py    which figures, and their files; figure_*.py: one function each, DataFrame -> Figure
+    style.py      one look for all of them, with colours.py, axis.py (sizes), tracks.py (lines), labels.py (names of lines)
 
 It reads records and nothing else: no torch, no submitit, no pickle. Imported as `hpcddp.analysis` (a link) only.
 """

@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from hpcddp.analysis.axis import size_axis
-from hpcddp.analysis.colours import BASELINES, FAINT, GRID, INK
+from hpcddp.analysis.colours import BASELINES, GRID, INK
 from hpcddp.analysis.labels import EndLabel, end_labels
 from hpcddp.analysis.style import look, new_figure
-from hpcddp.analysis.tracks import by_marker, marker_legend, tracks
+from hpcddp.analysis.tracks import HOLLOW, by_marker, marker_legend, tracks
 from hpcddp.analysis.wording import quantity, unit
 
 PANEL_MM = 66.0
@@ -35,10 +35,10 @@ def scaling_figure(scaling: pd.DataFrame, names: dict[str, str], rejected: pd.Da
 def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame) -> list[EndLabel]:
     """Draws everything but the labels, which wait for the final limits."""
     rejected = rejected[rejected["series"] == points["series"].iloc[0]]
-    ax.plot(rejected["ranks"], rejected["samples_per_s"], "o", mfc="none", mec=FAINT, mew=0.8, zorder=4)
+    ax.plot(rejected["ranks"], rejected["samples_per_s"], linestyle="", zorder=4, **HOLLOW)
     ideals = _ideals(ax, points)
     _measured(ax, points)
-    marker_legend(ax, points, "lower right")
+    marker_legend(ax, points, "lower right", hollow="rejected" if len(rejected) else "")
     size_axis(ax, points)
     ax.set_yscale("log")
     return [*ideals, EndLabel(points["samples_per_s"].iloc[-1], "measured", INK)]
@@ -58,17 +58,17 @@ def _measured(ax: Axes, points: pd.DataFrame) -> None:
 def _ideals(ax: Axes, points: pd.DataFrame) -> list[EndLabel]:
     """Dashed lines of slope one from the baselines to the largest size, where there is anything above them."""
     gpu, node = unit(points["device"].iloc[0]), points["full_node_gpus"].iloc[0]
-    bases = {"1node": (node, "ideal from 1 node"), "1gpu": (1, f"ideal from 1 {gpu}")}
+    bases = {"1gpu": (1, f"ideal from 1 {gpu}"), **({"1node": (node, "ideal from 1 node")} if node > 1 else {})}
     largest = points["ranks"].max()
-    labels: dict[int, EndLabel] = {}
+    labels = []
     for baseline, (gpus, text) in bases.items():
         base = points[(points["nodes"] == 1) & (points["gpus_per_node"] == gpus)]
         if base.empty or gpus == largest:
             continue
         rate = base["samples_per_s"].iloc[0]
         ax.plot([gpus, largest], [rate, rate * largest / gpus], "--", color=BASELINES[baseline], linewidth=0.9, zorder=1)
-        labels[gpus] = EndLabel(rate * largest / gpus, text, BASELINES[baseline])
-    return list(labels.values())
+        labels.append(EndLabel(rate * largest / gpus, text, BASELINES[baseline]))
+    return labels
 
 
 def _throughput_axis(ax: Axes, lowest: float, highest: float) -> None:

@@ -61,12 +61,13 @@ def same_workload(text: str, point: Point, hold: str) -> bool:
     return key_text(of_series) == key_text(workload_key(point, hold))
 
 
-def order(text: str, first: str) -> tuple[tuple[str, ...], tuple[tuple[bool, float, str], ...]]:
-    """Sorts series keys by what differs from the first, then by values, numbers as numbers: all batches, then all workers."""
+def order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool, float, str], ...]]:
+    """Sorts series keys by how much and what differs from the first, then by values: all batches, then all workers."""
     key, base = json.loads(text), json.loads(first)
     values = [value for _, value in sorted(key.items())]
     numbered = tuple((isinstance(v, (int, float)), v if isinstance(v, (int, float)) else 0.0, to_json(v)) for v in values)
-    return tuple(sorted(name for name in key if key[name] != base.get(name))), numbered
+    names = sorted(name for name in key if key[name] != base.get(name))
+    return len(names), tuple(names), numbered
 
 
 def differing(texts: Iterable[str]) -> Apart:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from hpcddp.analysis.colours import FAINT
-from hpcddp.analysis.wording import unit
 
 MARKERS = "os^Dv"
 """For the most GPUs per node, the next, and so on."""
+
+HOLLOW: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": FAINT, "markeredgewidth": 0.8}
+"""How what does not count is drawn."""
 
 
 def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
@@ -38,13 +40,13 @@ def by_marker(points: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield MARKERS[i % len(MARKERS)], points[points["gpus_per_node"] == each]
 
 
-def marker_legend(ax: Axes, points: pd.DataFrame, loc: Literal["lower left", "lower right"]) -> None:
-    """Which marker stands for how many GPUs per node; nothing where there is one marker."""
-    if not is_product(points):
-        return
+def marker_legend(ax: Axes, points: pd.DataFrame, loc: Literal["lower left", "lower right"], hollow: str = "") -> None:
+    """Which marker stands for how many GPUs per node, and what hollow ones are; nothing where neither needs saying."""
     handles = [
-        Line2D([], [], linestyle="", marker=marker, color=FAINT, label=str(group["gpus_per_node"].iloc[0]))
-        for marker, group in by_marker(points)
+        Line2D([], [], linestyle="", marker=marker, color=FAINT, label=f"{group['gpus_per_node'].iloc[0]} per node")
+        for marker, group in (by_marker(points) if is_product(points) else ())
     ]
-    title = f"{unit(points['device'].iloc[0])}s per node"
-    ax.legend(handles=handles, title=title, loc=loc, ncols=3, frameon=False, handletextpad=0.1, columnspacing=0.8, borderpad=0.1)
+    if hollow:
+        handles.append(Line2D([], [], linestyle="", label=hollow, **HOLLOW))
+    if handles:
+        ax.legend(handles=handles, loc=loc, frameon=False, handletextpad=0.1, labelspacing=0.2, borderpad=0.1)

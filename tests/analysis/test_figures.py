@@ -106,9 +106,13 @@ def test_rejected_runs_are_drawn_hollow(tmp_path: Path) -> None:
     """At the throughput they had."""
     study = small(tmp_path / "s")
     write_run(study, point(1, 4, device="cpu"), Told(step_ns=100 * MS, gates=FAILED, gpu=None, job="900"), run=3)
-    lines = figures(study)[0]["scaling"].axes[0].lines
+    made = figures(study)[0]["scaling"]
+    lines = made.axes[0].lines
     hollow = [xy(line) for line in lines if line.get_markerfacecolor() == "none" and line.get_marker() == "o"]
     assert hollow == [[[4.0, 1280.0]]]
+    legend = made.axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["rejected"]
 
 
 def test_the_ideal_goes_through_its_baseline(tmp_path: Path) -> None:
@@ -116,7 +120,7 @@ def test_the_ideal_goes_through_its_baseline(tmp_path: Path) -> None:
     made, found = figures(write_marconi100(tmp_path / "s"))
     rate = dict(zip(found.scaling["ranks"], found.scaling["samples_per_s"], strict=True))
     ideals = [xy(line) for line in made["scaling"].axes[0].lines if line.get_linestyle() == "--"]
-    assert ideals == [[[4, rate[4]], [64, rate[4] * 16]], [[1, rate[1]], [64, rate[1] * 64]]]
+    assert ideals == [[[1, rate[1]], [64, rate[1] * 64]], [[4, rate[4]], [64, rate[4] * 16]]]
 
 
 def test_one_layout_has_no_scaling_figure(tmp_path: Path) -> None:
