@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,9 +16,9 @@ LABEL_PAD = 3.0
 """Points between a tick and its label."""
 
 
-def size_axis(ax: Axes, points: pd.DataFrame) -> None:
-    """Ticks at 1, 2, 4, 8, ... GPUs, below each its number of nodes."""
-    sizes = sorted({int(ranks) for ranks in points["ranks"]})
+def size_axis(ax: Axes, points: pd.DataFrame, also: Iterable[int] = ()) -> None:
+    """Ticks at 1, 2, 4, 8, ... GPUs, below each its number of nodes; sizes in `also` are within the axis too."""
+    sizes = sorted({*map(int, points["ranks"]), *map(int, also)})
     ticks = size_ticks(sizes)
     gpus = f"{unit(points['device'].iloc[0])}s"
     ax.set_xscale("log", base=2)

@@ -39,7 +39,7 @@ def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame) -> list[EndLa
     ideals = _ideals(ax, points)
     _measured(ax, points)
     marker_legend(ax, points, "lower right", hollow="rejected" if len(rejected) else "")
-    size_axis(ax, points)
+    size_axis(ax, points, also=rejected["ranks"])
     ax.set_yscale("log")
     return [*ideals, EndLabel(points["samples_per_s"].iloc[-1], "measured", INK)]
 

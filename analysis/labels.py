@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 LINE_PT = 9.5
 """Height of a line of text with its space, points, at 8 points' size."""
@@ -23,8 +24,8 @@ class EndLabel:
 def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     """Draws the labels; the axis limits must be final."""
     ordered = sorted(labels, key=lambda label: (label.y, label.text))
-    figure = ax.get_figure(root=True)
-    assert figure is not None
+    figure = ax.figure
+    assert isinstance(figure, Figure)
     figure.draw_without_rendering()
     to_pt = 72.0 / figure.dpi
     heights = [ax.transData.transform((1.0, label.y))[1] * to_pt for label in ordered]

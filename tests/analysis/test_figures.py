@@ -115,6 +115,15 @@ def test_rejected_runs_are_drawn_hollow(tmp_path: Path) -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["rejected"]
 
 
+def test_a_size_with_rejected_runs_only_is_within_the_axis(tmp_path: Path) -> None:
+    """Shown, not cut off, though the table has no row for it."""
+    points = [point(1, 1), point(2, 1), point(4, 1)]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        write_runs(study, each, [MS], gates=FAILED if each.layout.nodes == 4 else ())
+    assert figures(study)[0]["scaling"].axes[0].get_xlim()[1] > 4
+
+
 def test_the_ideal_goes_through_its_baseline(tmp_path: Path) -> None:
     """From one GPU's and one node's throughput straight to 64 times the one and 16 times the other."""
     made, found = figures(write_marconi100(tmp_path / "s"))
