@@ -18,6 +18,7 @@ from hpcddp.data.augment import augment
 from hpcddp.data.bigmnist import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.digits import Digits, to_bytes
 from hpcddp.data.order import generator_for
+from hpcddp.data.roots import first_file
 from hpcddp.data.source import Batch
 from hpcddp.errors import HpcddpError, UsageError
 from hpcddp.point import VARIANTS, to_json
@@ -49,8 +50,9 @@ def prepare_bigmnist(  # noqa: PLR0913 - the contract with the command
     manifest = _manifest(digits, copies, variants, seed, shard_samples)
     with _saying_where(root), _one_thread():
         root.mkdir(parents=True, exist_ok=True)
-        _claim(root, manifest)
+        _check_content(root, manifest)
         _check_space(root, manifest)
+        _begin(root, manifest)
         _write_shard(root, manifest.eval_shard, [(digits.eval_images, digits.eval_labels)])
         done = 0
         for number, shard in enumerate(manifest.train_shards):
@@ -81,20 +83,27 @@ def _manifest(digits: Digits, copies: int, variants: tuple[str, ...], seed: int,
     )
 
 
-def _claim(root: Path, manifest: Manifest) -> None:
-    """The folder is for this manifest from now on: shards found in it are trusted by their size alone."""
-    for name in (MANIFEST, UNFINISHED):
-        if (root / name).exists():
-            _check_same(root, read_manifest(root / name), manifest)
-            return
-    if any(root.glob("train-*.u8")):
-        raise HpcddpError(f"{root} holds shards but no {MANIFEST} to say of what: remove them or choose another folder")
+def _begin(root: Path, manifest: Manifest) -> None:
+    """From here on, shards found in the folder are this manifest's and trusted by their size alone."""
+    if _manifest_in(root) is not None:
+        return
     aside = root / f"{UNFINISHED}.new"
     aside.write_text(to_json(encode(manifest)) + "\n", encoding="utf-8")
     os.replace(aside, root / UNFINISHED)
 
 
-def _check_same(root: Path, held: Manifest, wanted: Manifest) -> None:
+def _manifest_in(root: Path) -> Manifest | None:
+    """The folder's manifest, finished or not."""
+    found = first_file([root], (MANIFEST, UNFINISHED))
+    return None if found is None else read_manifest(found)
+
+
+def _check_content(root: Path, wanted: Manifest) -> None:
+    held = _manifest_in(root)
+    if held is None:
+        if any(root.glob("train-*.u8")):
+            raise HpcddpError(f"{root} holds shards but no {MANIFEST} to say of what: remove them or choose another folder")
+        return
     ours, theirs = encode(wanted), encode(held)
     differing = [f"{key} = {theirs[key]} (asked for: {ours[key]})" for key in ours if ours[key] != theirs[key]]
     if differing:

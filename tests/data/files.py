@@ -11,6 +11,10 @@ from pathlib import Path
 
 from PIL import Image
 
+from hpcddp.data import Split
+
+SPLITS: tuple[Split, ...] = ("train", "eval")
+
 MNIST_NAMES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "eval": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),

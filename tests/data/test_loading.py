@@ -19,8 +19,9 @@ def numbered(samples: int) -> TensorSource:
     return TensorSource(MNIST, torch.zeros(samples, *MNIST.shape, dtype=torch.uint8), torch.arange(samples))
 
 
-def loader(source: Source, *, batch_size: int = 5, rank: int = 0, ranks: int = 1, workers: int = 0, seed: int = 1) -> TrainLoader:
-    return TrainLoader(source, batch_size=batch_size, rank=rank, ranks=ranks, workers=workers, seed=seed, pin_memory=False)
+def loader(source: Source, **changes: int) -> TrainLoader:
+    """One rank, batches of 5, no workers, unless said otherwise."""
+    return TrainLoader(source, **{"batch_size": 5, "rank": 0, "ranks": 1, "workers": 0, "seed": 1, **changes}, pin_memory=False)
 
 
 def labels(batches: Iterator[Batch]) -> list[list[int]]:
@@ -54,7 +55,9 @@ def test_an_epoch_is_the_same_whatever_ran_before_it() -> None:
 
 def test_too_little_data_for_one_global_batch_is_said() -> None:
     """The error names samples, global batch and its factors."""
-    with pytest.raises(UsageError, match=r"19 training samples do not fill one global batch of 20 \(4 x 5\): lower batch_per_gpu"):
+    with pytest.raises(
+        UsageError, match=r"19 training samples do not fill one global batch of 20 \(4 x 5\): lower batch_per_gpu"
+    ):
         loader(numbered(19), ranks=4)
 
 
