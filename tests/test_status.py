@@ -135,8 +135,8 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     told(study)
     write_error(study, 0, 5, "old")
     told(study, job="8")
-    state = first(study, ToldBackend())
-    assert (state.phase, state.job) == ("queued", "8")
+    state = first(study, ToldBackend({"8": JobState(phase="failed", detail="cancelled (CANCELLED)")}))
+    assert (state.detail, state.job) == ("cancelled (CANCELLED)", "8")
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,17 @@ def test_runner_told_to_end_stops_its_ranks(study: Study, tmp_path: Path) -> Non
     assert state(study, second, request) == JobState(phase="failed", detail="its runner was told to end before it started")
 
 
+def test_killed_watcher_of_ranks_fails_the_run_and_leaves_nothing(study: Study, tmp_path: Path) -> None:
+    """When the process between runner and ranks is killed, the runner ends the whole group and goes on to the next run."""
+    backend, hanging, request = LocalBackend(study), submission(study, "hang_with_children"), submission(study, "succeed")
+    first, second = backend.submit(hanging), backend.submit(request)
+    os.kill(os.getpgid(seen(study, first)[0]["pid"]), signal.SIGKILL)
+    ended = end_state(study, first, hanging)
+    assert ended == JobState(phase="failed", detail=f"the process that watches its ranks died; see .jobs/{first}/batch.err")
+    assert end_state(study, second, request).phase == "done"
+    wait_for(lambda: not processes(tmp_path))
+
+
 def test_runs_take_turns_and_outlive_their_submitter(study: Study) -> None:
     """Submitted by a process that ends at once, runs go on, one after another."""
     text = (
