@@ -13,6 +13,7 @@ import pytest
 
 import hpcddp.errors
 from hpcddp.cli import main
+from tests.analysis.synthetic import point, write_study
 from tests.fresh_install import CHECKOUT
 
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
@@ -62,25 +63,26 @@ def test_readme_names_the_exit_codes() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "code"),
     [
-        "--help",
-        "clusters list",
-        "render --cluster rcc --nodes 4",
-        f"plan {SWEEP} --set account=abc01",
-        f"submit {SWEEP} --set account=abc01 --dry-run",
-        "status {tmp_path}",
+        ("--help", 0),
+        ("clusters list", 0),
+        ("render --cluster rcc --nodes 4", 0),
+        (f"plan {SWEEP} --set account=abc01", 0),
+        (f"submit {SWEEP} --set account=abc01 --dry-run --runs {{folder}}", 0),
+        ("status {folder}", hpcddp.errors.INCOMPLETE),
     ],
 )
-def test_login_side_loads_nothing_heavy(arguments: str, tmp_path: Path) -> None:
+def test_login_side_loads_nothing_heavy(arguments: str, code: int, tmp_path: Path) -> None:
     """What runs on a login node imports neither torch nor pandas nor matplotlib, nor what those bring."""
+    write_study(tmp_path / "told", [point(1, 1)])
     script = (
         "import atexit, sys\n"
         f"atexit.register(lambda: print('loaded:', *sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr))\n"
         "from hpcddp.cli import main\n"
         "main()"
     )
-    words = arguments.format(tmp_path=tmp_path).split()
+    words = arguments.format(folder=tmp_path).split()
     done = subprocess.run([sys.executable, "-c", script, *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].strip() == "loaded:", done.stderr
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr

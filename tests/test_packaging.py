@@ -111,9 +111,10 @@ def test_renders_the_checkouts_bytes(installed: Path, elsewhere: Path) -> None:
 
 
 def test_shipped_sweep_passes_a_dry_run(installed: Path, elsewhere: Path) -> None:
-    """init, then submit --dry-run: the sweep that ships is found, valid, and nothing is submitted."""
+    """init, then submit --dry-run: the sweep that ships is found and valid, no Slurm is needed, nothing is submitted."""
     run(installed, "init", "rcc-bigmnist")
-    shown = run(installed, "submit", "--dry-run", "--set", "account=abc01", "rcc-bigmnist.yaml")
+    no_slurm = {**os.environ, "PATH": str(installed.parent)}
+    shown = run(installed, "submit", "--dry-run", "--set", "account=abc01", "rcc-bigmnist.yaml", env=no_slurm)
     assert "n04-" in shown
     assert [path.name for path in elsewhere.iterdir() if path.is_dir()] == []
 
