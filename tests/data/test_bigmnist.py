@@ -100,6 +100,15 @@ def test_reading_never_writes(root: Path) -> None:
     assert not bool((source.batch([0])[0] == 77).all())
 
 
+def test_a_shard_lost_while_reading_is_not_made_up(root: Path) -> None:
+    """A map of a missing file is an error that names it, never a new file of zeros."""
+    source = open_source(DATA, "train", str(root))
+    (root / "train-00001.u8").unlink()
+    with pytest.raises(RuntimeError, match=r"train-00001\.u8"):
+        source.batch([200])
+    assert not (root / "train-00001.u8").exists()
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [

@@ -109,6 +109,14 @@ def test_draws_depend_on_seed_epoch_and_picture_only(tree: Path) -> None:
     assert not set(epoch(0, 1, 0).values()) & set(epoch(1, 1, 0).values())
 
 
+def test_each_picture_is_cut_at_random_for_itself(tmp_path: Path) -> None:
+    """The same file six times over gives six different images."""
+    for index in range(6):
+        write_picture(tmp_path / "train" / "n01440764" / f"{index}.JPEG", (300, 300))
+    images, _ = open_source(IMAGENET, "train", str(tmp_path)).batch(list(range(6)))
+    assert len({bytes(image.flatten().tolist()) for image in images}) == 6
+
+
 @pytest.mark.parametrize("mode", ["L", "CMYK"])
 def test_grey_and_cmyk_pictures_become_rgb(tree: Path, mode: str) -> None:
     """ImageNet has both."""

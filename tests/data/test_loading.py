@@ -94,6 +94,14 @@ class WhoReads(TensorSource):
         return super().batch(indices)[0], torch.full((len(indices),), os.getpid())
 
 
+def test_workers_live_as_long_as_the_loader() -> None:
+    """The second epoch is read by the processes of the first: no fork and no new maps between epochs."""
+    loading = loader(WhoReads(), batch_size=50, workers=2)
+    pids = [{label for batch in labels(loading.epoch(n)) for label in batch} for n in (0, 1)]
+    assert len(pids[0]) == 2
+    assert pids[0] == pids[1]
+
+
 def test_a_ranks_signal_handler_does_not_run_in_its_workers() -> None:
     """SIGUSR2 (Slurm's warning) to a worker neither runs the rank's handler there nor ends the worker."""
     reading, writing = os.pipe()
