@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,7 +23,7 @@ from hpcddp.catalog import MNIST
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Batch, FactsSource, Split, as_index
 from hpcddp.errors import HpcddpError
-from hpcddp.point import Data
+from hpcddp.point import VARIANTS, Data
 from hpcddp.schema import SchemaError, at_least, decode
 
 MANIFEST = "bigmnist.json"
@@ -96,7 +97,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def open_bigmnist(data: Data, root: Path, split: Split) -> ShardedSource:
     """The prepared folder, if it holds what the point asks for; HpcddpError says what to prepare otherwise."""
-    advice = f"run `hpcddp data prepare bigmnist --root {root}` on the login node"
+    advice = f"run `{_command(data, root)}` on the login node"
     if not (root / MANIFEST).is_file():
         unfinished = (root / UNFINISHED).is_file()
         raise missing("bigMNIST is not finished" if unfinished else "no bigMNIST (bigmnist.json)", root, advice)
@@ -107,6 +108,11 @@ def open_bigmnist(data: Data, root: Path, split: Split) -> ShardedSource:
     if broken:
         raise missing(f"{broken[0].stem}.u8 or its labels are missing or cut short", root, f"{advice}; it keeps what is whole")
     return ShardedSource(root, shards)
+
+
+def _command(data: Data, root: Path) -> str:
+    variants = "" if data.variants == VARIANTS else f" --variants {','.join(data.variants)}"
+    return f"hpcddp data prepare bigmnist --root {shlex.quote(str(root))} --copies {data.copies}{variants}"
 
 
 def _check_same(data: Data, manifest: Manifest, root: Path) -> None:
