@@ -161,7 +161,7 @@ def _last_words(folder: Path) -> str | None:
     """The last line on stderr of the first rank that wrote one, else of the batch script."""
     for file in (*sorted(folder.glob("*_log.err")), folder / "batch.err"):
         for line in reversed(list(_last_lines(file))):
-            if line.strip():
+            if line.strip() and not line.startswith("frame #"):  # C++ frames, which torch prints below the error
                 return f"{file.name} ends: {line.strip()}"
     return None
 

@@ -55,14 +55,16 @@ class SubmittedRun:
 
 
 def pending_runs(points: Sequence[Point], repeat: int, states: Sequence[RunState]) -> list[tuple[Point, int]]:
-    """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once."""
-    phases = {(state.label, state.run): state.phase for state in states}
-    return [
-        (point, run)
-        for run in range(1, repeat + 1)
-        for point in points
-        if phases.get((point.label, run), "missing") in ("missing", "failed")
-    ]
+    """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once.
+
+    A run whose submission was interrupted counts too: submit_runs looks it up before it asks again.
+    """
+    known = {(state.label, state.run): state for state in states}
+    return [(point, run) for run in range(1, repeat + 1) for point in points if _is_pending(known.get((point.label, run)))]
+
+
+def _is_pending(state: RunState | None) -> bool:
+    return state is None or state.phase in ("missing", "failed") or (state.phase == "unknown" and state.job is None)
 
 
 def submit_runs(
@@ -82,11 +84,11 @@ def submit_runs(
         runs = pending_runs([planned.point for planned in order.points], order.source.sweep.repeat, states)
         if not runs:
             return []
-        submissions = _submissions(study, order, backend.name, runs)
-        for request in submissions:
+        requests = submissions(study, order, backend.name, runs)
+        for request in requests:
             backend.check(request)
         _describe(study, order)
-        return [_submit(request, backend, on_submitted) for request in submissions]
+        return [_submit(request, backend, on_submitted) for request in requests]
 
 
 def _submit(request: Submission, backend: Backend, on_submitted: Callable[[SubmittedRun], None]) -> SubmittedRun:
@@ -113,7 +115,7 @@ def _settle(study: Study, backend: Backend) -> None:
             tell(study, "submitted", told, job=job) if job else tell(study, "lost", told)
 
 
-def _submissions(study: Study, order: Order, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
+def submissions(study: Study, order: Order, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
     """One for each run, all with one snapshot."""
     near = order.source.file.resolve().parent
     code = take_snapshot(study, _factories(order.points), near=[near])

@@ -64,16 +64,19 @@ def labels(planned: Order) -> list[str]:
 
 
 def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_path: Path) -> None:
-    """Queued, running, done and unknown runs are left alone; every point comes once before any comes twice."""
+    """Queued, running and done runs are left alone, and unknown ones unless no job of theirs is known; every point comes once
+    before any comes twice.
+    """
     points = [planned.point for planned in order(tmp_path).points]
     one, two = (point.label for point in points)
     states = [
         RunState(label=one, run=1, phase="done"),
         RunState(label=two, run=1, phase="failed"),
         RunState(label=one, run=2, phase="missing"),
-        RunState(label=one, run=3, phase="unknown"),
+        RunState(label=one, run=3, phase="unknown", job="7"),
         RunState(label=two, run=3, phase="queued"),
         RunState(label=one, run=4, phase="running"),
+        RunState(label=two, run=4, phase="unknown"),
     ]
     pending = [(point.label, run) for point, run in pending_runs(points, 4, states)]
     assert pending == [(two, 1), (one, 2), (two, 2), (two, 4)]
