@@ -91,9 +91,11 @@ def node_hours(request: JobRequest) -> float:
 
 
 def _gpus_asked(profile: ClusterProfile, node: NodeType, point: Point) -> int:
+    """A run on CPUs asks for GPUs too where nothing else gives it the node alone, or a node of the type meant."""
     if point.layout.exclusive and profile.slurm.exclusive_needs_all_gpus and node.gpus:
-        return node.gpus if point.layout.gpus_per_node <= node.gpus else point.layout.gpus_per_node
-    return point.layout.gpus_per_node if point.device == "cuda" else 0
+        return max(node.gpus, point.layout.gpus_per_node)
+    only_by_type = len(profile.node_types) > 1 and node.gres_type is not None
+    return point.layout.gpus_per_node if point.device == "cuda" or only_by_type else 0
 
 
 def _pinned_nodes(profile: ClusterProfile, node: NodeType, point: Point) -> str | None:

@@ -48,6 +48,10 @@ class Study:
     def job_dir(self, job: str) -> Path:
         return self.jobs / job
 
+    def smoke_dir(self, job: str) -> Path:
+        """What the ranks of a smoke test found."""
+        return self.jobs / f"{job}.smoke"
+
     def point_file(self, label: str) -> Path:
         """`{"schema": 1, "id": ..., "point": {...}}`."""
         return self.folder / label / "point.json"

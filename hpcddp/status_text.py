@@ -12,15 +12,29 @@ from hpcddp.textout import count
 
 WIDTH = 80
 
+RUNNING_SHOWN = 2
+"""So many running jobs fit a line beside the counts."""
+
 ORDER: tuple[Phase, ...] = ("done", "running", "queued", "failed", "unknown", "missing")
 
 
 def status_table(states: Sequence[RunState]) -> str:
     """A line for each stretch of runs of a point that are in the same state, and one that counts them all."""
     lines = [line for same in _stretches(states) for line in _lines(same)]
+    return "\n".join([*lines, _counts(states)])
+
+
+def progress_line(states: Sequence[RunState]) -> str:
+    """One line: how many runs are in which state, and how far those that run are."""
+    live = [state for state in states if state.phase == "running"]
+    running = [f"{state.label} r{state.run} {told}" for state in live if (told := _progress(state))]
+    return "; ".join([_counts(states), *running[:RUNNING_SHOWN]])
+
+
+def _counts(states: Sequence[RunState]) -> str:
     found = Counter(state.phase for state in states)
     told = ", ".join(f"{found[phase]} {phase}" for phase in ORDER if found[phase])
-    return "\n".join([*lines, f"{count(len(states), 'run')}: {told}" if states else "no runs"])
+    return f"{count(len(states), 'run')}: {told}" if states else "no runs"
 
 
 def _stretches(states: Sequence[RunState]) -> Iterator[list[RunState]]:

@@ -38,8 +38,10 @@ def test_exclusive_needs_all_gpus_on_marconi100() -> None:
 
 
 def test_no_gpus_for_a_cpu_run() -> None:
-    """`device: cpu` asks for no GPU where the site does not need it for exclusive nodes."""
-    assert request_of("rcc", device="cpu").gpus_per_node == 0
+    """`device: cpu` asks for GPUs only where the node type, or a node of one's own, is not to be had without."""
+    assert request_of("rcc", device="cpu", layout__node_type="v100-sxm2").gpus_per_node == 0
+    assert request_of("rcc", device="cpu").gpus_per_node == 1
+    assert request_of("marconi100", device="cpu").gpus_per_node == 4
 
 
 def test_memory() -> None:

@@ -32,6 +32,8 @@ class Submission:
     """The job's script around its launch; None where the backend needs no script."""
     account: str | None = None
     entry: str = WORKER
+    title: str | None = None
+    """The job's name where it is not a run's own."""
 
     @property
     def study(self) -> Study:
@@ -39,7 +41,7 @@ class Submission:
 
     @property
     def name(self) -> str:
-        return job_name(self.spec.label, self.spec.run)
+        return self.title or job_name(self.spec.label, self.spec.run)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 
@@ -40,7 +41,9 @@ def prepare() -> None:
 )
 @click.option("--mnist-root", type=click.Path(path_type=Path), help="Folder of MNIST's four official files; by default ROOT.")
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Of the random augmentations.")
-def bigmnist(root: Path, copies: int, variants: str, digits: str, mnist_root: Path | None, seed: int) -> None:
+def bigmnist(
+    root: Path, copies: int, variants: str, digits: Literal["auto", "mnist", "sklearn"], mnist_root: Path | None, seed: int
+) -> None:
     """bigMNIST: six variants of MNIST's 60,000 digits, copied to 72,000,000 samples (about 56 GB of uint8).
 
     Needs torch. Digits are MNIST's official files where they are at hand, else scikit-learn's 1,797 upscaled.
@@ -53,15 +56,12 @@ def bigmnist(root: Path, copies: int, variants: str, digits: str, mnist_root: Pa
     from hpcddp.data.prepare import prepare_bigmnist
 
     found = find_digits(digits, mnist_root or root)
-    click.echo(f"digits: {found.source}, {len(found.train_labels):,} to train on", err=True)
-    samples = len(found.train_labels) * copies * len(variants.split(","))
-    with click.progressbar(length=samples, label=f"{samples:,} samples", file=click.get_text_stream("stderr")) as bar:
+    click.echo(found.message, err=True)
+    names = tuple(variants.split(","))
+    samples = len(found.train_labels) * copies * len(names)
+    progress: Any = click.progressbar(length=samples, label=f"{samples:,} samples", file=click.get_text_stream("stderr"))
+    with progress as bar:
         manifest = prepare_bigmnist(
-            root,
-            digits=found,
-            copies=copies,
-            variants=tuple(variants.split(",")),
-            seed=seed,
-            progress=lambda done, _: bar.update(done - bar.pos),
+            root, digits=found, copies=copies, variants=names, seed=seed, progress=lambda done, _: bar.update(done - bar.pos)
         )
     click.echo(f"{manifest.samples:,} samples in {root}")

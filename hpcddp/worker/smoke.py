@@ -25,14 +25,14 @@ ANSWER_WITHIN_S = 180.0
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
-    """Every rank leaves its findings in the job's folder; rank 0 writes smoke.json from them and returns the same.
+    """Every rank leaves its findings in a folder of the job; rank 0 writes smoke.json from them and returns the same.
 
     `{"schema", "ok", "problems": [sentence], "data": {"root", "seen_by": [host], "missing_on": [host]}, "ranks": [findings]}`;
     other ranks return their own findings.
     """
     job = spec_from_dict(spec)
     rank = this_rank(job.backend)
-    folder = Study(Path(job.study)).job_dir(rank.job)
+    folder = Study(Path(job.study)).smoke_dir(rank.job)
     findings = look_around(job, rank)
     write_json(_answer_file(folder, rank.rank), findings)
     if rank.rank:

@@ -55,9 +55,14 @@ def start_slurmctld(folder: Path, env: Mapping[str, str]) -> Daemon:
     return wait_for_answer(daemon, lambda: _succeeds(["scontrol", "ping"], env))
 
 
+WITH_HOSTS = 'mount --bind "$1" /etc/hosts && exec slurmd -D -N "$2"'
+"""In a mount namespace of its own: jobs find the nodes by name, as on a cluster, and this machine's file stays as it is."""
+
+
 def start_slurmd(folder: Path, env: Mapping[str, str], node: str) -> Daemon:
     """One node; it is up only once slurmctld has heard of it."""
-    return Daemon(node, ["slurmd", "-D", "-N", node], env, folder / "log" / f"{node}.out")
+    command = ["unshare", "--mount", "sh", "-c", WITH_HOSTS, "sh", str(folder / "hosts"), node]
+    return Daemon(node, command, env, folder / "log" / f"{node}.out")
 
 
 def _succeeds(command: list[str], env: Mapping[str, str]) -> bool:

@@ -47,5 +47,7 @@ def write_folder(shape: Shape) -> None:
         os.mknod(folder / "dev" / f"gpu{index}", stat.S_IFCHR | 0o600, NULL_DEVICE)
     (folder / "slurm.conf").write_text(config.slurm_conf(shape), encoding="utf-8")
     (folder / "gres.conf").write_text(config.gres_conf(shape), encoding="utf-8")
+    own = Path("/etc/hosts").read_text(encoding="utf-8")
+    (folder / "hosts").write_text(own + "".join(f"\n127.0.0.1 {node.name}" for node in shape.nodes) + "\n", encoding="utf-8")
     (folder / "slurmdbd.conf").touch(mode=0o600)
     (folder / "slurmdbd.conf").write_text(config.slurmdbd_conf(shape), encoding="utf-8")

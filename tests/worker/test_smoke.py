@@ -21,7 +21,7 @@ def run_on_two_nodes(study: Path, **changes: Any) -> dict[str, Any]:
     spec = given.job(study, given.point(2, nodes=2, **changes), data_root="$DATA/mnist")
     outcomes = forked.ranks(study / "output", 2, look, spec_to_dict(spec), study, nodes=2)
     assert [outcome.code for outcome in outcomes] == [0, 0], "\n".join(outcome.output for outcome in outcomes)
-    summary: dict[str, Any] = json.loads((study / ".jobs" / "7" / "smoke.json").read_text())
+    summary: dict[str, Any] = json.loads((study / ".jobs" / "7.smoke" / "smoke.json").read_text())
     assert summary == outcomes[0].value
     return summary
 

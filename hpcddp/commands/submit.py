@@ -1,0 +1,156 @@
+"""`hpcddp submit`: everything still missing, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcddp.commands.options import (
+    choosing,
+    job_option,
+    read_settings,
+    read_study,
+    remark,
+    requests_for,
+    runs_option,
+    study_folder,
+    user_of,
+)
+
+if TYPE_CHECKING:
+    from hpcddp.backends.base import Backend
+    from hpcddp.runroot import Study
+    from hpcddp.submit import Order, SubmittedRun
+
+WAIT_S = 2.0
+
+
+@click.command()
+@click.argument("sweep", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@choosing
+@runs_option
+@job_option
+@click.option("--dry-run", is_flag=True, help="Show what would be submitted; submit nothing.")
+@click.option("--smoke", is_flag=True, help="One short job first: imports, data on every node, versions, GPUs.")
+@click.option("--wait", is_flag=True, help="Stay until all runs are over, showing progress.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def submit(
+    ctx: click.Context,
+    sweep: Path,
+    cluster: str | None,
+    settings: tuple[str, ...],
+    groups: tuple[str, ...],
+    conditions: tuple[str, ...],
+    runs: Path | None,
+    job_options: tuple[str, ...],
+    dry_run: bool,
+    smoke: bool,
+    wait: bool,
+    yes: bool,
+) -> None:
+    """Submit the runs of a sweep that are missing or failed, and return at once.
+
+    Runs land beside the sweep, in a folder of its name. Ends with 5 where Slurm refuses.
+
+    \b
+    hpcddp submit jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --smoke
+    hpcddp submit jobs/local-mnist.yaml --set repeat=1 --wait -y
+    """
+    changes = [*settings, *([f"slurm.options={list(job_options)!r}"] if job_options else [])]
+    order = _order(sweep, cluster, changes, groups, conditions)
+    study, backend = _study(sweep, runs, order)
+    pending = _show(order, study, backend)
+    if dry_run or not pending:
+        click.echo("nothing submitted" if dry_run else "nothing to submit")
+        return
+    if not yes:
+        click.confirm("Submit?", abort=True, err=True)
+    if smoke:
+        from hpcddp.smoke import run_smoke
+
+        click.echo(run_smoke(study, order, backend))
+    _submit(order, study, backend)
+    if wait:
+        ctx.exit(_wait(study, backend))
+
+
+def _order(sweep: Path, cluster: str | None, changes: Sequence[str], groups: Sequence[str], conditions: Sequence[str]) -> Order:
+    from hpcddp.submit import Order
+
+    source, profile, points = read_study(sweep, cluster, changes, groups, conditions)
+    settings = read_settings()
+    requests = requests_for(source, profile, points, user_of(source, settings)) if profile.backend == "slurm" else {}
+    return Order(source=source, profile=profile, points=points, requests=requests, settings=settings)
+
+
+def _study(sweep: Path, runs: Path | None, order: Order) -> tuple[Study, Backend]:
+    from hpcddp.backends.choose import make_backend
+    from hpcddp.runroot import Study
+
+    study = Study(study_folder(sweep, runs, order.settings).absolute())
+    return study, make_backend(order.profile.backend, study)
+
+
+def _show(order: Order, study: Study, backend: Backend) -> int:
+    """Prints each point with what is pending of it, and the cost; the number of runs to submit."""
+    from collections import Counter
+
+    from hpcddp.plan import plan_row, remarks
+    from hpcddp.status import run_states
+    from hpcddp.submit import pending_runs
+    from hpcddp.textout import count, table
+
+    for text in remarks(order.profile, order.points):
+        remark(text)
+    repeat = order.source.sweep.repeat
+    states = run_states(study, backend) if study.study_file.is_file() else []
+    pending = pending_runs([planned.point for planned in order.points], repeat, states)
+    left = Counter(point.label for point, _ in pending)
+    rows = [plan_row(planned, order.requests.get(planned.point.label), left[planned.point.label]) for planned in order.points]
+    lines = [(row.label, row.nodes, row.ranks, row.batch_per_gpu, repeat - row.runs, row.runs) for row in rows]
+    click.echo(table(("point", "nodes", "ranks", "batch/rank", "have", "submit"), lines, left=("point",)))
+    hours = sum(row.node_hours or 0.0 for row in rows)
+    cost = f", at most {hours:.1f} node hours" if order.requests and pending else ""
+    click.echo(f"{count(len(pending), 'run')} to submit of {count(repeat * len(rows), 'run')}{cost}, under {study.folder}")
+    return len(pending)
+
+
+def _submit(order: Order, study: Study, backend: Backend) -> None:
+    from hpcddp.submit import submit_runs
+    from hpcddp.textout import count
+
+    submitted: list[SubmittedRun] = []
+    try:
+        submit_runs(study, order, backend, submitted.append)
+    finally:
+        if submitted:
+            jobs = [run.job for run in submitted]
+            span = jobs[0] if len(jobs) == 1 else f"{jobs[0]}-{jobs[-1]}"
+            click.echo(f"submitted    {count(len(jobs), 'job')}    {span}")
+            click.echo(f"hpcddp status {study.folder}", err=True)
+
+
+def _wait(study: Study, backend: Backend) -> int:
+    """A line on stderr whenever something has changed; the exit code once nothing waits or runs."""
+    import time
+
+    from hpcddp.errors import FAILED
+    from hpcddp.status import run_states
+    from hpcddp.status_text import progress_line, status_table
+
+    shown = None
+    while True:
+        states = run_states(study, backend)
+        line = progress_line(states)
+        if line != shown:
+            click.echo(line, err=True)
+            shown = line
+        if not any(state.phase in ("queued", "running") for state in states):
+            break
+        time.sleep(WAIT_S)
+    click.echo(status_table(states))
+    return FAILED if any(state.phase != "done" for state in states) else 0

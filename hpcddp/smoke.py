@@ -1,0 +1,70 @@
+"""One short job before the study: does the compute environment import, see the data on every node, and fit its GPUs?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Any
+
+from hpcddp.backends.base import Backend, Submission
+from hpcddp.errors import HpcddpError
+from hpcddp.point import Point
+from hpcddp.runroot import Study
+from hpcddp.submit import Order, submissions
+
+ENTRY = "hpcddp.worker.smoke:run"
+
+WALLTIME_MIN = 10
+
+POLL_S = 2.0
+
+
+def run_smoke(study: Study, order: Order, backend: Backend) -> str:
+    """Submits the smoke job, waits for it and says what it found; HpcddpError with every problem."""
+    study = Study(study.folder.absolute())
+    request = smoke_submission(study, order, backend)
+    backend.check(request)
+    job = backend.submit(request)
+    while (state := backend.poll({job: request.name})[job]).phase in ("queued", "running"):
+        time.sleep(POLL_S)
+    found = _read(study, job)
+    if found is None:
+        raise HpcddpError(f"smoke test: job {job} {state.phase}: {state.detail or 'it left no result'}; see {study.job_dir(job)}")
+    if not found["ok"]:
+        problems = "".join(f"\n  {problem}" for problem in found["problems"])
+        raise HpcddpError(f"smoke test: job {job} found what would fail every run:{problems}")
+    return f"smoke test   job {job}   {_summary(found)}"
+
+
+def smoke_submission(study: Study, order: Order, backend: Backend) -> Submission:
+    """The worker's smoke test on the smallest layout that the sweep has, on two nodes where it has such."""
+    point = smoke_point([planned.point for planned in order.points])
+    shorter = {
+        label: dataclasses.replace(request, walltime_min=min(WALLTIME_MIN, request.walltime_min))
+        for label, request in order.requests.items()
+    }
+    (whole,) = submissions(study, dataclasses.replace(order, requests=shorter), backend.name, [(point, 1)])
+    return dataclasses.replace(whole, entry=ENTRY, title="smoke", walltime_min=WALLTIME_MIN)
+
+
+def smoke_point(points: list[Point]) -> Point:
+    """The one with the fewest ranks among those of several nodes, or of all where there is only one node."""
+    several = [point for point in points if point.layout.nodes > 1]
+    return min(several or points, key=lambda point: (point.layout.nodes, point.ranks))
+
+
+def _read(study: Study, job: str) -> dict[str, Any] | None:
+    file = study.smoke_dir(job) / "smoke.json"
+    if not file.is_file():
+        return None
+    plain: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return plain
+
+
+def _summary(found: dict[str, Any]) -> str:
+    first, hosts = found["ranks"][0], {rank["host"] for rank in found["ranks"]}
+    versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items() if version)
+    gpus = ", ".join(dict.fromkeys(str(gpu["name"]) for gpu in first["node"]["gpus"])) or "no GPU used"
+    seen = "" if found["data"]["root"] is None else f"; data visible on {len(found['data']['seen_by'])} of {len(hosts)} nodes"
+    return f"ok ({versions}; {gpus}{seen})"
