@@ -1,4 +1,5 @@
-"""`--where 'layout.nodes <= 4'`: chooses points by comparing their keys with values; nothing is evaluated."""
+"""`--where 'layout.nodes <= 4'`: chooses points by comparing their keys, `ranks` or `global_batch` with values; nothing is
+evaluated."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def _parse(text: str) -> tuple[str, str, Any]:
 
 
 def _holds(planned: PlannedPoint, key: str, op: str, wanted: Any) -> bool:
-    flat = _flatten(point_to_dict(planned.point))
+    point = planned.point
+    flat = {"ranks": point.ranks, "global_batch": point.global_batch, **_flatten(point_to_dict(point))}
     if key not in flat:
         raise UsageError(f"--where: no key `{key}` in a point{did_you_mean(key, flat)}")
     try:

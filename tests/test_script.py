@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,7 +132,7 @@ def stand_ins(tmp_path: Path, *, srun_exit: int = 0) -> dict[str, str]:
     }
 
 
-def plain_profile(**compute: object) -> tuple[ClusterProfile, Point, JobRequest]:
+def plain_profile(**compute: Any) -> tuple[ClusterProfile, Point, JobRequest]:
     """RCC without its modules, which this machine does not have."""
     profile, point, request = parts("rcc")
     environment = dataclasses.replace(profile.compute, **{"modules": (), **compute})

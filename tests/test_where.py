@@ -30,6 +30,7 @@ POINTS = [
         (["layout.nodes in [1, 16]"], [0, 1, 3]),
         (["workload.data.name == cifar10", "layout.nodes != 1"], [2, 3]),
         (["layout.nodes > 16"], []),
+        (["ranks <= 8 and global_batch > 32"], [1, 2]),
     ],
 )
 def test_conditions(conditions: list[str], kept: list[int]) -> None:

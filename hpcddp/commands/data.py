@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
@@ -59,8 +60,7 @@ def bigmnist(
     click.echo(found.message, err=True)
     names = tuple(variants.split(","))
     samples = len(found.train_labels) * copies * len(names)
-    progress: Any = click.progressbar(length=samples, label=f"{samples:,} samples", file=click.get_text_stream("stderr"))
-    with progress as bar:
+    with click.progressbar(length=samples, label=f"{samples:,} samples", file=sys.stderr) as bar:
         manifest = prepare_bigmnist(
             root, digits=found, copies=copies, variants=names, seed=seed, progress=lambda done, _: bar.update(done - bar.pos)
         )

@@ -37,7 +37,8 @@ def test_default_workload(run: Run, cluster: str, what: str) -> None:
 def test_flags(run: Run) -> None:
     """Node type, GPUs, workload, --set and raw job options reach the script."""
     result = run(
-        *("render", "--cluster", "rcc", "--nodes", 2, "--gpus-per-node", 3, "--node-type", "a40", "--workload", "resnet18/cifar10"),
+        *("render", "--cluster", "rcc", "--nodes", 2, "--gpus-per-node", 3, "--node-type", "a40"),
+        *("--workload", "resnet18/cifar10"),
         *("--set", "slurm.walltime_min=77", "--set", "account=abc", "-J", "--constraint=hdr", "-J", "--requeue"),
     )
     for line in ("--gres=gpu:a40:3", "--nodes=2", "--time=77", "--account=abc", "--constraint=hdr", "--requeue"):

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from tests.twin.twin import Twin
 
 @dataclass(frozen=True)
 class User:
-    """Runs commands; `home` holds their sweeps, runs and configuration."""
+    """Runs commands; `home` holds their sweeps, runs and configuration, `variables` is what their profile sets."""
 
     twin: Twin
     home: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def hpcddp(self, *arguments: object, exit_code: int = 0) -> subprocess.CompletedProcess[str]:
         """Runs `hpcddp ARGUMENTS` and asserts its exit code."""
@@ -40,7 +42,13 @@ class User:
     def env(self) -> dict[str, str]:
         """The login shell's environment: this twin's Slurm, an empty configuration, one thread per rank."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "HPCDDP_"))}
-        return {**kept, **self.twin.env, "XDG_CONFIG_HOME": str(self.home / ".config"), "SBATCH_ACCOUNT": "proj"}
+        return {
+            **kept,
+            **self.twin.env,
+            **self.variables,
+            "XDG_CONFIG_HOME": str(self.home / ".config"),
+            "SBATCH_ACCOUNT": "proj",
+        }
 
     def failures(self) -> dict[str, str]:
         """Job -> how it ended and the end of its error logs, for those that did not complete."""
