@@ -17,7 +17,10 @@ from hpcddp.submissions import Told, last_told
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
 
-TAIL_BYTES = 4096
+TAIL_BYTES = 8192
+
+_FRAMES = ("frame #", "<omitting", "Exception raised from")
+"""C++ frames, which torch prints below an error of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +164,7 @@ def _last_words(folder: Path) -> str | None:
     """The last line on stderr of the first rank that wrote one, else of the batch script."""
     for file in (*sorted(folder.glob("*_log.err")), folder / "batch.err"):
         for line in reversed(list(_last_lines(file))):
-            if line.strip() and not line.startswith("frame #"):  # C++ frames, which torch prints below the error
+            if line.strip() and not line.startswith(_FRAMES):
                 return f"{file.name} ends: {line.strip()}"
     return None
 

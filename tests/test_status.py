@@ -173,7 +173,8 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
     expected = "exit code 1 (FAILED); batch.err ends: srun: error: gn01: task 0: Exited with exit code 1"
     assert first(study, seen).detail == expected
     (folder / "7_0_log.err").write_text("\n\n")
-    (folder / "7_1_log.err").write_text("Traceback\nModuleNotFoundError: No module named 'torch'\nframe #1: main\n\n")
+    frames = "Exception raised from f at f.cpp\nframe #1: main\n\n"
+    (folder / "7_1_log.err").write_text(f"Traceback\nModuleNotFoundError: No module named 'torch'\n{frames}")
     expected = "exit code 1 (FAILED); 7_1_log.err ends: ModuleNotFoundError: No module named 'torch'"
     assert first(study, seen).detail == expected
 

@@ -49,7 +49,7 @@ class LocalBackend:
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """From the state files; a run whose runner has gone has failed."""
-        if not self._study.jobs.is_dir():
+        if not jobs or not self._study.jobs.is_dir():
             return {job: _NOT_THERE for job in jobs}
         with queue.queue_lock(self._study):
             alive = queue.runner_alive(self._study)

@@ -131,7 +131,10 @@ def take_runner_lock(study: Study) -> int | None:
 
 def _lock(file: Path, how: int) -> int:
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError:
+        handle = os.open(file, os.O_RDONLY)  # another user's study, to look at
     try:
         fcntl.flock(handle, how)
     except OSError as error:

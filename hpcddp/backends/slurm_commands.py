@@ -104,7 +104,7 @@ def _rows(text: str) -> dict[str, Row]:
             name=name,
             state=word,
             reason=reason,
-            nodes=nodes,
+            nodes="" if nodes == "None assigned" else nodes,
             workdir=workdir,
             exit_code=exit_code[0] if exit_code else "",
         )

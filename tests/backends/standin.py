@@ -16,8 +16,9 @@ NAMES = (
 
 
 def note(spec: dict[str, Any]) -> int:
-    """Leaves JOB.RANK.json; the rank."""
+    """Leaves JOB.RANK.json and waits for the other ranks' of the same job; the rank."""
     rank = int(os.environ.get("SUBMITIT_LOCAL_GLOBALID") or os.environ["SLURM_PROCID"])
+    ranks = int(os.environ.get("SUBMITIT_LOCAL_NTASKS") or os.environ["SLURM_NTASKS"])
     env = {name: os.environ.get(name) for name in NAMES}
     seen = {"pid": os.getpid(), "start_s": time.monotonic(), "env": env, "cwd": os.getcwd(), "code": __file__}
     job = os.environ.get("HPCDDP_JOB") or os.environ["SLURM_JOB_ID"]
@@ -25,6 +26,8 @@ def note(spec: dict[str, Any]) -> int:
     file.parent.mkdir(exist_ok=True)
     file.with_suffix(".part").write_text(json.dumps(seen))
     file.with_suffix(".part").rename(file)
+    while len(list(file.parent.glob(f"{job}.*.json"))) < ranks:
+        time.sleep(0.02)
     return rank
 
 

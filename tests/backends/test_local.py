@@ -86,6 +86,7 @@ def test_ranks_run_to_the_end(study: Study, tmp_path: Path, monkeypatch: pytest.
     enclosing Slurm allocation; when all is done no process is left.
     """
     monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("SBATCH_PARTITION", "debug")
     request = submission(study, "succeed")
     job = LocalBackend(study).submit(request)
     assert job == "L0001"
@@ -95,6 +96,7 @@ def test_ranks_run_to_the_end(study: Study, tmp_path: Path, monkeypatch: pytest.
         port = int(rank["env"].pop("MASTER_PORT"))
         assert 20000 <= port < 32768
         assert rank["env"].pop("OMP_NUM_THREADS") == str(threads_per_rank(2, None))
+        assert rank["env"].pop("SBATCH_PARTITION") is None
         assert rank["env"] == {"HPCDDP_JOB": job, "MASTER_ADDR": "127.0.0.1", "CUDA_VISIBLE_DEVICES": "", "SLURM_JOB_ID": None}
         assert rank["cwd"] == str(study.job_dir(job))
     wait_for(lambda: not processes(tmp_path))
