@@ -66,7 +66,7 @@ class StudyRecords:
 def load_study(study: Study) -> StudyRecords:
     """Reads a study's folder; HpcddpError where study.json or a point.json is damaged."""
     asked = _read_object(study.study_file) if study.study_file.is_file() else {}
-    expected = {entry["label"]: range(1, asked["repeat"] + 1) for entry in asked.get("points", [])}
+    expected = {entry["label"]: range(1, entry.get("repeat", asked["repeat"]) + 1) for entry in asked.get("points", [])}
     points = {file.parent.name: _read_point(file) for file in study.folder.glob("*/point.json")}
     warnings: list[str] = []
     runs = [

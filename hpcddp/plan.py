@@ -12,17 +12,17 @@ from hpcddp.point import Point
 from hpcddp.request import JobRequest, node_hours
 from hpcddp.sweep import PlannedPoint
 
-STEP_ROW_BYTES = 110
-"""A row of ranks/*.steps.csv; 104-112 bytes seen with all columns measured."""
-
-RANK_OVERHEAD_BYTES = 4_000
-RUN_OVERHEAD_BYTES = 24_000
-"""Logs and submitit's files per rank; launch.json, end.json, script and spec per run (measured on the local backend)."""
+STEP_ROW_BYTES = 100
+RANK_OVERHEAD_BYTES = 1_200
+RUN_OVERHEAD_BYTES = 15_000
+"""A row of ranks/*.steps.csv; logs and submitit's result per rank; launch.json, end.json, script and specification per run.
+tests/twin/test_study_rcc.py holds them against what a study leaves."""
 
 FILES_PER_RANK = 4
 FILES_PER_NODE = 1
 FILES_PER_RUN = 9
-"""Per rank: step rows, two logs, submitit's result. Per run: point, launch, events, end, script, two batch logs, pickle, link."""
+"""Step rows, two logs, submitit's result; nodes/HOST.json; point, launch, end, two batch logs, pickle, and script and link on
+Slurm or specification and two markers locally."""
 
 
 @dataclass(frozen=True, kw_only=True)

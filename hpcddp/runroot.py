@@ -29,7 +29,10 @@ class Study:
 
     @property
     def study_file(self) -> Path:
-        """What was asked for: `{"schema", "hpcddp", "name", "sweep", "repeat", "points": [{"label", "id", "groups"}]}`."""
+        """What was asked for: `{"schema", "hpcddp", "name", "sweep", "repeat", "points": [{"label", "id", "groups", "repeat"}]}`.
+
+        A point's own `repeat` is that of the last submission that had the point.
+        """
         return self.folder / "study.json"
 
     @property

@@ -12,7 +12,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, left: Sequ
     lines = []
     for line in cells:
         padded = (
-            text.ljust(width) if name in left else text.rjust(width) for text, width, name in zip(line, widths, header, strict=True)
+            text.ljust(width) if name in left else text.rjust(width)
+            for text, width, name in zip(line, widths, header, strict=True)
         )
         lines.append((indent + "  ".join(padded)).rstrip())
     return "\n".join(lines)

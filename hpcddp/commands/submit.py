@@ -64,16 +64,13 @@ def submit(
     order = _order(sweep, cluster, changes, groups, conditions)
     study, backend = _study(sweep, runs, order)
     pending = _show(order, study, backend)
-    if dry_run or not pending:
-        click.echo("nothing submitted" if dry_run else "nothing to submit")
+    if dry_run:
+        click.echo("nothing submitted: this was a dry run")
         return
-    if not yes:
-        click.confirm("Submit?", abort=True, err=True)
-    if smoke:
-        from hpcddp.smoke import run_smoke
-
-        click.echo(run_smoke(study, order, backend))
-    _submit(order, study, backend)
+    if pending:
+        _submit(order, study, backend, ask=not yes, smoke=smoke)
+    else:
+        click.echo("nothing to submit")
     if wait:
         ctx.exit(_wait(study, backend))
 
@@ -119,10 +116,15 @@ def _show(order: Order, study: Study, backend: Backend) -> int:
     return len(pending)
 
 
-def _submit(order: Order, study: Study, backend: Backend) -> None:
+def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool) -> None:
+    from hpcddp.smoke import run_smoke
     from hpcddp.submit import submit_runs
     from hpcddp.textout import count
 
+    if ask:
+        click.confirm("Submit?", abort=True, err=True)
+    if smoke:
+        click.echo(run_smoke(study, order, backend))
     submitted: list[SubmittedRun] = []
     try:
         submit_runs(study, order, backend, submitted.append)

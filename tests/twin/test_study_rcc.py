@@ -25,8 +25,10 @@ SHAPES = {(1, 1), (1, 4), (2, 1), (2, 4), (4, 1)}
 
 @pytest.fixture(scope="module")
 def user(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Has prepared a small bigMNIST and copied the sweep."""
-    user = User(rcc_twin, tmp_path_factory.mktemp("user"))
+    """Has prepared a small bigMNIST and copied the sweep, in a folder whose name no shell may take apart."""
+    home = tmp_path_factory.mktemp("user") / 'it\'s $(touch here) "mine"'
+    home.mkdir()
+    user = User(rcc_twin, home)
     shutil.copy(JOBS / "rcc-bigmnist.yaml", user.home)
     user.hpcddp("data", "prepare", "bigmnist", "--root", "bigmnist", "--copies", 2, "--digits", "sklearn")
     return user
@@ -70,11 +72,26 @@ def test_analysis(finished: User) -> None:
     text = finished.hpcddp("analyze", ".").stdout
     assert "gates     5 of 5 runs pass" in text
     report = finished.home / "rcc-bigmnist" / "report"
-    rows = list(csv.DictReader((report / "scaling.csv").open(encoding="utf-8")))
+    rows = list(csv.DictReader((report / "scaling.csv").read_text(encoding="utf-8").splitlines()))
     assert {(int(row["nodes"]), int(row["gpus_per_node"])) for row in rows} == SHAPES
     for figure in ("scaling", "efficiency", "breakdown"):
         assert (report / "figures" / f"{figure}.svg").stat().st_size > 1000
         assert (report / "figures" / f"{figure}.png").stat().st_size > 1000
+
+
+def test_the_plan_foretold_files_and_bytes(finished: User, arguments: list[str]) -> None:
+    """What the study left is at most what `plan` said, and at least three quarters of it."""
+    study = finished.home / "rcc-bigmnist"
+    outside = {".code", "report", "study.json", "submissions.jsonl", "submit.lock", "1", "1.smoke"}
+    left = [
+        path
+        for path in study.rglob("*")
+        if not path.is_dir() or path.is_symlink()
+        if not outside.intersection(path.relative_to(study).parts) and "smoke." not in str(path)
+    ]
+    planned = finished.json("plan", *arguments)["totals"]
+    assert 0.75 * planned["files"] <= len(left) <= planned["files"]
+    assert 0.75 * planned["bytes"] <= sum(path.lstat().st_size for path in left) <= planned["bytes"]
 
 
 def test_a_moved_run_root_analyzes_to_the_same_bytes(finished: User, tmp_path: Path) -> None:
