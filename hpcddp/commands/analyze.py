@@ -15,9 +15,9 @@ from hpcddp.commands.options import format_option, print_json
 @format_option
 @click.pass_context
 def analyze(ctx: click.Context, runs: Path, output: Path | None, format_: str) -> None:
-    """Print the scaling table of every study under RUNS and write its figures and CSV files.
+    """Print scaling tables and write figures and CSV files.
 
-    Ends with 3 where points are missing.
+    Of every study under RUNS. Ends with 3 where points are missing.
 
     \b
     hpcddp analyze jobs/

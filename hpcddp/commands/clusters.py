@@ -9,7 +9,7 @@ from hpcddp.commands.options import format_option, print_json
 
 @click.group()
 def clusters() -> None:
-    """List the clusters there are profiles of, or show one with the source of every fact.
+    """List the clusters, or show one with its sources.
 
     \b
     hpcddp clusters list

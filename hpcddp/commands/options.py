@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 cluster_option = click.option(
-    "--cluster", metavar="NAME|FILE", help="A profile by name or YAML file; else HPCDDP_CLUSTER, else the login node's host name."
+    "--cluster", metavar="NAME|FILE", help="A profile by name or YAML file; else the sweep's, HPCDDP_CLUSTER, or the host name's."
 )
 set_option = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value under the groups.")
 where_option = click.option(

@@ -25,7 +25,9 @@ def plan(
     conditions: tuple[str, ...],
     format_: str,
 ) -> None:
-    """List a sweep's points with their node hours, files and bytes. Nothing is submitted.
+    """List the points with node hours, files and bytes.
+
+    Nothing is submitted.
 
     \b
     hpcddp plan jobs/marconi100-resnet50.yaml

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @job_option
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file; a folder for a sweep of several points.")
 def render(sweep: Path | None, output: Path | None, job_options: tuple[str, ...], **options: Any) -> None:
-    """Print the sbatch script of a point, complete and ready for `sbatch`.
+    """Print the sbatch script of a point, ready for `sbatch`.
 
     \b
     hpcddp render --cluster rcc --nodes 4

@@ -14,9 +14,9 @@ from hpcddp.commands.options import format_option, print_json
 @format_option
 @click.pass_context
 def status(ctx: click.Context, runs: Path, format_: str) -> None:
-    """Tell what is queued, running, done or failed, and why, of every study under RUNS.
+    """Tell what is queued, running, done or failed, and why.
 
-    Ends with 3 while runs are missing, not over or failed.
+    Of every study under RUNS. Ends with 3 while runs are missing, not over or failed.
 
     \b
     hpcddp status jobs/

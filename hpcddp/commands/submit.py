@@ -52,9 +52,9 @@ def submit(
     wait: bool,
     yes: bool,
 ) -> None:
-    """Submit the runs of a sweep that are missing or failed, and return at once.
+    """Submit what is missing or failed of a sweep.
 
-    Runs land beside the sweep, in a folder of its name. Ends with 5 where Slurm refuses.
+    Returns at once; with --wait, when all runs are over. Runs land beside the sweep, in a folder of its name. Ends with 5 where Slurm refuses.
 
     \b
     hpcddp submit jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --smoke
