@@ -92,10 +92,14 @@ def node_hours(request: JobRequest) -> float:
 
 def _gpus_asked(profile: ClusterProfile, node: NodeType, point: Point) -> int:
     """A run on CPUs asks for GPUs too where nothing else gives it the node alone, or a node of the type meant."""
-    if point.layout.exclusive and profile.slurm.exclusive_needs_all_gpus and node.gpus:
-        return max(node.gpus, point.layout.gpus_per_node)
+    asked, there = point.layout.gpus_per_node, node.gpus or 0
+    on_cpus = point.device == "cpu"
+    if point.layout.exclusive and profile.slurm.exclusive_needs_all_gpus and there:
+        return there if on_cpus else max(there, asked)
     only_by_type = len(profile.node_types) > 1 and node.gres_type is not None
-    return point.layout.gpus_per_node if point.device == "cuda" or only_by_type else 0
+    if on_cpus:
+        return min(asked, there) if only_by_type else 0
+    return asked
 
 
 def _pinned_nodes(profile: ClusterProfile, node: NodeType, point: Point) -> str | None:

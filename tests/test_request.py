@@ -42,6 +42,9 @@ def test_no_gpus_for_a_cpu_run() -> None:
     assert request_of("rcc", device="cpu", layout__node_type="v100-sxm2").gpus_per_node == 0
     assert request_of("rcc", device="cpu").gpus_per_node == 1
     assert request_of("marconi100", device="cpu").gpus_per_node == 4
+    more_ranks_than_gpus = {"device": "cpu", "layout__gpus_per_node": 6, "layout__physical_cores_per_rank": 1}
+    assert request_of("rcc", **more_ranks_than_gpus).gpus_per_node == 4
+    assert request_of("marconi100", **more_ranks_than_gpus).gpus_per_node == 4
 
 
 def test_memory() -> None:

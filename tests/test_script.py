@@ -188,6 +188,14 @@ def test_awkward_run_roots_and_data_by_hand(tmp_path: Path, name: str) -> None:
     assert spec_from_dict(json.loads(text)) == spec
 
 
+def test_mail() -> None:
+    """An address gets mail at the end of a job, which needs a type beside it: Slurm's default is none."""
+    profile, point, request = parts("rcc", user=User(account="a", mail="me@x.org"))
+    text = render(profile, point, request, SUBMITTED)
+    assert "#SBATCH --mail-user=me@x.org\n#SBATCH --mail-type=END,FAIL\n" in text
+    assert "mail" not in render(*parts("rcc"), SUBMITTED)
+
+
 @pytest.mark.parametrize("bad", ["a\nb", "a\rb", "nul\0"])
 def test_line_breaks_are_refused(bad: str) -> None:
     """A header line cannot hold a line break: refused, naming the value."""

@@ -33,6 +33,17 @@ def prepare() -> None:
     """
 
 
+def _need_torch() -> None:
+    from importlib.util import find_spec
+
+    from hpcddp.errors import UsageError
+
+    if find_spec("torch") is None:
+        raise UsageError(
+            "preparing data needs torch, which this Python lacks: use the compute environment's, or `pip install torch`"
+        )
+
+
 @prepare.command()
 @click.option("--root", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write to.")
 @click.option("--copies", default=200, show_default=True, type=click.IntRange(min=1), help="Copies of the six variants.")
@@ -53,6 +64,7 @@ def bigmnist(
     hpcddp data prepare bigmnist --root $SCRATCH/bigmnist
     hpcddp data prepare bigmnist --root demo/data --copies 4 --digits sklearn
     """
+    _need_torch()
     from hpcddp.data.digits import find_digits
     from hpcddp.data.prepare import prepare_bigmnist
 
