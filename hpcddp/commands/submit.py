@@ -54,7 +54,8 @@ def submit(
 ) -> None:
     """Submit what is missing or failed of a sweep.
 
-    Returns at once; with --wait, when all runs are over. Runs land beside the sweep, in a folder of its name. Ends with 5 where Slurm refuses.
+    Returns at once; with --wait, when all runs are over. Runs land beside the sweep, in a folder of its name. Ends with 5
+    where Slurm refuses.
 
     \b
     hpcddp submit jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --smoke
