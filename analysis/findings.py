@@ -11,7 +11,8 @@ from hpcddp.analysis.load import StudyRecords
 from hpcddp.analysis.notes import notes
 from hpcddp.analysis.scaling import scaling_frame
 from hpcddp.analysis.sentence import sentences
-from hpcddp.analysis.series import Apart, differing, full_names, scaling_words
+from hpcddp.analysis.series import Apart, differing, full_names
+from hpcddp.point import scaling_kind
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def find(records: StudyRecords) -> Findings:
     names = full_names(apart)
     return Findings(
         records=records,
-        kinds=[scaling_words(records.hold, work) for work in sorted({point.work for point in records.points})],
+        kinds=[scaling_kind(records.hold, work) for work in sorted({point.work for point in records.points})],
         runs=runs,
         scaling=scaling,
         apart=apart,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hpcddp.point import Point, point_to_dict, to_json
+from hpcddp.point import Point, flat_keys, to_json
 
 SHORT = {
     "workload.batch_per_gpu": "batch/GPU",
@@ -38,7 +38,7 @@ Apart = Mapping[str, Mapping[str, Any]]
 
 def workload_key(point: Point, hold: str) -> Key:
     """Everything of a point that must be equal within a series, flat: `workload.model` and so on."""
-    flat = {key: value for key, value in _flatten(point_to_dict(point)).items() if key not in OUTSIDE}
+    flat = {key: value for key, value in flat_keys(point).items() if key not in OUTSIDE}
     if hold == "global_batch":
         del flat["workload.batch_per_gpu"]
         flat["global_batch"] = point.global_batch
@@ -114,17 +114,3 @@ def value_text(value: Any) -> str:
     if isinstance(value, list):
         return "+".join(map(str, value))
     return "unknown" if value is None else str(value)[:24]
-
-
-def scaling_words(hold: str, work: str) -> str:
-    """Strong where the work of a run is the same at every size, weak where it grows with the ranks."""
-    if work == "epoch":
-        return "strong scaling (fixed epoch)"
-    return "strong scaling (fixed global batch)" if hold == "global_batch" else "weak scaling (fixed batch per GPU)"
-
-
-def _flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in plain.items():
-        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
-    return flat

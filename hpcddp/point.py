@@ -139,3 +139,22 @@ def point_to_dict(point: Point) -> dict[str, Any]:
 def point_from_dict(plain: object) -> Point:
     """The reverse; raises SchemaError for unknown or missing keys."""
     return decode(Point, plain)
+
+
+def flat_keys(point: Point) -> dict[str, Any]:
+    """The point as `{"layout.nodes": 1, ...}`: keys as a sweep's axes name them."""
+    return _flatten(point_to_dict(point))
+
+
+def scaling_kind(hold: str, work: str) -> str:
+    """Strong where the work of a run is the same at every size, weak where it grows with the ranks."""
+    if work == "epoch":
+        return "strong scaling (fixed epoch)"
+    return "strong scaling (fixed global batch)" if hold == "global_batch" else "weak scaling (fixed batch per GPU)"
+
+
+def _flatten(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in plain.items():
+        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+    return flat

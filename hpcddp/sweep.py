@@ -132,13 +132,6 @@ def resolve(sweep: Sweep, profile: ClusterProfile) -> Point:
     return point
 
 
-def scaling_kind(sweep: Sweep) -> str:
-    """Strong where the work of a run is the same at every size, weak where it grows with the ranks."""
-    if sweep.work == "epoch":
-        return "strong scaling (fixed epoch)"
-    return "strong scaling (fixed global batch)" if sweep.hold == "global_batch" else "weak scaling (fixed batch per GPU)"
-
-
 def _with_batch(sweep: Sweep) -> Workload:
     workload, ranks = sweep.workload, sweep.layout.nodes * sweep.layout.gpus_per_node
     if sweep.hold == "batch_per_gpu":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hpcddp.errors import UsageError
-from hpcddp.point import point_to_dict
+from hpcddp.point import flat_keys
 from hpcddp.schema import did_you_mean
 from hpcddp.sweep import PlannedPoint
 from hpcddp.yamlfile import parse_yaml
@@ -43,17 +43,10 @@ def _parse(text: str) -> tuple[str, str, Any]:
 
 def _holds(planned: PlannedPoint, key: str, op: str, wanted: Any) -> bool:
     point = planned.point
-    flat = {"ranks": point.ranks, "global_batch": point.global_batch, **_flatten(point_to_dict(point))}
+    flat = {"ranks": point.ranks, "global_batch": point.global_batch, **flat_keys(point)}
     if key not in flat:
         raise UsageError(f"--where: no key `{key}` in a point{did_you_mean(key, flat)}")
     try:
         return COMPARE[op](flat[key], wanted)
     except TypeError as error:
         raise UsageError(f"--where: {key} is {flat[key]!r}; it cannot be compared by `{op}` with {wanted!r}") from error
-
-
-def _flatten(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in plain.items():
-        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
-    return flat

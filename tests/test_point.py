@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.point import Data, Layout, Measure, Optimizer, Workload, canonical, point_from_dict, point_to_dict
+from hpcddp.point import Data, Layout, Measure, Optimizer, Workload, canonical, point_from_dict, point_to_dict, scaling_kind
 from hpcddp.schema import SchemaError
 from tests.golden import check
 
@@ -125,3 +125,10 @@ def test_unknown_key_of_a_point() -> None:
     """A point of a later version, with a key this one does not know, is refused, not misread."""
     with pytest.raises(SchemaError, match="unknown key `layers`"):
         point_from_dict({**SMALL, "layers": 1})
+
+
+def test_strong_and_weak_follow_from_hold_and_work() -> None:
+    """Strong where the work of a run is the same at every size."""
+    assert scaling_kind("batch_per_gpu", "epoch") == "strong scaling (fixed epoch)"
+    assert scaling_kind("global_batch", "steps") == "strong scaling (fixed global batch)"
+    assert scaling_kind("batch_per_gpu", "steps") == "weak scaling (fixed batch per GPU)"

@@ -8,7 +8,7 @@ import pytest
 
 from hpcddp.cluster import ClusterProfile, load_profile
 from hpcddp.errors import UsageError
-from hpcddp.sweep import SweepFile, expand, make_sweep, read_sweep, scaling_kind
+from hpcddp.sweep import SweepFile, expand, make_sweep, read_sweep
 
 SHIPPED = sorted((Path(__file__).parent.parent / "jobs").glob("*.yaml"))
 
@@ -151,15 +151,6 @@ def test_an_epoch_ignores_steps(tmp_path: Path, rcc: ClusterProfile) -> None:
         for steps in (5, 9)
     ]
     assert ids[0] == ids[1]
-
-
-def test_kind_of_scaling(tmp_path: Path) -> None:
-    """Strong or weak follows from what is held and what a run does."""
-    kinds = [
-        scaling_kind(read_sweep(written(tmp_path), settings).sweep)
-        for settings in ([], ["work=epoch"], ["hold=global_batch", "workload.global_batch=64"])
-    ]
-    assert [kind.split()[0] for kind in kinds] == ["weak", "strong", "strong"]
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)

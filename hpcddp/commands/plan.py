@@ -36,7 +36,7 @@ def plan(
     from dataclasses import asdict
 
     from hpcddp.plan import plan_row, remarks, totals
-    from hpcddp.sweep import scaling_kind
+    from hpcddp.point import scaling_kind
 
     source, profile, points = read_study(sweep, cluster, settings, groups, conditions)
     slurm = profile.backend == "slurm"
@@ -55,7 +55,8 @@ def plan(
             }
         )
         return
-    click.echo(f"{source.name} on {profile.name}, {scaling_kind(source.sweep)}, {source.sweep.repeat} runs of each point")
+    asked = source.sweep
+    click.echo(f"{source.name} on {profile.name}, {scaling_kind(asked.hold, asked.work)}, {asked.repeat} runs of each point")
     click.echo(_text(rows))
 
 

@@ -6,7 +6,6 @@ from hpcddp.analysis.series import (
     key_text,
     order,
     same_workload,
-    scaling_words,
     series_key,
     short_names,
     workload_key,
@@ -74,10 +73,3 @@ def test_series_sort_by_what_differs_then_by_number() -> None:
     batches = [text(point(1, 4, batch_per_gpu=batch)) for batch in (8, 16, 64)]
     workers = [text(point(1, 4, loader_workers_per_rank=count)) for count in (1, 4, 16)]
     assert sorted([*workers[::-1], *batches[::-1], first], key=lambda key: order(key, first)) == [first, *batches, *workers]
-
-
-def test_strong_and_weak_follow_from_hold_and_work() -> None:
-    """Strong where the work of a run is the same at every size."""
-    assert scaling_words("batch_per_gpu", "epoch") == "strong scaling (fixed epoch)"
-    assert scaling_words("global_batch", "steps") == "strong scaling (fixed global batch)"
-    assert scaling_words("batch_per_gpu", "steps") == "weak scaling (fixed batch per GPU)"
