@@ -66,6 +66,7 @@ def test_an_upgrade_while_the_job_waits_changes_nothing(user: User) -> None:
         file.write_text("raise SystemExit('this is the changed checkout')\n", encoding="utf-8")
     user.twin.run(["scontrol", "release", job])
     user.twin.wait_jobs(120)
-    assert user.failures().get(job) is None
+    assert user.failures() == {}
+    assert [row["JobID"] for row in user.jobs()] == [job]
     (study,) = user.json("status", "study")["studies"]
     assert [run["phase"] for run in study["runs"]] == ["done"]

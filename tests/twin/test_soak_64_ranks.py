@@ -38,9 +38,10 @@ def test_sixty_four_ranks(marconi100_twin: Twin, tmp_path: Path) -> None:
     launch = launch_by_hand(profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), str(tmp_path))
     forked = dataclasses.replace(launch, command=f"python3 -u {shlex.quote(str(NODE))} 4")
     script = render(profile, point, dataclasses.replace(request, ranks_per_node=1, cpus_per_rank=16), forked)
-    marconi100_twin.run(["sbatch", f"--output={tmp_path}/log"], text=script, cwd=tmp_path)
+    sbatch = ["sbatch", "--parsable", f"--output={tmp_path}/log"]
+    job = marconi100_twin.run(sbatch, text=script, cwd=tmp_path).stdout.strip()
     marconi100_twin.wait_jobs(600)
-    assert [job["State"] for job in marconi100_twin.sacct()][-1] == "COMPLETED", (tmp_path / "log").read_text()
+    assert {row["JobID"]: row["State"] for row in marconi100_twin.sacct()}[job] == "COMPLETED", (tmp_path / "log").read_text()
     (result,) = analyze(tmp_path)
     assert "64" in result.text
     assert not result.missing

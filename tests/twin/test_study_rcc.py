@@ -54,7 +54,7 @@ def finished(user: User, arguments: list[str]) -> User:
 def test_every_job_completed(finished: User) -> None:
     """sacct shows every job COMPLETED, under names that say point and run, on the node type asked for."""
     assert finished.failures() == {}
-    jobs = {job["JobName"]: job["NodeList"] for job in finished.twin.sacct()}
+    jobs = {job["JobName"]: job["NodeList"] for job in finished.jobs()}
     assert len(jobs) == 6
     assert all(name == "smoke" or name.endswith(".r1") for name in jobs)
     assert all(nodes.startswith(("gn0", "gn[0")) and "gn07" not in nodes for nodes in jobs.values())
@@ -125,10 +125,11 @@ def test_a_script_submitted_by_hand(user: User) -> None:
     options = ("--set", "device=cpu", "--set", "measure.steps=5", "--set", "measure.warmup_steps=2", "--set", "account=proj")
     small = ("--workload", "mnist-cnn/synthetic-mnist", "--set", "workload.loader_workers_per_rank=0")
     done = user.hpcddp("render", "--cluster", "rcc", "--nodes", 2, "--gpus-per-node", 1, *options, *small)
-    user.twin.run(["sbatch", f"--output={user.home}/by-hand.log"], text=done.stdout, cwd=user.home)
+    sbatch = ["sbatch", "--parsable", f"--output={user.home}/by-hand.log"]
+    job = user.twin.run(sbatch, text=done.stdout, cwd=user.home).stdout.strip()
     user.twin.wait_jobs(120)
     log = (user.home / "by-hand.log").read_text()
-    assert user.twin.sacct()[-1]["State"] == "COMPLETED", log
+    assert {row["JobID"]: row["State"] for row in user.twin.sacct()}[job] == "COMPLETED", log
     assert "gates     1 of 1 runs pass" in user.hpcddp("analyze", "jobs/adhoc").stdout, log
 
 

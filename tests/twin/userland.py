@@ -50,11 +50,16 @@ class User:
             "SBATCH_ACCOUNT": "proj",
         }
 
+    def jobs(self) -> list[dict[str, str]]:
+        """What sacct says of the jobs that hpcddp submitted for this user: the twin may have run others' too."""
+        mine = {link.name for link in self.home.rglob(".jobs/*") if link.is_symlink()}
+        return [job for job in self.twin.sacct() if job["JobID"] in mine]
+
     def failures(self) -> dict[str, str]:
         """Job -> how it ended and the end of its error logs, for those that did not complete."""
         return {
             job["JobID"]: f"{job['JobName']} {job['State']} {job['ExitCode']}\n{self._logs(job['JobID'])}"
-            for job in self.twin.sacct()
+            for job in self.jobs()
             if job["State"] != "COMPLETED"
         }
 
