@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from hpcddp.commands.plan import plan
 from hpcddp.commands.render import render
 from hpcddp.commands.status import status
 from hpcddp.commands.submit import submit
-from hpcddp.errors import HpcddpError
+from hpcddp.errors import FAILED, HpcddpError
 
 EPILOG = """\b
 Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),
@@ -34,6 +35,11 @@ class Commands(click.Group):
         except HpcddpError as error:
             click.echo(str(error), err=True)
             ctx.exit(error.exit_code)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # `hpcddp ... | head`: click ends quietly
+                raise
+            click.echo(f"{error.filename}: {error.strerror}" if error.filename else str(error), err=True)
+            ctx.exit(FAILED)
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -74,10 +74,13 @@ def _loader() -> Any:
             """`<<` is a key like any other; a repeated key is refused."""
             seen = set()
             for key, _ in node.value:
+                if not isinstance(key.value, str):
+                    problem = "a key is a list or a mapping; `{` and `[` open those, so quote text that begins with one"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 if key.value in seen:
                     problem = f"found duplicate key `{key.value}`"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add(key.value if isinstance(key.value, str) else id(key))
+                seen.add(key.value)
 
     for tag, pattern in (("null", NULL), ("bool", BOOL), ("int", INT), ("float", FLOAT)):
         whole = re.compile(f"(?:{pattern.pattern})$")

@@ -56,10 +56,12 @@ def test_yaml_1_2(tmp_path: Path) -> None:
         ("a:\n\tb: 1\n", 2, "cannot start any token"),
         ("a: !!python/object:os.system {}\n", 1, "could not determine a constructor"),
         ("a: 1\n---\nb: 2\n", 2, "but found another document"),
+        ("a: {{ account }}\n", 1, "a key is a list or a mapping"),
+        ("? [a, b]\n: 1\n", 1, "a key is a list or a mapping"),
     ],
 )
 def test_not_valid(tmp_path: Path, text: str, line: int, says: str) -> None:
-    """A repeated key, broken syntax, a tag that would run code and a second document are refused with their line."""
+    """A repeated key, a key that is no text, broken syntax, a tag that would run code and a second document are refused."""
     file = written(tmp_path, text)
     with pytest.raises(UsageError) as caught:
         read_yaml(file)
