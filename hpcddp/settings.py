@@ -59,12 +59,14 @@ def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[s
 
 
 def sbatch_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` for Slurm's commands: without SBATCH_*, and without what an enclosing allocation set (SLURM_*, SUBMITIT_*).
+    """`env` for Slurm's commands: without defaults of the user's own (SBATCH_*, and SQUEUE_* and SACCT_*, which would hide jobs),
+    and without what an enclosing allocation set (SLURM_*, SUBMITIT_*).
 
-    SLURM_CONF stays: without it the commands would not find their cluster.
+    SLURM_CONF and SLURM_CLUSTERS stay: the commands find their cluster by them.
     """
-    dropped = ("SBATCH_", "SLURM_", "SUBMITIT_")
-    return {name: value for name, value in env.items() if name == "SLURM_CONF" or not name.startswith(dropped)}
+    dropped = ("SBATCH_", "SQUEUE_", "SACCT_", "SLURM_", "SUBMITIT_")
+    kept = ("SLURM_CONF", "SLURM_CLUSTERS")
+    return {name: value for name, value in env.items() if name in kept or not name.startswith(dropped)}
 
 
 def _read(file: Path) -> Settings:

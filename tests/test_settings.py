@@ -67,6 +67,7 @@ def test_relative_config_home_is_ignored() -> None:
 
 
 def test_slurm_commands_do_not_see_an_enclosing_allocation() -> None:
-    """SBATCH_*, SLURM_* and SUBMITIT_* go, SLURM_CONF and everything else stays."""
-    env = {"SLURM_CONF": "/c", "SLURM_JOB_ID": "1", "SBATCH_ACCOUNT": "a", "SUBMITIT_EXECUTOR": "slurm", "PATH": "/bin"}
-    assert sbatch_environment(env) == {"SLURM_CONF": "/c", "PATH": "/bin"}
+    """Defaults of the user's own and SLURM_*, SUBMITIT_* go; what names the cluster stays, and everything else."""
+    gone = {"SLURM_JOB_ID": "1", "SBATCH_ACCOUNT": "a", "SQUEUE_PARTITION": "p", "SACCT_LOCAL": "1", "SUBMITIT_EXECUTOR": "slurm"}
+    kept = {"SLURM_CONF": "/c", "SLURM_CLUSTERS": "east", "PATH": "/bin"}
+    assert sbatch_environment({**gone, **kept}) == kept

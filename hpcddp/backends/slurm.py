@@ -8,6 +8,7 @@ a job that runs already, and a folder named by %j does not exist yet when a job 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -29,9 +30,12 @@ PAUSE_S = 0.02
 LOOK_AGAIN_S = (0.5, 2.0, 5.0)
 """After a submission that timed out: a controller that comes back works through what it was sent."""
 
-_IN_DOUBT = re.compile(r"timed out|unable to contact|connection refused|zero bytes|transport endpoint", re.IGNORECASE)
-"""sbatch's words when it is not known what became of the job. Slurm 22.05, controller frozen: `Socket timed out on send/recv
-operation`, and the job was queued."""
+_IN_DOUBT = re.compile(
+    r"timed out|unable to contact|connection refused|zero bytes|transport endpoint|communication|message (send|receive) failure",
+    re.IGNORECASE,
+)
+"""sbatch's words when it is not known what became of the job (slurm_errno.c). Slurm 22.05, controller frozen: `Socket timed out
+on send/recv operation`, and the job was queued."""
 
 
 class SlurmBackend:
@@ -40,14 +44,12 @@ class SlurmBackend:
     name = "slurm"
 
     def __init__(self) -> None:
-        self._accounts: list[str] | None = None
         self._next_s = 0.0
 
+    @functools.cached_property
     def accounts(self) -> list[str] | None:
-        """The accounts this user may charge; None where Slurm does not say."""
-        if self._accounts is None:
-            self._accounts = slurm_commands.accounts()
-        return self._accounts
+        """The accounts this user may charge; None where Slurm does not say. Asked once, since that may take long."""
+        return slurm_commands.accounts()
 
     def test_only(self, script_text: str) -> tuple[bool, str]:
         """Whether Slurm would take the script, and its words on it; nothing is queued."""
@@ -61,8 +63,8 @@ class SlurmBackend:
         folder = str(request.study.folder)
         if re.search(r"[%\\\n]", folder):
             raise UsageError(f"{folder!r}: a path with %, a backslash or a line break means something else to sbatch; use --runs")
-        known = self.accounts()
-        if request.account is not None and known is not None and request.account not in known:
+        known = self.accounts
+        if request.account is not None and known is not None and request.account.lower() not in map(str.lower, known):
             raise UsageError(f"account `{request.account}` is not yours to charge; Slurm lists {', '.join(known)}")
 
     def submit(self, request: Submission) -> str:
@@ -80,11 +82,11 @@ class SlurmBackend:
 
     def _send(self, request: Submission, command: Sequence[str]) -> str:
         done = slurm_commands.run(command)
-        words = done.stderr.strip()
-        if done.returncode == 0 and (found := re.search(r"job (\d+)", done.stdout)):
+        words = done.stderr.strip() or done.stdout.strip() or f"sbatch ended with {done.returncode} and said nothing"
+        if done.returncode == 0 and (found := re.search(r"^Submitted batch job (\d+)", done.stdout, re.MULTILINE)):
             return found.group(1)
-        if not _IN_DOUBT.search(words):
-            raise RefusedError(f"{request.name}: {words or done.stdout.strip() or f'sbatch ended with {done.returncode}'}")
+        if done.returncode and not _IN_DOUBT.search(words):
+            raise RefusedError(f"{request.name}: {words}")
         for pause_s in LOOK_AGAIN_S:
             time.sleep(pause_s)
             with contextlib.suppress(HpcddpError):
@@ -94,25 +96,26 @@ class SlurmBackend:
 
     def find(self, name: str, token: str) -> str | None:
         """By name and working directory: in the queue, then among the jobs of the last seven days where there is accounting."""
-        found = _in_folder(slurm_commands.my_jobs(), name, token)
+        found = _in_folder(slurm_commands.jobs_named([name]), name, token)
         if found is None:
             with contextlib.suppress(HpcddpError):
                 found = _in_folder(slurm_commands.accounted_by_name(name), name, token)
         return found
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
-        """One squeue call, and one of sacct for jobs that are over."""
+        """One squeue call, one of sacct for jobs that are over, and one more for what neither knows: another user's jobs."""
         if not jobs:
             return {}
+        over: dict[str, Row] = {}
         try:
             queue = slurm_commands.my_jobs()
+            left = {job for job, name in jobs.items() if not (_is(queue.get(job), name) and queue[job].state in QUEUED | RUNNING)}
+            with contextlib.suppress(HpcddpError):
+                over = slurm_commands.accounted(left)
+            if lost := {jobs[job] for job in left if not _has_ended(jobs[job], queue.get(job), over.get(job))}:
+                queue = {**queue, **slurm_commands.jobs_named(lost)}
         except HpcddpError as error:
             return {job: JobState(phase="unknown", detail=str(error)) for job in jobs}
-        waiting = {job for job, name in jobs.items() if _is(queue.get(job), name) and queue[job].state in QUEUED | RUNNING}
-        try:
-            over = slurm_commands.accounted(set(jobs) - waiting)
-        except HpcddpError:
-            over = {}
         return {job: _state(name, queue.get(job), over.get(job)) for job, name in jobs.items()}
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
@@ -141,6 +144,11 @@ def _state(name: str, queued: Row | None, over: Row | None) -> JobState:
     if ended.state == "COMPLETED":
         return JobState(phase="done", nodes=ended.nodes or None)
     return JobState(phase="failed", detail=ended_words(ended), nodes=ended.nodes or None)
+
+
+def _has_ended(name: str, *rows: Row | None) -> bool:
+    """Whether one of the rows shows a job of that name at its end."""
+    return any(_is(row, name) and row.state not in QUEUED | RUNNING for row in rows if row is not None)
 
 
 def _is(row: Row | None, name: str) -> bool:

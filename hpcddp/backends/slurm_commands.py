@@ -41,12 +41,15 @@ def run(command: Sequence[str], text: str | None = None) -> subprocess.Completed
             input=text,
             env=sbatch_environment(os.environ),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",  # a name of any other job may be in another encoding
             check=False,
             timeout=PATIENCE_S,
         )
     except FileNotFoundError as error:
         raise HpcddpError(f"no `{command[0]}` on this machine; Slurm's commands are on the login nodes of a cluster") from error
+    except OSError as error:
+        raise HpcddpError(f"{command[0]} cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
         raise HpcddpError(f"{command[0]} did not answer within {PATIENCE_S} s") from error
 
@@ -64,8 +67,12 @@ def my_jobs() -> dict[str, Row]:
 
     Not asked by id: squeue fails for a single unknown one.
     """
-    columns = SEPARATOR.join(("%i", "%j", "%T", "%r", "%N", "%Z"))
-    return _rows(ask(["squeue", "-h", "-t", "all", "-u", str(os.getuid()), "-o", columns]))
+    return _squeue("-u", str(os.getuid()))
+
+
+def jobs_named(names: Iterable[str]) -> dict[str, Row]:
+    """The same for all jobs of these names that this user may see, whoever submitted them."""
+    return _squeue(f"--name={','.join(sorted(names))}")
 
 
 def accounted(jobs: Iterable[str]) -> dict[str, Row]:
@@ -75,18 +82,23 @@ def accounted(jobs: Iterable[str]) -> dict[str, Row]:
 
 
 def accounted_by_name(name: str) -> dict[str, Row]:
-    """The user's jobs of that name of the last seven days."""
-    return _sacct([f"--name={name}", "--starttime=now-7days", "-u", str(os.getuid())])
+    """Jobs of that name of the last seven days, of all users as far as accounting shows them."""
+    return _sacct([f"--name={name}", "--starttime=now-7days", "--allusers"])
 
 
 def accounts() -> list[str] | None:
     """The accounts Slurm lets this user charge; None where it keeps none or does not say."""
-    user = pwd.getpwuid(os.getuid()).pw_name
     try:
+        user = pwd.getpwuid(os.getuid()).pw_name
         text = ask(["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=account"])
-    except HpcddpError:
+    except (HpcddpError, KeyError):
         return None
     return sorted(set(text.split())) or None
+
+
+def _squeue(*which: str) -> dict[str, Row]:
+    columns = SEPARATOR.join(("%i", "%j", "%T", "%r", "%N", "%Z"))
+    return _rows(ask(["squeue", "-h", "-t", "all", "-o", columns, *which]))
 
 
 def _sacct(which: Sequence[str]) -> dict[str, Row]:
@@ -96,8 +108,11 @@ def _sacct(which: Sequence[str]) -> dict[str, Row]:
 
 def _rows(text: str) -> dict[str, Row]:
     found = {}
-    for line in text.splitlines():
-        job, name, state, reason, nodes, workdir, *exit_code = line.split(SEPARATOR)
+    for line in text.split("\n"):
+        columns = line.split(SEPARATOR)
+        if len(columns) < 6:
+            continue  # `CLUSTER: name` above the jobs of one of several clusters, or half of a name with a line break in it
+        job, name, state, reason, nodes, workdir, *exit_code = columns
         word = (state.split() or ["UNKNOWN"])[0]
         found[job] = Row(
             job=job,

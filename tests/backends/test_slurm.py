@@ -150,7 +150,7 @@ def test_waiting_cancelled_and_foreign_jobs(slurm: Twin, study: Study) -> None:
 
 def test_unknown_account_is_refused_before_slurm(slurm: Twin, study: Study) -> None:
     """An account that is not the user's is refused by name, with those there are; nothing reaches Slurm."""
-    assert SlurmBackend().accounts() is not None
+    assert SlurmBackend().accounts is not None
     with pytest.raises(UsageError, match=r"account `nobody` is not yours to charge; Slurm lists .*\bproj\b"):
         SlurmBackend().check(submission(slurm, study, "succeed", Ask(account="nobody")))
     SlurmBackend().check(submission(slurm, study, "succeed"))
