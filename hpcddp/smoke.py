@@ -7,27 +7,29 @@ import json
 import time
 from typing import Any
 
-from hpcddp.backends.base import Backend, Submission
+from hpcddp.backends.base import Backend, JobState, Submission, pause_s
 from hpcddp.errors import HpcddpError
 from hpcddp.point import Point
 from hpcddp.runroot import Study
-from hpcddp.submit import Order, submissions
+from hpcddp.submit import Order, check_account, submissions
 
 ENTRY = "hpcddp.worker.smoke:run"
 
 WALLTIME_MIN = 10
 
-POLL_S = 2.0
-
 
 def run_smoke(study: Study, order: Order, backend: Backend) -> str:
     """Submits the smoke job, waits for it and says what it found; HpcddpError with every problem."""
+    check_account(order)
     study = Study(study.folder.absolute())
     request = smoke_submission(study, order, backend)
     backend.check(request)
     job = backend.submit(request)
-    while (state := backend.poll({job: request.name})[job]).phase in ("queued", "running"):
-        time.sleep(POLL_S)
+    try:
+        state = _end_of(job, request.name, backend)
+    except KeyboardInterrupt:
+        backend.cancel({job: request.name})  # nobody is left to hear what it finds
+        raise
     found = _read(study, job)
     if found is None:
         raise HpcddpError(f"smoke test: job {job} {state.phase}: {state.detail or 'it left no result'}; see {study.job_dir(job)}")
@@ -35,6 +37,14 @@ def run_smoke(study: Study, order: Order, backend: Backend) -> str:
         problems = "".join(f"\n  {problem}" for problem in found["problems"])
         raise HpcddpError(f"smoke test: job {job} found what would fail every run:{problems}")
     return f"smoke test   job {job}   {_summary(found)}"
+
+
+def _end_of(job: str, name: str, backend: Backend) -> JobState:
+    """Waits for the job, also while its cluster does not answer."""
+    begun_s = time.monotonic()
+    while (state := backend.poll({job: name})[job]).phase not in ("done", "failed"):
+        time.sleep(pause_s(time.monotonic() - begun_s))
+    return state
 
 
 def smoke_submission(study: Study, order: Order, backend: Backend) -> Submission:

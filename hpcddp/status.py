@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,6 +41,12 @@ class RunState:
     samples_per_s: float | None = None
 
 
+def study_states(study: Study, backend: Backend | None = None) -> list[RunState]:
+    """run_states with every backend the study's runs went to, and `backend`."""
+    given = [] if backend is None else [backend]
+    return run_states(study, *given, *(other for other in study_backends(study) if other.name not in {one.name for one in given}))
+
+
 def run_states(study: Study, *backends: Backend) -> list[RunState]:
     """Every run asked for or begun, by label and number. Jobs of a backend that is not given are judged by their records."""
     told = last_told(study)
@@ -70,15 +77,13 @@ def _runs(study: Study, told: Mapping[tuple[str, int], Told]) -> list[tuple[str,
 
 def read_study_file(study: Study) -> dict[str, Any]:
     """study.json; one without points where nothing was submitted from here."""
-    if not study.study_file.is_file():
-        return {"points": [], "repeat": 0}
-    plain: dict[str, Any] = json.loads(study.study_file.read_text(encoding="utf-8"))
-    return plain
+    return _read_object(study.study_file) or {"points": [], "repeat": 0}
 
 
 def _done(study: Study, label: str, run: int) -> RunState | None:
     """The run by the newest attempt that came to its end; None while there is none."""
     for attempt in reversed(study.attempts(label, run)):
+        os.listdir(attempt)  # makes NFS forget that end.json was not there (nfs(5), close-to-open): it may for a minute
         end = _read_object(attempt / "end.json")
         if end is not None and end.get("state") == "done":
             failed = [gate["name"] for gate in end.get("gates", []) if not gate["passed"]]
@@ -110,7 +115,8 @@ def _unfinished(study: Study, key: tuple[str, int], told: Told | None, polled: M
     if state.phase == "running":
         progress = read_progress(attempt, _read_point(study, told.label))
         return replace(blank, phase="running", detail=state.detail, **vars(progress))
-    return replace(blank, detail=why_failed(study, told.job, attempt, state))
+    ended_meanwhile = _done(study, *key)  # after its records were looked at, before its job was
+    return ended_meanwhile or replace(blank, detail=why_failed(study, told.job, attempt, state))
 
 
 def _without_job(study: Study, key: tuple[str, int], told: Told | None) -> RunState:

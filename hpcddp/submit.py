@@ -28,7 +28,7 @@ from hpcddp.schema import encode
 from hpcddp.script import Launch, render
 from hpcddp.settings import Settings, config_file
 from hpcddp.snapshot import take_snapshot
-from hpcddp.status import RunState, read_study_file, run_states, study_backends
+from hpcddp.status import RunState, read_study_file, study_states
 from hpcddp.submissions import Told, last_told, tell
 from hpcddp.sweep import PlannedPoint, SweepFile
 
@@ -76,12 +76,10 @@ def submit_runs(
     before it are submitted and recorded.
     """
     study = Study(study.folder.absolute())
-    _check_account(order)
+    check_account(order)
     with _alone(study):
         _settle(study, backend)
-        others = [other for other in study_backends(study) if other.name != backend.name]
-        states = run_states(study, backend, *others)
-        runs = pending_runs([planned.point for planned in order.points], order.source.sweep.repeat, states)
+        runs = pending_runs([planned.point for planned in order.points], order.source.sweep.repeat, study_states(study, backend))
         if not runs:
             return []
         requests = submissions(study, order, backend.name, runs)
@@ -169,7 +167,8 @@ def _account(order: Order) -> str | None:
     return order.source.sweep.account or order.settings.account
 
 
-def _check_account(order: Order) -> None:
+def check_account(order: Order) -> None:
+    """UsageError where the cluster charges an account and none is known."""
     if order.profile.slurm.account_required and _account(order) is None:
         raise UsageError(
             f"{order.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"

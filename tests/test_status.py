@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,18 @@ def test_job_that_completed_without_an_end_has_failed(study: Study) -> None:
     assert (state.phase, state.detail) == ("failed", "it ended without leaving an end.json")
 
 
+def test_run_that_ends_while_its_job_is_asked_about_is_done(study: Study) -> None:
+    """end.json that appears after the records were read and before the backend says COMPLETED counts."""
+
+    class EndsMeanwhile(ToldBackend):
+        def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
+            write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
+            return super().poll(jobs)
+
+    told(study)
+    assert first(study, EndsMeanwhile({"7": JobState(phase="done")})).phase == "done"
+
+
 def test_refused_and_interrupted_submissions(study: Study) -> None:
     """A refused run has failed with Slurm's words; one whose submission broke off is not known; a lost one is missing."""
     told(study, "refused", reason="Invalid account")
@@ -220,6 +233,13 @@ def test_damaged_line_is_named(study: Study) -> None:
     with study.submissions_file.open("a") as lines:
         lines.write("{broken\n")
     with pytest.raises(HpcddpError, match=r"submissions\.jsonl:2: "):
+        run_states(study)
+
+
+def test_damaged_study_file_is_named(study: Study) -> None:
+    """A study.json that hpcddp did not write is named."""
+    study.study_file.write_text("{broken")
+    with pytest.raises(HpcddpError, match=r"study\.json: not a file hpcddp wrote"):
         run_states(study)
 
 

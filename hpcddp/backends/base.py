@@ -80,6 +80,11 @@ class Backend(Protocol):
         """Brings the records of the study's jobs to this machine, where they are not on a shared file system."""
 
 
+def pause_s(waited_s: float) -> float:
+    """Between two looks at a queue: 2 s at first, half a minute from ten minutes on, since all share its controller."""
+    return min(max(2.0, waited_s / 20), 30.0)
+
+
 def job_name(label: str, run: int) -> str:
     """A job's name: `n04-g4-b32-3fa9c1d2e07b.r1`."""
     return f"{label}.r{run}"

@@ -24,10 +24,10 @@ def status(ctx: click.Context, runs: Path, format_: str) -> None:
     """
     from hpcddp.errors import INCOMPLETE, UsageError
     from hpcddp.runroot import studies
-    from hpcddp.status import run_states, states_to_plain, study_backends
+    from hpcddp.status import states_to_plain, study_states
     from hpcddp.status_text import status_table
 
-    found = {study.name: run_states(study, *study_backends(study)) for study in studies(runs.absolute())}
+    found = {study.name: study_states(study) for study in studies(runs.absolute())}
     if not found:
         raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` makes one beside the sweep")
     if format_ == "json":

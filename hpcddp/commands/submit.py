@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from hpcddp.runroot import Study
     from hpcddp.submit import Order, SubmittedRun
 
-WAIT_S = 2.0
-
 
 @click.command()
 @click.argument("sweep", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -98,15 +96,14 @@ def _show(order: Order, study: Study, backend: Backend) -> int:
     from collections import Counter
 
     from hpcddp.plan import plan_row, remarks
-    from hpcddp.status import run_states
+    from hpcddp.status import study_states
     from hpcddp.submit import pending_runs
     from hpcddp.textout import count, table
 
     for text in remarks(order.profile, order.points):
         remark(text)
     repeat = order.source.sweep.repeat
-    states = run_states(study, backend) if study.study_file.is_file() else []
-    pending = pending_runs([planned.point for planned in order.points], repeat, states)
+    pending = pending_runs([planned.point for planned in order.points], repeat, study_states(study, backend))
     left = Counter(point.label for point, _ in pending)
     rows = [plan_row(planned, order.requests.get(planned.point.label), left[planned.point.label]) for planned in order.points]
     lines = [(row.label, row.nodes, row.ranks, row.batch_per_gpu, repeat - row.runs, row.runs) for row in rows]
@@ -141,19 +138,27 @@ def _wait(study: Study, backend: Backend) -> int:
     """A line on stderr whenever something has changed; the exit code once nothing waits or runs."""
     import time
 
+    from hpcddp.backends.base import pause_s
     from hpcddp.errors import FAILED
-    from hpcddp.status import run_states
+    from hpcddp.status import study_states
     from hpcddp.status_text import progress_line, status_table
+    from hpcddp.submissions import last_told
 
-    shown = None
+    mine = {key for key, told in last_told(study).items() if told.backend == backend.name and told.job is not None}
+    shown, begun_s = None, time.monotonic()
     while True:
-        states = run_states(study, backend)
+        states = study_states(study, backend)
         line = progress_line(states)
         if line != shown:
             click.echo(line, err=True)
             shown = line
-        if not any(state.phase in ("queued", "running") for state in states):
-            break
-        time.sleep(WAIT_S)
+        doubtful = (state for state in states if state.phase == "unknown" and (state.label, state.run) in mine)
+        if not any(state.phase in ("queued", "running") for state in states) and not any(doubtful):
+            break  # a controller that does not answer just now has not ended a job
+        try:
+            time.sleep(pause_s(time.monotonic() - begun_s))
+        except KeyboardInterrupt:
+            remark(f"the jobs go on without you: hpcddp status {study.folder}")
+            raise
     click.echo(status_table(states))
     return FAILED if any(state.phase != "done" for state in states) else 0

@@ -1,0 +1,52 @@
+"""`hpcddp submit --wait`: when it ends, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hpcddp.backends.base import JobState, pause_s
+from hpcddp.commands.submit import _wait
+from hpcddp.records import write_json
+from hpcddp.runroot import Study
+from hpcddp.submissions import Told, tell
+from tests.told_backend import ToldBackend
+
+ANSWERS = (
+    JobState(phase="queued", detail="just submitted"),
+    JobState(phase="unknown", detail="squeue: Socket timed out on send/recv operation"),
+    JobState(phase="running"),
+)
+
+
+class Successive(ToldBackend):
+    """Gives the ANSWERS one after another; then the job has ended."""
+
+    def __init__(self, study: Study, end: str) -> None:
+        super().__init__()
+        self._study, self._end = study, end
+
+    def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
+        self.polled.append(dict(jobs))
+        if len(self.polled) <= len(ANSWERS):
+            return dict.fromkeys(jobs, ANSWERS[len(self.polled) - 1])
+        write_json(self._study.attempt_dir("p", 1, "7", 0) / "end.json", {"state": self._end, "reason": "why", "gates": []})
+        return dict.fromkeys(jobs, JobState(phase="done" if self._end == "done" else "failed"))
+
+
+@pytest.mark.parametrize(("end", "code"), [("done", 0), ("failed", 1)])
+def test_waits_until_the_job_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, code: int) -> None:
+    """A controller that once does not answer does not end the wait; the exit code says what became of the run."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    study = Study(tmp_path)
+    tell(study, "submitted", Told(event="intent", token="t", label="p", run=1, backend="slurm", unix_s=0.0), job="7")
+    backend = Successive(study, end)
+    assert _wait(study, backend) == code
+    assert len(backend.polled) == len(ANSWERS) + 1
+
+
+def test_pauses_grow() -> None:
+    """2 s at first, never more than half a minute."""
+    assert [pause_s(waited_s) for waited_s in (0, 40, 100, 3600)] == [2.0, 2.0, 5.0, 30.0]
