@@ -61,7 +61,7 @@ def _store(rank: Rank, timeout: timedelta) -> Any:
         return dist.TCPStore(  # type: ignore[attr-defined]  # documented, but not in __all__
             rank.master_addr, rank.master_port, rank.world, rank.rank == 0, timeout=timeout
         )
-    except (dist.DistNetworkError, dist.DistStoreError) as error:
+    except RuntimeError as error:  # torch 2.1 has no public names for what later became DistNetworkError and DistStoreError
         raise HpcddpError(
             f"rank {rank.rank} of {rank.world} on {rank.host} could not meet the others at MASTER_ADDR {rank.master_addr}, "
             f"MASTER_PORT {rank.master_port}: {error}"

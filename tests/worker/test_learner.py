@@ -9,7 +9,7 @@ import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from hpcddp.errors import HpcddpError
-from hpcddp.worker.learner import make_learner
+from hpcddp.worker.learner import AUTOCAST, check_precision, make_learner, make_scaler
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from tests.worker import forked, given
@@ -41,7 +41,22 @@ def test_gradients_travel_once_per_step(tmp_path: Path, accumulate: int) -> None
         assert buckets == 1
 
 
-def test_micro_batches_must_be_equal() -> None:
-    """Their mean would not be the batch's."""
-    with pytest.raises(HpcddpError, match="batch_per_gpu 4 cannot be split into accumulate = 3"):
-        make_learner(given.workload(accumulate=3), given.mnist(4), torch.device("cpu"), 0)
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "fp64"])
+def test_a_precision_that_torch_has(precision: str) -> None:
+    """Nothing is said."""
+    check_precision(precision, torch.device("cpu"))
+
+
+def test_a_precision_that_torch_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older torch only warns of fp16 on a CPU, as today's does of float64, and would compute in fp32 under the other name."""
+    monkeypatch.setitem(AUTOCAST, "fp16", torch.float64)
+    with pytest.warns(UserWarning, match="not supported"), pytest.raises(HpcddpError, match="does not compute in fp16 on a cpu"):
+        check_precision("fp16", torch.device("cpu"))
+
+
+def test_an_older_torch_scales_losses_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 2.3 there is torch.cuda.amp.GradScaler only; without fp16 it leaves losses as they are."""
+    monkeypatch.delattr(torch.amp, "GradScaler")
+    with pytest.warns(FutureWarning, match="deprecated"):
+        scaler = make_scaler(torch.device("cpu"), enabled=False)
+    assert float(scaler.scale(torch.ones(()))) == 1.0
