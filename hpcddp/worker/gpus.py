@@ -35,8 +35,8 @@ def no_gpu(rank: Rank) -> str | None:
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
     if not torch.cuda.is_available() or visible == 0:
         return (
-            f"rank {rank.rank} on {rank.host} finds no GPU (CUDA_VISIBLE_DEVICES {shown}): look at the job's GPU request "
-            f"and at nvidia-smi on that node, or set `device: cpu`"
+            f"rank {rank.rank} on {rank.host} finds no GPU (CUDA_VISIBLE_DEVICES {shown}): look at the job's GPU request, "
+            f"at nvidia-smi on that node and at its driver (torch is built for CUDA {torch.version.cuda}), or set `device: cpu`"
         )
     if rank.local_rank >= visible:
         return (
@@ -51,8 +51,9 @@ def no_gpu(rank: Rank) -> str | None:
 def not_covered(gpu: str, capability: tuple[int, int], arch_list: Iterable[str]) -> str | None:
     """A sentence if a torch built for `arch_list` has no code for the GPU, else None.
 
-    Binary code (sm_XY) runs on the same major version from its minor version on, PTX (compute_XY) on everything newer; with a
-    suffix only on exactly its own (CUDA C++ Programming Guide, "Compute Capability" and "Family-specific features").
+    Binary code (sm_XY) runs on the same major version from its minor version on, PTX (compute_XY) on everything newer. With the
+    suffix `a` either runs on exactly its own version, with `f` within the same major version (CUDA C++ Programming Guide,
+    "Compute Capability" and "Feature Set Compiler Targets").
     """
     archs = list(arch_list)
     if any(_runs(arch, capability) for arch in archs):
@@ -68,9 +69,9 @@ def _runs(arch: str, capability: tuple[int, int]) -> bool:
     match = _ARCH.fullmatch(arch)
     if match is None:
         return False
-    kind, major, minor, exact = match[1], int(match[2]), int(match[3]), match[4]
-    if exact:
+    kind, major, minor, suffix = match[1], int(match[2]), int(match[3]), match[4]
+    if suffix == "a":
         return (major, minor) == capability
-    if kind == "compute":
+    if kind == "compute" and not suffix:
         return (major, minor) <= capability
     return major == capability[0] and minor <= capability[1]

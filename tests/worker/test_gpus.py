@@ -24,7 +24,10 @@ def test_not_covered(capability: tuple[int, int]) -> None:
     assert f"sm_{capability[0]}{capability[1]}" in trouble
 
 
-def test_a_suffix_binds_to_one_architecture() -> None:
-    """Code for sm_90a runs on 9.0 and nowhere else."""
+def test_a_suffix_binds_to_an_architecture_or_its_family() -> None:
+    """Code for sm_90a runs on 9.0 and nowhere else, for sm_120f and compute_120f on 12.0 and 12.1."""
+    for family in ("sm_120f", "compute_120f"):
+        assert not_covered("GB10", (12, 1), [family]) is None
+        assert not_covered("later", (13, 0), [family]) is not None
     assert not_covered("H100", (9, 0), ["sm_90a"]) is None
     assert not_covered("B200", (10, 0), ["sm_90a", "compute_90a"]) is not None
