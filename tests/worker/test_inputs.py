@@ -42,6 +42,16 @@ def test_one_epoch_proves_nothing() -> None:
     assert watched(StuckLoader, 64, 1, 64 + 8).repeated == 1
 
 
+def test_data_that_are_all_alike_prove_nothing() -> None:
+    """A user's own made-up data are often zeros: no order can be told, and no run is rejected for it."""
+    watch = OrderWatch()
+    for _ in range(2):
+        watch.begin_epoch()
+        for _ in range(8):
+            watch.see((torch.zeros(4, 1, 2, 2), torch.zeros(4, dtype=torch.int64)))
+    assert watch.repeated is None
+
+
 def normalize(dtype: torch.dtype, *, channels_last: bool = False) -> Normalize:
     return Normalize((0.5, 0.5), (0.25, 0.5), dtype=dtype, device=torch.device("cpu"), channels_last=channels_last)
 
