@@ -47,7 +47,8 @@ class Workload:
     """A known name, or `package.module:factory` called with (num_classes)."""
     data: Data
     precision: Literal["fp32", "fp16", "bf16", "fp64"] = "fp32"
-    """fp16 and bf16 are autocast (fp16 with loss scaling); fp64 is for checks on a CPU."""
+    """fp16 and bf16 are autocast (fp16 with loss scaling); fp64 is for checks on a CPU. fp32 is torch's: launch.json says whether
+    convolutions may take TF32."""
     batch_per_gpu: int = at_least(1, 32)
     """Samples per rank and optimizer step."""
     global_batch: int | None = at_least(1, None)

@@ -49,6 +49,14 @@ def _error_record(rank: Rank, error: BaseException) -> dict[str, Any]:
         "host": rank.host,
         "unix_ns": time.time_ns(),
         "type": type(error).__name__,
-        "message": str(error),
+        "message": _own_words(error),
         "traceback": "".join(traceback.format_exception(error)),
     }
+
+
+def _own_words(error: BaseException) -> str:
+    """The message alone: of an error in a loader's process, torch puts the whole traceback before it."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    before, _, words = str(error).rpartition(f"\n{name}: ")
+    return words.strip() if before.startswith("Caught ") else str(error)

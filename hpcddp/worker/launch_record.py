@@ -25,7 +25,8 @@ ALLOWED = (
     *("SLURM_JOB_", "SLURM_STEP_", "SLURM_CPU", "SLURM_GPUS", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_RESTART_COUNT"),
     *("NCCL_", "TORCH_NCCL_", "GLOO_", "UCX_", "MASTER_ADDR", "MASTER_PORT"),
     *("OMP_", "KMP_", "GOMP_", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
-    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"),
+    *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
     *("LOADEDMODULES", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "APPTAINER_NAME", "SINGULARITY_NAME"),
 )
 """Names, or beginnings of names, of variables that are recorded."""
@@ -62,6 +63,17 @@ def nccl_version() -> str | None:
     return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
 
 
+def tf32() -> dict[str, bool] | None:
+    """Whether fp32 may run in TF32 where the GPU has it (compute capability 8.0 on); None where torch does not say.
+
+    torch's defaults stay: they allow it in convolutions, so that `fp32` is not the same arithmetic on a V100 and on an A40.
+    """
+    try:
+        return {"convolutions": torch.backends.cudnn.allow_tf32, "products": torch.backends.cuda.matmul.allow_tf32}
+    except RuntimeError:  # a user's module chose by the interface of torch 2.9 what these two cannot express
+        return None
+
+
 def launch_record(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, Any] | None:
     """All ranks call it; what launch.json holds on rank 0, None elsewhere. HpcddpError if ranks run different software."""
     rank, found = meeting.rank, versions()
@@ -93,6 +105,7 @@ def launch_record(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, An
         "git_commit": spec.git_commit,
         "data": {"name": spec.point.workload.data.name, "root": data_root_as_given(spec), "samples": samples},
         "clock": "compute stream events" if meeting.device.type == "cuda" else "host",
+        "tf32": tf32() if meeting.device.type == "cuda" else None,
     }
 
 

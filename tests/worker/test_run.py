@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
+from hpcddp.errors import HpcddpError
 from hpcddp.jobspec import spec_to_dict
+from hpcddp.point import Data
 from hpcddp.records import PARTS, STEP_COLUMNS, WARMUP, error_file, steps_file
 from hpcddp.worker import learner
+from hpcddp.worker.launch_record import tf32
 from hpcddp.worker.main import run
 from hpcddp.worker.models import build_model
 from tests.worker import forked, given
@@ -112,6 +115,12 @@ def test_launch_says_where_it_ran(done: Path) -> None:
     assert launch["started_unix_ns"] < read(done / "end.json")["ended_unix_ns"]
     assert len(launch["env_id"]) == 12
     assert launch["versions"]["torch"]
+    assert launch["tf32"] is None  # a GPU's
+
+
+def test_the_arithmetic_of_fp32_is_known() -> None:
+    """What torch allows by default: convolutions in TF32, other products in full."""
+    assert tf32() == {"convolutions": True, "products": False}
 
 
 def test_each_node_is_described_once(done: Path) -> None:
@@ -156,6 +165,31 @@ def fails_on_rank_one(classes: int) -> Any:
     if os.environ["SUBMITIT_LOCAL_GLOBALID"] == "1":
         raise ValueError("rank 1 has had enough")
     return build_model("mnist-cnn", classes=classes, height=28, seed=1)
+
+
+def test_an_error_in_a_loaders_process_is_said_in_its_own_words(tmp_path: Path) -> None:
+    """The reason is one sentence; torch's traceback of the other process is under `traceback`."""
+    what = given.point(1, data=Data(name="tests.worker.test_run:broken"), loader_workers_per_rank=1)
+    attempt, (outcome,) = run_job(tmp_path, what)
+    assert outcome.code == 1
+    assert read(attempt / "end.json")["reason"] == "rank 0 on node0: HpcddpError: picture 17 cannot be decoded"
+    assert "in DataLoader worker process 0" in read(error_file(attempt, 0))["traceback"]
+
+
+class Broken:
+    """A user's own data set of which no sample can be read."""
+
+    classes, shape = 10, (1, 28, 28)
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        raise HpcddpError("picture 17 cannot be decoded")
+
+
+def broken(root: str | None, split: str) -> Broken:
+    return Broken()
 
 
 def test_a_gpu_point_never_runs_on_a_cpu(tmp_path: Path) -> None:
