@@ -1,12 +1,12 @@
 """The records of an attempt, as files: names, columns and the writers. Standard library only, Python 3.10.
 
-Everything is written as the job goes, flushed at least once a second, readable without hpcddp. An attempt's folder:
+Everything is written as the job goes, flushed once a second while steps go on, readable without hpcddp. An attempt's folder:
 
     launch.json            by rank 0 once all ranks have met: hosts, versions, profile as used, environment
     ranks/00000.steps.csv  one row per step of that rank, integer nanoseconds; an empty cell was not measured
     ranks/00000.error.json by a rank that fails: exception, message, host
     nodes/HOST.json        by the first rank of each node: its processors and GPUs
-    events.jsonl           warnings and the like, one per line, by rank 0
+    events.jsonl           kept for warnings and checkpoints, one per line, by rank 0; nothing writes it yet
     end.json               by rank 0, renamed into place last: state, reason, gates, rows and checksum per rank
 
 Version history of SCHEMA: 1 (0.1.0) as above.
@@ -89,7 +89,7 @@ class StepWriter:
 
     def __init__(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._out = file.open("xb", buffering=0)
+        self._out = file.open("xb")
         self._pending = [",".join(STEP_COLUMNS)]
         self._flush_at = 0.0
         self.rows = 0
@@ -110,6 +110,7 @@ class StepWriter:
             data = ("\n".join(self._pending) + "\n").encode()
             self._pending.clear()
             self._out.write(data)
+            self._out.flush()
             self.crc32 = zlib.crc32(data, self.crc32)
 
     def __enter__(self) -> StepWriter:
