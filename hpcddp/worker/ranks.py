@@ -12,7 +12,6 @@ from hpcddp.errors import HpcddpError
 _SLURM = {
     "rank": ("SLURM_PROCID",),
     "local_rank": ("SLURM_LOCALID",),
-    "node_rank": ("SLURM_NODEID",),
     "world": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
     "nodes": ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     "job": ("SLURM_JOB_ID",),
@@ -22,7 +21,6 @@ _SLURM = {
 _LOCAL = {
     "rank": ("SUBMITIT_LOCAL_GLOBALID",),
     "local_rank": ("SUBMITIT_LOCAL_LOCALID",),
-    "node_rank": ("SUBMITIT_LOCAL_NODEID",),
     "world": ("SUBMITIT_LOCAL_NTASKS",),
     "nodes": ("SUBMITIT_LOCAL_JOB_NUM_NODES",),
     "job": ("HPCDDP_JOB",),
@@ -38,7 +36,6 @@ class Rank:
 
     rank: int
     local_rank: int
-    node_rank: int
     world: int
     nodes: int
     job: str

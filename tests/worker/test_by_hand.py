@@ -20,7 +20,6 @@ from tests.worker import given
 STEP = {
     "SLURM_PROCID": "0",
     "SLURM_LOCALID": "0",
-    "SLURM_NODEID": "0",
     "SLURM_STEP_NUM_TASKS": "1",
     "SLURM_STEP_NUM_NODES": "1",
     "SLURM_JOB_ID": "815",

@@ -10,7 +10,6 @@ from hpcddp.worker.ranks import this_rank
 SLURM = {
     "SLURM_PROCID": "5",
     "SLURM_LOCALID": "1",
-    "SLURM_NODEID": "1",
     "SLURM_NTASKS": "16",
     "SLURM_STEP_NUM_TASKS": "8",
     "SLURM_NNODES": "4",
@@ -24,7 +23,6 @@ SLURM = {
 LOCAL = {
     "SUBMITIT_LOCAL_GLOBALID": "1",
     "SUBMITIT_LOCAL_LOCALID": "1",
-    "SUBMITIT_LOCAL_NODEID": "0",
     "SUBMITIT_LOCAL_NTASKS": "2",
     "SUBMITIT_LOCAL_JOB_NUM_NODES": "1",
     "HPCDDP_JOB": "local-3",
@@ -36,7 +34,7 @@ LOCAL = {
 def test_slurms_step_counts_not_its_job() -> None:
     """A step may be smaller than its job: the ranks are the step's."""
     rank = this_rank("slurm", SLURM)
-    assert (rank.rank, rank.local_rank, rank.node_rank, rank.world, rank.nodes, rank.ranks_per_node) == (5, 1, 1, 8, 2, 4)
+    assert (rank.rank, rank.local_rank, rank.world, rank.nodes, rank.ranks_per_node) == (5, 1, 8, 2, 4)
     assert (rank.job, rank.restart, rank.host) == ("4711", 0, "gn02")
     assert (rank.master_addr, rank.master_port) == ("gn01", 14711)
 
