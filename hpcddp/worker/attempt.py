@@ -17,7 +17,7 @@ from hpcddp.worker.evaluate import combine, evaluate_share
 from hpcddp.worker.finish import write_end
 from hpcddp.worker.launch_record import launch_record, node_record
 from hpcddp.worker.learner import Learner, make_learner
-from hpcddp.worker.paths import data_root
+from hpcddp.worker.paths import data_root_as_given
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import Meeting, join
 from hpcddp.worker.train import Trained, train
@@ -49,7 +49,7 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
 
 def _training_data(spec: JobSpec, meeting: Meeting) -> tuple[Source, TrainLoader]:
     workload = spec.point.workload
-    source = open_source(workload.data, "train", data_root(spec))
+    source = open_source(workload.data, "train", data_root_as_given(spec))
     loader = TrainLoader(
         source,
         batch_size=workload.batch_per_gpu,
@@ -75,7 +75,7 @@ def _record_launch(spec: JobSpec, meeting: Meeting, attempt: Path, *, samples: i
 def _evaluate(spec: JobSpec, meeting: Meeting, learner: Learner) -> Evaluation:
     """On rank 0 the whole set's `samples`, `correct` and `loss`, and whether all samples were counted; None elsewhere."""
     workload, rank = spec.point.workload, meeting.rank
-    source = open_source(workload.data, "eval", data_root(spec))
+    source = open_source(workload.data, "eval", data_root_as_given(spec))
     workers = workload.loader_workers_per_rank
     batches = eval_batches(source, batch_size=workload.batch_per_gpu, rank=rank.rank, ranks=rank.world, workers=workers)
     shares = meeting.gather("evaluation", evaluate_share(learner, batches))
