@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, cast
 
 import torch
 
 from hpcddp.data.source import Batch, Split
 from hpcddp.errors import UsageError
+from hpcddp.factory import load_factory
 
 
 class OwnSource:
     """A data set of (image, label) pairs; images are tensors C x H x W, uint8 or floating point.
 
     `classes` is its own attribute (a number, or the list of their names); `shape`, `mean` and `std` may be. Without the
-    last two, pixels are not normalised.
+    last two, uint8 pixels are only scaled to 0..1; floating-point ones are used as they are in any case.
     """
 
     def __init__(self, name: str, dataset: Any) -> None:
@@ -35,26 +35,12 @@ class OwnSource:
 
 def open_own(name: str, root: str | None, split: Split) -> OwnSource:
     """What the factory `name` makes of `root`, which it may do without; UsageError where it is not a data set."""
-    dataset = _factory(name)(root, split)
+    dataset = load_factory("data", name)(root, split)
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise UsageError(f"data `{name}` returned {type(dataset).__name__}, which lacks __len__ or __getitem__")
     if not len(dataset):
         raise UsageError(f"data `{name}` returned no samples for the split {split!r} from root {root}")
     return OwnSource(name, dataset)
-
-
-def _factory(name: str) -> Any:
-    module_name, _, factory_name = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there; what it imports is not, and its own traceback says so best
-        raise UsageError(f"data `{name}`: no module `{error.name}` on the job's PYTHONPATH") from error
-    factory = getattr(module, factory_name, None)
-    if not callable(factory):
-        raise UsageError(f"data `{name}`: {module_name} ({module.__file__}) has no function `{factory_name}`")
-    return factory
 
 
 def _classes(name: str, dataset: Any) -> int:

@@ -10,6 +10,7 @@ from torch import nn
 
 from hpcddp.catalog import MODELS, is_factory
 from hpcddp.errors import HpcddpError
+from hpcddp.factory import load_factory
 from hpcddp.schema import did_you_mean
 
 SMALL = 64
@@ -69,12 +70,7 @@ def _torchvision(name: str) -> Any:
 
 
 def _from_factory(name: str, classes: int) -> nn.Module:
-    module, _, factory = name.partition(":")
-    try:
-        make = getattr(importlib.import_module(module), factory)
-    except (ImportError, AttributeError) as error:
-        raise HpcddpError(f"model `{name}` does not load: {error}; the module must be importable where the job runs") from error
-    model = make(classes)
+    model = load_factory("model", name)(classes)
     if not isinstance(model, nn.Module):
         raise HpcddpError(f"model `{name}` returned {type(model).__name__}; a torch.nn.Module is expected")
     return model
