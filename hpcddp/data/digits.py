@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from hpcddp.data.mnist import STEMS, read_mnist
 from hpcddp.data.roots import first_file
+from hpcddp.data.source import to_bytes
 from hpcddp.errors import HpcddpError
 
 SKLEARN_MAX = 16
@@ -78,10 +79,3 @@ def _has_mnist(root: Path | None) -> bool:
         return False
     name = f"{STEMS['train']}-images-idx3-ubyte"
     return first_file((root, root / "MNIST" / "raw"), (name, f"{name}.gz")) is not None
-
-
-def to_bytes(tensor: Tensor) -> bytearray:
-    """The elements of a uint8 tensor, in order (without numpy, which a site's torch may lack)."""
-    buffer = bytearray(tensor.numel())
-    torch.frombuffer(buffer, dtype=torch.uint8).copy_(tensor.reshape(-1))
-    return buffer

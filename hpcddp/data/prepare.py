@@ -16,10 +16,10 @@ import torch
 
 from hpcddp.data.augment import augment
 from hpcddp.data.bigmnist import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
-from hpcddp.data.digits import Digits, to_bytes
+from hpcddp.data.digits import Digits
 from hpcddp.data.order import generator_for
 from hpcddp.data.roots import first_file
-from hpcddp.data.source import Batch
+from hpcddp.data.source import Batch, to_bytes
 from hpcddp.errors import HpcddpError, UsageError
 from hpcddp.point import VARIANTS, to_json
 from hpcddp.schema import did_you_mean, encode

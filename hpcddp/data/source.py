@@ -70,3 +70,12 @@ class TensorSource(FactsSource):
 def as_index(indices: list[int]) -> Tensor:
     """int64, for index_select (10 to 17 times as fast as advanced indexing on rows of 784 bytes)."""
     return torch.tensor(indices, dtype=torch.int64)
+
+
+def to_bytes(tensor: Tensor) -> bytearray:
+    """The elements in order, each as it lies in memory (numpy() would need numpy, which a site's torch may lack)."""
+    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+    buffer = bytearray(flat.numel())
+    if buffer:
+        torch.frombuffer(buffer, dtype=torch.uint8).copy_(flat)
+    return buffer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import zlib
 from collections.abc import Generator, Sequence
@@ -10,6 +9,7 @@ from collections.abc import Generator, Sequence
 import torch
 
 from hpcddp.data import Batch, TrainLoader
+from hpcddp.data.source import to_bytes
 
 
 def endless(loader: TrainLoader, watch: OrderWatch) -> Generator[Batch, None, None]:
@@ -52,19 +52,13 @@ class OrderWatch:
     def see(self, batch: Batch) -> None:
         if len(self._now) < self.BATCHES:
             images, labels = batch
-            self._now.append(zlib.crc32(raw_bytes(images[:1]), zlib.crc32(raw_bytes(labels))))
+            self._now.append(zlib.crc32(to_bytes(images[:1]), zlib.crc32(to_bytes(labels))))
             self._samples += len(labels)
 
     def _repeats(self) -> int | None:
         same = self._now == self._before[: len(self._now)]
         telling = len(set(self._before)) > 1 and self._samples >= self.SAMPLES
         return self.epochs - 1 if same and telling else None
-
-
-def raw_bytes(tensor: torch.Tensor) -> bytes:
-    """The tensor's values as they lie in memory (numpy() would need numpy, which a site's torch may lack)."""
-    here = tensor.detach().cpu().contiguous()
-    return ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
 
 
 class Normalize:

@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 from hpcddp.data import TrainLoader
+from hpcddp.data.source import to_bytes
 from hpcddp.errors import HpcddpError
 from hpcddp.point import Point
 from hpcddp.records import WARMUP, StepWriter
-from hpcddp.worker.inputs import OrderWatch, endless, raw_bytes, to_device
+from hpcddp.worker.inputs import OrderWatch, endless, to_device
 from hpcddp.worker.learner import Learner
 from hpcddp.worker.steptimer import Row, StepTimer, clock_for
 
@@ -113,7 +114,7 @@ def checksum(module: nn.Module) -> str:
     """SHA-256 of all parameters, 16 hexadecimal digits. Without buffers: BatchNorm's differ between ranks by design."""
     digest = hashlib.sha256()
     for parameter in module.parameters():
-        digest.update(raw_bytes(parameter))
+        digest.update(to_bytes(parameter))
     return digest.hexdigest()[:16]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpcddp.data import Batch, TrainLoader
-from hpcddp.worker.inputs import Normalize, OrderWatch, endless, raw_bytes
+from hpcddp.worker.inputs import Normalize, OrderWatch, endless
 from tests.worker import given
 
 
@@ -76,8 +76,3 @@ def test_the_memory_layout_is_the_models() -> None:
     """channels_last models take channels_last images, or every convolution would convert them."""
     pixels = normalize(torch.float32, channels_last=True)(torch.zeros(2, 2, 3, 3, dtype=torch.uint8))
     assert pixels.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_raw_bytes() -> None:
-    """The values in order, whatever the strides."""
-    assert raw_bytes(torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8).t()) == b"\x01\x03\x02\x04"
