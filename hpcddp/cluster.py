@@ -149,6 +149,8 @@ class ClusterProfile:
 
     def node_type(self, name: str | None) -> NodeType:
         """The node type of that name, or the default one; UsageError names those there are."""
+        if not self.node_types:
+            raise UsageError(f"the profile of {self.name} names no node types; `node_types: {{main: {{gpus: 4}}}}` is the least")
         key = name or self.default_node_type
         if key is None or key not in self.node_types:
             asked = f"no node type `{key}` in {self.name}" if key else f"{self.name} needs a node type"
@@ -157,13 +159,18 @@ class ClusterProfile:
 
 
 def load_profile(cluster: str) -> ClusterProfile:
-    """The profile of that name, or of that YAML file (anything with a slash or ending in .yaml)."""
-    if "/" in cluster or cluster.endswith((".yaml", ".yml")):
+    """The profile of that name, or of that YAML file."""
+    if is_profile_file(cluster):
         return read_profile(FilePath(cluster))
     file = FOLDER / f"{cluster}.yaml"
     if not file.is_file():
         raise UsageError(f"no cluster `{cluster}` in clusters/{did_you_mean(cluster, profile_names())}")
     return read_profile(file)
+
+
+def is_profile_file(cluster: object) -> bool:
+    """Whether a cluster is named by its YAML file: anything with a slash or ending in .yaml."""
+    return isinstance(cluster, str) and ("/" in cluster or cluster.endswith((".yaml", ".yml")))
 
 
 def read_profile(file: FilePath) -> ClusterProfile:

@@ -10,6 +10,19 @@ from hpcddp.errors import UsageError
 from hpcddp.point import Point
 from hpcddp.sweep import SlurmOptions
 
+NOT_RAW = {
+    "--nodes": "set layout.nodes",
+    "--ntasks": "set layout.gpus_per_node",
+    "--ntasks-per-node": "set layout.gpus_per_node",
+    "--cpus-per-task": "set layout.physical_cores_per_rank",
+    "--time": "set slurm.walltime_min",
+    "--array": "each run is a job: set repeat",
+    "--clusters": "set SLURM_CLUSTERS, which `hpcddp status` reads too",
+    "--wait": "use `hpcddp submit --wait`",
+    "--test-only": "use `hpcddp submit --dry-run`",
+}
+"""Raw sbatch options that would make a job other than its point says, or one that cannot be followed, and what to do instead."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class User:
@@ -78,6 +91,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
 def refusals(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
     """A sentence for each thing the cluster would refuse: the value, the limit and the next step."""
     node = profile.node_type(point.layout.node_type)
+    yield from _not_raw(request)
     yield from _beyond_nodes(profile, point, node)
     yield from _untyped(profile, point, request, node)
     yield from _beyond_one_node(profile, point, request, node)
@@ -116,6 +130,12 @@ def _memory_share_mb(profile: ClusterProfile, node: NodeType, point: Point) -> i
     cores = node.physical_cores if point.layout.exclusive else min(asked, node.physical_cores)
     share = node.memory_mb * cores // node.physical_cores
     return min(share, (profile.slurm.max_mb_per_core or share) * cores)
+
+
+def _not_raw(request: JobRequest) -> Iterator[str]:
+    for option in request.options:
+        if (name := option.partition("=")[0]) in NOT_RAW:
+            yield f"job option {option}: hpcddp sets {name} itself; {NOT_RAW[name]}."
 
 
 def _beyond_nodes(profile: ClusterProfile, point: Point, node: NodeType) -> Iterator[str]:

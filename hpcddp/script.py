@@ -85,6 +85,6 @@ def _word(value: Any) -> str:
 def _option(text: str) -> str:
     """A raw sbatch option as a header line: the part after `=` quoted."""
     name, equals, value = text.partition("=")
-    if not re.fullmatch(r"-[A-Za-z]|--[a-z][a-z0-9-]*", name):
+    if not re.fullmatch(r"--[a-z][a-z0-9-]*", name):
         raise UsageError(f"job option {text!r}: write it as --name=value or --name, as in a #SBATCH line")
     return f"{name}={_word(value)}" if equals else name

@@ -16,8 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcddp.schema import decode
-from hpcddp.yamlfile import decode_file, read_yaml
+from hpcddp.errors import UsageError
+from hpcddp.schema import Path as KeyPath
+from hpcddp.schema import SchemaError, decode
+from hpcddp.yamlfile import decode_file, located, read_yaml
 
 _HONOURED = {"SBATCH_ACCOUNT": "account", "SBATCH_RESERVATION": "reservation"}
 
@@ -30,9 +32,16 @@ class Settings:
     reservation: str | None = None
     mail: str | None = None
     run_root: str | None = None
-    """Where studies land; None: beside the sweep file."""
+    """Where studies land, variables allowed; None: beside the sweep file."""
     data_roots: Mapping[str, str] = field(default_factory=dict)
     """Name of a data set -> its folder; variables are expanded in the job."""
+
+    def run_root_here(self) -> Path | None:
+        """run_root with ~ and variables filled in; UsageError for one that is not set."""
+        root = self.run_root and os.path.expanduser(os.path.expandvars(self.run_root))
+        if root and "$" in root:
+            raise UsageError(f"run_root is {self.run_root}: a variable in it is not set; set it, or write the path in full")
+        return Path(root) if root else None
 
 
 def config_file(env: Mapping[str, str] = os.environ) -> Path:
@@ -54,7 +63,7 @@ def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[s
             remarks.append(f"{name}={env[name]} is set aside: sweep and profile say what a job asks for")
             continue
         settings = decode(Settings, {**vars(settings), key: env[name]})
-        remarks.append(f"{key} {env[name]} is taken from {name}")
+        remarks.append(f"{key} {env[name]} is taken from {name}, unless the sweep names its own")
     return settings, remarks
 
 
@@ -73,4 +82,12 @@ def _read(file: Path) -> Settings:
     if not file.is_file():
         return Settings()
     data = read_yaml(file)
-    return Settings() if data is None else decode_file(Settings, data, file)
+    settings = Settings() if data is None else decode_file(Settings, data, file)
+    paths: dict[KeyPath, str | None] = {
+        ("run_root",): settings.run_root,
+        **{("data_roots", name): root for name, root in settings.data_roots.items()},
+    }
+    for where, path in paths.items():
+        if path is not None and not path.startswith(("/", "$", "~")):
+            raise located(SchemaError(where, f"`{path}` is relative: a job stands in another folder; give it in full"), file)
+    return settings

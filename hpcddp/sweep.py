@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcddp.catalog import check_workload
-from hpcddp.cluster import ClusterProfile
+from hpcddp.cluster import ClusterProfile, is_profile_file
 from hpcddp.errors import UsageError
 from hpcddp.point import Layout, Measure, Point, Workload
 from hpcddp.schema import SchemaError, at_least, decode, did_you_mean
@@ -43,7 +43,8 @@ class Sweep:
     """The file, typed; keys as in design and README."""
 
     schema: Literal[1]
-    cluster: str
+    cluster: str | None = None
+    """A profile by name, or its file, relative to the sweep's; None: HPCDDP_CLUSTER, or the one of this machine."""
     hold: Literal["batch_per_gpu", "global_batch"] = "batch_per_gpu"
     work: Literal["steps", "epoch"] = "steps"
     workload: Workload
@@ -78,12 +79,14 @@ class PlannedPoint:
 
 
 def read_sweep(file: Path, settings: Sequence[str] = (), cluster: str | None = None) -> SweepFile:
-    """The sweep in `file` with `--set` values put under its groups; `cluster` replaces the file's own."""
+    """The sweep in `file` with `--set` values put under its groups; `cluster`, where given, replaces the file's own."""
     document = read_yaml(file)
     if not isinstance(document, dict):
         raise UsageError(f"{file}: a sweep is a mapping with schema, cluster, workload, ...; `hpcddp init` copies one")
     if cluster is not None:
         document["cluster"] = cluster
+    elif is_profile_file(document.get("cluster")):
+        document["cluster"] = str(file.parent / document["cluster"])
     return make_sweep(document, settings, file)
 
 
@@ -98,6 +101,14 @@ def make_sweep(document: Mapping[str, Any], settings: Sequence[str], file: Path)
             if error.path[: len(path)] == path:
                 raise UsageError(f"--set {text}: {error.message}") from error
         raise located(error, file) if file.is_file() else error from error
+
+
+def with_job_options(source: SweepFile, options: Sequence[str]) -> SweepFile:
+    """The sweep with raw sbatch options behind its own."""
+    if not options:
+        return source
+    own = {"options": [*source.sweep.slurm.options, *options]}
+    return make_sweep({**source.document, "slurm": {**source.document.get("slurm", {}), **own}}, (), source.file)
 
 
 def expand(source: SweepFile, profile: ClusterProfile, groups: Sequence[str] = ()) -> list[PlannedPoint]:

@@ -46,12 +46,25 @@ def test_unknown_key_is_refused_with_its_line(tmp_path: Path) -> None:
     assert "`account`" in str(caught.value)
 
 
+@pytest.mark.parametrize(("text", "place"), [("run_root: runs\n", "1:1"), ("data_roots:\n  imagenet: data/in\n", "2:3")])
+def test_relative_folder_is_refused(tmp_path: Path, text: str, place: str) -> None:
+    """A job does not stand where the settings are read: folders are given in full, or begin with a variable."""
+    env = written(tmp_path, text)
+    with pytest.raises(UsageError, match="is relative") as caught:
+        load_settings(env)
+    assert str(caught.value).startswith(f"{config_file(env)}:{place}: ")
+
+
 def test_sbatch_account_and_reservation_win_and_are_said(tmp_path: Path) -> None:
     """SBATCH_ACCOUNT and SBATCH_RESERVATION go over the file's values, each with a remark."""
     env = {**written(tmp_path, "account: abc\n"), "SBATCH_ACCOUNT": "xyz", "SBATCH_RESERVATION": "r2"}
     settings, remarks = load_settings(env)
     assert (settings.account, settings.reservation) == ("xyz", "r2")
-    assert remarks == ["account xyz is taken from SBATCH_ACCOUNT", "reservation r2 is taken from SBATCH_RESERVATION"]
+    own = "unless the sweep names its own"
+    assert remarks == [
+        f"account xyz is taken from SBATCH_ACCOUNT, {own}",
+        f"reservation r2 is taken from SBATCH_RESERVATION, {own}",
+    ]
 
 
 def test_other_sbatch_variables_are_set_aside_and_said(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def order(folder: Path, *settings: str, cluster: str | None = None, user: Settin
     file = folder / "small.yaml"
     file.write_text(SWEEP)
     source = read_sweep(file, settings, cluster)
-    profile = load_profile(source.sweep.cluster)
+    profile = load_profile(str(source.sweep.cluster))
     return Order(source=source, profile=profile, points=expand(source, profile), requests={}, settings=user)
 
 

@@ -157,7 +157,7 @@ def test_an_epoch_ignores_steps(tmp_path: Path, rcc: ClusterProfile) -> None:
 def test_shipped_sweeps_expand(file: Path) -> None:
     """Every sweep that comes with hpcddp is valid on its cluster, with its baselines of one GPU and one node."""
     source = read_sweep(file)
-    ranks = [p.point.ranks for p in expand(source, load_profile(source.sweep.cluster))]
+    ranks = [p.point.ranks for p in expand(source, load_profile(str(source.sweep.cluster)))]
     assert min(ranks) == 1
     assert max(ranks) >= 4
 

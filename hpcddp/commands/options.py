@@ -85,18 +85,24 @@ def pick_cluster(name: str | None) -> ClusterProfile:
 
 
 def read_study(
-    sweep: Path, cluster: str | None, settings: Sequence[str], groups: Sequence[str], conditions: Sequence[str]
+    sweep: Path,
+    cluster: str | None,
+    settings: Sequence[str],
+    groups: Sequence[str],
+    conditions: Sequence[str],
+    job_options: Sequence[str] = (),
 ) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
     """The sweep, its cluster and the points chosen; UsageError where none is left."""
     from hpcddp.errors import UsageError
-    from hpcddp.sweep import expand, read_sweep
+    from hpcddp.sweep import expand, read_sweep, with_job_options
     from hpcddp.where import choose
 
-    source = read_sweep(sweep, settings, cluster)
+    source = with_job_options(read_sweep(sweep, settings, cluster), job_options)
     profile = pick_cluster(source.sweep.cluster)
     points = choose(expand(source, profile, groups), conditions)
     if not points:
-        raise UsageError(f"{sweep}: no point is left by --where {' '.join(conditions)}")
+        reason = f"is left by --where {' '.join(conditions)}" if conditions else "in it: an axis of a group has no values"
+        raise UsageError(f"{sweep}: no point {reason}")
     return source, profile, points
 
 
@@ -112,20 +118,22 @@ def requests_for(source: SweepFile, profile: ClusterProfile, points: Sequence[Pl
     from hpcddp.errors import UsageError
     from hpcddp.request import job_request
 
-    requests, refused = {}, dict[str, str]()
+    requests, refused = {}, list[str]()
     for planned in points:
         try:
             requests[planned.point.label] = job_request(profile, planned.point, source.sweep.slurm, user)
         except UsageError as error:
-            refused.setdefault(str(error), planned.point.label)
+            refused += str(error).splitlines()
     if refused:
-        raise UsageError("\n".join(refused))
+        raise UsageError("\n".join(dict.fromkeys(refused)))
     return requests
 
 
 def study_folder(sweep: Path, runs: Path | None, settings: Settings) -> Path:
     """RUNS/NAME: --runs or HPCDDP_RUNS, the user's run root, or the folder the sweep is in."""
-    import os
+    from hpcddp.errors import UsageError
 
-    root = runs or (Path(os.path.expandvars(settings.run_root)).expanduser() if settings.run_root else sweep.resolve().parent)
-    return root / sweep.stem
+    folder = (runs or settings.run_root_here() or sweep.resolve().parent) / sweep.stem
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder, so no runs can go there: name the sweep {sweep.stem}.yaml, or give --runs")
+    return folder

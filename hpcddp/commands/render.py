@@ -57,22 +57,20 @@ def render(sweep: Path | None, output: Path | None, job_options: tuple[str, ...]
 def _study(
     sweep: Path | None, job_options: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
-    settings = list(options["settings"])
-    if job_options:
-        settings.append(f"slurm.options={list(job_options)!r}")
     given = [f"--{name.replace('_', '-')}" for name in ("nodes", "gpus_per_node", "node_type", "workload") if options[name]]
     if sweep is not None:
         if given:
             raise click.UsageError(f"{given[0]} is for rendering without a sweep file; use --set or --where with one")
-        return read_study(sweep, options["cluster"], settings, options["groups"], options["conditions"])
+        cluster, changes, groups, conditions = (options[name] for name in ("cluster", "settings", "groups", "conditions"))
+        return read_study(sweep, cluster, changes, groups, conditions, job_options)
     if options["groups"] or options["conditions"]:
         raise click.UsageError("--group and --where choose among the points of a sweep file; none is given")
-    return _single(settings, options)
+    return _single(job_options, options)
 
 
-def _single(settings: list[str], options: dict[str, Any]) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
+def _single(job_options: tuple[str, ...], options: dict[str, Any]) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
     """One point from flags, on the cluster's default workload."""
-    from hpcddp.sweep import expand, make_sweep
+    from hpcddp.sweep import expand, make_sweep, with_job_options
 
     profile = pick_cluster(options["cluster"])
     node = profile.node_type(options["node_type"])
@@ -88,8 +86,8 @@ def _single(settings: list[str], options: dict[str, Any]) -> tuple[SweepFile, Cl
         "layout": layout,
         "device": "cpu" if profile.backend == "local" else "cuda",
     }
-    source = make_sweep(document, settings, Path("adhoc"))
-    if options["node_type"] is None and "layout.node_type" not in " ".join(settings):
+    source = with_job_options(make_sweep(document, options["settings"], Path("adhoc")), job_options)
+    if source.sweep.layout.node_type is None:
         remark(f"node type {profile.default_node_type}, the default of {profile.name}")
     return source, profile, expand(source, profile)
 
@@ -125,12 +123,13 @@ def _scripts(source: SweepFile, profile: ClusterProfile, points: list[PlannedPoi
         )
     requests = requests_for(source, profile, points, user)
     as_used = {key: value for key, value in encode(profile).items() if key not in ("facts", "sources")}
+    run_root = settings.run_root_here()
     scripts = {}
     for planned in points:
         point = planned.point
         data_root = settings.data_roots.get(point.workload.data.name)
         spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root=data_root, profile=as_used)
         scripts[point.label] = render_script(
-            profile, point, requests[point.label], launch_by_hand(profile, spec, settings.run_root)
+            profile, point, requests[point.label], launch_by_hand(profile, spec, None if run_root is None else str(run_root))
         )
     return scripts

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -59,8 +58,7 @@ def submit(
     hpcddp submit jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --smoke
     hpcddp submit jobs/local-mnist.yaml --set repeat=1 --wait -y
     """
-    changes = [*settings, *([f"slurm.options={list(job_options)!r}"] if job_options else [])]
-    order = _order(sweep, cluster, changes, groups, conditions)
+    order = _order(sweep, cluster, settings, groups, conditions, job_options)
     study, backend = _study(sweep, runs, order)
     pending = _show(order, study, backend)
     if dry_run:
@@ -74,10 +72,11 @@ def submit(
         ctx.exit(_wait(study, backend))
 
 
-def _order(sweep: Path, cluster: str | None, changes: Sequence[str], groups: Sequence[str], conditions: Sequence[str]) -> Order:
+def _order(sweep: Path, *chosen: Any) -> Order:
+    """`chosen`: what read_study takes beside the sweep."""
     from hpcddp.submit import Order
 
-    source, profile, points = read_study(sweep, cluster, changes, groups, conditions)
+    source, profile, points = read_study(sweep, *chosen)
     settings = read_settings()
     requests = requests_for(source, profile, points, user_of(source, settings)) if profile.backend == "slurm" else {}
     return Order(source=source, profile=profile, points=points, requests=requests, settings=settings)

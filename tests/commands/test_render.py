@@ -81,6 +81,26 @@ def test_one_point_into_a_file(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "job.sh").read_text() == run("render", "--cluster", "rcc").stdout
 
 
+def test_raw_options_stand_behind_the_sweeps_own(run: Run, tmp_path: Path) -> None:
+    """-J adds to slurm.options, as it was typed, whatever quotes and backslashes are in it."""
+    (tmp_path / "own.yaml").write_text(
+        "schema: 1\nworkload: {model: mnist-cnn, data: {name: mnist}}\nslurm: {options: [--requeue]}\n", encoding="utf-8"
+    )
+    result = run("render", "own.yaml", "--cluster", "rcc", "-J", r"--comment=it's \d")
+    assert result.exit_code == 0, result.stderr
+    assert "#SBATCH --requeue\n#SBATCH --comment='it'\"'\"'s \\d'\n" in result.stdout
+
+
+def test_run_root_of_the_settings_is_written_in_full(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of run_root are those of the login node: the script holds the path."""
+    (tmp_path / "config" / "hpcddp").mkdir(parents=True)
+    (tmp_path / "config" / "hpcddp" / "config.yaml").write_text("run_root: $TEST_WORK/runs\n")
+    unset = run("render", "--cluster", "rcc")
+    assert (unset.exit_code, "run_root is $TEST_WORK/runs" in unset.stderr) == (2, True)
+    monkeypatch.setenv("TEST_WORK", "/w")
+    assert "|| HPCDDP_RUNS=/w/runs\n" in run("render", "--cluster", "rcc").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -92,6 +112,8 @@ def test_one_point_into_a_file(run: Run, tmp_path: Path) -> None:
         (["--cluster", "rcc", "--where", "layout.nodes == 1"], 2, "sweep file"),
         ([str(JOBS / "rcc-bigmnist.yaml"), "--nodes", "2"], 2, "--nodes is for rendering without a sweep file"),
         (["--cluster", "rcc", "-J", "qos=dev"], 2, "job option 'qos=dev'"),
+        (["--cluster", "rcc", "-J", "-p=gpu"], 2, "job option '-p=gpu'"),
+        (["--cluster", "rcc", "-J", "--array=0-3"], 2, "job option --array=0-3: hpcddp sets --array itself; each run is a job"),
     ],
 )
 def test_mistakes(run: Run, arguments: list[str], code: int, message: str) -> None:
