@@ -55,8 +55,13 @@ def _files(extra_modules: Sequence[str], near: Sequence[Path]) -> Iterator[tuple
 
 
 def _find(name: str, near: Sequence[Path]) -> ModuleSpec | None:
-    """A top-level module's spec, without importing anything."""
-    return PathFinder.find_spec(name, [str(folder) for folder in near]) or importlib.util.find_spec(name)
+    """A top-level module's spec, without importing anything. As in Python's own search, a mere folder of that name (its spec has
+    no origin) gives way to a module found later: results beside the sweep hide no package.
+    """
+    beside = PathFinder.find_spec(name, [str(folder) for folder in near])
+    if beside is not None and beside.origin is not None:
+        return beside
+    return importlib.util.find_spec(name) or beside
 
 
 def _module_files(name: str, near: Sequence[Path]) -> Iterator[tuple[str, Path]]:

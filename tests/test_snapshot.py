@@ -74,6 +74,20 @@ def test_sweep_folder_comes_before_the_current_one(study: Study, user: Path, tmp
     assert (snapshot / "where.py").read_text() == "# beside the sweep\n"
 
 
+def test_folder_of_results_hides_no_package(study: Study, user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of a package's name beside the sweep gives way to the package; without one, it is the package."""
+    (tmp_path / "installed" / "resnets").mkdir(parents=True)
+    (tmp_path / "installed" / "resnets" / "__init__.py").write_text("")
+    (tmp_path / "beside" / "resnets").mkdir(parents=True)
+    (tmp_path / "beside" / "resnets" / "plot.py").write_text("")
+    near = [tmp_path / "beside"]
+    assert "resnets/plot.py" in names(take_snapshot(study, ["resnets.a:make"], near=near))
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+    held = names(take_snapshot(study, ["resnets.a:make"], near=near))
+    assert "resnets/__init__.py" in held
+    assert "resnets/plot.py" not in held
+
+
 def test_compiled_packages_stay_behind(study: Study, user: Path) -> None:
     """Half a package would hide the compute environment's own: torchvision is not copied."""
     assert not [name for name in names(take_snapshot(study, ["torchvision.models:resnet18"])) if name.startswith("torchvision")]
