@@ -83,7 +83,10 @@ def studies(root: Path) -> list[Study]:
 
 
 def _is_study(folder: Path) -> bool:
-    return (folder / "study.json").is_file() or next(folder.glob("*/point.json"), None) is not None
+    try:
+        return (folder / "study.json").is_file() or next(folder.glob("*/point.json"), None) is not None
+    except PermissionError:
+        return False  # somebody's, among those to look at
 
 
 def _attempt_key(name: str) -> tuple[int, str, int]:

@@ -11,7 +11,7 @@ from hpcddp.backends.base import Backend, JobState, Submission, pause_s
 from hpcddp.errors import HpcddpError
 from hpcddp.point import Point
 from hpcddp.runroot import Study
-from hpcddp.submit import Order, check_account, submissions
+from hpcddp.submit import Order, submissions
 
 ENTRY = "hpcddp.worker.smoke:run"
 
@@ -20,7 +20,6 @@ WALLTIME_MIN = 10
 
 def run_smoke(study: Study, order: Order, backend: Backend) -> str:
     """Submits the smoke job, waits for it and says what it found; HpcddpError with every problem."""
-    check_account(order)
     study = Study(study.folder.absolute())
     request = smoke_submission(study, order, backend)
     backend.check(request)

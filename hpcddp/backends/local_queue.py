@@ -8,6 +8,7 @@ runner ends, however that happens. Status reads runner.json instead (process and
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -133,8 +134,10 @@ def _lock(file: Path, how: int) -> int:
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-    except PermissionError:
-        handle = os.open(file, os.O_RDONLY)  # another user's study, to look at
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EROFS):
+            raise
+        handle = os.open(file, os.O_RDONLY)  # another user's study, or one on a file system mounted read-only, to look at
     try:
         fcntl.flock(handle, how)
     except OSError as error:

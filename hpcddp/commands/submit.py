@@ -115,9 +115,10 @@ def _show(order: Order, study: Study, backend: Backend) -> int:
 
 def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool) -> None:
     from hpcddp.smoke import run_smoke
-    from hpcddp.submit import submit_runs
+    from hpcddp.submit import check_account, submit_runs
     from hpcddp.textout import count
 
+    check_account(order)
     if ask:
         click.confirm("Submit?", abort=True, err=True)
     if smoke:
