@@ -188,10 +188,10 @@ def _read_point(study: Study, label: str) -> Point | None:
 
 
 def _read_object(file: Path) -> dict[str, Any] | None:
-    """None where there is no such file; HpcddpError names a damaged one."""
+    """None where there is no such file, nor a folder for it; HpcddpError names a damaged one."""
     try:
         plain: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
         raise HpcddpError(f"{file}: not a file hpcddp wrote: {error}") from error

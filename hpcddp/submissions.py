@@ -46,7 +46,7 @@ def last_told(study: Study) -> dict[tuple[str, int], Told]:
     if not study.submissions_file.is_file():
         return {}
     found: dict[tuple[str, int], Told] = {}
-    for number, text in enumerate(study.submissions_file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, text in enumerate(study.submissions_file.read_bytes().splitlines(), start=1):
         try:
             told = decode(Told, json.loads(text))
         except (ValueError, SchemaError) as error:

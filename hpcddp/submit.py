@@ -215,8 +215,12 @@ def _git(folder: Path, *arguments: str) -> str | None:
 @contextlib.contextmanager
 def _alone(study: Study) -> Iterator[None]:
     """Two submissions at once would submit everything twice: the second is refused while the first is at it."""
-    study.jobs.mkdir(parents=True, exist_ok=True)
-    with (study.jobs / "submit.lock").open("a") as lock:
+    try:
+        study.jobs.mkdir(parents=True, exist_ok=True)
+        file = (study.jobs / "submit.lock").open("a")
+    except OSError as error:
+        raise HpcddpError(f"{study.folder}: runs cannot go there ({error.strerror}); give another folder with --runs") from error
+    with file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -227,11 +227,12 @@ def test_jobs_submitted_by_hand_have_states(tmp_path: Path) -> None:
     assert run_states(study) == [RunState(label=LABEL, run=1, phase="done", job="55")]
 
 
-def test_damaged_line_is_named(study: Study) -> None:
+@pytest.mark.parametrize("broken", [b"{broken\n", b"\xff\n"])
+def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
     """A line of submissions.jsonl that hpcddp did not write is named by file and number."""
     told(study)
-    with study.submissions_file.open("a") as lines:
-        lines.write("{broken\n")
+    with study.submissions_file.open("ab") as lines:
+        lines.write(broken)
     with pytest.raises(HpcddpError, match=r"submissions\.jsonl:2: "):
         run_states(study)
 

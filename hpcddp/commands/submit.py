@@ -68,8 +68,13 @@ def submit(
         _submit(order, study, backend, ask=not yes, smoke=smoke)
     else:
         click.echo("nothing to submit")
-    if wait:
+    if not wait:
+        return
+    try:
         ctx.exit(_wait(study, backend))
+    except KeyboardInterrupt:
+        remark(f"the jobs go on: hpcddp status {study.folder}")
+        raise
 
 
 def _order(sweep: Path, *chosen: Any) -> Order:
@@ -155,10 +160,6 @@ def _wait(study: Study, backend: Backend) -> int:
         doubtful = (state for state in states if state.phase == "unknown" and (state.label, state.run) in mine)
         if not any(state.phase in ("queued", "running") for state in states) and not any(doubtful):
             break  # a controller that does not answer just now has not ended a job
-        try:
-            time.sleep(pause_s(time.monotonic() - begun_s))
-        except KeyboardInterrupt:
-            remark(f"the jobs go on without you: hpcddp status {study.folder}")
-            raise
+        time.sleep(pause_s(time.monotonic() - begun_s))
     click.echo(status_table(states))
     return FAILED if any(state.phase != "done" for state in states) else 0

@@ -70,3 +70,11 @@ def test_profile_without_node_types(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("schema: 1\nname: mine\ntitle: Mine\n")
     result = run("render", "--cluster", "./mine.yaml")
     assert (result.exit_code, "the profile of mine names no node types" in result.stderr) == (2, True)
+
+
+def test_runs_cannot_go_there(run: Run, tmp_path: Path) -> None:
+    """A run root that cannot be written (here: a file is in the way) is named, with what to do; exit code 1."""
+    (tmp_path / "small.yaml").write_text(SWEEP.format(cluster="local"))
+    (tmp_path / "file").touch()
+    result = run("submit", "small.yaml", "-y", "--runs", "file/runs")
+    assert (result.exit_code, "file/runs/small: runs cannot go there (Not a directory); give" in result.stderr) == (1, True)
