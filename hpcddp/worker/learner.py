@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hpcddp.data import Batch, Source
-from hpcddp.errors import HpcddpError
 from hpcddp.point import Workload
 from hpcddp.worker.inputs import Normalize
 from hpcddp.worker.models import build_model
@@ -37,7 +36,8 @@ class Learner:
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """The mixed precision of the workload around forward and loss; nothing for fp32 and fp64."""
-        return autocast(self.precision, self.device)
+        dtype = AUTOCAST.get(self.precision)
+        return torch.autocast(self.device.type, dtype=dtype) if dtype else contextlib.nullcontext()
 
     def step(self, batch: Batch, mark: Mark) -> torch.Tensor:
         """One optimizer step on this rank's share (images N x C x H x W, labels N, on the device); the mean loss, detached."""
@@ -83,7 +83,6 @@ class Learner:
 
 def make_learner(workload: Workload, source: Source, device: torch.device, rank: int) -> Learner:
     """The same model in every rank (same seed), its random draws while training (dropout) different in each."""
-    check_precision(workload.precision, device)
     module = build_model(workload.model, classes=source.classes, height=source.shape[1], seed=workload.seed)
     dtype = torch.float64 if workload.precision == "fp64" else torch.float32
     layout = torch.channels_last if workload.channels_last else torch.preserve_format
@@ -102,25 +101,7 @@ def make_learner(workload: Workload, source: Source, device: torch.device, rank:
     )
 
 
-def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Mixed precision for fp16 and bf16, nothing for the others."""
-    dtype = AUTOCAST.get(precision)
-    return torch.autocast(device.type, dtype=dtype) if dtype else contextlib.nullcontext()
-
-
-def check_precision(precision: str, device: torch.device) -> None:
-    """HpcddpError where torch only warns that autocast stays off (older ones: fp16 on a CPU): fp32 would be timed instead."""
-    one = torch.ones(1, 1, device=device)
-    with autocast(precision, device):
-        computed_in = (one @ one).dtype
-    if computed_in != AUTOCAST.get(precision, one.dtype):
-        raise HpcddpError(
-            f"torch {torch.__version__} does not compute in {precision} on a {device.type} device: "
-            f"set another workload.precision, or use a newer torch"
-        )
-
-
 def make_scaler(device: torch.device, *, enabled: bool) -> Any:
-    """Loss scaling, or what leaves losses as they are. Before torch 2.3 the class is CUDA's only, as is fp16."""
+    """Loss scaling, or what leaves losses as they are. Before torch 2.3 there is CUDA's class only, as fp16 is CUDA's only."""
     make = getattr(torch.amp, "GradScaler", None)
     return make(device.type, enabled=enabled) if make else torch.cuda.amp.GradScaler(enabled=enabled)

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from hpcddp.errors import HpcddpError
-from hpcddp.worker.learner import AUTOCAST, check_precision, make_learner, make_scaler
+from hpcddp.worker.learner import make_learner, make_scaler
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from tests.worker import forked, given
@@ -39,19 +38,6 @@ def test_gradients_travel_once_per_step(tmp_path: Path, accumulate: int) -> None
     for marks, buckets in forked.values(tmp_path, 2, one_step, accumulate):
         assert marks == [*(MICRO_BATCH * accumulate), "optimizer"]
         assert buckets == 1
-
-
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "fp64"])
-def test_a_precision_that_torch_has(precision: str) -> None:
-    """Nothing is said."""
-    check_precision(precision, torch.device("cpu"))
-
-
-def test_a_precision_that_torch_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older torch only warns of fp16 on a CPU, as today's does of float64, and would compute in fp32 under the other name."""
-    monkeypatch.setitem(AUTOCAST, "fp16", torch.float64)
-    with pytest.warns(UserWarning, match="not supported"), pytest.raises(HpcddpError, match="does not compute in fp16 on a cpu"):
-        check_precision("fp16", torch.device("cpu"))
 
 
 def test_an_older_torch_scales_losses_too(monkeypatch: pytest.MonkeyPatch) -> None:
