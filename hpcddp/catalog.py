@@ -65,6 +65,11 @@ def dataset_facts(data: Data) -> DatasetFacts | None:
     return DATASETS[data.name]
 
 
+def is_on_disk(data: Data) -> bool:
+    """True for a known set that is read from a folder."""
+    return dataset_facts(data) is not None and not data.name.startswith("synthetic-")
+
+
 def train_samples(data: Data) -> int | None:
     """Samples in one epoch; None where only the files know."""
     facts = dataset_facts(data)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.catalog import train_samples
+from hpcddp.catalog import is_on_disk, train_samples
 from hpcddp.cluster import ClusterProfile
 from hpcddp.point import Point
 from hpcddp.request import JobRequest, node_hours
+from hpcddp.settings import config_file
 from hpcddp.sweep import PlannedPoint
 
 STEP_ROW_BYTES = 100
@@ -31,6 +32,7 @@ class PlanRow:
 
     label: str
     groups: tuple[str, ...]
+    node_type: str | None
     nodes: int
     ranks: int
     batch_per_gpu: int
@@ -49,6 +51,7 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int) -> 
     return PlanRow(
         label=point.label,
         groups=planned.groups,
+        node_type=point.layout.node_type,
         nodes=point.layout.nodes,
         ranks=point.ranks,
         batch_per_gpu=point.workload.batch_per_gpu,
@@ -59,6 +62,11 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int) -> 
         files=repeat * (FILES_PER_RUN + FILES_PER_NODE * point.layout.nodes + FILES_PER_RANK * point.ranks),
         bytes=repeat * (RUN_OVERHEAD_BYTES + point.ranks * (RANK_OVERHEAD_BYTES + STEP_ROW_BYTES * steps_of(point))),
     )
+
+
+def node_types(rows: Sequence[PlanRow]) -> list[str]:
+    """The column that tells points of several node types apart, none where all have one."""
+    return ["node type"] if len({row.node_type for row in rows}) > 1 else []
 
 
 def steps_of(point: Point) -> int:
@@ -90,6 +98,17 @@ def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
     workers = point.workload.loader_workers_per_rank
     if asked is not None and workers > asked * node.smt:
         yield f"workload.loader_workers_per_rank is {workers}: a rank has {asked} physical cores ({asked * node.smt} CPUs)."
+
+
+def without_folder(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]) -> list[str]:
+    """A sentence for each data set on disk that has no folder, neither in its points nor in the user's settings."""
+    rootless = {data.name: data for data in (planned.point.workload.data for planned in points) if data.root is None}
+    return [
+        f"data `{name}` has no folder, so every run would fail: --set workload.data.root=FOLDER, "
+        f"or `data_roots: {{{name}: FOLDER}}` in {config_file()}"
+        for name, data in rootless.items()
+        if name not in data_roots and is_on_disk(data)
+    ]
 
 
 def totals(rows: Sequence[PlanRow]) -> dict[str, Any]:

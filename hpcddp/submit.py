@@ -20,6 +20,7 @@ from hpcddp.catalog import is_factory
 from hpcddp.cluster import ClusterProfile
 from hpcddp.errors import HpcddpError, RefusedError, UsageError
 from hpcddp.jobspec import JobSpec
+from hpcddp.plan import without_folder
 from hpcddp.point import Point, point_to_dict
 from hpcddp.records import SCHEMA, write_json
 from hpcddp.request import JobRequest
@@ -76,7 +77,7 @@ def submit_runs(
     before it are submitted and recorded.
     """
     study = Study(study.folder.absolute())
-    check_account(order)
+    check_order(order)
     with _alone(study):
         _settle(study, backend)
         runs = pending_runs([planned.point for planned in order.points], order.source.sweep.repeat, study_states(study, backend))
@@ -167,12 +168,20 @@ def _account(order: Order) -> str | None:
     return order.source.sweep.account or order.settings.account
 
 
-def check_account(order: Order) -> None:
-    """UsageError where the cluster charges an account and none is known."""
+def obstacles(order: Order) -> list[str]:
+    """What is sure to be refused or to fail whatever the cluster says, a sentence each with the next step."""
+    found = without_folder(order.points, order.settings.data_roots)
     if order.profile.slurm.account_required and _account(order) is None:
-        raise UsageError(
+        found.append(
             f"{order.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
         )
+    return found
+
+
+def check_order(order: Order) -> None:
+    """UsageError with every obstacle."""
+    if found := obstacles(order):
+        raise UsageError("\n".join(found))
 
 
 def _describe(study: Study, order: Order) -> None:

@@ -202,6 +202,15 @@ def test_missing_account_is_refused_before_anything_is_written(tmp_path: Path) -
     submit_runs(study, order(tmp_path, cluster="rcc", user=Settings(account="abc")), ToldBackend())
 
 
+def test_data_without_a_folder_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """A set on disk needs a folder, from the sweep or the user's settings: else every run would wait in the queue and fail."""
+    study, data = study_of(tmp_path), "workload.data.name=bigmnist"
+    with pytest.raises(UsageError, match="data `bigmnist` has no folder"):
+        submit_runs(study, order(tmp_path, data), ToldBackend())
+    assert not study.folder.exists()
+    submit_runs(study, order(tmp_path, data, user=Settings(data_roots={"bigmnist": "/data"})), ToldBackend())
+
+
 def test_relative_data_root_is_meant_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job stands elsewhere: a relative root is made absolute, one with variables is left to the job; the id stays."""
     monkeypatch.chdir(tmp_path)

@@ -39,7 +39,7 @@ job_option = click.option(
     "job_options",
     multiple=True,
     metavar="OPTION",
-    help="A raw sbatch option, such as --job-option=--constraint=hdr.",
+    help="A raw sbatch option: -J --constraint=hdr.",
 )
 
 

@@ -35,14 +35,16 @@ def plan(
     """
     from dataclasses import asdict
 
-    from hpcddp.plan import plan_row, remarks, totals
+    from hpcddp.plan import plan_row, remarks, totals, without_folder
     from hpcddp.point import scaling_kind
+    from hpcddp.textout import count
 
     source, profile, points = read_study(sweep, cluster, settings, groups, conditions)
     slurm = profile.backend == "slurm"
-    requests = requests_for(source, profile, points, user_of(source, read_settings())) if slurm else {}
+    user_settings = read_settings()
+    requests = requests_for(source, profile, points, user_of(source, user_settings)) if slurm else {}
     rows = [plan_row(planned, requests.get(planned.point.label), source.sweep.repeat) for planned in points]
-    for text in remarks(profile, points):
+    for text in (*remarks(profile, points), *without_folder(points, user_settings.data_roots)):
         remark(text)
     if format_ == "json":
         print_json(
@@ -56,18 +58,21 @@ def plan(
         )
         return
     asked = source.sweep
-    click.echo(f"{source.name} on {profile.name}, {scaling_kind(asked.hold, asked.work)}, {asked.repeat} runs of each point")
+    runs = count(asked.repeat, "run")
+    click.echo(f"{source.name} on {profile.name}, {scaling_kind(asked.hold, asked.work)}, {runs} of each point")
     click.echo(_text(rows))
 
 
 def _text(rows: list[PlanRow]) -> str:
-    from hpcddp.plan import totals
+    from hpcddp.plan import node_types, totals
     from hpcddp.textout import count, size, table
 
-    header = ("point", "nodes", "ranks", "batch/rank", "batch", "workers", "runs", "node-h", "files", "size", "groups")
+    types = node_types(rows)
+    header = ("point", *types, "nodes", "ranks", "batch/rank", "batch", "workers", "runs", "node-h", "files", "size", "groups")
     lines = [
         (
             row.label,
+            *([row.node_type] if types else []),
             row.nodes,
             row.ranks,
             row.batch_per_gpu,
@@ -85,7 +90,7 @@ def _text(rows: list[PlanRow]) -> str:
     hours = "" if total["node_hours"] is None else f", at most {total['node_hours']:.1f} node hours"
     return "\n".join(
         (
-            table(header, lines, left=("point", "groups")),
+            table(header, lines, left=("point", *types, "groups")),
             f"{count(total['points'], 'point')}, {count(total['runs'], 'run')}{hours}, "
             f"{count(total['files'], 'file')}, {size(total['bytes'])}",
         )

@@ -40,6 +40,8 @@ def render(sweep: Path | None, output: Path | None, job_options: tuple[str, ...]
     hpcddp render --cluster marconi100 --nodes 16 --set slurm.walltime_min=60 -o job.sh
     hpcddp render jobs/rcc-bigmnist.yaml -o scripts/
     """
+    from hpcddp.textout import count
+
     source, profile, points = _study(sweep, job_options, options)
     scripts = _scripts(source, profile, points)
     if len(scripts) == 1 and (output is None or not output.is_dir()):
@@ -51,7 +53,7 @@ def render(sweep: Path | None, output: Path | None, job_options: tuple[str, ...]
     output.mkdir(parents=True, exist_ok=True)
     for label, text in scripts.items():
         (output / f"{label}.sh").write_text(text, encoding="utf-8")
-    remark(f"{len(scripts)} scripts in {output}")
+    remark(f"{count(len(scripts), 'script')} in {output}")
 
 
 def _study(

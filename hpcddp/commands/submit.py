@@ -62,6 +62,10 @@ def submit(
     study, backend = _study(sweep, runs, order)
     pending = _show(order, study, backend)
     if dry_run:
+        from hpcddp.submit import obstacles
+
+        for text in obstacles(order):
+            remark(text)
         click.echo("nothing submitted: this was a dry run")
         return
     if pending:
@@ -99,7 +103,7 @@ def _show(order: Order, study: Study, backend: Backend) -> int:
     """Prints each point with what is pending of it, and the cost; the number of runs to submit."""
     from collections import Counter
 
-    from hpcddp.plan import plan_row, remarks
+    from hpcddp.plan import node_types, plan_row, remarks
     from hpcddp.status import study_states
     from hpcddp.submit import pending_runs
     from hpcddp.textout import count, table
@@ -110,8 +114,13 @@ def _show(order: Order, study: Study, backend: Backend) -> int:
     pending = pending_runs([planned.point for planned in order.points], repeat, study_states(study, backend))
     left = Counter(point.label for point, _ in pending)
     rows = [plan_row(planned, order.requests.get(planned.point.label), left[planned.point.label]) for planned in order.points]
-    lines = [(row.label, row.nodes, row.ranks, row.batch_per_gpu, repeat - row.runs, row.runs) for row in rows]
-    click.echo(table(("point", "nodes", "ranks", "batch/rank", "have", "submit"), lines, left=("point",)))
+    types = node_types(rows)
+    lines = [
+        (row.label, *([row.node_type] if types else []), row.nodes, row.ranks, row.batch_per_gpu, repeat - row.runs, row.runs)
+        for row in rows
+    ]
+    header = ("point", *types, "nodes", "ranks", "batch/rank", "have", "submit")
+    click.echo(table(header, lines, left=("point", *types)))
     hours = sum(row.node_hours or 0.0 for row in rows)
     cost = f", at most {hours:.1f} node hours" if order.requests and pending else ""
     click.echo(f"{count(len(pending), 'run')} to submit of {count(repeat * len(rows), 'run')}{cost}, under {study.folder}")
@@ -120,10 +129,10 @@ def _show(order: Order, study: Study, backend: Backend) -> int:
 
 def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool) -> None:
     from hpcddp.smoke import run_smoke
-    from hpcddp.submit import check_account, submit_runs
+    from hpcddp.submit import check_order, submit_runs
     from hpcddp.textout import count
 
-    check_account(order)
+    check_order(order)
     if ask:
         click.confirm("Submit?", abort=True, err=True)
     if smoke:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcddp.catalog import dataset_facts
+from hpcddp.catalog import dataset_facts, is_on_disk
 from hpcddp.data.bigmnist import open_bigmnist
 from hpcddp.data.cifar10 import open_cifar10
 from hpcddp.data.factories import open_own
@@ -24,7 +24,7 @@ def open_source(data: Data, split: Split, root: str | None) -> Source:
     facts = dataset_facts(data)
     if facts is None:
         return open_own(data.name, None if root is None else str(expand_root(data.name, root)), split)
-    if data.name.startswith("synthetic-"):
+    if not is_on_disk(data):
         return SyntheticSource(facts, split)
     folder = expand_root(data.name, root)
     if data.name == "bigmnist":

@@ -37,6 +37,21 @@ def test_the_mistake_of_the_2020_study_is_seen(run: Run) -> None:
     assert "marconi100 is retired" in result.stderr
 
 
+def test_node_types_are_told_apart(run: Run) -> None:
+    """Points that differ in their node type alone do not look alike; the column is there only where it says something."""
+    header, *rows = run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "node-types").stdout.splitlines()[1:]
+    assert "node type" in header
+    assert {row.split()[1] for row in rows[:6]} == {"v100", "a40", "v100-sxm2"}
+    assert "node type" not in run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes").stdout
+
+
+def test_data_without_a_folder_are_remarked_on(run: Run) -> None:
+    """A sweep whose runs are sure to fail for want of data says so while it is planned; exit code 0."""
+    result = run("plan", JOBS / "local-mnist.yaml")
+    assert (result.exit_code, "data `bigmnist` has no folder" in result.stderr) == (0, True)
+    assert run("plan", JOBS / "local-mnist.yaml", "--set", "workload.data.root=/data").stderr == ""
+
+
 def test_refusals_are_listed(run: Run) -> None:
     """What the cluster would refuse is refused here, exit code 2."""
     result = run("plan", JOBS / "marconi100-resnet50.yaml", "--set", "layout.nodes=17", "--group", "in-node")
