@@ -40,6 +40,11 @@ def take_snapshot(study: Study, extra_modules: Sequence[str], near: Sequence[Pat
     target = study.code / _digest(contents)
     if not target.is_dir():
         _write(contents, target)
+    purged = {name: content for name, content in contents.items() if not (target / name).is_file()}
+    for name, content in purged.items():  # scratch file systems take old files away, one by one
+        aside = target / f"{name}.{os.getpid()}"
+        _write_file(aside, content)
+        aside.rename(target / name)
     return target
 
 
@@ -109,13 +114,16 @@ def _write(contents: Mapping[str, bytes], target: Path) -> None:
     """All files, read-only, written aside and renamed: nobody sees half a snapshot, and the first of two writers wins."""
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     for name, content in contents.items():
-        copy = aside / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(content)
-        copy.chmod(0o444)
+        _write_file(aside / name, content)
     try:
         aside.rename(target)
     except OSError:
         shutil.rmtree(aside)
         if not target.is_dir():
             raise
+
+
+def _write_file(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    file.chmod(0o444)

@@ -1,6 +1,7 @@
 """The snapshot a job runs: what is in it, and that nothing else gets a say."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -109,6 +110,18 @@ def test_same_code_same_folder_other_code_another(study: Study, user: Path) -> N
     assert second != first
     assert (first / "where.py").read_text() == WHERE
     assert sorted(path.name for path in study.code.iterdir()) == sorted([first.name, second.name])
+
+
+def test_purged_files_are_put_back(study: Study, user: Path) -> None:
+    """What a scratch file system took from a snapshot is there again after the next submission, and nothing else changes."""
+    snapshot = take_snapshot(study, ["where:report"])
+    before, kept = names(snapshot), (snapshot / "bootstrap.py").stat()
+    (snapshot / "where.py").unlink()
+    shutil.rmtree(snapshot / "hpcddp" / "worker")
+    assert take_snapshot(study, ["where:report"]) == snapshot
+    assert names(snapshot) == before
+    assert (snapshot / "where.py").read_text() == WHERE
+    assert (snapshot / "bootstrap.py").stat() == kept
 
 
 def test_files_are_read_only(study: Study, user: Path) -> None:
