@@ -50,19 +50,15 @@ class Meeting:
 def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> Meeting:
     """NCCL with one GPU per rank for `cuda`, gloo for `cpu`; returns when every rank has come."""
     device = require_gpu(rank) if kind == "cuda" else torch.device("cpu")
-    store = _store(rank, timeout)
     backend = "nccl" if kind == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank.rank, world_size=rank.world, timeout=timeout)
-    return Meeting(rank, device, store)
-
-
-def _store(rank: Rank, timeout: timedelta) -> Any:
     try:
-        return dist.TCPStore(  # type: ignore[attr-defined]  # documented, but not in __all__
+        store = dist.TCPStore(  # type: ignore[attr-defined]  # documented, but not in __all__
             rank.master_addr, rank.master_port, rank.world, rank.rank == 0, timeout=timeout
         )
-    except RuntimeError as error:  # torch 2.1 has no public names for what later became DistNetworkError and DistStoreError
+        dist.init_process_group(backend, store=store, rank=rank.rank, world_size=rank.world, timeout=timeout)
+    except (RuntimeError, TimeoutError) as error:  # torch 2.1: `Socket Timeout` on rank 0, the other class elsewhere
         raise HpcddpError(
             f"rank {rank.rank} of {rank.world} on {rank.host} could not meet the others at MASTER_ADDR {rank.master_addr}, "
             f"MASTER_PORT {rank.master_port}: {error}"
         ) from error
+    return Meeting(rank, device, store)
