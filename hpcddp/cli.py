@@ -38,7 +38,8 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:  # `hpcddp ... | head`: click ends quietly
                 raise
-            click.echo(f"{error.filename}: {error.strerror}" if error.filename else str(error), err=True)
+            words = error.strerror or str(error)
+            click.echo(f"{error.filename}: {words}" if error.filename else words, err=True)
             ctx.exit(FAILED)
 
 

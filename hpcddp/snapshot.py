@@ -73,7 +73,7 @@ def _module_files(name: str, near: Sequence[Path]) -> Iterator[tuple[str, Path]]
     """A package's .py files, or the one file of a module; nothing of what has compiled parts."""
     spec = _find(name, near)
     if spec is None:
-        places = ", ".join(str(folder) for folder in near)
+        places = ", ".join(dict.fromkeys(str(folder) for folder in near))
         raise UsageError(f"no module `{name}` in {places} or this Python ({sys.prefix}); put it beside the sweep, or install it")
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     if any(_is_compiled(folder) for folder in folders):

@@ -50,6 +50,8 @@ def render(sweep: Path | None, output: Path | None, job_options: tuple[str, ...]
         return
     if output is None:
         raise click.UsageError(f"{len(scripts)} points: give -o FOLDER, or choose one with --where and --group")
+    if output.exists() and not output.is_dir():
+        raise click.UsageError(f"{len(scripts)} points go into a folder, and {output} is a file: give -o another name")
     output.mkdir(parents=True, exist_ok=True)
     for label, text in scripts.items():
         (output / f"{label}.sh").write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ JOBS = Path(__file__).parent.parent.parent / "jobs"
     [
         (["init", "local-mnist", "-o", "no/such/x.yaml"], "no/such/x.yaml: No such file or directory"),
         (["render", "--cluster", "rcc", "-o", "no/such/job.sh"], "no/such/job.sh: No such file or directory"),
-        (["render", str(JOBS / "rcc-bigmnist.yaml"), "-o", "file"], "file: File exists"),
+        (["render", str(JOBS / "rcc-bigmnist.yaml"), "-o", "file/scripts"], "file/scripts: Not a directory"),
     ],
 )
 def test_file_system_says_no(run: Run, tmp_path: Path, arguments: list[str], says: str) -> None:
