@@ -29,6 +29,9 @@ STEP = {
     "MASTER_ADDR": "127.0.0.1",
 }
 
+ABSENT = ("numpy", "click", "jinja2", "pandas", "submitit", "yaml", "torchvision")
+"""What a site's own torch may lack."""
+
 
 def worker(runs: Path, spec: JobSpec | None) -> subprocess.CompletedProcess[str]:
     with socket.socket() as probe:
@@ -36,14 +39,23 @@ def worker(runs: Path, spec: JobSpec | None) -> subprocess.CompletedProcess[str]
         port = str(probe.getsockname()[1])
     told = {} if spec is None else {"HPCDDP_SPEC": json.dumps(spec_to_dict(spec))}
     env = {**os.environ, **STEP, **told, "MASTER_PORT": port, "HPCDDP_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
+    env["PYTHONPATH"] = str(_absent(runs / "absent"))
     return subprocess.run(
         [sys.executable, "-m", "hpcddp.worker"], env=env, capture_output=True, text=True, timeout=120, check=False
     )
 
 
-def test_a_step_of_slurm(tmp_path: Path) -> None:
+def _absent(folder: Path) -> Path:
+    """A folder that, first on the path, makes the names absent."""
+    folder.mkdir()
+    for name in ABSENT:
+        (folder / f"{name}.py").write_text("raise ModuleNotFoundError(f'no {__name__}')\n")
+    return folder
+
+
+def test_a_step_of_slurm_where_there_is_torch_alone(tmp_path: Path) -> None:
     """The study's variables are filled in; the point is described beside the records, the summary is the last line."""
-    spec = JobSpec(point=given.point(1, steps=1), study="$HPCDDP_RUNS/adhoc")
+    spec = JobSpec(point=given.point(1, steps=1, loader_workers_per_rank=1), study="$HPCDDP_RUNS/adhoc")
     done = worker(tmp_path, spec)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["gates_passed"] is True

@@ -12,7 +12,7 @@ MODULES = sorted(f"hpcddp.worker.{file.stem}" for file in Path(hpcddp.worker.__p
 
 PROGRAM = """
 import importlib, sys
-for name in ("click jinja2 pandas matplotlib yaml submitit cloudpickle torchvision " + sys.argv[1]).split():
+for name in ("numpy click jinja2 pandas matplotlib yaml submitit cloudpickle torchvision " + sys.argv[1]).split():
     sys.modules[name] = None
 for name in sys.argv[2:]:
     importlib.import_module(name)
