@@ -20,8 +20,8 @@ Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
 
 TAIL_BYTES = 8192
 
-_FRAMES = ("frame #", "<omitting", "Exception raised from")
-"""C++ frames, which torch prints below an error of its own."""
+_NO_REASON = ("frame #", "<omitting", "Exception raised from", "submitit WARNING (")
+"""C++ frames, which torch prints below an error of its own; submitit's remarks on signals, which any cancelled job gets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ def _last_words(folder: Path) -> str | None:
     """The last line on stderr of the first rank that wrote one, else of the batch script."""
     for file in (*sorted(folder.glob("*_log.err")), folder / "batch.err"):
         for line in reversed(list(_last_lines(file))):
-            if line.strip() and not line.startswith(_FRAMES):
+            if line.strip() and not line.startswith(_NO_REASON):
                 return f"{file.name} ends: {line.strip()}"
     return None
 

@@ -175,7 +175,8 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
     assert first(study, seen).detail == expected
     (folder / "7_0_log.err").write_text("\n\n")
     frames = "Exception raised from f at f.cpp\nframe #1: main\n\n"
-    (folder / "7_1_log.err").write_text(f"Traceback\nModuleNotFoundError: No module named 'torch'\n{frames}")
+    signal = "submitit WARNING (2026-01-01 00:00:00,000) - Bypassing signal SIGTERM\n"
+    (folder / "7_1_log.err").write_text(f"Traceback\nModuleNotFoundError: No module named 'torch'\n{frames}{signal}")
     expected = "exit code 1 (FAILED); 7_1_log.err ends: ModuleNotFoundError: No module named 'torch'"
     assert first(study, seen).detail == expected
 

@@ -97,7 +97,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def open_bigmnist(data: Data, root: Path, split: Split) -> ShardedSource:
     """The prepared folder, if it holds what the point asks for; HpcddpError says what to prepare otherwise."""
-    advice = f"run `{_command(data, root)}` on the login node"
+    advice = f"run `{_command(data, root)}` on the login node, with a Python that has torch"
     if not (root / MANIFEST).is_file():
         unfinished = (root / UNFINISHED).is_file()
         raise missing("bigMNIST is not finished" if unfinished else "no bigMNIST (bigmnist.json)", root, advice)

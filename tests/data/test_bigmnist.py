@@ -125,7 +125,8 @@ def test_other_content_than_the_point_asks_for_is_refused(root: Path, data: Data
 def test_what_is_not_prepared_says_how_to(tmp_path: Path) -> None:
     """Missing and unfinished folders name the command that makes what the point asks for."""
     command = (
-        f"run `hpcddp data prepare bigmnist --root {tmp_path} --copies 4 --variants plain,flipped,rotated` on the login node"
+        f"run `hpcddp data prepare bigmnist --root {tmp_path} --copies 4 --variants plain,flipped,rotated` "
+        "on the login node, with a Python that has torch"
     )
     with pytest.raises(HpcddpError, match=f"no bigMNIST .bigmnist.json. in {tmp_path}: {command}"):
         open_bigmnist(DATA, tmp_path, "train")
