@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @click.option("--node-type", help="One of the profile's node types; by default its default one.")
 @click.option("--workload", metavar="MODEL/DATA", help="Such as resnet18/cifar10; by default the profile's workload.")
 @job_option
-@click.option("-o", "output", type=click.Path(path_type=Path), help="Write to this file; a folder for a sweep of several points.")
-def render(sweep: Path | None, output: Path | None, job_options: tuple[str, ...], **options: Any) -> None:
+@click.option("-o", "target", type=click.Path(), help="Write to this file; a folder for a sweep of several points, or as NAME/.")
+def render(sweep: Path | None, target: str | None, job_options: tuple[str, ...], **options: Any) -> None:
     """Print the sbatch script of a point, ready for `sbatch`.
 
     \b
@@ -44,7 +44,9 @@ def render(sweep: Path | None, output: Path | None, job_options: tuple[str, ...]
 
     source, profile, points = _study(sweep, job_options, options)
     scripts = _scripts(source, profile, points)
-    if len(scripts) == 1 and (output is None or not output.is_dir()):
+    output = None if target is None else Path(target)
+    folder_meant = output is not None and (output.is_dir() or str(target).endswith("/"))
+    if len(scripts) == 1 and not folder_meant:
         (text,) = scripts.values()
         click.echo(text, nl=False) if output is None else output.write_text(text, encoding="utf-8")
         return
@@ -113,6 +115,7 @@ def _scripts(source: SweepFile, profile: ClusterProfile, points: list[PlannedPoi
     """Label -> script text."""
     from hpcddp.errors import UsageError
     from hpcddp.jobspec import JobSpec
+    from hpcddp.plan import without_folder
     from hpcddp.schema import encode
     from hpcddp.script import launch_by_hand
     from hpcddp.script import render as render_script
@@ -125,6 +128,8 @@ def _scripts(source: SweepFile, profile: ClusterProfile, points: list[PlannedPoi
         remark(
             f"no account: the line is left out and {profile.name} will refuse the job; set SBATCH_ACCOUNT or --set account=NAME"
         )
+    for text in without_folder(points, settings.data_roots):
+        remark(text)
     requests = requests_for(source, profile, points, user)
     as_used = {key: value for key, value in encode(profile).items() if key not in ("facts", "sources")}
     run_root = settings.run_root_here()

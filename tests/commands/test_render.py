@@ -38,12 +38,12 @@ def test_flags(run: Run) -> None:
     """Node type, GPUs, workload, --set and raw job options reach the script."""
     result = run(
         *("render", "--cluster", "rcc", "--nodes", 2, "--gpus-per-node", 3, "--node-type", "a40"),
-        *("--workload", "resnet18/cifar10"),
+        *("--workload", "resnet18/synthetic-cifar10"),
         *("--set", "slurm.walltime_min=77", "--set", "account=abc", "-J", "--constraint=hdr", "-J", "--requeue"),
     )
     for line in ("--gres=gpu:a40:3", "--nodes=2", "--time=77", "--account=abc", "--constraint=hdr", "--requeue"):
         assert f"#SBATCH {line}\n" in result.stdout
-    assert "resnet18 on cifar10" in result.stdout
+    assert "resnet18 on synthetic-cifar10" in result.stdout
     assert result.stderr == ""
 
 
@@ -79,6 +79,18 @@ def test_one_point_into_a_file(run: Run, tmp_path: Path) -> None:
     """-o FILE holds what stdout would."""
     run("render", "--cluster", "rcc", "-o", "job.sh")
     assert (tmp_path / "job.sh").read_text() == run("render", "--cluster", "rcc").stdout
+
+
+def test_one_point_into_a_folder(run: Run, tmp_path: Path) -> None:
+    """A slash at the end means a folder, also where one point is left."""
+    run("render", JOBS / "rcc-bigmnist.yaml", "--where", "layout.nodes == 3", "-o", "scripts/")
+    assert [file.suffix for file in (tmp_path / "scripts").iterdir()] == [".sh"]
+
+
+def test_data_without_a_folder_are_remarked_on(run: Run) -> None:
+    """The script is sure to fail; the remark names the data and where to give their folder."""
+    result = run("render", "--cluster", "rcc", "--workload", "resnet18/cifar10")
+    assert (result.exit_code, "data `cifar10` has no folder" in result.stderr) == (0, True)
 
 
 def test_raw_options_stand_behind_the_sweeps_own(run: Run, tmp_path: Path) -> None:
