@@ -59,7 +59,7 @@ class SlurmBackend:
     def check(self, request: Submission) -> None:
         """UsageError for an account that is not the user's, or a folder whose name sbatch would take for a pattern."""
         if shutil.which("srun") is None:
-            raise HpcddpError("no `srun` on this machine: submit from a login node of the cluster, or use --cluster local")
+            raise HpcddpError("no `srun` on this machine: submit from a login node of the cluster")
         folder = str(request.study.folder)
         if re.search(r"[%\\\n]", folder):
             raise UsageError(f"{folder!r}: a path with %, a backslash or a line break means something else to sbatch; use --runs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ def submit(
     if not wait:
         return
     try:
-        ctx.exit(_wait(study, backend))
+        ctx.exit(_wait(study, backend, {planned.point.label for planned in order.points}))
     except KeyboardInterrupt:
         remark(f"the jobs go on: hpcddp status {study.folder}")
         raise
@@ -148,8 +149,8 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
             click.echo(f"hpcddp status {study.folder}", err=True)
 
 
-def _wait(study: Study, backend: Backend) -> int:
-    """A line on stderr whenever something has changed; the exit code once nothing waits or runs."""
+def _wait(study: Study, backend: Backend, labels: Collection[str]) -> int:
+    """A line on stderr whenever something has changed; the exit code once nothing of these points waits or runs."""
     import time
 
     from hpcddp.backends.base import pause_s
@@ -161,7 +162,7 @@ def _wait(study: Study, backend: Backend) -> int:
     mine = {key for key, told in last_told(study).items() if told.backend == backend.name and told.job is not None}
     shown, begun_s = None, time.monotonic()
     while True:
-        states = study_states(study, backend)
+        states = [state for state in study_states(study, backend) if state.label in labels]
         line = progress_line(states)
         if line != shown:
             click.echo(line, err=True)

@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hpcddp.errors import HpcddpError
 from hpcddp.records import SCHEMA, error_file, write_json
 from hpcddp.worker.ranks import Rank
 
@@ -39,7 +40,8 @@ def first_cause(attempt: Path) -> str | None:
     if not errors:
         return None
     cause = min(errors, key=lambda error: int(error["unix_ns"]))
-    return f"rank {cause['rank']} on {cause['host']}: {cause['type']}: {cause['message']}"
+    kind = "" if cause["type"] == HpcddpError.__name__ else f"{cause['type']}: "
+    return f"rank {cause['rank']} on {cause['host']}: {kind}{cause['message']}"
 
 
 def _error_record(rank: Rank, error: BaseException) -> dict[str, Any]:

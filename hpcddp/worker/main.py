@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import spec_from_dict
+from hpcddp.jobspec import JobSpec, spec_from_dict
 from hpcddp.records import steps_file
 from hpcddp.worker.finish import fail
-from hpcddp.worker.ranks import this_rank
+from hpcddp.worker.ranks import Rank, this_rank
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
@@ -23,8 +25,16 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     if steps_file(attempt, rank.rank).exists():
         raise HpcddpError(f"{attempt} has the records of an earlier worker of job {rank.job}: run this point in a job of its own")
     try:
-        from hpcddp.worker.attempt import run_attempt
-
-        return run_attempt(job, rank, attempt)
+        return _run_attempt(job, rank, attempt)
     except BaseException as error:
         fail(attempt, rank, error)
+
+
+def _run_attempt(job: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
+    try:
+        from hpcddp.worker.attempt import run_attempt
+    except ModuleNotFoundError as error:
+        raise HpcddpError(
+            f"{sys.executable} has no {error.name}: the modules and python that the profile names under `compute` must bring it"
+        ) from error
+    return run_attempt(job, rank, attempt)

@@ -38,12 +38,16 @@ class Successive(ToldBackend):
 
 @pytest.mark.parametrize(("end", "code"), [("done", 0), ("failed", 1)])
 def test_waits_until_the_job_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, code: int) -> None:
-    """A controller that once does not answer does not end the wait; the exit code says what became of the run."""
+    """A controller that once does not answer does not end the wait; the exit code says what became of
+    the run asked about."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     study = Study(tmp_path)
     tell(study, "submitted", Told(event="intent", token="t", label="p", run=1, backend="slurm", unix_s=0.0), job="7")
     backend = Successive(study, end)
-    assert _wait(study, backend) == code
+    tell(
+        study, "refused", Told(event="intent", token="u", label="q", run=1, backend="slurm", unix_s=0.0), reason="not asked about"
+    )
+    assert _wait(study, backend, {"p"}) == code
     assert len(backend.polled) == len(ANSWERS) + 1
 
 

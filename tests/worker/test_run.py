@@ -172,7 +172,7 @@ def test_an_error_in_a_loaders_process_is_said_in_its_own_words(tmp_path: Path) 
     what = given.point(1, data=Data(name="tests.worker.test_run:broken"), loader_workers_per_rank=1)
     attempt, (outcome,) = run_job(tmp_path, what)
     assert outcome.code == 1
-    assert read(attempt / "end.json")["reason"] == "rank 0 on node0: HpcddpError: picture 17 cannot be decoded"
+    assert read(attempt / "end.json")["reason"] == "rank 0 on node0: picture 17 cannot be decoded"
     assert "in DataLoader worker process 0" in read(error_file(attempt, 0))["traceback"]
 
 
