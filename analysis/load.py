@@ -66,7 +66,8 @@ class StudyRecords:
 def load_study(study: Study) -> StudyRecords:
     """Reads a study's folder; HpcddpError where study.json or a point.json is damaged."""
     asked = _read_object(study.study_file) if study.study_file.is_file() else {}
-    expected = {entry["label"]: range(1, entry.get("repeat", asked["repeat"]) + 1) for entry in asked.get("points", [])}
+    entries = [entry for entry in asked.get("points", []) if study.has_point(entry["label"])]
+    expected = {entry["label"]: range(1, entry.get("repeat", asked["repeat"]) + 1) for entry in entries}
     points = {file.parent.name: _read_point(file) for file in study.folder.glob("*/point.json")}
     warnings: list[str] = []
     runs = [

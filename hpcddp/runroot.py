@@ -55,6 +55,10 @@ class Study:
         """What the ranks of a smoke test found."""
         return self.jobs / f"{job}.smoke"
 
+    def has_point(self, label: str) -> bool:
+        """A point is dropped from a study by removing its folder."""
+        return (self.folder / label).is_dir()
+
     def point_file(self, label: str) -> Path:
         """`{"schema": 1, "id": ..., "point": {...}}`."""
         return self.folder / label / "point.json"

@@ -68,11 +68,11 @@ def states_to_plain(states: list[RunState]) -> list[dict[str, Any]]:
 
 
 def _runs(study: Study, told: Mapping[tuple[str, int], Told]) -> list[tuple[str, int]]:
-    """Asked for, submitted, or with a folder of records."""
+    """Asked for, submitted, or with a folder of records; none of a point that was dropped."""
     asked = read_study_file(study)
     wanted = {(entry["label"], run) for entry in asked["points"] for run in range(1, entry.get("repeat", asked["repeat"]) + 1)}
     begun = {(folder.parent.name, int(folder.name[1:])) for folder in study.folder.glob("*/r*") if folder.name[1:].isdecimal()}
-    return sorted({*wanted, *told, *begun})
+    return sorted(key for key in {*wanted, *told, *begun} if study.has_point(key[0]))
 
 
 def read_study_file(study: Study) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What became of a run: from its records, its submissions and its backend's answer."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -71,6 +72,13 @@ def write_error(study: Study, rank: int, unix_ns: int, message: str) -> None:
 def test_what_was_asked_for_and_never_submitted_is_missing(study: Study) -> None:
     """Every repetition of study.json is a run; a point's own number of repetitions counts."""
     assert run_states(study) == [RunState(label=LABEL, run=run, phase="missing") for run in (1, 2)]
+
+
+def test_a_point_without_its_folder_is_dropped(study: Study) -> None:
+    """Removing a point's folder takes it out of the study, whatever was submitted of it."""
+    told(study)
+    shutil.rmtree(study.point_file(LABEL).parent)
+    assert run_states(study) == []
 
 
 def test_queued_run_says_why(study: Study) -> None:

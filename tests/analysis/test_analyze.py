@@ -131,6 +131,14 @@ def test_missing_runs_are_listed_with_their_state(tmp_path: Path) -> None:
     assert f"missing   r1 of {label}: attempt 100.0 failed: node r001 lost\n          r2 of {label}: not started" in result.text
 
 
+def test_a_point_without_its_folder_is_dropped(tmp_path: Path) -> None:
+    """Removing a point's folder takes it out of the study: it is not missing any more."""
+    study = write_study(tmp_path / "s", [point(1, 1), point(2, 1)], repeat=1)
+    write_runs(study, point(1, 1), [MS])
+    shutil.rmtree(study.point_file(point(2, 1).label).parent)
+    assert one(tmp_path).missing == ()
+
+
 def test_a_study_with_nothing_done_says_so(tmp_path: Path) -> None:
     """No report is written: there is nothing in it."""
     write_study(tmp_path / "s", [point(1, 1)], repeat=9)

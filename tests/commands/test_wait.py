@@ -42,6 +42,8 @@ def test_waits_until_the_job_has_ended(tmp_path: Path, monkeypatch: pytest.Monke
     the run asked about."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     study = Study(tmp_path)
+    for label in ("p", "q"):
+        study.point_file(label).parent.mkdir()
     tell(study, "submitted", Told(event="intent", token="t", label="p", run=1, backend="slurm", unix_s=0.0), job="7")
     backend = Successive(study, end)
     tell(
