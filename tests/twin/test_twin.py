@@ -27,13 +27,14 @@ def script(twin: Twin, more: str = "") -> str:
 
 def test_a_job_sees_its_gpus_its_modules_and_its_python(rcc_twin: Twin, tmp_path: Path) -> None:
     """A job runs to COMPLETED with CUDA_VISIBLE_DEVICES set on each node and the modules' Python first in PATH."""
-    rcc_twin.run(["sbatch", "--output=out"], text=script(rcc_twin), cwd=tmp_path)
+    sbatch = ["sbatch", "--parsable", "--output=out", "--nodelist=gn[01-02]"]
+    number = rcc_twin.run(sbatch, text=script(rcc_twin), cwd=tmp_path).stdout.strip()
     rcc_twin.wait_jobs(60)
     *tasks, python = (tmp_path / "out").read_text().splitlines()
     wrapper = rcc_twin.folder / "bin" / "python3"
     assert sorted(tasks) == [f"gn01 0,1 {wrapper}", f"gn02 0,1 {wrapper}"]
     assert python == rcc_twin.python
-    job = rcc_twin.sacct()[-1]
+    (job,) = (row for row in rcc_twin.sacct() if row["JobID"] == number)
     assert (job["JobName"], job["State"], job["ExitCode"], job["NodeList"]) == ("first", "COMPLETED", "0:0", "gn[01-02]")
     assert "gres/gpu=4" in job["AllocTRES"]
     assert job["Comment"] == "a|b"

@@ -30,6 +30,9 @@ IDLE_S = 120.0
 DOWN_S = 20.0
 """How long cancelled jobs may take to end: KillWait is 5 s."""
 
+NAMELESS = "allocation"
+"""The name of a job in sacct until slurmdbd has heard of its start, which may be after its end."""
+
 SACCT_FIELDS = ("JobID", "JobName", "State", "ExitCode", "NodeList", "AllocTRES", "Comment", "End")
 
 SACCT_ALL = ("--starttime=2000-01-01", "--endtime=now+1days", "--state=BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO")
@@ -156,7 +159,7 @@ class Twin:
         """Finished jobs stay in `squeue -t all` for MinJobAge, and reach sacct up to seconds later."""
         if self._queue():
             return False
-        ended = {job["JobID"] for job in self.sacct() if job["End"] != "Unknown"}
+        ended = {job["JobID"] for job in self.sacct() if job["End"] != "Unknown" and job["JobName"] != NAMELESS}
         return self._queue("--states=all", "--array") <= ended
 
     def _queue(self, *options: str) -> set[str]:
