@@ -51,11 +51,6 @@ class SlurmBackend:
         """The accounts this user may charge; None where Slurm does not say. Asked once, since that may take long."""
         return slurm_commands.accounts()
 
-    def test_only(self, script_text: str) -> tuple[bool, str]:
-        """Whether Slurm would take the script, and its words on it; nothing is queued."""
-        done = slurm_commands.run(["sbatch", "--test-only"], script_text)
-        return done.returncode == 0, done.stderr.strip()
-
     def check(self, request: Submission) -> None:
         """UsageError for an account that is not the user's, or a folder whose name sbatch would take for a pattern."""
         if shutil.which("srun") is None:

@@ -33,12 +33,12 @@ class Row:
     """`code:signal`, from sacct only."""
 
 
-def run(command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs a command of Slurm outside any enclosing allocation; HpcddpError where it is not installed or does not come back."""
     try:
         return subprocess.run(
             list(command),
-            input=text,
+            stdin=subprocess.DEVNULL,
             env=sbatch_environment(os.environ),
             capture_output=True,
             encoding="utf-8",

@@ -175,20 +175,6 @@ def test_refusal_is_slurms_own_words_under_the_points_name(slurm: Twin, study: S
     assert [path.name for path in study.jobs.iterdir()] == [f"{request.name}.t1"]
 
 
-def test_test_only_asks_without_queueing(slurm: Twin, study: Study) -> None:
-    """`test_only` answers with Slurm's words, and nothing is queued."""
-    good, bad = (submission(slurm, study, "succeed", Ask(options=options)) for options in ((), ("--qos=night",)))
-    assert good.render_text is not None
-    assert bad.render_text is not None
-    launch = Launch(command="true")
-    taken, words = SlurmBackend().test_only(good.render_text(launch))
-    assert taken, words
-    taken, words = SlurmBackend().test_only(bad.render_text(launch))
-    assert not taken
-    assert "Invalid qos" in words
-    assert good.spec.label not in {row.name for row in slurm_commands.my_jobs().values()}
-
-
 def test_job_whose_id_never_arrived_is_found(slurm: Twin, study: Study) -> None:
     """sbatch gives up on a frozen controller although the job is queued: it is found by name and folder, and there is one."""
     request = submission(slurm, study, "succeed", Ask(run=2, options=("--hold",)))
