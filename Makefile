@@ -3,7 +3,7 @@
 #   make demo     data, training on 1, 2 and 4 local ranks, and a report under demo/
 #   make test     all tests; those on a real Slurm need root and Debian's packages, and are skipped without
 #   make lint     ruff, mypy, import-linter, shellcheck
-#   make bench    start-up times of the command line
+#   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour
 #   make soak     the tests that take long
 
 VENV := .venv
@@ -25,13 +25,16 @@ demo: $(VENV)/installed-demo
 	$(HPCDDP) analyze demo/runs
 
 test: $(VENV)/installed-test packages
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests
 
 soak: $(VENV)/installed-test packages
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak
 
-bench: $(VENV)/installed-test
-	$(BIN)/python -m tests.bench.cli_latency
+BENCHES := analyze_50m cli_latency submit_rate step_overhead comm_link comm_closure
+
+bench: $(VENV)/installed-test packages
+	@failed=; for name in $(BENCHES); do $(BIN)/python -m tests.bench.$$name || failed="$$failed $$name"; done; \
+	if [ -n "$$failed" ]; then echo "a bound does not hold in:$$failed" >&2; exit 1; fi
 
 lint: $(VENV)/installed-test packages
 	$(BIN)/ruff check .
@@ -57,7 +60,7 @@ python3-venv:
 		|| { echo "$(PYTHON) cannot make an environment: install Debian's python3-venv, or name another: make PYTHON=..." >&2; exit 1; }
 	$(APT) update && $(APT) install -y --no-install-recommends python3-venv
 
-# Debian's packages of what the tests start: a Slurm, and shellcheck. Their services are not used, only their programs.
+# Debian's packages of what the tests start: a Slurm, a slow network, a browser, and shellcheck. Their services are not used, only their programs.
 packages:
 	@missing=$$(for p in $$(cat tests/twin/packages.txt); do \
 		dpkg-query -W -f '$${Status}' "$$p" 2>/dev/null | grep -q 'ok installed' || echo "$$p"; done); \

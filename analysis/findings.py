@@ -6,12 +6,23 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from hpcddp.analysis.frames import runs_frame
-from hpcddp.analysis.load import StudyRecords
-from hpcddp.analysis.notes import notes
-from hpcddp.analysis.scaling import scaling_frame
+from hpcddp.analysis.figures.close_up import CloseUp, close_up
+from hpcddp.analysis.notes import check_notes, clock_notes, notes, restart_notes
+from hpcddp.analysis.numbers.comm_bench import comm_frame, comm_notes, fits_frame
+from hpcddp.analysis.numbers.costs import with_training
+from hpcddp.analysis.numbers.exchanges import buckets_frame
+from hpcddp.analysis.numbers.fit_frame import fit_study, laws_frame
+from hpcddp.analysis.numbers.fit_words import implied
+from hpcddp.analysis.numbers.frames import runs_frame
+from hpcddp.analysis.numbers.limits import limits_frame
+from hpcddp.analysis.numbers.outliers import outlier_notes, outliers_frame
+from hpcddp.analysis.numbers.scaling import scaling_frame
+from hpcddp.analysis.numbers.series import Apart, differing, full_names
+from hpcddp.analysis.numbers.stragglers import stragglers_frame
+from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.sentence import sentences
-from hpcddp.analysis.series import Apart, differing, full_names
+from hpcddp.analysis.verdicts.case import Case, Verdict
+from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
 from hpcddp.point import scaling_kind
 
 
@@ -24,23 +35,73 @@ class Findings:
     """`strong scaling (fixed epoch)`; more than one where runs do different work."""
     runs: pd.DataFrame
     scaling: pd.DataFrame
+    limits: pd.DataFrame
+    stragglers: pd.DataFrame
+    buckets: pd.DataFrame
+    collectives: pd.DataFrame
+    fits: pd.DataFrame
+    """Of the collectives."""
+    laws: pd.DataFrame
+    """Fitted to throughput over nodes and GPUs; in `implied` what those of the shown series imply."""
+    implied: list[str]
+    outliers: pd.DataFrame
     apart: Apart
+    shown: pd.DataFrame
+    """What tables and figures show: rows of full training, and those of limited input where there are no others."""
+    shown_apart: Apart
     sentences: list[str]
+    verdicts: list[Verdict]
     notes: list[str]
+    close: CloseUp
+    """Single runs, for figures."""
 
 
-def find(records: StudyRecords) -> Findings:
-    """The scaling table of a study and all that is said of it."""
+def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
+    """The scaling table of a study and all that is said of it; `train_epochs` is how many a whole training takes."""
     runs = runs_frame(records)
-    scaling = scaling_frame(runs, records.points, records.hold)
+    scaling = with_training(scaling_frame(runs, records.points, records.hold), train_epochs)
     apart = differing(scaling["series"].unique())
-    names = full_names(apart)
+    full = scaling[scaling["input"] == "full"]
+    shown = full if len(full) else scaling
+    shown_apart = differing(shown["series"].unique())
+    names = full_names(shown_apart)
+    stragglers = stragglers_frame(records.runs)
+    limits, buckets, fits = limits_frame(scaling, apart), buckets_frame(records.runs), fits_frame(records.runs)
+    case = Case(records, runs, shown, names, limits, stragglers, buckets, fits)
+    fitted = fit_study(runs, scaling, records.hold)
+    outliers = outliers_frame(runs)
+    judged = verdicts(case)
     return Findings(
         records=records,
-        kinds=[scaling_kind(records.hold, work) for work in sorted({point.work for point in records.points})],
+        kinds=[scaling_kind(records.hold, work) for work in sorted({point.work for point in records.points} - {"comm"})],
         runs=runs,
         scaling=scaling,
+        limits=limits,
+        stragglers=stragglers,
+        buckets=buckets,
+        collectives=comm_frame(records.runs),
+        fits=fits,
+        laws=laws_frame(fitted),
+        implied=implied([each for each in fitted if each.series in names], names),
+        outliers=outliers,
         apart=apart,
-        sentences=sentences(scaling, names),
-        notes=[*notes(scaling, names, records.points, records.hold), *records.warnings],
+        shown=shown,
+        shown_apart=shown_apart,
+        sentences=sentences(
+            shown,
+            shown_apart,
+            lambda row: cause(case, row),
+            lambda rows: doubts(judged, [run for row in rows for run in case.runs_of(row)]),
+        ),
+        verdicts=judged,
+        close=close_up(case, judged),
+        notes=[
+            *notes(shown),
+            *clock_notes(runs),
+            *check_notes(runs),
+            *restart_notes(records.runs),
+            *outlier_notes(outliers),
+            *comm_notes(records.runs),
+            *records.warnings,
+        ],
     )

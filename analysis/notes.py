@@ -1,4 +1,4 @@
-"""What a reader must know besides the numbers: baselines that are missing, what was not pooled, files that are odd."""
+"""What a reader must know besides the numbers and verdicts: what was not pooled, what slows down, what a spread is."""
 
 from __future__ import annotations
 
@@ -6,38 +6,25 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.series import same_workload
-from hpcddp.analysis.wording import unit
-from hpcddp.point import Point
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.wording import percent, quantity, unit
+from hpcddp.textout import count
 
-APART = {"env_id": "software environments", "gpu": "GPU types", "node_type": "node types"}
+VAGUE_CLOCK = 0.02
+"""Of the step."""
+
+OTHER_STEP = 0.05
+"""A step that differs by more than this share is not the same step: the hook costs microseconds."""
+
+ABOVE_PERFECT = 0.05
+"""Efficiency above 1 that is told: less is noise of a baseline."""
+
+APART = {"env_id": "software environments", "node_type": "node types"}
 
 
-def notes(scaling: pd.DataFrame, names: dict[str, str], planned: Sequence[Point], hold: str) -> list[str]:
+def notes(scaling: pd.DataFrame) -> list[str]:
     """All notes on a scaling table, each a sentence."""
-    series = [group for _, group in scaling.groupby("series", sort=False)]
-    wide = [group for group in series if len(group) > 1] or series[:1]
-    found = [
-        f"{names[group['series'].iloc[0]]}: {note}" if len(wide) > 1 else note
-        for group in wide
-        for note in baseline_notes(group, [point for point in planned if same_workload(group["series"].iloc[0], point, hold)])
-    ]
-    return [*found, *apart_notes(scaling), *spread_notes(scaling)]
-
-
-def baseline_notes(series: pd.DataFrame, planned: Sequence[Point]) -> Iterator[str]:
-    """For each baseline that is missing: which point to add, or which one still has no run that counts."""
-    node = int(series["full_node_gpus"].iloc[0])
-    gpu = unit(series["device"].iloc[0])
-    wanted = {1: f"one {gpu}", node: f"one full node ({node} {gpu}s)"} if node > 1 else {1: f"one {gpu}"}
-    for gpus, name in wanted.items():
-        if ((series["nodes"] == 1) & (series["gpus_per_node"] == gpus)).any():
-            continue
-        waiting = [point.label for point in planned if (point.layout.nodes, point.layout.gpus_per_node) == (1, gpus)]
-        if waiting:
-            yield f"no comparison with {name} yet: {waiting[0]} has no run that counts"
-        else:
-            yield f"no comparison with {name}: add the point layout.nodes 1, layout.gpus_per_node {gpus} to the sweep"
+    return [*apart_notes(scaling), *superlinear_notes(scaling), *hook_notes(scaling), *spread_notes(scaling)]
 
 
 def apart_notes(scaling: pd.DataFrame) -> Iterator[str]:
@@ -46,8 +33,37 @@ def apart_notes(scaling: pd.DataFrame) -> Iterator[str]:
         kinds = sorted(scaling[column].fillna("unknown").unique())
         if len(kinds) > 1:
             yield f"{len(kinds)} {what} ({', '.join(kinds)}) are separate series: never averaged or compared"
-    mixed = sorted({gpu for gpu in scaling["gpu"].dropna() if " + " in gpu})
-    yield from (f"runs on several GPU types at once ({gpu}) are as slow as their slowest" for gpu in mixed)
+
+
+def superlinear_notes(scaling: pd.DataFrame) -> Iterator[str]:
+    """Points that are faster than perfect scaling by more than their spread: the furthest against each baseline."""
+    for baseline, base in (("1gpu", "one {}"), ("1node", "one node")):
+        share = f"efficiency_{baseline}"
+        sure = scaling[f"{share}_low"].isna() | (scaling[f"{share}_low"] > 1)
+        found = scaling[(scaling[share] > 1 + ABOVE_PERFECT) & sure].sort_values(share, ascending=False, kind="stable")
+        for _, row in found.head(1).iterrows():
+            more = f", and {len(found) - 1} more above 100 %" if len(found) > 1 else ""
+            yield (
+                f"{row['nodes']}x{row['gpus_per_node']} has {percent(row[share])} efficiency against "
+                f"{base.format(unit(row['device']))}{more}: more than perfect scaling. Look at that baseline first: other jobs, "
+                f"low clocks, data that only the memory of several nodes holds"
+            )
+
+
+def hook_notes(scaling: pd.DataFrame) -> Iterator[str]:
+    """Throughput that the communication hook may have slowed down, and breakdowns of steps unlike those without it."""
+    hooked = int(scaling["hook"].sum())
+    if hooked:
+        which = "every row" if hooked == len(scaling) else f"{hooked} of {len(scaling)} rows"
+        yield f"throughput of {which} is of runs with the communication hook; add `measure.comm: off` for runs without it"
+    both = scaling[~scaling["hook"] & scaling["step_hook_s"].notna()]
+    odd = both.assign(change=(both["step_hook_s"] / both["step_s"] - 1).abs()).sort_values("change").tail(1)
+    for _, row in odd[odd["change"] > OTHER_STEP].iterrows():
+        hook_ms, step_ms = quantity(row["step_hook_s"] * 1e3), quantity(row["step_s"] * 1e3)
+        yield (
+            f"with the communication hook the step of {row['breakdown_label']} lasts {hook_ms} ms instead of {step_ms}: its "
+            f"breakdown is not that of the throughput beside it"
+        )
 
 
 def spread_notes(scaling: pd.DataFrame) -> Iterator[str]:
@@ -56,3 +72,40 @@ def spread_notes(scaling: pd.DataFrame) -> Iterator[str]:
         yield "one run per point: its spread is not known; `repeat: 6` or more gives a 95 % interval"
     elif set(scaling["interval"].dropna()) == {"95 %", "range"}:
         yield "spread: the 95 % interval of the median from n = 6 on, the range of the runs below that"
+
+
+def clock_notes(runs: pd.DataFrame) -> Iterator[str]:
+    """How well the clocks of runs' ranks are known."""
+    counting = runs[runs["state"] == "counts"]
+    vague = counting[counting["clock_error_s"] * 1e9 > VAGUE_CLOCK * counting["step_ns"]]
+    if len(vague):
+        error_ms = quantity(vague["clock_error_s"].max() * 1e3)
+        yield (
+            f"clocks of ranks are known to {error_ms} ms only in {len(vague)} of {len(counting)} runs: their transfer and "
+            f"peer wait are uncertain by as much"
+        )
+
+
+def check_notes(runs: pd.DataFrame) -> Iterator[str]:
+    """What runs with `comm: check` said of their breakdown."""
+    counting = runs[runs["state"] == "counts"]
+    checked = counting[counting["comm_check_closes"].notna()]
+    for _, run in checked[~checked["comm_check_closes"].astype(bool)].iterrows():
+        yield f"r{run['run']} of {run['label']}: {run['comm_check']}"
+    if len(checked) and checked["comm_check_closes"].all():
+        yield f"cross-check of communication: step clock, difference and profiler agree in {len(checked)} of {len(checked)} runs"
+
+
+def restart_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """What runs that count and were interrupted are made of."""
+    counting = [run for run in runs if run.state == "counts"]
+    resumed = [run for run in counting if run.restarts]
+    if resumed:
+        most = max(resumed, key=lambda run: run.restarts)
+        yield (
+            f"{len(resumed)} of {count(len(counting), 'run')} went on after a restart ({most.name} after {most.restarts}): times "
+            f"are of all their attempts, without the warm-up of each and what was made twice; node hours told here are of "
+            f"training alone, what was paid is of all attempts (`sacct --duplicates`)"
+        )
+    for run in (run for run in resumed if run.lost_steps):
+        yield f"{run.name}: its times lack {count(run.lost_steps, 'step')} whose records are lost"

@@ -2,37 +2,119 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.numbers.series import Apart, value_text
+from hpcddp.analysis.verdicts.case import listed
 from hpcddp.analysis.wording import percent, quantity, times, unit, units
+from hpcddp.repeats import FEWEST
+from hpcddp.textout import count
 
 AT_MOST = 4
 """Sentences before the table; more series than that are left to it."""
 
+GOOD = 0.9
+"""Efficiency from which on nothing holds back that needs telling in one sentence."""
 
-def sentences(scaling: pd.DataFrame, names: dict[str, str]) -> list[str]:
-    """One per series with more than one layout (a single series gets its sentence anyway); `names` says which is which."""
+HARDLY = 0.05
+"""A larger point that is faster than a smaller one by no more than this share is told beside it."""
+
+PHRASES = {
+    "batch/GPU": "{} samples per GPU",
+    "global batch": "{} samples per step",
+    "workers": "{} loader workers per rank",
+    "cores/rank": "{} cores per rank",
+    "env": "software environment {}",
+}
+"""What tells series apart, as a newcomer reads it; anything else as `precision fp16`."""
+
+Cause = Callable[["pd.Series[Any]"], str | None]
+"""What holds a point back most, in words."""
+
+Doubts = Callable[[Sequence["pd.Series[Any]"]], list[str]]
+"""What stands against the numbers of these points, in words."""
+
+
+def sentences(scaling: pd.DataFrame, apart: Apart, cause: Cause, doubts: Doubts) -> list[str]:
+    """One per series with more than one layout (a single series gets its sentence anyway); `apart` says which is which."""
     series = [group for _, group in scaling.groupby("series", sort=False)]
     several = [group for group in series if len(group) > 1] or series[:1]
-    told = [sentence(group) for group in several[:AT_MOST]]
-    if len(several) > 1:
-        told = [f"{names[group['series'].iloc[0]]}: {text}" for group, text in zip(several, told, strict=False)]
+    told = [
+        sentence(group, cause, doubts, _which(apart[group["series"].iloc[0]]) if len(several) > 1 else "")
+        for group in several[:AT_MOST]
+    ]
     left = len(several) - len(told)
     return [*told, f"{left} more series: see the table."] if left else told
 
 
-def sentence(series: pd.DataFrame) -> str:
-    """`16 nodes train 24.9 times as fast as one GPU (39 % efficiency) and 13.9 times as fast as one node (87 %).`"""
+def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts = lambda _: [], which: str = "") -> str:
+    """`16 nodes train 24.9 times as fast as one GPU, where 64 times would be perfect (39 % efficiency), held back most by ...`
+
+    `which` begins it. Told too: a smaller point that is as fast; why, where efficiency is low and the cause known; and, in the
+    same breath, what is not certain yet. Then numbers have two digits.
+    """
     largest = series.iloc[-1]
-    subject = f"{_subject(largest)} train{'s' if largest['ranks'] == 1 else ''}"
+    open_ = _open([largest, *_bases(series, largest)], doubts)
+    verb = "load" if largest["input"] == "io" else "train"
+    subject = f"{which}{_subject(largest)} {verb}{'s' if largest['gpus'] == 1 else ''}"
     against = _comparisons(largest)
     if not against:
-        return f"{_capital(subject)} {quantity(largest['samples_per_s'])} samples/s."
-    first, *others = [f"{times(speedup)} times as fast as {base} ({percent(share)}" for base, speedup, share in against]
-    told = " and ".join([f"{first} efficiency)", *(f"{other})" for other in others)])
-    return f"{_capital(subject)} {told}."
+        return f"{_capital(subject)} {'about ' if open_ else ''}{quantity(largest['samples_per_s'])} samples/s{open_}."
+    told = ", and ".join(
+        f"{_as_fast(speedup, bool(open_))} {base}{_perfect(share, perfect, i)}"
+        for i, (base, speedup, share, perfect) in enumerate(against)
+    )
+    why = cause(largest) if min(share for _, _, share, _ in against) < GOOD else None
+    return f"{_capital(subject)} {_no_faster(series)}{told}{f', held back most by {why}' if why else ''}{open_}."
+
+
+def _which(values: Mapping[str, Any]) -> str:
+    """`With 64 samples per GPU and precision fp16, `: what tells a series from the others."""
+    words = [PHRASES.get(name, f"{name} {{}}").format(value_text(value)) for name, value in values.items()]
+    return f"With {listed(words)}, " if words else ""
+
+
+def _open(rows: Sequence[pd.Series[Any]], doubts: Doubts) -> str:
+    """`; not certain yet: 3 runs each and too few timed steps`, of a point and its baselines; nothing where all is well known."""
+    fewest = min(int(row["n"]) for row in rows)
+    runs = [f"only {count(fewest, 'run')}{' each' if len(rows) > 1 else ''}"] if fewest < FEWEST else []
+    found = [*runs, *doubts(rows)]
+    if len(found) > 3:
+        found = [*found[:2], f"{len(found) - 2} more reasons among the verdicts"]
+    return f"; not certain yet: {listed(found)}" if found else ""
+
+
+def _bases(series: pd.DataFrame, point: pd.Series[Any]) -> list[pd.Series[Any]]:
+    sizes = {1, int(point["full_node_gpus"])}
+    return [row for _, row in series.iloc[:-1].iterrows() if row["nodes"] == 1 and row["gpus_per_node"] in sizes]
+
+
+def _as_fast(speedup: float, vague: bool) -> str:
+    if not vague:
+        return f"{times(speedup)} times as fast as"
+    rounded = f"{speedup:.{int(speedup < 9.95)}f}"
+    return "about as fast as" if rounded == "1.0" else f"about {rounded} times as fast as"
+
+
+def _perfect(share: float, perfect: float, index: int) -> str:
+    """What the speedup would be without loss, unless it is about that; beside the first comparison only."""
+    if index:
+        return f" ({percent(share)})"
+    ideal = "" if GOOD <= share <= 2 - GOOD else f", where {perfect:.3g} times would be perfect"
+    return f"{ideal} ({percent(share)} efficiency)"
+
+
+def _no_faster(series: pd.DataFrame) -> str:
+    """`no faster than 2 ranks: `, of the smallest point that is about as fast as the largest, but for one GPU."""
+    largest = series.iloc[-1]
+    for _, row in series.iloc[:-1].iterrows():
+        gain = largest["samples_per_s"] / row["samples_per_s"] - 1
+        if 1 < row["gpus"] < largest["gpus"] and gain <= HARDLY:
+            return f"{'no' if gain <= 0 else 'hardly'} faster than {_subject(row)}: "
+    return ""
 
 
 def _subject(point: pd.Series[Any]) -> str:
@@ -43,13 +125,16 @@ def _subject(point: pd.Series[Any]) -> str:
     return f"{point['nodes']} nodes" if alike else f"{point['nodes']} nodes with {units(each, device)} each"
 
 
-def _comparisons(point: pd.Series[Any]) -> list[tuple[str, float, float]]:
-    """Baseline in words, speedup, efficiency; a baseline that is the point itself or the other one again is left out."""
+def _comparisons(point: pd.Series[Any]) -> list[tuple[str, float, float, float]]:
+    """Baseline in words, speedup, efficiency, perfect speedup; a baseline that is the point itself or the other one again is
+    left out.
+    """
     found = []
-    if pd.notna(point["speedup_1gpu"]) and point["ranks"] > 1:
-        found.append((f"one {unit(point['device'])}", point["speedup_1gpu"], point["efficiency_1gpu"]))
+    if pd.notna(point["speedup_1gpu"]) and point["gpus"] > 1:
+        found.append((f"one {unit(point['device'])}", point["speedup_1gpu"], point["efficiency_1gpu"], point["gpus"]))
     if pd.notna(point["speedup_1node"]) and point["nodes"] > 1 and point["full_node_gpus"] > 1:
-        found.append(("one node", point["speedup_1node"], point["efficiency_1node"]))
+        nodes = point["gpus"] / point["full_node_gpus"]
+        found.append(("one node", point["speedup_1node"], point["efficiency_1node"], nodes))
     return found
 
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.findings import Findings, find
-from hpcddp.analysis.load import load_study
-from hpcddp.analysis.series import full_names
-from hpcddp.analysis.told import to_plain, to_text
-from hpcddp.analysis.write import write_plain, write_tables
-from hpcddp.errors import UsageError
+from hpcddp.analysis.records.kept import Kept, made_of
+from hpcddp.analysis.wording import WIDE
+from hpcddp.errors import HpcddpError, UsageError
 from hpcddp.runroot import Study, studies
+
+TOLD = "told"
+"""What the whole study came to, by that name among what is kept of it."""
+
+NOT_READ = ("report", ".analysis", ".code", ".jobs")
+"""Folders of a study whose files say nothing to its analysis."""
 
 
 @dataclass(frozen=True)
@@ -20,41 +23,97 @@ class StudyResult:
     """What one study says."""
 
     name: str
-    text: str
-    """For the terminal: sentences, gates, tables, notes, and where the files are."""
+    blocks: list[list[str]]
+    """For the terminal: sentences, gates, tables, notes, and where the files are; of each all forms, the widest first."""
     plain: dict[str, Any]
     """The same for scripts, as report.json holds it; every float finite, unknown is None."""
     missing: tuple[str, ...]
     """Runs the study expects that are not done, such as `r2 of n01-g4-b32-3fa9c1d2e07b`."""
+    damaged: bool = False
+    """Its study.json cannot be read: `text` says why."""
+
+    @property
+    def text(self) -> str:
+        """As wide as where no terminal is."""
+        return self.text_in(WIDE)
+
+    def text_in(self, width: int) -> str:
+        """Of each block the first form without a line of more than `width` characters, or its last."""
+        return "\n\n".join(next((form for form in forms if _widest(form) <= width), forms[-1]) for forms in self.blocks)
 
 
-def analyze(root: Path, out: Path | None = None) -> list[StudyResult]:
-    """Analyzes each study at `root` and writes its report into the study's folder, or into `out`/STUDY.
+def _widest(text: str) -> int:
+    return max(map(len, text.splitlines()))
 
-    UsageError where `root` holds no study or a report cannot be written; HpcddpError for a damaged study.json.
+
+@dataclass(frozen=True)
+class How:
+    """How a study is told."""
+
+    overlay: tuple[str, ...] = ()
+    """Names of published points to draw beside the throughput."""
+    overlay_rejected: bool = False
+    """Also those that are not to be trusted."""
+    train_epochs: int | None = None
+    """Of a whole training; by default those that each study's sweep says."""
+    style: str = "default"
+    """Of its figures: one of figures.style.STYLES."""
+
+
+PLAINLY = How()
+
+
+def analyze(root: Path, out: Path | None = None, how: How = PLAINLY) -> list[StudyResult]:
+    """Analyzes each study at `root` and writes its report into `out`/STUDY, by default to where place.report_folder says.
+
+    UsageError where `root` holds no study or a report cannot be written; HpcddpError where the only study's study.json is
+    damaged.
     """
     found = studies(root) if root.is_dir() else []
     if not found:
         there = "no study in it" if root.is_dir() else "no such folder"
         raise UsageError(f"{root}: {there}; name the folder `hpcddp submit` wrote to (a study, or the one above), or submit one")
-    return [_analyze(study, study.folder / "report" if out is None else out / study.folder.resolve().name) for study in found]
+    return [_analyze(study, out, how, alone=len(found) == 1) for study in found]
 
 
-def _analyze(study: Study, report: Path) -> StudyResult:
-    found = find(load_study(study))
-    files = _write(report, found) if any(run.state != "missing" for run in found.records.runs) else []
-    plain = to_plain(found, files)
-    if files:
-        write_plain(report / "report.json", plain)
-    missing = tuple(run.name for run in found.records.runs if run.state == "missing")
-    return StudyResult(found.records.name, to_text(found, report if files else None, study.folder), plain, missing)
+def _analyze(study: Study, out: Path | None, how: How, alone: bool) -> StudyResult:
+    """As told before, where neither the study nor its report has changed since."""
+    name = study.folder.resolve().name
+    keep_in, report = (out / ".analysis" / name, out / name) if out else (None, None)
+    kept = Kept(study, keep_in)
+    made = made_of(study.folder, repr(how), str(study.folder), str(out), leave=NOT_READ)
+    before = _told_before(kept.get(TOLD, made))
+    if before:
+        return before
+    from hpcddp.analysis.told import SCHEMA
+    from hpcddp.analysis.told_study import tell_study  # with pandas, which takes longer to load than what is known takes to tell
+
+    try:
+        result, written = tell_study(study, report, keep_in, how)
+    except HpcddpError as error:
+        if alone or isinstance(error, UsageError):
+            raise
+        return StudyResult(
+            study.name, [[str(error)]], {"schema": SCHEMA, "name": study.name, "error": str(error)}, (), damaged=True
+        )
+    if written:
+        told = [result.name, result.blocks, result.plain, list(result.missing)]
+        kept.put(TOLD, made, [*told, str(written), _report_key(str(written))])
+    return result
 
 
-def _write(report: Path, found: Findings) -> list[str]:
-    """Tables and figures; returns their paths relative to `report`."""
-    from hpcddp.analysis.figures import draw, write_figures
+def _told_before(plain: Any) -> StudyResult | None:
+    """As kept, if the report is still as it was written."""
+    try:
+        name, blocks, report_json, missing, report, key = plain
+        forms = [form for block in blocks for form in block if isinstance(block, list)]
+        holds = all(isinstance(each, str) for each in (name, *forms, report, key, *missing)) and isinstance(report_json, dict)
+        return StudyResult(name, blocks, report_json, tuple(missing)) if holds and _report_key(report) == key else None
+    except (TypeError, ValueError):
+        return None
 
-    files = write_tables(report, found.runs, found.scaling, full_names(found.apart))
-    figures, left_out = draw(found.scaling, found.runs, found.apart)
-    found.notes.extend(left_out)
-    return [*files, *write_figures(report / "figures", figures)]
+
+def _report_key(folder: str) -> str | None:
+    """Another one where a file of the report is."""
+    made = made_of(Path(folder))
+    return made.key if made else None

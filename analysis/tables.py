@@ -1,34 +1,45 @@
-"""The tables on the terminal, about 100 columns wide: how it scales, and where the step goes."""
+"""The tables on the terminal: how it scales, where the step goes, how gradients travel, what limits it.
+
+Each is a list of the forms it can have, the fullest first: whoever prints it takes the first that fits.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.series import Apart, value_text
-from hpcddp.analysis.wording import percent, quantity, times, unit
+from hpcddp.analysis.numbers.breakdown import hidden_parts, shown_parts, whole_step
+from hpcddp.analysis.numbers.series import Apart, value_text
+from hpcddp.analysis.wording import duration, percent, percents, quantity, times, unit
 
-SHARES = {
+HEADS = {
     "data_wait": "data",
     "h2d_exposed": "copy",
     "forward": "fwd",
     "backward": "bwd",
     "comm_exposed": "comm",
+    "transfer": "transfer",
+    "peer_wait": "wait",
     "optimizer": "opt",
-    "record": "record",
     "other": "other",
     "unaccounted": "unacc",
+    "h2d_hidden": "(copy)",
+    "comm_hidden": "(comm)",
 }
-"""Heads of the breakdown's columns, in the order of a step."""
+"""Heads of the breakdown's columns; what is hidden behind other parts is in brackets."""
 
 NARROW = 16
 """Characters a value that tells series apart may take."""
 
 
-def scaling_table(scaling: pd.DataFrame, apart: Apart) -> str:
-    """Throughput with its spread, speedup and efficiency against both baselines; one line per point."""
+def scaling_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
+    """Throughput with its spread, speedup and efficiency against both baselines; one line per point.
+
+    Beside them the time and the node hours of an epoch, where they are known; a form without them says where they are.
+    """
     gpu = _unit(scaling)
     keys = _keys(apart)
     heads = ["nodes", f"{gpu}s/node", f"{gpu}s", *keys, "n", _spread_head(scaling), f"vs 1 {gpu}", _node_head(scaling)]
@@ -37,30 +48,126 @@ def scaling_table(scaling: pd.DataFrame, apart: Apart) -> str:
             *_layout(row, apart, keys),
             str(row["n"]),
             _throughput(row),
-            _against(row, "1gpu"),
-            _against(row, "1node"),
+            *against,
         ]
-        for _, row in scaling.iterrows()
+        for (_, row), *against in zip(scaling.iterrows(), _against(scaling, "1gpu"), _against(scaling, "1node"), strict=True)
     ]
-    return lines(heads, rows)
+    plain = folded(heads, rows, keys)
+    if scaling["epoch_s"].isna().all():
+        return plain
+    costs = [[_duration(row["epoch_s"]), _quantity(row["node_h_per_epoch"], 1)] for _, row in scaling.iterrows()]
+    wider = folded([*heads, "epoch", "node h"], [row + cost for row, cost in zip(rows, costs, strict=True)], keys)
+    return [form for full, narrow in zip(wider, plain, strict=True) for form in (full, f"{narrow}\n{_left_out(full)}")]
 
 
-def breakdown_table(scaling: pd.DataFrame, apart: Apart) -> str:
-    """The step in milliseconds and the share of each part, %; a part that was not measured is `-`."""
-    gpu, keys = _unit(scaling), _keys(apart)
-    heads = ["nodes", f"{gpu}s/node", f"{gpu}s", *keys, "step ms", *SHARES.values()]
+def _left_out(table: str) -> str:
+    return f"  epoch and node h need {max(map(len, table.splitlines()))} columns; scaling.csv and index.html have them"
+
+
+def _duration(seconds: float) -> str:
+    return "-" if pd.isna(seconds) else duration(seconds)
+
+
+def breakdown_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
+    """The step in milliseconds, also with the communication hook, and the share of each part, %; `-` was not measured."""
+    keys, hooked = _keys(apart), scaling["step_hook_s"].notna().any()
+    parts = pd.concat([shown_parts(scaling), hidden_parts(scaling)], axis=1)
+    shares = (parts.div(whole_step(scaling), axis=0) * 100).to_numpy(dtype=float, na_value=math.nan)
+    heads = [_size_head(scaling), *keys, "step ms", *(["hook ms"] if hooked else []), *(HEADS[str(part)] for part in parts)]
     rows = [
-        [*_layout(row, apart, keys), quantity(row["step_s"] * 1e3), *(_share(row, part) for part in SHARES)]
-        for _, row in scaling.iterrows()
+        [
+            *_size(row, apart, keys),
+            _ms(row["step_s"]),
+            *([_ms(row["step_hook_s"])] if hooked else []),
+            *(_whole(share) for share in row_shares),
+        ]
+        for (_, row), row_shares in zip(scaling.iterrows(), shares, strict=True)
+    ]
+    return folded(heads, rows, keys)
+
+
+def exchange_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
+    """How gradients travel, of layouts with the communication hook; empty where there are none. A single rank's go nowhere."""
+    known = scaling[scaling["step_bytes"].notna() & (scaling["ranks"] > 1)]
+    if known.empty:
+        return []
+    keys = _keys(apart)
+    heads = [_size_head(scaling), *keys, "MB/step", "hidden ms", "transfer ms", "peer wait ms", "overlap", "alg GB/s", "bus GB/s"]
+    rows = [
+        [
+            *_size(row, apart, keys),
+            _quantity(row["step_bytes"], 1e-6),
+            *(_ms(row[f"{part}_s"]) for part in ("comm_hidden", "transfer", "peer_wait")),
+            "-" if pd.isna(row["comm_overlap"]) else percent(row["comm_overlap"]),
+            *(_quantity(row[f"{name}_bytes_per_s"], 1e-9) for name in ("algbw", "busbw")),
+        ]
+        for _, row in known.iterrows()
+    ]
+    return folded(heads, rows, keys)
+
+
+def training_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
+    """What a whole training costs at each size; empty where nobody said how many epochs it takes, or they are of unknown size."""
+    known = scaling[scaling["train_s"].notna()]
+    if known.empty:
+        return []
+    keys = _keys(apart)
+    amounts = {"node h": "node_h_to_train", "GPU h": "gpu_h_to_train", "GPU kWh": "gpu_kwh_to_train"}
+    amounts = {head: column for head, column in amounts.items() if known[column].notna().any()}
+    heads = [_size_head(scaling), *keys, "n", _spread_head(known, "time"), *amounts, "runs in"]
+    rows = [
+        [
+            *_size(row, apart, keys),
+            str(row["n"]),
+            _training_time(row),
+            *(_quantity(row[column], 1) for column in amounts.values()),
+            row["label"],
+        ]
+        for _, row in known.iterrows()
+    ]
+    return folded(heads, rows, keys)
+
+
+def _training_time(row: pd.Series[Any]) -> str:
+    """It goes with 1 / throughput: the highest throughput is the least of it."""
+    if pd.isna(row["interval"]):
+        return duration(row["train_s"])
+    low, high = (row["train_s"] * row["samples_per_s"] / row[f"samples_per_s_{end}"] for end in ("high", "low"))
+    return f"{duration(row['train_s'])} ({duration(low)}-{duration(high)})"
+
+
+def limits_table(limits: pd.DataFrame) -> str:
+    """Full training beside what the trainer and the loader reach alone, samples/s; `limits`: rows of limits_frame."""
+    keys = [name for name in ("series",) if limits[name].ne("").any()]
+    heads = [_size_head(limits), *keys, "full", "trainer's limit", "loader's limit"]
+    rows = [
+        [f"{row['nodes']} x {row['gpus_per_node']}", *(row[key] for key in keys)]
+        + [_quantity(row[kind], 1) for kind in ("full", "synthetic", "io")]
+        for _, row in limits.iterrows()
     ]
     return lines(heads, rows)
+
+
+def folded(heads: Sequence[str], rows: Sequence[Sequence[str]], keys: Sequence[str]) -> list[str]:
+    """The table; and a narrower one, where what tells series apart (the columns `keys`) is a line above each series instead."""
+    table = lines(heads, rows)
+    if not keys:
+        return [table]
+    apart = [i for i, head in enumerate(heads) if head in keys]
+    others = [i for i in range(len(heads)) if i not in apart]
+    names = [", ".join(f"{heads[i]} {row[i]}" for i in apart) for row in rows]
+    head, *body = lines([heads[i] for i in others], [[row[i] for i in others] for row in rows]).splitlines()
+    found = [head]
+    for before, name, line in zip(["", *names], names, body, strict=False):
+        found += [*([f"  {name}"] if name != before else []), line]
+    return [table, "\n".join(found)]
 
 
 def lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Right-aligned columns, two spaces apart and indented by two."""
     widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
     return "\n".join(
-        "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)
+        ("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))).rstrip() for row in (heads, *rows)
     )
 
 
@@ -73,13 +180,12 @@ def _keys(apart: Apart) -> list[str]:
 
 
 def _layout(row: pd.Series[Any], apart: Apart, keys: Sequence[str]) -> list[str]:
-    values = [value_text(apart[row["series"]][key])[:NARROW] for key in keys]
-    return [str(row["nodes"]), str(row["gpus_per_node"]), str(row["ranks"]), *values]
+    return [str(row["nodes"]), str(row["gpus_per_node"]), str(row["gpus"]), *_values(row, apart, keys)]
 
 
-def _spread_head(scaling: pd.DataFrame) -> str:
+def _spread_head(scaling: pd.DataFrame, what: str = "samples/s") -> str:
     kinds = set(scaling["interval"].dropna())
-    return f"samples/s ({kinds.pop() if len(kinds) == 1 else 'spread'})" if kinds else "samples/s"
+    return f"{what} ({kinds.pop() if len(kinds) == 1 else 'spread'})" if kinds else what
 
 
 def _node_head(scaling: pd.DataFrame) -> str:
@@ -95,12 +201,41 @@ def _throughput(row: pd.Series[Any]) -> str:
     return f"{middle} ({quantity(row['samples_per_s_low'])}-{quantity(row['samples_per_s_high'])})"
 
 
-def _against(row: pd.Series[Any], baseline: str) -> str:
-    """`24.9x   39 %`"""
-    if pd.isna(row[f"speedup_{baseline}"]):
-        return "-"
-    return f"{times(row[f'speedup_{baseline}'])}x {percent(row[f'efficiency_{baseline}']):>5}"
+def _against(scaling: pd.DataFrame, baseline: str) -> list[str]:
+    """`24.9x   39 % (38-41)` for each row, the brackets below each other; they are what the column `interval` says."""
+    share, columns = f"efficiency_{baseline}", [f"speedup_{baseline}", f"efficiency_{baseline}"]
+    ends = [_ends(low, high) for low, high in zip(scaling[f"{share}_low"], scaling[f"{share}_high"], strict=True)]
+    wide = max(map(len, ends), default=0)
+    return [
+        "-" if pd.isna(speedup) else f"{times(speedup)}x {percent(efficiency):>5}{end:<{wide}}"
+        for (speedup, efficiency), end in zip(scaling[columns].itertuples(index=False), ends, strict=True)
+    ]
 
 
-def _share(row: pd.Series[Any], part: str) -> str:
-    return "-" if pd.isna(row[f"{part}_s"]) else f"{100 * row[f'{part}_s'] / row['step_s']:.0f}".replace("-0", "0")
+def _ends(low: float, high: float) -> str:
+    return "" if pd.isna(low) else f" ({percents(low, high)})"
+
+
+def _size_head(scaling: pd.DataFrame) -> str:
+    return f"nodes x {_unit(scaling)}s"
+
+
+def _size(row: pd.Series[Any], apart: Apart, keys: Sequence[str]) -> list[str]:
+    """The layout in one column, for tables with many others."""
+    return [f"{row['nodes']} x {row['gpus_per_node']}", *_values(row, apart, keys)]
+
+
+def _values(row: pd.Series[Any], apart: Apart, keys: Sequence[str]) -> list[str]:
+    return [value_text(apart[row["series"]][key])[:NARROW] for key in keys]
+
+
+def _ms(seconds: float) -> str:
+    return _quantity(seconds, 1e3)
+
+
+def _quantity(value: float, scale: float) -> str:
+    return "-" if pd.isna(value) else quantity(value * scale)
+
+
+def _whole(share: float) -> str:
+    return "-" if pd.isna(share) else f"{share:.0f}".replace("-0", "0")

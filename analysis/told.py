@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.findings import Findings
-from hpcddp.analysis.load import Run
-from hpcddp.analysis.series import full_names
-from hpcddp.analysis.tables import breakdown_table, scaling_table
-from hpcddp.analysis.write import plain_rows
+from hpcddp.analysis.numbers.comm_bench import comm_table
+from hpcddp.analysis.numbers.series import full_names
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.tables import breakdown_table, exchange_table, limits_table, scaling_table, training_table
+from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
+from hpcddp.analysis.wording import WIDE
+from hpcddp.analysis.write import named, plain_rows
 
 SCHEMA = 1
 """Of report.json: 1 (0.1.0) as to_plain says."""
 
 AT_MOST = 8
 """Rejected or missing runs told one by one; report.json has them all."""
+
+LAWS_AT_MOST = 2
+
+WIDTHS = (WIDE, 80)
+"""Characters of a line of prose; longer ones are hard to read, however wide the terminal is."""
 
 
 def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
@@ -27,31 +37,80 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "name": found.records.name,
         "scaling": found.kinds,
         "sentences": found.sentences,
+        "verdicts": verdict_rows(found.verdicts),
         "runs": {"done": len(done), "pass": len(_of_state(found, "counts")), "expected": len(found.records.runs)},
         "rejected": [{"run": run.name, "reason": run.reason} for run in _of_state(found, "rejected")],
         "missing": [{"run": run.name, "reason": run.reason} for run in _of_state(found, "missing")],
-        "points": plain_rows(found.scaling, full_names(found.apart)),
+        "points": plain_rows(named(found.scaling, full_names(found.apart))),
+        "limits": plain_rows(found.limits),
+        "collectives": plain_rows(found.fits),
+        "laws": plain_rows(named(found.laws, full_names(found.apart))),
+        "implied": found.implied,
+        "outliers": plain_rows(named(found.outliers, full_names(found.apart))),
         "notes": found.notes,
         "files": list(files),
     }
 
 
-def to_text(found: Findings, report: Path | None, folder: Path) -> str:
-    """Sentences, gates, tables, notes, where the files are; `folder` is where the study was looked for."""
+Block = list[str]
+"""A paragraph or a table of the text in all its forms, the widest first; study.StudyResult takes one."""
+
+
+def to_blocks(found: Findings, report: Path | None, folder: Path) -> list[Block]:
+    """Sentences, verdicts, gates, tables, notes, where the files are; `folder` is where the study was looked for."""
     head = ": ".join([found.records.name, *([" and ".join(found.kinds)] if found.kinds else [])])
-    blocks = [[head, *found.sentences], _states(found, folder)]
-    if len(found.scaling):
-        blocks.append([scaling_table(found.scaling, found.apart)])
-        blocks.append(
-            [
-                "  where the step goes, % of it (mean over ranks, median over steps and runs)",
-                breakdown_table(found.scaling, found.apart),
-            ]
-        )
-    blocks.append([f"note: {note}" for note in found.notes])
+    blocks = [
+        [_lines([head, *_wrapped(found.sentences, width, indent=0)]) for width in WIDTHS],
+        [_lines(verdict_lines(found.verdicts, width)) for width in WIDTHS],
+        [_lines(_states(found, folder))],
+        *(_tables(found) if len(found.scaling) else []),
+    ]
+    if len(found.fits):
+        said = "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it"
+        blocks.append([_lines([said, comm_table(found.fits)])])
+    fits, notes = ([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], [f"note: {note}" for note in found.notes])
+    blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (fits, notes)]
     if report is not None:
-        blocks.append([f"report: {report}  (scaling.csv, breakdown.csv, runs.csv, report.json, figures/*.png, figures/*.svg)"])
-    return "\n\n".join("\n".join(block) for block in blocks if block)
+        files = "*.csv, *.tex, report.json, figures/*.png, *.svg, *.pdf"
+        blocks.append([f"report: {report / 'index.html'}  (beside it {files})"])
+    return [block for block in blocks if block[0]]
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
+
+
+def _tables(found: Findings) -> list[Block]:
+    """Each with the line that says what it shows."""
+    scaling, apart = found.shown, found.shown_apart
+    breakdown = ["  where the step goes, % of it (mean over ranks, median over steps and runs)"]
+    if scaling["step_hook_s"].notna().any():
+        breakdown.append("  from runs with the communication hook where there are any; in brackets what other parts hide")
+    blocks = [scaling_table(scaling, apart)]
+    training = training_table(scaling, apart)
+    if training:
+        epochs = scaling["train_epochs"].dropna().iloc[0]
+        blocks.append(
+            _below([f"  a training of {epochs} epochs: training alone, without start, evaluation and checkpoints"], training)
+        )
+    blocks.append(_below(breakdown, breakdown_table(scaling, apart)))
+    exchange = exchange_table(scaling, apart)
+    if exchange:
+        said = "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel"
+        blocks.append(_below([said], exchange))
+    if len(found.limits):
+        blocks.append(_below(["  what limits training, samples/s"], [limits_table(found.limits)]))
+    return blocks
+
+
+def _below(said: Sequence[str], table: Block) -> Block:
+    return [_lines([*said, form]) for form in table]
+
+
+def _wrapped(texts: Iterable[str], width: int, indent: int = 6) -> list[str]:
+    """Lines of that width; what a text goes on with is indented; a number and its % stay together."""
+    wrap = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for text in texts for line in wrap.wrap(text.replace(" %", "\0%"))]
 
 
 def _states(found: Findings, folder: Path) -> list[str]:
@@ -59,7 +118,7 @@ def _states(found: Findings, folder: Path) -> list[str]:
     done = len(found.records.runs) - len(missing)
     lines = [f"gates     {done - len(rejected)} of {done} runs pass"] if done else []
     if not done:
-        lines.append(f"no run is done yet; `hpcddp status {folder}` says what they do")
+        lines.append(f"no run is done yet; `hpcddp status {shlex.quote(str(folder))}` says what they do")
     return [*lines, *_listed("rejected", rejected), *_listed("missing", missing)]
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+WIDE = 100
+"""Characters of a line where no terminal says how many it has room for."""
+
 
 def unit(device: str) -> str:
     """What is counted: `GPU`, on CPUs `rank`."""
@@ -31,3 +34,18 @@ def times(speedup: float) -> str:
 def percent(share: float) -> str:
     """`39 %`"""
     return f"{100 * share:.0f} %"
+
+
+def percents(low: float, high: float, dash: str = "-") -> str:
+    """The ends of a share without the sign: `38-41`; `38.6-39.2` where whole ones would be too close to tell."""
+    decimals = 0 if 100 * (high - low) >= 2 else 1
+    return f"{100 * low:.{decimals}f}{dash}{100 * high:.{decimals}f}"
+
+
+def duration(seconds: float) -> str:
+    """`57:46`, `1:02:03`; below a minute `12.3 s`."""
+    if seconds < 59.95:
+        return f"{quantity(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -26,9 +26,16 @@ def main() -> None:
     """Prepares this process, then becomes the module asked for."""
     die_with_parent(os.environ.get(PARENT_VARIABLE), signal.SIGKILL)
     use_snapshot(HERE)
+    from hpcddp.worker.stop_signal import hold_back
+
+    hold_back()
     module, arguments = "submitit.core._submit", sys.argv[1:]
     if arguments[:1] == ["--module"]:
         module, arguments = arguments[1], arguments[2:]
+    else:
+        from hpcddp.launcher import take_place
+
+        take_place(Path(arguments[0]))
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -9,14 +9,25 @@ import click
 
 from hpcddp import __version__
 from hpcddp.commands.analyze import analyze
+from hpcddp.commands.audit import audit
+from hpcddp.commands.bench import bench
+from hpcddp.commands.bundle import bundle
+from hpcddp.commands.cancel import cancel
+from hpcddp.commands.clean import clean
 from hpcddp.commands.clusters import clusters
+from hpcddp.commands.compare import compare
 from hpcddp.commands.data import data
+from hpcddp.commands.export import export
 from hpcddp.commands.init import init
+from hpcddp.commands.logs import logs
 from hpcddp.commands.plan import plan
+from hpcddp.commands.proposal import proposal
 from hpcddp.commands.render import render
+from hpcddp.commands.reproduce import reproduce
 from hpcddp.commands.status import status
 from hpcddp.commands.submit import submit
 from hpcddp.errors import FAILED, HpcddpError
+from hpcddp.textout import inert
 
 EPILOG = """\b
 Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),
@@ -33,7 +44,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except HpcddpError as error:
-            click.echo(str(error), err=True)
+            click.echo(inert(str(error)), err=True)
             ctx.exit(error.exit_code)
         except OSError as error:
             if error.errno == errno.EPIPE:  # `hpcddp ... | head`: click ends quietly
@@ -57,5 +68,6 @@ def main() -> None:
     """
 
 
-for command in (init, render, plan, submit, status, analyze, clusters, data):
+DAILY = (init, render, plan, submit, status, logs, cancel, analyze)
+for command in (*DAILY, compare, proposal, bundle, reproduce, export, audit, bench, clean, clusters, data):
     main.add_command(command)

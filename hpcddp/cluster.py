@@ -36,7 +36,7 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeType:
-    """One kind of node. Cores are physical; `smt` is how many CPUs Slurm counts per core."""
+    """One kind of node. Cores are physical, those that Slurm keeps for the system left out; `smt`: CPUs Slurm counts per core."""
 
     count: int | None = at_least(1, None)
     names: str | None = None
@@ -91,6 +91,10 @@ class SlurmRules:
     max_gpus_per_user: int | None = at_least(1, None)
     max_cores_per_user: int | None = at_least(1, None)
     default_walltime_min: int | None = at_least(1, None)
+    max_array_size: int | None = at_least(0, None)
+    """Tasks of a job array at most; None: what `scontrol show config` says; 0: runs of equal shape are jobs of their own too."""
+    submissions_per_s: float | None = at_least(0, 50.0)
+    """Calls of sbatch at most, since all users share the controller; None: as fast as it answers."""
 
 
 @dataclass(frozen=True, kw_only=True)

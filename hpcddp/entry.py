@@ -6,12 +6,25 @@ Standard library only, Python 3.10.
 from __future__ import annotations
 
 import importlib
+import os
+import signal
+from pathlib import Path
 from typing import Any
+
+from hpcddp.job_array import read_task
+from hpcddp.launcher import by_torchrun
 
 WORKER = "hpcddp.worker.main:run"
 
 
 def call(entry: str, spec: dict[str, Any]) -> Any:
     """Calls `package.module:function` with `spec`."""
+    if by_torchrun():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it ends the ranks that miss a failed one; submitit's have become deaf
     module, _, function = entry.partition(":")
     return getattr(importlib.import_module(module), function)(spec)
+
+
+def call_task(entry: str, shared: dict[str, Any]) -> Any:
+    """The same in a task of an array, with `shared` and what is the task's own; submitit says the task's folder."""
+    return call(entry, {**shared, **read_task(Path(os.environ["SUBMITIT_FOLDER"]))})

@@ -25,3 +25,7 @@ class RefusedError(HpcddpError):
     """Slurm refused the job; the message is Slurm's own, with the point it refused."""
 
     exit_code = REFUSED
+
+
+class FullError(RefusedError):
+    """Slurm takes no more jobs of this user for now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,9 +38,9 @@ class JobSpec:
 
 
 def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
-    """Plain JSON-able values."""
-    plain: dict[str, Any] = encode(spec)
-    return plain
+    """Plain JSON-able values; the profile, which is plain already and large, is not copied for each of many specs."""
+    plain: dict[str, Any] = encode(replace(spec, profile={}))
+    return {**plain, "profile": spec.profile}
 
 
 def spec_from_dict(plain: object) -> JobSpec:

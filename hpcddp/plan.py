@@ -6,24 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.catalog import is_on_disk, train_samples
+from hpcddp.catalog import is_on_disk
 from hpcddp.cluster import ClusterProfile
-from hpcddp.point import Point
-from hpcddp.request import JobRequest, node_hours
+from hpcddp.footprint import bytes_of, files_of
+from hpcddp.hours import Budget, Hours
+from hpcddp.point import Point, flat_keys
+from hpcddp.request import JobRequest, cores_per_rank, hours_at_most
 from hpcddp.settings import config_file
-from hpcddp.sweep import PlannedPoint
+from hpcddp.sweep_points import PlannedPoint
+from hpcddp.textout import count
 
-STEP_ROW_BYTES = 100
-RANK_OVERHEAD_BYTES = 1_200
-RUN_OVERHEAD_BYTES = 15_000
-"""A row of ranks/*.steps.csv; logs and submitit's result per rank; launch.json, end.json, script and specification per run.
-tests/twin/test_study_rcc.py holds them against what a study leaves."""
+TITLES = {
+    "workload.data.name": "data",
+    "workload.loader_workers_per_rank": "workers",
+    "workload.optimizer.name": "optimizer",
+    "layout.node_type": "node type",
+    "layout.physical_cores_per_rank": "cores/rank",
+}
+"""Columns that do not bear the last word of their key."""
 
-FILES_PER_RANK = 4
-FILES_PER_NODE = 1
-FILES_PER_RUN = 9
-"""Step rows, two logs, submitit's result; nodes/HOST.json; point, launch, end, two batch logs, pickle, and script and link on
-Slurm or specification and two markers locally."""
+SHOWN = ("layout.nodes", "layout.gpus_per_node", "workload.batch_per_gpu", "workload.data.root")
+"""Keys that are in every table of points in other columns, or do not make another point."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,49 +35,71 @@ class PlanRow:
 
     label: str
     groups: tuple[str, ...]
-    node_type: str | None
+    is_added: bool
+    """A baseline that no group lists."""
+    point: Mapping[str, Any]
+    """All of the point, as a sweep's axes name it: `workload.model` and so on."""
     nodes: int
     ranks: int
-    batch_per_gpu: int
+    batch_per_gpu: int | None
+    """None where nothing is trained."""
     global_batch: int
-    loader_workers_per_rank: int
     runs: int
     node_hours: float | None
     """At most: nodes x wall time x runs; None where nothing is asked of Slurm."""
+    gpu_hours: float | None
+    """The same of the GPUs asked for, used or not."""
     files: int
     bytes: int
 
 
-def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int) -> PlanRow:
-    """The row of one point, run `repeat` times."""
+def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, walltime_min: float) -> PlanRow:
+    """The row of one point, run `repeat` times for `walltime_min` at most."""
     point = planned.point
+    hours = None if request is None else hours_at_most(request) * repeat
     return PlanRow(
         label=point.label,
         groups=planned.groups,
-        node_type=point.layout.node_type,
+        is_added=planned.is_added,
+        point=flat_keys(point),
         nodes=point.layout.nodes,
         ranks=point.ranks,
-        batch_per_gpu=point.workload.batch_per_gpu,
+        batch_per_gpu=None if point.work == "comm" else point.workload.batch_per_gpu,
         global_batch=point.global_batch,
-        loader_workers_per_rank=point.workload.loader_workers_per_rank,
         runs=repeat,
-        node_hours=None if request is None else node_hours(request) * repeat,
-        files=repeat * (FILES_PER_RUN + FILES_PER_NODE * point.layout.nodes + FILES_PER_RANK * point.ranks),
-        bytes=repeat * (RUN_OVERHEAD_BYTES + point.ranks * (RANK_OVERHEAD_BYTES + STEP_ROW_BYTES * steps_of(point))),
+        node_hours=None if hours is None else hours.node,
+        gpu_hours=None if hours is None else hours.gpu,
+        files=repeat * files_of(point),
+        bytes=repeat * bytes_of(point, walltime_min),
     )
 
 
-def node_types(rows: Sequence[PlanRow]) -> list[str]:
-    """The column that tells points of several node types apart, none where all have one."""
-    return ["node type"] if len({row.node_type for row in rows}) > 1 else []
+def telling_apart(rows: Sequence[PlanRow]) -> dict[str, str]:
+    """Title -> key of everything in which the points differ and that their size does not say already."""
+    keys = dict.fromkeys(key for row in rows for key in row.point if key not in SHOWN)
+    return {
+        TITLES.get(key, key.rpartition(".")[2]): key
+        for key in keys
+        if any(row.point.get(key) != rows[0].point.get(key) for row in rows)
+    }
 
 
-def steps_of(point: Point) -> int:
-    """Optimizer steps of one run, warm-up included; an epoch of unknown length counts as the default number of steps."""
-    samples = train_samples(point.workload.data)
-    if point.work == "epoch" and samples is not None:
-        return samples // point.global_batch
-    return point.measure.warmup_steps + point.measure.steps
+def baseline_words(points: Sequence[PlannedPoint]) -> str:
+    """`1 GPU and 1 node`: what speedups of these points will be relative to; empty where it is neither."""
+    trained = [planned.point for planned in points if planned.point.work != "comm"]
+    on_one_node = {point.layout.gpus_per_node for point in trained if point.layout.nodes == 1}
+    full = max((point.layout.gpus_per_node for point in trained), default=1)
+    one = "1 GPU" if any(point.device == "cuda" for point in trained) else "1 rank"
+    return " and ".join([one] * (1 in on_one_node) + ["1 node"] * (full > 1 and full in on_one_node))
+
+
+def added_words(points: Sequence[PlannedPoint]) -> list[str]:
+    """A sentence where points were added."""
+    added = [planned for planned in points if planned.is_added]
+    if not added:
+        return []
+    names, groups = ", ".join(p.point.label for p in added), ", ".join(dict.fromkeys(name for p in added for name in p.groups))
+    return [f"added to compare {groups} with: {names}; `baselines: false` leaves {'it' if len(added) == 1 else 'them'} out"]
 
 
 def remarks(profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Iterator[str]:
@@ -93,16 +118,22 @@ def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
             f"layout.physical_cores_per_rank is {asked}: a node of type {layout.node_type} has {share} physical cores per GPU, "
             f"and data loading may starve on less. Set {share}, or keep it on purpose."
         )
+    if point.device == "cpu" and node.gpus:
+        yield f"device is cpu: the GPUs of {profile.name}'s nodes would stand idle. Set it to cuda, or keep it on purpose."
     if not layout.exclusive:
         yield "layout.exclusive is false: strangers on a node slow a baseline and make a speedup look larger. Set it to true."
-    workers = point.workload.loader_workers_per_rank
-    if asked is not None and workers > asked * node.smt:
-        yield f"workload.loader_workers_per_rank is {workers}: a rank has {asked} physical cores ({asked * node.smt} CPUs)."
+    workers, cores = point.workload.loader_workers_per_rank, cores_per_rank(point)
+    if cores is not None and workers > cores * node.smt:
+        yield (
+            f"workload.loader_workers_per_rank is {workers}: a rank has {count(cores * node.smt, 'CPU')}, which reading "
+            f"and training would share. Set at most {cores * node.smt}, or keep it on purpose."
+        )
 
 
 def without_folder(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]) -> list[str]:
     """A sentence for each data set on disk that has no folder, neither in its points nor in the user's settings."""
-    rootless = {data.name: data for data in (planned.point.workload.data for planned in points) if data.root is None}
+    trained = (planned.point.workload.data for planned in points if planned.point.work != "comm")
+    rootless = {data.name: data for data in trained if data.root is None}
     return [
         f"data `{name}` has no folder, so every run would fail: --set workload.data.root=FOLDER, "
         f"or `data_roots: {{{name}: FOLDER}}` in {config_file()}"
@@ -111,13 +142,29 @@ def without_folder(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]
     ]
 
 
+def hours_of(rows: Sequence[PlanRow]) -> Hours | None:
+    """At most, of all; None where nothing is asked of Slurm."""
+    parts = [(row.node_hours, row.gpu_hours) for row in rows]
+    known = [Hours(node=node, gpu=gpu) for node, gpu in parts if node is not None and gpu is not None]
+    return sum(known, Hours()) if len(known) == len(rows) else None
+
+
+def beyond_budget(rows: Sequence[PlanRow], budget: Budget) -> list[str]:
+    """A sentence where a study of all these runs may take more than its budget."""
+    hours = hours_of(rows)
+    if hours is None or budget.holds(hours):
+        return []
+    return [f"budget {budget}: these runs may take {hours}, and submit refuses what it does not hold"]
+
+
 def totals(rows: Sequence[PlanRow]) -> dict[str, Any]:
     """Sums over the plan, None where a part is unknown."""
-    hours = [row.node_hours for row in rows]
+    hours = hours_of(rows)
     return {
         "points": len(rows),
         "runs": sum(row.runs for row in rows),
-        "node_hours": None if None in hours else sum(hour for hour in hours if hour is not None),
+        "node_hours": None if hours is None else hours.node,
+        "gpu_hours": None if hours is None else hours.gpu,
         "files": sum(row.files for row in rows),
         "bytes": sum(row.bytes for row in rows),
     }

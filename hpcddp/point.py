@@ -6,6 +6,7 @@ The words are the sweep file's. Standard library only, Python 3.10: jobs read it
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -40,6 +41,20 @@ class Optimizer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ddp:
+    """How DistributedDataParallel exchanges gradients; torch's own choices unless said otherwise."""
+
+    bucket_cap_mb: float | None = at_least(0, None)
+    """MiB of gradients per all-reduce. None: 25 with a first bucket of 1 MiB; a number, 25 too, is the first bucket's as well."""
+    static_graph: bool = False
+    gradient_as_bucket_view: bool = False
+    compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
+    """torch's communication hooks of these names."""
+    powersgd_rank: int = at_least(1, 1)
+    """powersgd only: rank of the matrices that stand for a gradient."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workload:
     """What trains."""
 
@@ -57,6 +72,18 @@ class Workload:
     """Micro-batches per optimizer step; batch_per_gpu is divided among them."""
     loader_workers_per_rank: int = at_least(0, 2)
     channels_last: bool = False
+    parallel: Literal["ddp", "data_parallel", "none"] = "ddp"
+    """data_parallel: torch.nn.DataParallel, one process with all GPUs of one node. none: the bare model in one process."""
+    ddp: Ddp = Ddp()
+    sync_batchnorm: bool = False
+    """BatchNorm's statistics over all ranks instead of each rank's own; CUDA only."""
+    tf32: bool | None = None
+    """Whether fp32 may run as TF32, in products and convolutions alike. None: as torch has it; launch.json says how."""
+    cudnn_benchmark: bool = True
+    compile: bool = False
+    """torch.compile; the time it takes is recorded apart from the steps."""
+    copy_ahead: bool = False
+    """The next batch travels to the GPU on a stream of its own while this one trains; CUDA only."""
     optimizer: Optimizer = Optimizer()
     seed: int = at_least(0, 1)
 
@@ -72,6 +99,8 @@ class Layout:
     physical_cores_per_rank: int | None = at_least(1, None)
     """None in a sweep: the node's cores divided by its GPUs. Physical: a profile knows how many CPUs Slurm counts per core."""
     exclusive: bool = True
+    launcher: Literal["direct", "torchrun"] = "direct"
+    """direct: the backend (srun, or the local runner) starts every rank. torchrun: it starts one torchrun per node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +109,39 @@ class Measure:
 
     warmup_steps: int = at_least(0, 50)
     """Steps at the start that count in no statistic."""
+    warmup: Literal["fixed", "detect"] = "fixed"
+    """detect: steps after warmup_steps that still belong to the warm-up (MSER-5) count in no statistic either."""
     steps: int = at_least(1, 500)
     """Timed steps after the warm-up; with `work: epoch` an epoch's steps less the warm-up, and this is not used."""
+    stop: Literal["steps", "seconds", "interval"] = "steps"
+    """When a run has enough timed steps: after `steps`; after `seconds`; or, from `steps` on, when the 95 % interval of its
+    median step is narrow enough."""
+    seconds: float | None = at_least(0, None)
+    """`stop: seconds` only: how long the timed steps last."""
+    interval_percent: float = at_least(0, 2.0)
+    """`stop: interval` only: half the interval's width may be this share of the median."""
+    max_steps: int = at_least(1, 20_000)
+    """`stop: interval` and `stop: seconds` only: timed steps at most."""
+    gc: Literal["python", "frozen", "off"] = "python"
+    """Garbage collection in the timed steps: as Python does it; with all older objects left out; or none at all."""
+    input: Literal["full", "synthetic", "io"] = "full"
+    """synthetic: one batch, resident on the device, over and over (the trainer's limit). io: batches are loaded and copied but
+    not trained on (the loader's limit)."""
+    comm: Literal["off", "on", "check"] = "off"
+    """on: a communication hook records every bucket's all-reduce. check: the same, then measured in two other ways."""
+    profile_steps: int = at_least(0, 0)
+    """After the timed steps, this many under torch.profiler."""
+    profile_ranks: tuple[int, ...] = (0,)
+    """Ranks whose trace is kept."""
+    telemetry_hz: float = at_least(0, 1.0)
+    """Readings of GPUs, processors, memory and network per second and node; 0: none."""
     evaluate: bool = False
     """Accuracy on the whole evaluation set at the end, every sample once; outside all timings."""
+    resume: bool = False
+    """A run outlives its job: before the time limit it writes a checkpoint and its job is requeued; a job that is requeued or
+    submitted again goes on from the newest one, its first `warmup_steps` again warm-up. False: every attempt begins at step 0."""
+    checkpoint_every_min: float = at_least(0, 15.0)
+    """`resume` only: how much may be lost to what comes without a warning, as a node that dies; 0: only before the time limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,29 +152,46 @@ class Point:
     workload: Workload
     layout: Layout = Layout()
     measure: Measure = Measure()
-    work: Literal["steps", "epoch"] = "steps"
-    """What one run does: a number of steps, or one epoch of the data."""
+    work: Literal["steps", "epoch", "comm"] = "steps"
+    """What one run does: a number of steps, one epoch of the data, or no training but a benchmark of its ranks' collectives."""
     device: Literal["cuda", "cpu"] = "cuda"
 
     @property
-    def ranks(self) -> int:
-        """Processes in all: nodes x GPUs per node."""
+    def gpus(self) -> int:
+        """Devices in all: nodes x GPUs per node."""
         return self.layout.nodes * self.layout.gpus_per_node
 
     @property
-    def global_batch(self) -> int:
-        """Samples per optimizer step over all ranks."""
-        return self.ranks * self.workload.batch_per_gpu
+    def ranks_per_node(self) -> int:
+        """Processes per node: one per GPU, or one for all with data_parallel."""
+        return 1 if self.workload.parallel == "data_parallel" else self.layout.gpus_per_node
 
     @property
+    def ranks(self) -> int:
+        """Processes in all."""
+        return self.layout.nodes * self.ranks_per_node
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per optimizer step over all GPUs."""
+        return self.gpus * self.workload.batch_per_gpu
+
+    @functools.cached_property
     def id(self) -> str:
         """12 hexadecimal digits (48 bits) of the SHA-256 of the canonical text."""
         return hashlib.sha256(canonical(self).encode()).hexdigest()[:12]
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
-        """Folder and job name, such as `n04-g4-b32-3fa9c1d2e07b`: nodes, GPUs per node, batch per GPU, id."""
-        return f"n{self.layout.nodes:02d}-g{self.layout.gpus_per_node}-b{self.workload.batch_per_gpu}-{self.id}"
+        """Folder and job name, such as `n04-g4-b32-3fa9c1d2e07b`: nodes, GPUs per node, batch per GPU (or `comm`), id."""
+        what = "comm" if self.work == "comm" else f"b{self.workload.batch_per_gpu}"
+        return f"n{self.layout.nodes:02d}-g{self.layout.gpus_per_node}-{what}-{self.id}"
+
+
+def comm_point(point: Point) -> Point:
+    """The benchmark of the collectives on the point's ranks: of equal layouts the same point, whatever they train."""
+    nothing = Workload(model="none", data=Data(name="none"), loader_workers_per_rank=0)
+    return Point(cluster=point.cluster, workload=nothing, layout=point.layout, work="comm", device=point.device)
 
 
 def canonical(point: Point) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcddp.catalog import train_samples
-from hpcddp.plan import steps_of
+from hpcddp.footprint import steps_of
 from hpcddp.point import Point
 from hpcddp.records import STEP_COLUMNS, steps_file
 
@@ -17,27 +17,34 @@ TAIL_BYTES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Steps of rank 0, warm-up included."""
+    """Steps of rank 0, warm-up included; None where nothing is trained."""
 
-    steps_done: int = 0
+    steps_done: int | None = None
     steps_total: int | None = None
     samples_per_s: float | None = None
     """All ranks together, over the last rows."""
+    left_s: float | None = None
+    """Until the last step, at the pace of the last rows; what comes after the steps is not in it."""
 
 
 def read_progress(attempt: Path | None, point: Point | None) -> Progress:
     """From what is on disk: at most a second behind."""
+    if point is not None and point.work == "comm":
+        return Progress()
     rows = [] if attempt is None else last_rows(steps_file(attempt, 0))
+    done, total = rows[-1]["step"] + 1 if rows else 0, None if point is None else planned_steps(point)
+    pace = _steps_per_s(rows)
     return Progress(
-        steps_done=rows[-1]["step"] + 1 if rows else 0,
-        steps_total=None if point is None else planned_steps(point),
-        samples_per_s=None if point is None else _rate(rows, point.global_batch),
+        steps_done=done,
+        steps_total=total,
+        samples_per_s=None if point is None or pace is None else point.global_batch * pace,
+        left_s=None if total is None or pace is None else max(0, total - done) / pace,
     )
 
 
 def planned_steps(point: Point) -> int | None:
-    """None for an epoch of data whose size only its files know."""
-    unknown = point.work == "epoch" and train_samples(point.workload.data) is None
+    """None for an epoch of data whose size only its files know, and where the run itself finds out when it has enough."""
+    unknown = point.measure.stop != "steps" or (point.work == "epoch" and train_samples(point.workload.data) is None)
     return None if unknown else steps_of(point)
 
 
@@ -55,8 +62,8 @@ def last_rows(file: Path) -> list[dict[str, int]]:
     return [{name: int(row[name]) for name in ("step", "start_ns")} for row in rows if len(row) == len(STEP_COLUMNS)]
 
 
-def _rate(rows: list[dict[str, int]], global_batch: int) -> float | None:
-    """Samples per second between the starts of the first and the last row; None for fewer than two."""
-    if len(rows) < 2 or rows[-1]["start_ns"] <= rows[0]["start_ns"]:
+def _steps_per_s(rows: list[dict[str, int]]) -> float | None:
+    """Between the starts of the first and the last row; None for fewer than two."""
+    if len(rows) < 2 or rows[-1]["start_ns"] <= rows[0]["start_ns"] or rows[-1]["step"] <= rows[0]["step"]:
         return None
-    return global_batch * (rows[-1]["step"] - rows[0]["step"]) / ((rows[-1]["start_ns"] - rows[0]["start_ns"]) / 1e9)
+    return (rows[-1]["step"] - rows[0]["step"]) / ((rows[-1]["start_ns"] - rows[0]["start_ns"]) / 1e9)

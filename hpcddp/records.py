@@ -4,20 +4,31 @@ Everything is written as the job goes, flushed once a second while steps go on, 
 
     launch.json            by rank 0 once all ranks have met: hosts, versions, profile as used, environment
     ranks/00000.steps.csv  one row per step of that rank, integer nanoseconds; an empty cell was not measured
-    ranks/00000.error.json by a rank that fails: exception, message, host
+    ranks/00000.buckets.csv  with `comm: on`: one row per all-reduce of gradients
+    ranks/00000.trace.json.gz  a profile, where asked for
+    ranks/00000.error.json by a rank that fails: exception, message, host, `fault`
     nodes/HOST.json        by the first rank of each node: its processors and GPUs
-    events.jsonl           kept for warnings and checkpoints, one per line, by rank 0; nothing writes it yet
-    end.json               by rank 0, renamed into place last: state, reason, gates, rows and checksum per rank
+    nodes/HOST.node.csv  nodes/HOST.gpus.csv  telemetry, by one process of the node
+    comm.json              of a point with `work: comm`, by rank 0: times of collectives by operation and size
+    events.jsonl           of a run that resumes, one per line, by rank 0: checkpoints written, or passed over
+    checkpoints/00000120.DIGEST.pt  after 120 steps of the run (training/checkpoint.py); two of a run are kept
+    end.json               by rank 0, renamed into place last: state, reason, gates, rows and checksum per rank; of a run that
+                           failed `fault`: kind, rank and host at fault, the line of the rank's log. By the last rank where rank 0
+                           is lost
+    .end.reserve           room on the disk for the end.json of a failure, while the run lasts
 
 Version history of SCHEMA: 1 (0.1.0) as above.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import time
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,10 +53,45 @@ STEP_COLUMNS = (
     "other_ns",
     "total_ns",
 )
-"""`step` counts from 0 over the attempt, `start_ns` is Unix time; h2d_hidden_ns overlaps other parts and is outside their sum."""
+"""`step` counts from 0 over the run: an attempt that takes the run up goes on at its checkpoint's. `start_ns` is Unix time;
+h2d_hidden_ns overlaps other parts and is outside their sum."""
+
+BUCKET_COLUMNS = ("step", "index", "bytes", "ready_ns", "done_ns")
+"""Unix times on the rank's own timeline: when the bucket's gradients were there, and when their all-reduce had ended."""
+
+NODE_COLUMNS = (
+    "unix_ns",
+    "cpu_busy_ns",
+    "cpu_total_ns",
+    "job_cpu_ns",
+    "mem_used_bytes",
+    "mem_total_bytes",
+    "net_rx_bytes",
+    "net_tx_bytes",
+    "ib_rx_bytes",
+    "ib_tx_bytes",
+)
+"""A reading of a node; times and traffic are counters since it booted, summed over its processors and interfaces."""
+
+GPU_COLUMNS = (
+    "unix_ns",
+    "gpu",
+    "util_percent",
+    "mem_used_bytes",
+    "power_mw",
+    "energy_mj",
+    "sm_mhz",
+    "mem_mhz",
+    "temperature_c",
+    "throttle_reasons",
+)
+"""A reading of a GPU by NVML; `gpu` counts as CUDA does in this job, `energy_mj` since the driver was loaded."""
 
 WARMUP = 1
 """Bit of `flags`: the step belongs to the warm-up and counts in no statistic."""
+
+AFTER_PAUSE = 2
+"""Bit of `flags`: the first step after a pause that is not timed (the device's queue was empty); counts in no statistic."""
 
 FLUSH_EVERY_S = 1.0
 
@@ -55,49 +101,83 @@ def steps_file(attempt: Path, rank: int) -> Path:
     return attempt / "ranks" / f"{rank:05d}.steps.csv"
 
 
+def buckets_file(attempt: Path, rank: int) -> Path:
+    """Where a rank's all-reduces are, with `comm: on`."""
+    return attempt / "ranks" / f"{rank:05d}.buckets.csv"
+
+
+def node_file(attempt: Path, host: str) -> Path:
+    """Where the readings of a node are."""
+    return attempt / "nodes" / f"{host}.node.csv"
+
+
+def gpus_file(attempt: Path, host: str) -> Path:
+    """Where the readings of a node's GPUs are; there is none without NVML."""
+    return attempt / "nodes" / f"{host}.gpus.csv"
+
+
+def trace_file(attempt: Path, rank: int) -> Path:
+    """Where a rank's profile is, with `profile_steps`: events as Chrome's, gzipped."""
+    return attempt / "ranks" / f"{rank:05d}.trace.json.gz"
+
+
 def error_file(attempt: Path, rank: int) -> Path:
     """Where a rank that failed says why."""
     return attempt / "ranks" / f"{rank:05d}.error.json"
 
 
-def write_json(file: Path, plain: Any) -> None:
-    """Writes aside, syncs, renames: a reader sees the old file, or the whole new one."""
+def write_json(file: Path, plain: Any, *, sync: bool = True) -> None:
+    """Writes aside, syncs, renames: a reader sees the old file, or the whole new one.
+
+    Without `sync`, for what can be made again, that does not hold after the machine went down.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     with aside.open("w", encoding="utf-8") as out:
-        json.dump(plain, out, indent=1, sort_keys=True, allow_nan=False)
-        out.write("\n")
+        out.write(json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n")
         out.flush()
-        os.fsync(out.fileno())
+        if sync:
+            os.fsync(out.fileno())
     aside.replace(file)
 
 
-def append_line(file: Path, plain: Any) -> None:
-    """One JSON line added in a single write, synced: lines of concurrent writers do not mix on a local file system."""
+def append_line(file: Path, *plains: Any, sync: bool = True) -> None:
+    """A JSON line for each value, added in a single write, synced: those of concurrent writers do not mix on a local file system.
+
+    OSError where not all of it could be written. Without `sync` for what may be missing after the machine went down.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
+    lines = [json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n" for plain in plains]
+    text = "".join(lines).encode()
     handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        os.write(handle, line.encode())
-        os.fsync(handle)
+        if os.write(handle, text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+        if sync:
+            os.fsync(handle)
     finally:
         os.close(handle)
 
 
-class StepWriter:
-    """Appends step rows to a rank's CSV; `rows` and `crc32` (of all bytes, header included) go into end.json."""
+class RowWriter:
+    """Appends rows to a CSV of integers; `rows` and `crc32` (of all bytes, header included) go into end.json.
 
-    def __init__(self, file: Path) -> None:
+    OSError names the file where it cannot be written, as on a full disk; the file then ends with the last whole row.
+    """
+
+    def __init__(self, file: Path, columns: tuple[str, ...]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._out = file.open("xb")
-        self._pending = [",".join(STEP_COLUMNS)]
+        self._file = file
+        self._out = file.open("xb", buffering=0)
+        self._bytes = 0
+        self._pending = [",".join(columns)]
         self._flush_at = 0.0
         self.rows = 0
         self.crc32 = 0
 
-    def row(self, values: tuple[int | None, ...]) -> None:
-        """One step, in the order of STEP_COLUMNS; None was not measured."""
-        self._pending.append(",".join("" if value is None else str(value) for value in values))
+    def row(self, values: Iterable[int | None]) -> None:
+        """One row, in the order of the columns; None was not measured."""
+        self._pending.append(",".join(["" if value is None else str(value) for value in values]))
         self.rows += 1
         now = time.monotonic()
         if now >= self._flush_at:
@@ -109,13 +189,35 @@ class StepWriter:
         if self._pending:
             data = ("\n".join(self._pending) + "\n").encode()
             self._pending.clear()
-            self._out.write(data)
-            self._out.flush()
+            with self._named():
+                self._write(data)
             self.crc32 = zlib.crc32(data, self.crc32)
 
-    def __enter__(self) -> StepWriter:
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[self._out.write(left) or 0 :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._out.truncate(self._bytes)
+            raise
+        self._bytes += len(data)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._file)) from error
+
+    def __enter__(self) -> RowWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.flush()
-        self._out.close()
+        try:
+            if not isinstance(error, OSError):  # a disk that has failed is not asked again
+                self.flush()
+        finally:
+            with self._named():  # a file server may hold back what is written, and find only now that there is no room
+                self._out.close()

@@ -66,13 +66,13 @@ def _untyped(profile: ClusterProfile, point: Point, request: JobRequest, node: N
 
 def _beyond_one_node(profile: ClusterProfile, point: Point, request: JobRequest, node: NodeType) -> Iterator[str]:
     where = f"a node of type {point.layout.node_type} of {profile.name}"
-    ranks, cores = request.ranks_per_node, request.physical_cores_per_rank
-    if point.device == "cuda" and node.gpus is not None and ranks > node.gpus:
-        yield f"layout.gpus_per_node is {ranks}: {where} has {node.gpus} GPUs. Ask for at most {node.gpus} and more nodes."
-    if cores is not None and node.physical_cores is not None and ranks * cores > node.physical_cores:
+    gpus, cores = point.layout.gpus_per_node, point.layout.physical_cores_per_rank
+    if point.device == "cuda" and node.gpus is not None and gpus > node.gpus:
+        yield f"layout.gpus_per_node is {gpus}: {where} has {node.gpus} GPUs. Ask for at most {node.gpus} and more nodes."
+    if cores is not None and node.physical_cores is not None and gpus * cores > node.physical_cores:
         yield (
-            f"layout.physical_cores_per_rank is {cores}: {ranks} ranks take {ranks * cores} physical cores; {where} has "
-            f"{node.physical_cores}. Ask for at most {node.physical_cores // ranks}."
+            f"layout.physical_cores_per_rank is {cores}: {gpus} ranks take {gpus * cores} physical cores; {where} has "
+            f"{node.physical_cores}. Ask for at most {node.physical_cores // gpus}."
         )
     if request.mem_mb is not None and node.memory_mb is not None and request.mem_mb > node.memory_mb:
         yield f"slurm.mem_mb is {request.mem_mb}: Slurm gives at most {node.memory_mb} MB on {where}."

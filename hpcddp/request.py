@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hpcddp.cluster import ClusterProfile, NodeType
 from hpcddp.errors import UsageError
+from hpcddp.hours import Hours
 from hpcddp.point import Point
 from hpcddp.refusals import refusals
 from hpcddp.sweep import SlurmOptions
+
+WARNING_S = 120
+"""What a checkpoint may take; up to 60 s more (sbatch(1)), so jobs of a few minutes are warned when a quarter is left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,7 @@ class JobRequest:
     cpus_per_rank: int | None
     """Logical CPUs, as Slurm counts them; None: Slurm's default."""
     physical_cores_per_rank: int | None
+    launcher: Literal["direct", "torchrun"]
     gpus_per_node: int
     gres_type: str | None
     gpu_request: str
@@ -39,22 +45,35 @@ class JobRequest:
     partition: str | None
     qos: str | None
     walltime_min: int
+    warning_s: int | None
+    """So long before the time limit Slurm sends SIGUSR2, for a checkpoint; None for runs that do not write any."""
     nodelist: str | None
     exclude: str | None
     options: tuple[str, ...]
     user: User
 
+    @property
+    def tasks_per_node(self) -> int:
+        """What srun starts on a node: its ranks, or one torchrun."""
+        return 1 if self.launcher == "torchrun" else self.ranks_per_node
+
+    @property
+    def cpus_per_task(self) -> int | None:
+        """As cpus_per_rank; torchrun has those of all its ranks."""
+        return None if self.cpus_per_rank is None else self.cpus_per_rank * self.ranks_per_node // self.tasks_per_node
+
 
 def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user: User) -> JobRequest:
     """The request; UsageError lists everything in it that the cluster would not give, with the limit."""
     node, layout = profile.node_type(point.layout.node_type), point.layout
-    cores = layout.physical_cores_per_rank
+    cores = cores_per_rank(point)
     request = JobRequest(
         name=point.label,
         nodes=layout.nodes,
-        ranks_per_node=layout.gpus_per_node,
+        ranks_per_node=point.ranks_per_node,
         cpus_per_rank=None if cores is None else cores * node.smt,
         physical_cores_per_rank=cores,
+        launcher=layout.launcher,
         gpus_per_node=_gpus_asked(profile, node, point),
         gres_type=node.gres_type,
         gpu_request=profile.slurm.gpu_request,
@@ -64,6 +83,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         partition=slurm.partition or profile.slurm.partition,
         qos=slurm.qos,
         walltime_min=slurm.walltime_min,
+        warning_s=min(WARNING_S, slurm.walltime_min * 15) if point.measure.resume else None,
         nodelist=slurm.nodelist or _pinned_nodes(profile, node, point),
         exclude=slurm.exclude,
         options=slurm.options,
@@ -75,9 +95,16 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
     return request
 
 
-def node_hours(request: JobRequest) -> float:
-    """At most, in hours: nodes x wall time asked for."""
-    return request.nodes * request.walltime_min / 60
+def cores_per_rank(point: Point) -> int | None:
+    """Physical cores of one process: those of all its GPUs."""
+    of_gpu = point.layout.physical_cores_per_rank
+    return None if of_gpu is None else of_gpu * point.layout.gpus_per_node // point.ranks_per_node
+
+
+def hours_at_most(request: JobRequest) -> Hours:
+    """Nodes, and the GPUs asked for on them, x the wall time asked for."""
+    node = request.nodes * request.walltime_min / 60
+    return Hours(node=node, gpu=node * request.gpus_per_node)
 
 
 def _gpus_asked(profile: ClusterProfile, node: NodeType, point: Point) -> int:

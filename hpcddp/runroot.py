@@ -3,7 +3,8 @@
     RUNS/NAME/
       study.json  submissions.jsonl
       .code/HASH/                      the snapshot the jobs run
-      .jobs/JOBID/                     script, logs, submitit's files
+      .jobs/lock/                      who submits (see lock.py)
+      .jobs/JOBID/                     script, logs, submitit's files; a task of an array has .jobs/ARRAYID/TASK/
       n04-g4-b32-3fa9c1d2e07b/         a point
         point.json
         r1/JOBID.RESTART/              a run, an attempt: its records (see records.py)
@@ -13,8 +14,11 @@ RUNS may be moved whole: nothing in it holds an absolute path that is read back.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from hpcddp.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,14 @@ class Study:
     def jobs(self) -> Path:
         return self.folder / ".jobs"
 
+    @property
+    def submit_lock(self) -> Path:
+        """Held by the one process that submits."""
+        return self.jobs / "lock"
+
     def job_dir(self, job: str) -> Path:
-        return self.jobs / job
+        """Of a job, or of a task of an array (`12_7`)."""
+        return self.jobs.joinpath(*job.split("_", maxsplit=1))
 
     def smoke_dir(self, job: str) -> Path:
         """What the ranks of a smoke test found."""
@@ -86,6 +96,16 @@ def studies(root: Path) -> list[Study]:
     return [Study(folder) for folder in sorted(root.iterdir()) if folder.is_dir() and _is_study(folder)]
 
 
+def single_study(root: Path) -> Study:
+    """The one study at `root`; UsageError where there is none, or several to choose from."""
+    found = studies(root) if root.is_dir() else []
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(f"{root}: no study in it; name the folder of one, with a study.json")
+    raise UsageError(f"{root}: {len(found)} studies in it ({', '.join(each.name for each in found)}); name one of them")
+
+
 def _is_study(folder: Path) -> bool:
     try:
         return (folder / "study.json").is_file() or next(folder.glob("*/point.json"), None) is not None
@@ -93,7 +113,6 @@ def _is_study(folder: Path) -> bool:
         return False  # somebody's, among those to look at
 
 
-def _attempt_key(name: str) -> tuple[int, str, int]:
+def _attempt_key(name: str) -> tuple[list[int], str, int]:
     job, _, restart = name.rpartition(".")
-    digits = "".join(c for c in job if c.isdigit())
-    return (int(digits or 0), job, int(restart) if restart.isdigit() else 0)
+    return ([int(number) for number in re.findall(r"\d+", job)], job, int(restart) if restart.isdecimal() else 0)

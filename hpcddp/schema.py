@@ -55,12 +55,12 @@ def decode(cls: type[T], data: object, path: Path = ()) -> T:
 
 def encode(value: Any, *, keep_defaults: bool = True) -> Any:
     """The reverse of decode: plain dicts, lists and scalars; without `keep_defaults`, values equal to the default go."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        pairs = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        pairs = ((name, default, getattr(value, name)) for name, default in _defaults(type(value)).items())
         return {
-            field.name: encode(item, keep_defaults=keep_defaults)
-            for field, item in pairs
-            if keep_defaults or item != _default(field)
+            name: encode(item, keep_defaults=keep_defaults) for name, default, item in pairs if keep_defaults or item != default
         }
     if isinstance(value, Mapping):
         return {key: encode(item, keep_defaults=keep_defaults) for key, item in value.items()}
@@ -73,6 +73,16 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
+
+
+@functools.cache
+def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(cls)}
+
+
+@functools.cache
+def _defaults(cls: type) -> dict[str, Any]:
+    return {name: _default(field) for name, field in _fields(cls).items()}
 
 
 @functools.cache
@@ -101,12 +111,12 @@ def _decode(kind: Any, data: object, path: Path) -> Any:  # noqa: PLR0911 - one 
 
 def _decode_record(cls: type, data: object, path: Path) -> Any:
     items = _expect(dict, data, path)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
+    fields = _fields(cls)
     for key in items:
         if key not in fields:
             where = f" in {dotted(path)}" if path else ""
             raise SchemaError((*path, key), f"unknown key `{key}`{where}{did_you_mean(str(key), fields)}")
-    missing = [n for n, f in fields.items() if n not in items and _default(f) is dataclasses.MISSING]
+    missing = [name for name, default in _defaults(cls).items() if default is dataclasses.MISSING and name not in items]
     if missing:
         raise SchemaError(path, f"`{missing[0]}` is missing")
     values = {key: _decode(_hints(cls)[key], value, (*path, key)) for key, value in items.items()}

@@ -3,17 +3,22 @@ the template."""
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcddp.cluster import ClusterProfile
 from hpcddp.errors import UsageError
 from hpcddp.jobspec import JobSpec, spec_to_dict
+from hpcddp.launcher import command_by_hand
 from hpcddp.point import Point, to_json
 from hpcddp.request import JobRequest
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 FOLDER = Path(__file__).parent / "templates"
 
@@ -23,7 +28,7 @@ class Launch:
     """What differs between a script submitted and one printed to be submitted by hand."""
 
     command: str
-    """Shell text that every rank runs, already quoted."""
+    """Shell text that every task of the step runs, already quoted: a rank, or the torchrun of a node."""
     output: str | None = None
     """srun's log patterns; None: the batch log."""
     error: str | None = None
@@ -31,11 +36,14 @@ class Launch:
     """JSON of the job's spec, carried inline where no snapshot holds it."""
     run_root: str | None = None
     """Where a script submitted by hand leaves its records if HPCDDP_RUNS does not say."""
+    array: str | None = None
+    """The name of the array that the script is for: its tasks are several points, and nothing in it is one point's own."""
 
 
 def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None) -> Launch:
     """The point inline, run by the hpcddp of the compute environment, records under the run root's `adhoc/`."""
-    return Launch(command=f"{profile.compute.python} -u -m hpcddp.worker", spec=to_json(spec_to_dict(spec)), run_root=run_root)
+    command = command_by_hand(profile.compute.python, spec.point)
+    return Launch(command=command, spec=to_json(spec_to_dict(spec)), run_root=run_root)
 
 
 def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: Launch) -> str:
@@ -44,6 +52,33 @@ def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: L
 
     template = Path(profile.template)
     folders = [str(FOLDER)] if not template.is_absolute() else [str(template.parent), str(FOLDER)]
+    if launch.array is not None:
+        request = replace(request, name=launch.array)
+    try:
+        text = (
+            _environment(*folders)
+            .get_template(template.name)
+            .render(
+                cluster=profile,
+                point=point,
+                request=request,
+                launch=launch,
+                gpu_option=gpu_option(request),
+            )
+        )
+    except jinja2.TemplateNotFound as error:
+        raise UsageError(
+            f"profile {profile.name}: no template `{profile.template}` in templates/ or beside the profile"
+        ) from error
+    except jinja2.UndefinedError as error:
+        raise UsageError(f"template {profile.template}: {error.message}") from error
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+@functools.cache
+def _environment(*folders: str) -> Environment:
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
@@ -53,17 +88,7 @@ def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: L
         keep_trailing_newline=True,
     )
     environment.filters.update(word=_word, options=_option)
-    try:
-        text = environment.get_template(template.name).render(
-            cluster=profile, point=point, request=request, launch=launch, gpu_option=gpu_option(request)
-        )
-    except jinja2.TemplateNotFound as error:
-        raise UsageError(
-            f"profile {profile.name}: no template `{profile.template}` in templates/ or beside the profile"
-        ) from error
-    except jinja2.UndefinedError as error:
-        raise UsageError(f"template {profile.template}: {error.message}") from error
-    return re.sub(r"\n{3,}", "\n\n", text)
+    return environment
 
 
 def gpu_option(request: JobRequest) -> str | None:

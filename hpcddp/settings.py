@@ -7,18 +7,22 @@
     mail: me@site.org
     run_root: $WORK/runs
     data_roots: {imagenet: $WORK/imagenet}
+    budget: {node_hours: 200}
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hpcddp.errors import UsageError
+from hpcddp.hours import Budget
 from hpcddp.schema import Path as KeyPath
-from hpcddp.schema import SchemaError, decode
+from hpcddp.schema import SchemaError
 from hpcddp.yamlfile import decode_file, located, read_yaml
 
 _HONOURED = {"SBATCH_ACCOUNT": "account", "SBATCH_RESERVATION": "reservation"}
@@ -33,6 +37,8 @@ class Settings:
     mail: str | None = None
     run_root: str | None = None
     """Where studies land, variables allowed; None: beside the sweep file."""
+    budget: Budget = Budget()
+    """Of each study whose sweep names none."""
     data_roots: Mapping[str, str] = field(default_factory=dict)
     """Name of a data set -> its folder; variables are expanded in the job."""
 
@@ -62,7 +68,8 @@ def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[s
         if key is None:
             remarks.append(f"{name}={env[name]} is set aside: sweep and profile say what a job asks for")
             continue
-        settings = decode(Settings, {**vars(settings), key: env[name]})
+        changed: dict[str, Any] = {key: env[name]}
+        settings = dataclasses.replace(settings, **changed)
         remarks.append(f"{key} {env[name]} is taken from {name}, unless the sweep names its own")
     return settings, remarks
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from hpcddp.backends.base import Backend, JobState, Submission, pause_s
 from hpcddp.errors import HpcddpError
+from hpcddp.order import Order, submissions
 from hpcddp.point import Point
 from hpcddp.runroot import Study
-from hpcddp.submit import Order, submissions
 
 ENTRY = "hpcddp.worker.smoke:run"
 

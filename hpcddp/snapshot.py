@@ -78,8 +78,11 @@ def _module_files(name: str, near: Sequence[Path]) -> Iterator[tuple[str, Path]]
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     if any(_is_compiled(folder) for folder in folders):
         return
-    for folder in folders:
-        yield from _package_files(name, folder)
+    held = [file for folder in folders for file in _package_files(name, folder)]
+    if folders and not held:
+        places = " and ".join(map(str, folders))
+        raise UsageError(f"no module `{name}`: {places} holds no Python code; put {name}.py beside the sweep, or install it")
+    yield from held
     if not folders and spec.origin is not None and spec.origin.endswith(".py"):
         yield f"{name}.py", Path(spec.origin)
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcddp.backends.base import Backend, JobState, job_name
-from hpcddp.errors import HpcddpError
+from hpcddp.backends.base import Backend, JobState
+from hpcddp.ended import read_end, read_object, recorded_end
+from hpcddp.joblogs import last_words
+from hpcddp.launcher import first_failure
 from hpcddp.point import Point, point_from_dict
 from hpcddp.progress import read_progress
+from hpcddp.reasons import Reason, reason_of
 from hpcddp.runroot import Study
-from hpcddp.submissions import Told, last_told
+from hpcddp.submissions import Told, last_told, user_name
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
-
-TAIL_BYTES = 8192
-
-_NO_REASON = ("frame #", "<omitting", "Exception raised from", "submitit WARNING (")
-"""C++ frames, which torch prints below an error of its own; submitit's remarks on signals, which any cancelled job gets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +30,20 @@ class RunState:
     phase: Phase
     detail: str | None = None
     """Why it waits, or failed, or is not known, in words."""
+    next_step: str | None = None
+    """Of a run that failed: what to do."""
+    line: str | None = None
+    """Of a run that failed: the line of a log that says why, where `detail` is not that line already."""
     job: str | None = None
     nodes: str | None = None
     steps_done: int | None = None
     """While it runs: of rank 0, warm-up included."""
     steps_total: int | None = None
     samples_per_s: float | None = None
+    left_s: float | None = None
+    """Until its last step, at the pace of the last ones."""
+    start: str | None = None
+    """While it waits: when Slurm expects to start it, as ISO 8601."""
 
 
 def study_states(study: Study, backend: Backend | None = None) -> list[RunState]:
@@ -49,10 +54,50 @@ def study_states(study: Study, backend: Backend | None = None) -> list[RunState]
 
 def run_states(study: Study, *backends: Backend) -> list[RunState]:
     """Every run asked for or begun, by label and number. Jobs of a backend that is not given are judged by their records."""
+    seen = _see(study)
+    polled: dict[_Job, JobState] = {}
+    for backend in backends:
+        polled |= _poll(backend, seen.left(backend.name))
+    return seen.states(polled)
+
+
+def all_states(studies: Sequence[Study]) -> dict[str, list[RunState]]:
+    """Of each study, by its name. What all of them have on one cluster is asked for together."""
+    from hpcddp.backends.choose import make_backend
+
+    seen = [_see(study) for study in studies]
+    on_slurm = [line for one in seen for line in one.left("slurm")]
+    polled = _poll(make_backend("slurm", *studies), on_slurm) if on_slurm else {}
+    local = [_poll(make_backend("local", one.study), one.left("local")) for one in seen]  # where ids are the study's own
+    return {one.study.name: one.states(polled | here) for one, here in zip(seen, local, strict=True)}
+
+
+_Job = tuple[str, str, str]
+"""Backend, id and name: an id may be given out again."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a study's own files say of its runs."""
+
+    study: Study
+    runs: list[tuple[str, int]]
+    told: Mapping[tuple[str, int], Told]
+    done: Mapping[tuple[str, int], RunState]
+
+    def left(self, backend: str) -> list[Told]:
+        """The jobs of that backend whose runs have not come to their end."""
+        open_runs = (line for key, line in self.told.items() if key not in self.done)
+        return [line for line in open_runs if line.backend == backend and line.job is not None]
+
+    def states(self, polled: Mapping[_Job, JobState]) -> list[RunState]:
+        return [self.done.get(key) or _unfinished(self.study, key, self.told.get(key), polled) for key in self.runs]
+
+
+def _see(study: Study) -> _Seen:
     told = last_told(study)
-    done = {key: state for key in _runs(study, told) if (state := _done(study, *key)) is not None}
-    polled = _poll({key: line for key, line in told.items() if key not in done}, backends)
-    return [done.get(key) or _unfinished(study, key, told.get(key), polled) for key in _runs(study, told)]
+    runs = _runs(study, told)
+    return _Seen(study, runs, told, {key: state for key in runs if (state := _done(study, *key)) is not None})
 
 
 def study_backends(study: Study) -> list[Backend]:
@@ -77,14 +122,14 @@ def _runs(study: Study, told: Mapping[tuple[str, int], Told]) -> list[tuple[str,
 
 def read_study_file(study: Study) -> dict[str, Any]:
     """study.json; one without points where nothing was submitted from here."""
-    return _read_object(study.study_file) or {"points": [], "repeat": 0}
+    return read_object(study.study_file) or {"points": [], "repeat": 0}
 
 
 def _done(study: Study, label: str, run: int) -> RunState | None:
     """The run by the newest attempt that came to its end; None while there is none."""
     for attempt in reversed(study.attempts(label, run)):
         os.listdir(attempt)  # makes NFS forget that end.json was not there (nfs(5), close-to-open): it may for a minute
-        end = _read_object(attempt / "end.json")
+        end = read_end(attempt)
         if end is not None and end.get("state") == "done":
             failed = [gate["name"] for gate in end.get("gates", []) if not gate["passed"]]
             detail = f"gate failed: {', '.join(failed)}; analyze says why" if failed else None
@@ -92,31 +137,32 @@ def _done(study: Study, label: str, run: int) -> RunState | None:
     return None
 
 
-def _poll(told: Mapping[tuple[str, int], Told], backends: tuple[Backend, ...]) -> dict[tuple[str, str], JobState]:
-    """(backend, job) -> state."""
-    found = {}
-    for backend in backends:
-        lines = [line for line in told.values() if line.backend == backend.name and line.job is not None]
-        for job, state in backend.poll({str(line.job): job_name(line.label, line.run) for line in lines}).items():
-            found[backend.name, job] = state
+def _poll(backend: Backend, lines: Sequence[Told]) -> dict[_Job, JobState]:
+    """What became of the jobs: in one question, and one more for those whose id another of them bears too."""
+    found: dict[_Job, JobState] = {}
+    left = {(str(line.job), line.name) for line in lines}
+    while left:
+        once = dict(left)
+        found |= {(backend.name, job, once[job]): state for job, state in backend.poll(once).items()}
+        left -= set(once.items())
     return found
 
 
-def _unfinished(study: Study, key: tuple[str, int], told: Told | None, polled: Mapping[tuple[str, str], JobState]) -> RunState:
+def _unfinished(study: Study, key: tuple[str, int], told: Told | None, polled: Mapping[_Job, JobState]) -> RunState:
     if told is None or told.job is None:
         return _without_job(study, key, told)
     attempt = next((path for path in reversed(study.attempts(*key)) if _job_of(path) == told.job), None)
-    state = polled.get((told.backend, told.job), JobState(phase="unknown"))
+    state = polled.get((told.backend, told.job, told.name), JobState(phase="unknown"))
     blank = RunState(label=told.label, run=told.run, phase="failed", job=told.job, nodes=state.nodes)
     if state.phase == "unknown":
         return _by_records(study, blank, attempt, state.detail)
     if state.phase == "queued":
-        return replace(blank, phase="queued", detail=state.detail)
+        return replace(blank, phase="queued", detail=state.detail, start=state.start)
     if state.phase == "running":
-        progress = read_progress(attempt, _read_point(study, told.label))
+        progress = read_progress(attempt, read_point(study, told.label))
         return replace(blank, phase="running", detail=state.detail, **vars(progress))
     ended_meanwhile = _done(study, *key)  # after its records were looked at, before its job was
-    return ended_meanwhile or replace(blank, detail=why_failed(study, told.job, attempt, state))
+    return ended_meanwhile or _failed(blank, why_failed(study, told, attempt, state))
 
 
 def _without_job(study: Study, key: tuple[str, int], told: Told | None) -> RunState:
@@ -125,7 +171,9 @@ def _without_job(study: Study, key: tuple[str, int], told: Told | None) -> RunSt
         newest = next(reversed(study.attempts(*key)), None)
         return _by_records(study, replace(blank, job=_job_of(newest)), newest, None) if newest else blank
     if told.event == "refused":
-        return replace(blank, phase="failed", detail=f"refused: {told.reason}")
+        return replace(
+            blank, phase="failed", detail=f"refused: {told.reason}", next_step="mend what Slurm names; then submit it again"
+        )
     if told.event == "intent":
         reason = "its submission was interrupted; the next `hpcddp submit` looks up what became of it"
         return replace(blank, phase="unknown", detail=reason)
@@ -134,10 +182,10 @@ def _without_job(study: Study, key: tuple[str, int], told: Told | None) -> RunSt
 
 def _by_records(study: Study, blank: RunState, attempt: Path | None, doubt: str | None) -> RunState:
     """Without a backend: failed where the records say so, else not known, with how far it got."""
-    reason = _recorded_reason(attempt)
-    if reason:
-        return replace(blank, phase="failed", detail=reason)
-    progress = read_progress(attempt, _read_point(study, blank.label))
+    end = recorded_end(attempt)
+    if end and end.get("reason"):
+        return _failed(blank, reason_of(JobState(phase="failed"), end, ()))
+    progress = read_progress(attempt, read_point(study, blank.label))
     detail = doubt or "no end.json: it runs, or ended without a word"
     return replace(blank, phase="unknown", detail=detail, **vars(progress))
 
@@ -146,53 +194,23 @@ def _job_of(attempt: Path) -> str:
     return attempt.name.rpartition(".")[0]
 
 
-def why_failed(study: Study, job: str, attempt: Path | None, state: JobState) -> str:
-    """What the backend saw, what the ranks recorded, or else the last line they wrote."""
-    seen = "it ended without leaving an end.json" if state.phase == "done" else state.detail or "it failed"
-    told = _recorded_reason(attempt)
-    if told is None:
-        last = _last_words(study.job_dir(job))
-        return f"{seen}; {last}" if last else seen
-    return told if "exit code" in seen else f"{seen}; {told}"
+def _failed(blank: RunState, reason: Reason) -> RunState:
+    return replace(blank, phase="failed", detail=reason.sentence, next_step=reason.next_step, line=reason.line)
 
 
-def _recorded_reason(attempt: Path | None) -> str | None:
-    """From end.json, else from the earliest error that a rank recorded."""
-    from hpcddp.worker.finish import first_cause
-
-    if attempt is None:
-        return None
-    end = _read_object(attempt / "end.json")
-    return (end or {}).get("reason") or first_cause(attempt)
+def why_failed(study: Study, told: Told, attempt: Path | None, state: JobState) -> Reason:
+    """What the backend saw, what the ranks recorded, and what they and the batch script wrote last."""
+    folder = study.job_dir(str(told.job))
+    seen = replace(state, by=you_or(state.by), detail=first_failure(folder) or state.detail)
+    cancelled_by = you_or(told.reason) if told.event == "cancelled" else None
+    return reason_of(seen, recorded_end(attempt), last_words(folder), cancelled_by)
 
 
-def _last_words(folder: Path) -> str | None:
-    """The last line on stderr of the first rank that wrote one, else of the batch script."""
-    for file in (*sorted(folder.glob("*_log.err")), folder / "batch.err"):
-        for line in reversed(list(_last_lines(file))):
-            if line.strip() and not line.startswith(_NO_REASON):
-                return f"{file.name} ends: {line.strip()}"
-    return None
+def you_or(user: str | None) -> str | None:
+    """`you` for the one who asks."""
+    return "you" if user is not None and user == user_name() else user
 
 
-def _last_lines(file: Path) -> Iterator[str]:
-    if file.is_file():
-        with file.open("rb") as text:
-            text.seek(max(0, file.stat().st_size - TAIL_BYTES))
-            yield from text.read().decode("utf-8", errors="replace").splitlines()
-
-
-def _read_point(study: Study, label: str) -> Point | None:
-    plain = _read_object(study.point_file(label))
+def read_point(study: Study, label: str) -> Point | None:
+    plain = read_object(study.point_file(label))
     return None if plain is None else point_from_dict(plain["point"])
-
-
-def _read_object(file: Path) -> dict[str, Any] | None:
-    """None where there is no such file, nor a folder for it; HpcddpError names a damaged one."""
-    try:
-        plain: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except ValueError as error:
-        raise HpcddpError(f"{file}: not a file hpcddp wrote: {error}") from error
-    return plain

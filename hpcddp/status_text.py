@@ -6,11 +6,15 @@ import itertools
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from hpcddp.status import Phase, RunState
-from hpcddp.textout import count
+from hpcddp.textout import count, duration
 
 WIDTH = 80
+
+LINE_SHOWN = 200
+"""Characters of a log's line."""
 
 RUNNING_SHOWN = 2
 """So many running jobs fit a line beside the counts."""
@@ -18,10 +22,11 @@ RUNNING_SHOWN = 2
 ORDER: tuple[Phase, ...] = ("done", "running", "queued", "failed", "unknown", "missing")
 
 
-def status_table(states: Sequence[RunState]) -> str:
-    """A line for each stretch of runs of a point that are in the same state, and one that counts them all."""
+def status_table(states: Sequence[RunState], node_hours: float = 0.0) -> str:
+    """A line for each stretch of runs of a point that are in the same state, and one that counts them all; `node_hours`: used."""
     lines = [line for same in _stretches(states) for line in _lines(same)]
-    return "\n".join([*lines, _counts(states)])
+    used = f"; {node_hours:,.1f} node hours so far" if node_hours >= 0.05 else ""
+    return "\n".join([*lines, f"{_counts(states)}{used}"])
 
 
 def progress_line(states: Sequence[RunState]) -> str:
@@ -38,7 +43,7 @@ def _counts(states: Sequence[RunState]) -> str:
 
 
 def _stretches(states: Sequence[RunState]) -> Iterator[list[RunState]]:
-    for _, same in itertools.groupby(states, key=lambda state: (state.label, state.phase, _told(state))):
+    for _, same in itertools.groupby(states, key=lambda state: (state.label, state.phase, _told(state), state.next_step)):
         yield list(same)
 
 
@@ -48,16 +53,30 @@ def _lines(same: Sequence[RunState]) -> Iterator[str]:
     runs = f"r{first.run}" if first is last else f"r{first.run}-{last.run}"
     job = first.job if first is last and first.job else ""
     head = f"{first.label}  {runs:<6} {first.phase:<7} {job:<7}"
-    told = _told(first)
+    told = _told(first) + _expected(same)
     if len(head) + 2 + len(told) <= WIDTH:
         yield f"{head}  {told}".rstrip()
-        return
-    yield head.rstrip()
-    yield from textwrap.wrap(told, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    else:
+        yield head.rstrip()
+        yield from _below(told)
+    if first.line:
+        yield from _below(f"says: {textwrap.shorten(first.line, LINE_SHOWN, placeholder=' ...')}")
+    if first.next_step:
+        yield from _below(f"next: {first.next_step}")
+
+
+def _below(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _told(state: RunState) -> str:
     return ", ".join(text for text in (_progress(state), state.detail) if text)
+
+
+def _expected(same: Sequence[RunState]) -> str:
+    """When Slurm expects the first of these runs to start."""
+    first = min((state.start for state in same if state.start), default=None)
+    return f"; Slurm expects {datetime.fromisoformat(first):%d %b %H:%M}" if first else ""
 
 
 def _progress(state: RunState) -> str | None:
@@ -65,4 +84,5 @@ def _progress(state: RunState) -> str | None:
         return None
     of = "" if state.steps_total is None else f" of {state.steps_total}"
     rate = "" if state.samples_per_s is None else f", {state.samples_per_s:,.0f} samples/s"
-    return f"step {state.steps_done}{of}{rate}"
+    left = "" if state.left_s is None else f", {duration(state.left_s)} left"
+    return f"step {state.steps_done}{of}{rate}{left}"

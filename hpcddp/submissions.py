@@ -2,22 +2,29 @@
 
 Every line has `event`, `token` (one per submission), `label`, `run`, `backend` and `unix_s`. An `intent` is written before the
 backend is asked; then `submitted` with `job`, or `refused` with `reason`. An intent that nothing follows was interrupted: it is
-looked up at the next submission, which adds `submitted`, or `lost`.
+looked up at the next submission, which adds `submitted`, or `lost`: there is no job of it. `cancelled`, with the `job` and as
+`reason` the user, is what `hpcddp cancel` leaves. Runs that are tasks of one array have its name as `array`, their number as
+`task`, and the same token. A last line without its end was never acted upon (a full disk, a machine that went down): it does not
+count, and the next submission removes it.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from hpcddp.backends.base import job_name
 from hpcddp.errors import HpcddpError
 from hpcddp.records import append_line
 from hpcddp.runroot import Study
 from hpcddp.schema import SchemaError, decode, encode
 
-Event = Literal["intent", "submitted", "refused", "lost"]
+Event = Literal["intent", "submitted", "refused", "lost", "cancelled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,24 +39,69 @@ class Told:
     unix_s: float
     job: str | None = None
     reason: str | None = None
+    array: str | None = None
+    """The name of the array in which the run is a task."""
+    task: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the job: the run's own, or the array's."""
+        return self.array or job_name(self.label, self.run)
+
+    def job_of(self, found: str) -> str:
+        """The run's job, where `found` is the id that bears the name."""
+        return found if self.task is None else f"{found}_{self.task}"
 
 
 def tell(study: Study, event: Event, told: Told, **facts: Any) -> Told:
     """Adds a line on the submission that `told` is about; the line."""
-    line = Told(event=event, token=told.token, label=told.label, run=told.run, backend=told.backend, unix_s=time.time(), **facts)
-    append_line(study.submissions_file, encode(line, keep_defaults=False))
+    line = follow(told, event, **facts)
+    tell_all(study, [line])
     return line
+
+
+def follow(told: Told, event: Event, **facts: Any) -> Told:
+    """The next line on the same submission."""
+    return replace(told, event=event, unix_s=time.time(), **facts)
+
+
+def tell_all(study: Study, lines: Sequence[Told]) -> None:
+    """Adds these lines, in one write. Only an intent must outlive the machine: without its answer it is looked up."""
+    if lines:
+        must_stay = any(line.event == "intent" for line in lines)
+        append_line(study.submissions_file, *(encode(line, keep_defaults=False) for line in lines), sync=must_stay)
 
 
 def last_told(study: Study) -> dict[tuple[str, int], Told]:
     """The newest line on each run, by label and number; HpcddpError names a line that is damaged."""
-    if not study.submissions_file.is_file():
-        return {}
     found: dict[tuple[str, int], Told] = {}
-    for number, text in enumerate(study.submissions_file.read_bytes().splitlines(), start=1):
+    for number, text in enumerate(_whole(study).splitlines(), start=1):
         try:
             told = decode(Told, json.loads(text))
         except (ValueError, SchemaError) as error:
             raise HpcddpError(f"{study.submissions_file}:{number}: not a line hpcddp wrote: {error}") from error
         found[told.label, told.run] = told
     return found
+
+
+def user_name() -> str:
+    """The one who runs this."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"
+
+
+def mend(study: Study) -> None:
+    """Cuts off a last line without its end, which the next would run into; nobody else writes meanwhile."""
+    whole = len(_whole(study))
+    if whole < (study.submissions_file.stat().st_size if study.submissions_file.is_file() else 0):
+        os.truncate(study.submissions_file, whole)
+
+
+def _whole(study: Study) -> bytes:
+    """The file up to the end of its last whole line."""
+    if not study.submissions_file.is_file():
+        return b""
+    content = study.submissions_file.read_bytes()
+    return content[: content.rfind(b"\n") + 1]

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcddp.catalog import check_workload
-from hpcddp.cluster import ClusterProfile, is_profile_file
+from hpcddp.cluster import is_profile_file
 from hpcddp.errors import UsageError
-from hpcddp.point import Layout, Measure, Point, Workload
-from hpcddp.schema import SchemaError, at_least, decode, did_you_mean
+from hpcddp.hours import Budget
+from hpcddp.point import Layout, Measure, Workload
+from hpcddp.schema import SchemaError, at_least, decode
+from hpcddp.sweep_groups import Group, read_group
 from hpcddp.yamlfile import located, parse_yaml, read_yaml
-
-AXIS_ROOTS = ("workload", "layout", "measure", "device", "work")
-"""What an axis of a group may vary: the parts of a point."""
-
-HELD_STEPS = Measure().steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +44,16 @@ class Sweep:
     work: Literal["steps", "epoch"] = "steps"
     workload: Workload
     layout: Layout = Layout()
-    points: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+    points: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Groups; sweep_groups says what one may hold."""
+    baselines: bool = True
+    """Whether points of one GPU and of one node are added where points of other sizes have none to compare with."""
     measure: Measure = Measure()
     repeat: int = at_least(1, 1)
+    train_epochs: int | None = at_least(1, None)
+    """Epochs that a whole training takes: what it would cost at each size is told with the results. Outside the id."""
+    budget: Budget = Budget()
+    """What the study may take; nothing above it is submitted. Outside the id. None: what the user's settings say."""
     device: Literal["cuda", "cpu"] = "cuda"
     account: str | None = None
     slurm: SlurmOptions = SlurmOptions()
@@ -63,19 +65,12 @@ class SweepFile:
 
     sweep: Sweep
     document: Mapping[str, Any]
+    groups: Mapping[str, Group]
     file: Path
 
     @property
     def name(self) -> str:
         return self.file.stem
-
-
-@dataclass(frozen=True)
-class PlannedPoint:
-    """A point and the groups of the sweep it is in."""
-
-    point: Point
-    groups: tuple[str, ...]
 
 
 def read_sweep(file: Path, settings: Sequence[str] = (), cluster: str | None = None) -> SweepFile:
@@ -95,12 +90,27 @@ def make_sweep(document: Mapping[str, Any], settings: Sequence[str], file: Path)
     changed_document = copy.deepcopy(dict(document))
     changed = [_apply_setting(changed_document, text) for text in settings]
     try:
-        return SweepFile(decode(Sweep, changed_document), changed_document, file)
+        sweep = decode(Sweep, changed_document)
+        groups = {name: read_group(name, plain) for name, plain in sweep.points.items()}
+        return SweepFile(sweep, changed_document, groups, file)
     except SchemaError as error:
         for path, text in zip(changed, settings, strict=True):
             if error.path[: len(path)] == path:
-                raise UsageError(f"--set {text}: {error.message}") from error
-        raise located(error, file) if file.is_file() else error from error
+                raise UsageError(f"--set {text}: {_with_full_key(path, error.message)}") from error
+        raise placed(error, file) from error
+
+
+def placed(error: SchemaError, file: Path) -> UsageError:
+    """The complaint with its line; without, where the sweep is in no file."""
+    return located(error, file) if file.is_file() else error
+
+
+def _with_full_key(path: tuple[str, ...], message: str) -> str:
+    """The complaint; of a key that is one of a part of the sweep (`batch_per_gpu`) it names the key in full."""
+    parts = {"workload": Workload, "layout": Layout, "measure": Measure, "slurm": SlurmOptions, "budget": Budget}
+    full = [f"{part}.{path[0]}" for part, kind in parts.items() if path[0] in {field.name for field in dataclasses.fields(kind)}]
+    known = {field.name for field in dataclasses.fields(Sweep)}
+    return f"no key of a sweep; did you mean `{'` or `'.join(full)}`?" if full and path[0] not in known else message
 
 
 def with_job_options(source: SweepFile, options: Sequence[str]) -> SweepFile:
@@ -111,84 +121,23 @@ def with_job_options(source: SweepFile, options: Sequence[str]) -> SweepFile:
     return make_sweep({**source.document, "slurm": {**source.document.get("slurm", {}), **own}}, (), source.file)
 
 
-def expand(source: SweepFile, profile: ClusterProfile, groups: Sequence[str] = ()) -> list[PlannedPoint]:
-    """The union of the groups' products in the file's order, equal points merged by id; no groups: the one point."""
-    sweep = source.sweep
-    for group in groups:
-        if group not in sweep.points:
-            raise UsageError(f"{source.file}: no group `{group}` in points{did_you_mean(group, sweep.points)}")
-    found: dict[str, PlannedPoint] = {}
-    for group in (name for name in sweep.points if not groups or name in groups):
-        for document in _product(source, group):
-            point = resolve(document, profile)
-            before = found.get(point.id, PlannedPoint(point, ()))
-            found[point.id] = PlannedPoint(before.point, (*before.groups, group))
-    if not sweep.points:
-        point = resolve(sweep, profile)
-        found[point.id] = PlannedPoint(point, ())
-    return list(found.values())
+def chosen_groups(source: SweepFile, names: Sequence[str]) -> list[Group]:
+    """The groups named, or all, in the file's order; of a sweep without groups one that changes nothing."""
+    if not source.groups:
+        return [read_group("", {})]
+    return [group for name, group in source.groups.items() if not names or name in names]
 
 
-def resolve(sweep: Sweep, profile: ClusterProfile) -> Point:
-    """The point of a sweep without groups: defaults that depend on the cluster or on `hold` filled in."""
-    point = Point(
-        cluster=profile.name,
-        workload=_with_batch(sweep),
-        layout=_with_node_type(sweep.layout, profile),
-        measure=sweep.measure if sweep.work == "steps" else dataclasses.replace(sweep.measure, steps=HELD_STEPS),
-        work=sweep.work,
-        device=sweep.device,
-    )
-    check_workload(point.workload)
-    return point
-
-
-def _with_batch(sweep: Sweep) -> Workload:
-    workload, ranks = sweep.workload, sweep.layout.nodes * sweep.layout.gpus_per_node
-    if sweep.hold == "batch_per_gpu":
-        if workload.global_batch is not None:
-            raise UsageError("workload.global_batch needs `hold: global_batch`; this sweep holds batch_per_gpu")
-        return workload
-    if workload.global_batch is None:
-        raise UsageError("`hold: global_batch` needs workload.global_batch, the samples per step over all ranks")
-    if workload.global_batch % ranks:
-        raise UsageError(f"workload.global_batch {workload.global_batch} cannot be shared equally by {ranks} ranks")
-    return dataclasses.replace(workload, batch_per_gpu=workload.global_batch // ranks, global_batch=None)
-
-
-def _with_node_type(layout: Layout, profile: ClusterProfile) -> Layout:
-    """The node type named, and its cores shared out among its GPUs where the sweep does not say how many a rank gets."""
-    if not profile.node_types:
-        return layout
-    name = layout.node_type or profile.default_node_type
-    node = profile.node_type(name)
-    cores = layout.physical_cores_per_rank
-    if cores is None and node.physical_cores and node.gpus:
-        cores = max(1, node.physical_cores // max(node.gpus, layout.gpus_per_node))
-    return dataclasses.replace(layout, node_type=name, physical_cores_per_rank=cores)
-
-
-def _product(source: SweepFile, group: str) -> Iterator[Sweep]:
-    axes = source.sweep.points[group]
-    for axis in axes:
-        if axis.split(".")[0] not in AXIS_ROOTS:
-            error = SchemaError(("points", group, axis), f"`{axis}` cannot be an axis{did_you_mean(axis, AXIS_ROOTS)}")
-            raise located(error, source.file) if source.file.is_file() else error
-    for values in itertools.product(*axes.values()):
-        document = {**copy.deepcopy(dict(source.document)), "points": {}}
-        for axis, value in zip(axes, values, strict=True):
-            set_dotted(document, axis, value)
-        yield _decode_axes(document, source, group, tuple(axes))
-
-
-def _decode_axes(document: Mapping[str, Any], source: SweepFile, group: str, axes: tuple[str, ...]) -> Sweep:
-    """Complaints about a value that came from an axis name the axis in the file."""
-    try:
-        return decode(Sweep, document)
-    except SchemaError as error:
-        axis = next((axis for axis in axes if error.path[: axis.count(".") + 1] == tuple(axis.split("."))), axes[0])
-        there = SchemaError(("points", group, axis), error.message)
-        raise located(there, source.file) if source.file.is_file() else there from error
+def without_effect(source: SweepFile, groups: Sequence[str], settings: Sequence[str], flags: Iterable[str]) -> list[str]:
+    """A sentence for each `--set` and each key of a flag (`measure.comm`) that the groups' own values stand above."""
+    keys = {text.partition("=")[0]: f"--set {text}" for text in settings}
+    keys |= {key: f"--{key.rpartition('.')[2]}" for key in flags}
+    above = {key: [group.name for group in chosen_groups(source, groups) if key in group.keys] for key in keys}
+    return [
+        f"{keys[key]} changes nothing in {', '.join(names)}: values of {key} in `points` stand above it; change them there"
+        for key, names in above.items()
+        if names
+    ]
 
 
 def set_dotted(document: dict[str, Any], dotted_key: str, value: Any) -> None:

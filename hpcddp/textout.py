@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 
@@ -19,6 +20,23 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, left: Sequ
     return "\n".join(lines)
 
 
+def inert(text: str) -> str:
+    r"""The same with what a terminal would act on (escape sequences, marks that turn text around) as `\x1b`: records, bundles and
+    tables come from others.
+    """
+    return "".join(_shown(character) for character in text)
+
+
+def one_line(text: str) -> str:
+    """The same without line breaks: a name or a reason never looks like a line of its own."""
+    return " ".join(text.split())
+
+
+def _shown(character: str) -> str:
+    acts = character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cf", "Cs")
+    return character.encode("unicode_escape").decode() if acts else character
+
+
 def size(count_bytes: float) -> str:
     """`4.2 MB`: decimal units, two digits that matter."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -28,6 +46,21 @@ def size(count_bytes: float) -> str:
     return f"{count_bytes:.1f} TB"
 
 
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 99.5 * 60 else f"{seconds / 3600:.1f} h"
+
+
 def count(number: int, noun: str) -> str:
     """`1 run`, `3 runs`, `6,600 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def message_size(count_bytes: int) -> str:
+    """`32 KiB`, `1 GiB`, `1020 B`: the largest binary unit that it is a whole number of."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count_bytes >= 1 << power and count_bytes % (1 << power) == 0:
+            return f"{count_bytes >> power} {unit}"
+    return f"{count_bytes} B"

@@ -1,17 +1,19 @@
-"""`--where 'layout.nodes <= 4'`: chooses points by comparing their keys, `ranks` or `global_batch` with values; nothing is
-evaluated."""
+"""`layout.nodes <= 4`: chooses points by comparing their keys, `ranks`, `gpus` or `global_batch` with values.
+
+For `--where`, and for `where` and `exclude` of a sweep's groups. Nothing is evaluated.
+"""
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hpcddp.errors import UsageError
-from hpcddp.point import flat_keys
+from hpcddp.point import Point, flat_keys
 from hpcddp.schema import did_you_mean
-from hpcddp.sweep import PlannedPoint
 from hpcddp.yamlfile import parse_yaml
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -24,29 +26,57 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "in": lambda value, allowed: value in allowed,
 }
 
-CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|==|!=|<|>|\bin\b)\s*(.+?)\s*")
+COMPARISON = re.compile(r"\s*([\w.]+)\s*(<=|>=|==|!=|<|>|\bin\b)\s*(.+?)\s*")
+
+Compared = Mapping[str, Any]
+"""What conditions compare: a point's keys, flat, and its sums."""
 
 
-def choose(points: Sequence[PlannedPoint], conditions: Sequence[str]) -> list[PlannedPoint]:
-    """The points for which every condition holds; each may join several by `and`."""
-    parsed = [_parse(part) for condition in conditions for part in re.split(r"\band\b", condition)]
-    return [planned for planned in points if all(_holds(planned, *condition) for condition in parsed)]
+@dataclass(frozen=True)
+class Condition:
+    """Comparisons of which each must hold."""
+
+    text: str
+    comparisons: tuple[tuple[str, str, Any], ...]
+
+    def holds(self, compared: Compared) -> bool:
+        """UsageError for a key that no point has, and for values that cannot be compared."""
+        return all(_holds(compared, *comparison) for comparison in self.comparisons)
+
+
+def parse_condition(text: str) -> Condition:
+    """The condition; it may join several comparisons by `and`. UsageError for what is none."""
+    return Condition(text, tuple(_parse(part) for part in re.split(r"\band\b", text)))
+
+
+def compared(point: Point) -> Compared:
+    return {"ranks": point.ranks, "gpus": point.gpus, "global_batch": point.global_batch, **flat_keys(point)}
+
+
+def chosen(points: Sequence[Point], conditions: Sequence[str]) -> list[bool]:
+    """Of each point, whether every `--where` holds."""
+    kept = [True] * len(points)
+    for text in conditions:
+        try:
+            condition = parse_condition(text)
+            kept = [keep and condition.holds(compared(point)) for keep, point in zip(kept, points, strict=True)]
+        except UsageError as error:
+            raise UsageError(f"--where {text!r}: {error}") from error
+    return kept
 
 
 def _parse(text: str) -> tuple[str, str, Any]:
-    found = CONDITION.fullmatch(text)
+    found = COMPARISON.fullmatch(text)
     if found is None:
-        raise UsageError(f"--where {text!r}: write KEY OP VALUE, such as 'layout.nodes <= 4' or 'layout.nodes in [1, 2]'")
+        raise UsageError("write KEY OP VALUE, such as 'layout.nodes <= 4' or 'layout.nodes in [1, 2]'")
     key, op, value = found.groups()
-    return key, op, parse_yaml(value, f"--where {text!r}")
+    return key, op, parse_yaml(value, f"`{value}`")
 
 
-def _holds(planned: PlannedPoint, key: str, op: str, wanted: Any) -> bool:
-    point = planned.point
-    flat = {"ranks": point.ranks, "global_batch": point.global_batch, **flat_keys(point)}
-    if key not in flat:
-        raise UsageError(f"--where: no key `{key}` in a point{did_you_mean(key, flat)}")
+def _holds(values: Compared, key: str, op: str, wanted: Any) -> bool:
+    if key not in values:
+        raise UsageError(f"no key `{key}` in a point{did_you_mean(key, values)}")
     try:
-        return COMPARE[op](flat[key], wanted)
+        return COMPARE[op](values[key], wanted)
     except TypeError as error:
-        raise UsageError(f"--where: {key} is {flat[key]!r}; it cannot be compared by `{op}` with {wanted!r}") from error
+        raise UsageError(f"{key} is {values[key]!r}; it cannot be compared by `{op}` with {wanted!r}") from error

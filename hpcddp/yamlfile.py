@@ -41,7 +41,9 @@ def parse_yaml(text: str, name: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise UsageError(f"{name}{where}: {error.problem or error.context}") from error
+        tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
+        problem = "a tab; YAML is indented with spaces" if tab else error.problem or error.context
+        raise UsageError(f"{name}{where}: {problem}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{name}: {' '.join(str(error).split())}") from error
 

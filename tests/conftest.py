@@ -1,18 +1,40 @@
-"""Fixtures for tests on a real Slurm: `rcc_twin`, `marconi100_twin`, and `twins` for tests that need more than one."""
+"""Fixtures: a real Slurm (`rcc_twin`, `marconi100_twin`, `twins` for more than one), a slow network (`link`), a `browser`."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from hypothesis import settings
 
+from hpcddp.errors import HpcddpError
+from tests.chromium import Page, chromium, program
+from tests.closure import closure
 from tests.twin.manager import Twins
 from tests.twin.requirements import missing
 from tests.twin.twin import Twin
 
+if TYPE_CHECKING:
+    from tests.net.link import Link
+
+__all__ = ["closure"]  # a fixture that every session uses
+
+settings.register_profile("unhurried", parent=settings(), deadline=None)  # a busy machine is no failure
+settings.load_profile("unhurried")
+
 BOOT_ORDER = ("rcc_twin", "marconi100_twin")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Nothing is synced to disk by this process and those it forks: no test cuts the power, and a slow disk takes 50 ms each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +60,34 @@ def marconi100_twin(twins: Twins) -> Twin:
     return twins.get("marconi100")
 
 
+@pytest.fixture(scope="module")
+def link() -> Iterator[Link]:
+    """Two network namespaces with a wire between them, as fast as the machine until a test calls `set_rate`."""
+    from tests.net.link import throttled_link  # with torch, which most tests do without
+
+    with contextlib.ExitStack() as stack:
+        try:
+            made = stack.enter_context(throttled_link(None))
+        except HpcddpError as error:
+            _skip(str(error))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page of a headless Chromium."""
+    if program() is None:
+        _skip("no Chromium: apt-get install chromium")
+    with chromium(tmp_path_factory.mktemp("chromium")) as page:
+        yield page
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Whatever uses a twin is marked `slurm`."""
+    if "twins" in getattr(item, "fixturenames", ()):
+        item.add_marker("slurm")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Modules without a twin come first, then those of one twin, those of it and the next, and so on: each boots once."""
     ranks: dict[Path, list[int]] = {item.path: [] for item in items}
@@ -51,7 +101,7 @@ def _boot_ranks(item: pytest.Item) -> list[int]:
     return [rank for rank, name in enumerate(BOOT_ORDER, start=1) if name in fixtures]
 
 
-def _skip(reason: str) -> None:
+def _skip(reason: str) -> NoReturn:
     """In CI a test that cannot run is a failure."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)

@@ -52,10 +52,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def package_files(checkout: Path) -> set[str]:
-    """What the package is made of: the modules, and profiles, templates and sweeps at the top of the linked folders."""
+    """What the package is made of: modules, profiles, templates and sweeps at the top of linked folders; analysis is deeper."""
     links = [path for path in (checkout / "hpcddp").iterdir() if path.is_symlink()]
     files = [path for path in (checkout / "hpcddp").rglob("*.py") if not set(links) & set(path.parents)]
-    files += [path for link in links for pattern in ("*.py", "*.yaml", "*.j2") for path in link.glob(pattern)]
+    patterns = ("*.py", "*.yaml", "*.j2", "*.css", "*.csv", "*.js")
+    for link in links:
+        found = link.rglob if link.name == "analysis" else link.glob
+        files += [path for pattern in patterns for path in found(pattern)]
     return {path.relative_to(checkout).as_posix() for path in files}
 
 

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from hpcddp.point import Data, Layout, Measure, Optimizer, Workload, canonical, point_from_dict, point_to_dict, scaling_kind
+from hpcddp.point import (
+    Data,
+    Layout,
+    Measure,
+    Optimizer,
+    Workload,
+    canonical,
+    comm_point,
+    point_from_dict,
+    point_to_dict,
+    scaling_kind,
+)
 from hpcddp.schema import SchemaError
 from tests.golden import check
 
@@ -119,6 +130,16 @@ def test_ranks_and_global_batch() -> None:
     """Ranks are nodes x GPUs per node; the global batch is that times the batch per GPU."""
     point = point_from_dict({**SMALL, "layout": {"nodes": 3, "gpus_per_node": 4}})
     assert (point.ranks, point.global_batch) == (12, 384)
+
+
+def test_a_benchmark_of_collectives_depends_on_the_layout_alone() -> None:
+    """Points that differ in what they train and how they are timed have one benchmark; one of another layout has its own."""
+    point = point_from_dict(POINTS["rcc, 4 nodes"])
+    other = dataclasses.replace(point, workload=Workload(model="resnet50", data=Data(name="imagenet")), measure=Measure(steps=7))
+    bench = comm_point(point)
+    assert (bench, bench.work, bench.layout) == (comm_point(other), "comm", point.layout)
+    assert bench.label == f"n04-g4-comm-{bench.id}"
+    assert comm_point(dataclasses.replace(point, layout=Layout(nodes=2))).id != bench.id
 
 
 def test_unknown_key_of_a_point() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from hpcddp.cluster import ClusterProfile, load_profile
 from hpcddp.errors import UsageError
+from hpcddp.hours import Hours
 from hpcddp.point import Data, Layout, Point, Workload
-from hpcddp.request import JobRequest, User, job_request, node_hours
-from hpcddp.sweep import SlurmOptions, make_sweep, resolve
+from hpcddp.request import JobRequest, User, hours_at_most, job_request
+from hpcddp.sweep import SlurmOptions, make_sweep
+from hpcddp.sweep_points import resolve
 
 
 def request_of(cluster: str, **settings: Any) -> JobRequest:
@@ -28,6 +30,24 @@ def test_logical_cpus_on_marconi100() -> None:
     """SMT4: 8 physical cores of a rank are 32 CPUs to Slurm, four ranks take the node's 128."""
     request = request_of("marconi100", layout__gpus_per_node=4)
     assert (request.physical_cores_per_rank, request.cpus_per_rank) == (8, 32)
+
+
+def test_one_process_with_all_gpus() -> None:
+    """data_parallel is one task with all GPUs and the cores of all; without room for them it is refused like ranks."""
+    request = request_of("rcc", layout__gpus_per_node=4, workload__parallel="data_parallel")
+    assert (request.ranks_per_node, request.tasks_per_node, request.gpus_per_node) == (1, 1, 4)
+    assert (request.physical_cores_per_rank, request.cpus_per_rank, request.cpus_per_task) == (48, 48, 48)
+    with pytest.raises(UsageError, match="gpus_per_node is 5"):
+        request_of("rcc", layout__gpus_per_node=5, workload__parallel="data_parallel")
+
+
+def test_torchrun_is_one_task_with_the_cpus_of_its_ranks() -> None:
+    """What srun starts changes, what the ranks get does not."""
+    settings = {"layout__nodes": 2, "layout__gpus_per_node": 4}
+    direct, torchrun = (request_of("marconi100", **settings, layout__launcher=name) for name in ("direct", "torchrun"))
+    assert (direct.ranks_per_node, direct.tasks_per_node, direct.cpus_per_task) == (4, 4, 32)
+    assert (torchrun.ranks_per_node, torchrun.tasks_per_node, torchrun.cpus_per_task) == (4, 1, 128)
+    assert torchrun.physical_cores_per_rank == direct.physical_cores_per_rank == 8
 
 
 def test_exclusive_needs_all_gpus_on_marconi100() -> None:
@@ -62,9 +82,11 @@ def test_a_type_without_a_gpu_type_is_pinned() -> None:
     assert request_of("rcc").nodelist is None
 
 
-def test_node_hours() -> None:
-    """Nodes x wall time: 4 nodes for 90 minutes are 6 hours."""
-    assert node_hours(request_of("rcc", layout__nodes=4, slurm__walltime_min=90)) == 6.0
+def test_hours_at_most() -> None:
+    """Nodes x wall time: 4 nodes for 90 minutes are 6 hours, of one GPU each. Where a node comes with all its GPUs, all count."""
+    asked = {"layout__nodes": 4, "slurm__walltime_min": 90}
+    assert hours_at_most(request_of("rcc", **asked)) == Hours(node=6.0, gpu=6.0)
+    assert hours_at_most(request_of("marconi100", **asked)) == Hours(node=6.0, gpu=24.0)
 
 
 @pytest.mark.parametrize(

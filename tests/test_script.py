@@ -18,7 +18,8 @@ from hpcddp.jobspec import JobSpec, spec_from_dict
 from hpcddp.point import Point
 from hpcddp.request import JobRequest, User, job_request
 from hpcddp.script import Launch, launch_by_hand, render
-from hpcddp.sweep import expand, read_sweep
+from hpcddp.sweep import read_sweep
+from hpcddp.sweep_points import expand
 from tests import golden
 
 SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}
@@ -101,6 +102,55 @@ def test_launch_rules(cluster: str) -> None:
     assert not re.search(r"--ntasks=|--gpus-per-task|set -e|set -u|29500", text)
     assert re.search(r'MASTER_ADDR=\$\(scontrol show hostnames "\$SLURM_JOB_NODELIST"', text)
     assert text.endswith('exit "$rc"\n')
+
+
+@pytest.mark.parametrize("cluster", SWEEPS)
+def test_a_run_that_resumes_is_warned_and_requeued(cluster: str) -> None:
+    """Slurm signals the ranks, not the batch script, in time; that requeues when rank 0 has asked. Others do neither."""
+    profile, point, request = parts(cluster)
+    assert not re.search("USR2|requeue|REQUEUE", render(profile, point, request, SUBMITTED))
+    point = dataclasses.replace(point, measure=dataclasses.replace(point.measure, resume=True))
+    source = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml")
+    for walltime_min, warning_s in ((60, 120), (2, 30)):
+        slurm = dataclasses.replace(source.sweep.slurm, walltime_min=walltime_min, options=("--signal=USR2@600",))
+        text = render(profile, point, job_request(profile, point, slurm, User(account="proj")), SUBMITTED)
+        header = [line for line in text.splitlines() if line.startswith("#SBATCH --signal")]
+        assert header == [f"#SBATCH --signal=USR2@{warning_s}", "#SBATCH --signal=USR2@600"]  # sbatch takes the last: the user's
+        assert "#SBATCH --requeue\n" in text
+        assert text.index('trap "" USR2') < text.index('exec "$@"') < text.index('scontrol requeue "$SLURM_JOB_ID"')
+        assert shellcheck(text) == ""
+
+
+TORCHRUN = [
+    *("#SBATCH --ntasks-per-node=1", "#SBATCH --cpus-per-task={node_cpus}"),
+    "srun --nodes=2 --ntasks-per-node=1 --cpus-per-task={node_cpus} \\",
+    "  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); export PET_NODE_RANK=$SLURM_PROCID"
+    ' PET_MASTER_ADDR=$MASTER_ADDR PET_MASTER_PORT=$MASTER_PORT; exec "$@"\' hpcddp \\',
+    "  {python} -u -m torch.distributed.run --nnodes=2 --nproc-per-node=4 --max-restarts=0 --monitor-interval=0.1"
+    " -m hpcddp.worker",
+]
+"""Lines of a script that torchrun launches, 2 nodes with 4 ranks, beside those that name the point."""
+
+
+@pytest.mark.parametrize("cluster", SWEEPS)
+def test_torchrun(cluster: str) -> None:
+    """One task a node with all its CPUs, which starts the ranks; who it is and where all meet is known inside the step only.
+    All else is as ranks are launched directly.
+    """
+    scripts = {}
+    for launcher in ("direct", "torchrun"):
+        source, profile = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml", [f"layout.launcher={launcher}"]), load_profile(cluster)
+        points = (planned.point for planned in expand(source, profile))
+        point = next(point for point in points if (point.layout.nodes, point.layout.gpus_per_node) == (2, 4))
+        request = job_request(profile, point, source.sweep.slurm, User(account="proj"))
+        text = render(profile, point, request, by_hand(profile, point))
+        scripts[launcher] = text.replace(point.label, "LABEL").replace(f'"launcher":"{launcher}"', "").splitlines()
+    assert shellcheck(text) == ""
+    cpus = 4 * (request.cpus_per_rank or 0)
+    python = profile.compute.python
+    added = [line for line in scripts["torchrun"] if line not in scripts["direct"]]
+    assert added == [line.replace("{node_cpus}", str(cpus)).replace("{python}", python) for line in TORCHRUN]
+    assert len(scripts["torchrun"]) == len(scripts["direct"])
 
 
 @pytest.mark.parametrize("step", [0, 1, 7, 4_000_000])

@@ -10,7 +10,7 @@ from hpcddp.errors import HpcddpError
 from hpcddp.records import write_json
 from hpcddp.runroot import Study
 from hpcddp.smoke import run_smoke
-from tests.test_submit import order
+from tests.given_order import order
 from tests.told_backend import ToldBackend
 
 

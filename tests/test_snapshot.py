@@ -89,6 +89,14 @@ def test_folder_of_results_hides_no_package(study: Study, user: Path, tmp_path: 
     assert "resnets/plot.py" not in held
 
 
+def test_folder_of_results_is_no_module(study: Study, user: Path, tmp_path: Path) -> None:
+    """The runs of a sweep that is named like its missing module would be taken for it; the error says what the folder is not."""
+    (tmp_path / "beside" / "mynet" / ".code" / "abc").mkdir(parents=True)
+    (tmp_path / "beside" / "mynet" / ".code" / "abc" / "bootstrap.py").touch()
+    with pytest.raises(UsageError, match=r"no module `mynet`: .*/mynet holds no Python code; put mynet\.py beside the sweep"):
+        take_snapshot(study, ["mynet:make"], near=[tmp_path / "beside"])
+
+
 def test_compiled_packages_stay_behind(study: Study, user: Path) -> None:
     """Half a package would hide the compute environment's own: torchvision is not copied."""
     assert not [name for name in names(take_snapshot(study, ["torchvision.models:resnet18"])) if name.startswith("torchvision")]

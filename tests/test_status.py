@@ -1,6 +1,8 @@
 """What became of a run: from its records, its submissions and its backend's answer."""
 
+import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,11 +16,12 @@ from hpcddp.backends.base import JobState
 from hpcddp.errors import HpcddpError
 from hpcddp.point import Data, Measure, Point, Workload, point_to_dict
 from hpcddp.progress import last_rows, planned_steps
-from hpcddp.records import STEP_COLUMNS, StepWriter, error_file, steps_file, write_json
+from hpcddp.records import STEP_COLUMNS, RowWriter, error_file, steps_file, write_json
 from hpcddp.runroot import Study
 from hpcddp.status import RunState, run_states, states_to_plain
 from hpcddp.status_text import status_table
-from hpcddp.submissions import Event, Told, tell
+from hpcddp.submissions import Event, Told, tell, user_name
+from hpcddp.used import used_node_hours
 from tests.told_backend import ToldBackend
 
 POINT = Point(
@@ -58,7 +61,7 @@ def attempt(study: Study, name: str = "7.0") -> Path:
 
 def write_steps(study: Study, steps: int, step_ns: int = 2_000_000, name: str = "7.0") -> Path:
     file = steps_file(attempt(study, name), 0)
-    with StepWriter(file) as writer:
+    with RowWriter(file, STEP_COLUMNS) as writer:
         for step in range(steps):
             writer.row((step, 0, 1_700_000_000_000_000_000 + step * step_ns, *[1000] * (len(STEP_COLUMNS) - 3)))
     return file
@@ -91,12 +94,12 @@ def test_queued_run_says_why(study: Study) -> None:
 
 
 def test_running_run_shows_steps_and_rate(study: Study) -> None:
-    """Steps of the newest attempt of the job, of warm-up plus timed ones; the rate is over the last rows: 10 samples in 2 ms."""
+    """Steps of the newest attempt of the job, of warm-up plus timed ones; rate and time left by the last rows: a step in 2 ms."""
     told(study)
     write_steps(study, 90, name="7.0")
     write_steps(study, 60, name="7.1")
     state = first(study, answer("running"))
-    assert (state.steps_done, state.steps_total, state.samples_per_s) == (60, 120, 5000.0)
+    assert (state.steps_done, state.steps_total, state.samples_per_s, state.left_s) == (60, 120, 5000.0, 0.12)
 
 
 def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
@@ -104,6 +107,16 @@ def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
     told(study)
     state = first(study, answer("running"))
     assert (state.phase, state.steps_done, state.samples_per_s) == ("running", 0, None)
+
+
+def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
+    """Its job is over and nothing has requeued it: the sentence is the attempt's own, and it can be submitted again."""
+    told(study)
+    reason = "told to stop (SIGUSR2): there is a checkpoint after step 72; submit it again to go on from there"
+    write_json(attempt(study) / "end.json", {"state": "interrupted", "reason": reason})
+    for phase in ("done", "failed"):
+        state = first(study, answer(phase, "the wall time was over (TIMEOUT)" if phase == "failed" else None))
+        assert (state.phase, state.detail) == ("failed", reason)
 
 
 def test_torn_tail_is_not_a_row(study: Study) -> None:
@@ -129,7 +142,7 @@ def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
     write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
     backend = answer("failed", "exit code 1 (FAILED)")
     assert first(study, backend) == RunState(label=LABEL, run=1, phase="done", job="7")
-    assert backend.polled == [{}]
+    assert backend.polled == []
 
 
 def test_done_with_a_failed_gate_says_so(study: Study) -> None:
@@ -144,8 +157,9 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     told(study)
     write_error(study, 0, 5, "old")
     told(study, job="8")
-    state = first(study, ToldBackend({"8": JobState(phase="failed", detail="cancelled (CANCELLED)")}))
-    assert (state.detail, state.job) == ("cancelled (CANCELLED)", "8")
+    cancelled = JobState(phase="failed", detail="cancelled (CANCELLED)", word="CANCELLED", by="alice")
+    state = first(study, ToldBackend({"8": cancelled}))
+    assert (state.detail, state.job) == ("cancelled by alice (CANCELLED)", "8")
 
 
 @pytest.mark.parametrize(
@@ -153,8 +167,7 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     [
         ("exit code 1 (FAILED)", "rank 3 on gn02: RuntimeError: no data"),
         ("rank 3 ended with exit code 1", "rank 3 on gn02: RuntimeError: no data"),
-        ("out of memory (OUT_OF_MEMORY)", "out of memory (OUT_OF_MEMORY); rank 3 on gn02: RuntimeError: no data"),
-        ("the wall time was over (TIMEOUT)", "the wall time was over (TIMEOUT); rank 3 on gn02: RuntimeError: no data"),
+        ("killed by signal 9 (FAILED)", "killed by signal 9 (FAILED); rank 3 on gn02: RuntimeError: no data"),
     ],
 )
 def test_failure_names_the_earliest_error(study: Study, seen: str, detail: str) -> None:
@@ -185,15 +198,24 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
     frames = "Exception raised from f at f.cpp\nframe #1: main\n\n"
     signal = "submitit WARNING (2026-01-01 00:00:00,000) - Bypassing signal SIGTERM\n"
     (folder / "7_1_log.err").write_text(f"Traceback\nModuleNotFoundError: No module named 'torch'\n{frames}{signal}")
-    expected = "exit code 1 (FAILED); 7_1_log.err ends: ModuleNotFoundError: No module named 'torch'"
-    assert first(study, seen).detail == expected
+    assert first(study, seen).detail == "the Python of its node has no torch"
+    assert first(study, seen).line == "7_1_log.err: ModuleNotFoundError: No module named 'torch'"
+
+
+def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(study: Study) -> None:
+    """`hpcddp cancel` leaves a line: it says who, where neither Slurm nor a queue on this machine does."""
+    forgotten = answer("failed", "Slurm does not know this job any more")
+    told(study, "cancelled", job="7", reason=user_name())
+    assert first(study, forgotten).detail == "cancelled by you (CANCELLED)"
+    told(study, "cancelled", job="7", reason="alice")
+    assert first(study, forgotten).detail == "cancelled by alice (CANCELLED)"
 
 
 def test_job_that_completed_without_an_end_has_failed(study: Study) -> None:
     """COMPLETED is not enough: without end.json there are no figures."""
     told(study)
     state = first(study, answer("done"))
-    assert (state.phase, state.detail) == ("failed", "it ended without leaving an end.json")
+    assert (state.phase, state.detail) == ("failed", "it ended without leaving a whole end.json")
 
 
 def test_run_that_ends_while_its_job_is_asked_about_is_done(study: Study) -> None:
@@ -253,13 +275,24 @@ def test_damaged_study_file_is_named(study: Study) -> None:
         run_states(study)
 
 
+def test_damaged_end_fails_its_run_alone(study: Study) -> None:
+    """A truncated end.json does not hide the study's other runs: its run has failed, with the file named."""
+    damaged = study.attempt_dir(LABEL, 1, "55", 0) / "end.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.touch()
+    write_json(study.attempt_dir(LABEL, 2, "56", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
+    first, second = run_states(study)[:2]
+    assert (first.phase, second.phase) == ("failed", "done")
+    assert "end.json: not a file hpcddp wrote" in str(first.detail)
+
+
 def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
     """Runs in the same state share a line; a long reason is wrapped below; the last line counts."""
     reason = "rank 0 on gn01: FileNotFoundError: no bigmnist in /scratch/g/group/bigmnist: `hpcddp data prepare bigmnist`"
     states = [
         *[RunState(label=LABEL, run=run, phase="done", job=str(run)) for run in (1, 2, 3)],
         RunState(label=LABEL, run=4, phase="running", job="9", steps_done=60, steps_total=120, samples_per_s=5000.4),
-        RunState(label=LABEL, run=5, phase="failed", job="10", detail=reason),
+        RunState(label=LABEL, run=5, phase="failed", job="10", detail=reason, next_step="mend that", line="E: no"),
         RunState(label=LABEL, run=6, phase="missing"),
     ]
     lines = status_table(states).splitlines()
@@ -267,9 +300,34 @@ def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
     assert lines[1] == f"{LABEL}  r4     running 9        step 60 of 120, 5,000 samples/s"
     assert lines[2] == f"{LABEL}  r5     failed  10"
     assert " ".join(line.strip() for line in lines[3:5]) == reason
-    assert lines[5:] == [f"{LABEL}  r6     missing", "6 runs: 3 done, 1 running, 1 failed, 1 missing"]
+    assert lines[5:7] == ["    says: E: no", "    next: mend that"]
+    assert lines[7:] == [f"{LABEL}  r6     missing", "6 runs: 3 done, 1 running, 1 failed, 1 missing"]
     assert max(map(len, lines)) <= 80
+    assert status_table(states, node_hours=12.34).endswith(", 1 missing; 12.3 node hours so far")
     assert json.loads(json.dumps(states_to_plain(states)))[4]["detail"] == reason
+
+
+def test_table_says_how_long_it_will_take(study: Study) -> None:
+    """Time left of what runs; of runs that wait for the same, one line with the first start that Slurm expects."""
+    waits = RunState(label=LABEL, run=1, phase="queued", detail="busy (Resources)", start="2026-11-22T14:20:00")
+    later = dataclasses.replace(waits, run=2, start="2026-11-23T08:00:00")
+    runs = RunState(label=LABEL, run=3, phase="running", job="9", steps_done=6, steps_total=12, left_s=7_300)
+    lines = status_table([waits, later, runs]).splitlines()
+    assert lines[:2] == [f"{LABEL}  r1-2   queued", "    busy (Resources); Slurm expects 22 Nov 14:20"]
+    assert lines[2] == f"{LABEL}  r3     running 9        step 6 of 12, 2.0 h left"
+
+
+def test_node_hours_are_those_of_all_attempts(study: Study) -> None:
+    """From the meeting of the ranks to the end, on each node: of what runs until now, of what left no end until its last rows."""
+    hour_ns = 3_600_000_000_000
+    for name, end_h in (("7.0", 2), ("8.0", None), ("9.0", None)):
+        launch = {"started_unix_ns": hour_ns, "hosts": ["gn01", "gn02"], "backend": "slurm"}
+        write_json(attempt(study, name) / "launch.json", launch)
+        if end_h:
+            write_json(attempt(study, name) / "end.json", {"ended_unix_ns": end_h * hour_ns})
+    os.utime(write_steps(study, 1, name="9.0"), ns=(0, hour_ns * 3 // 2))
+    assert used_node_hours(study, {"8"}, now_ns=4 * hour_ns) == 2 * (1 + 3 + 0.5)
+    assert used_node_hours(study, now_ns=4 * hour_ns) == 2 * (1 + 0 + 0.5)
 
 
 def test_status_loads_nothing_heavy() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcddp.cluster import ClusterProfile, load_profile
 from hpcddp.errors import UsageError
-from hpcddp.sweep import SweepFile, expand, make_sweep, read_sweep
+from hpcddp.sweep import SweepFile, make_sweep, read_sweep
+from hpcddp.sweep_points import expand
 
 SHIPPED = sorted((Path(__file__).parent.parent / "jobs").glob("*.yaml"))
 
@@ -36,13 +38,20 @@ def written(tmp_path: Path, text: str = TEXT) -> Path:
     return file
 
 
-def shapes(source: SweepFile, profile: ClusterProfile, **chosen: tuple[str, ...]) -> list[tuple[int, int, tuple[str, ...]]]:
+def shapes(source: SweepFile, profile: ClusterProfile, **chosen: Any) -> list[tuple[int, int, tuple[str, ...]]]:
     return [(p.point.layout.nodes, p.point.layout.gpus_per_node, p.groups) for p in expand(source, profile, **chosen)]
 
 
 def test_union_of_groups(tmp_path: Path, rcc: ClusterProfile) -> None:
     """Points are the union of the groups' products in the file's order; equal ones are one point with both groups."""
     assert shapes(read_sweep(written(tmp_path)), rcc) == [(1, 1, ("in-node",)), (1, 4, ("in-node", "nodes")), (2, 4, ("nodes",))]
+
+
+def test_points_of_a_group_that_are_equal_name_it_once(tmp_path: Path, rcc: ClusterProfile) -> None:
+    """Loading alone has no exchange: two values of measure.comm are one point of the group then."""
+    source = read_sweep(written(tmp_path, TEXT.replace("nodes: [1, 2]", "nodes: [2], measure.comm: [off, on]")))
+    loading = {"measure.input": ("io",)}
+    assert [p.groups for p in expand(source, rcc, ("nodes",), loading)] == [("nodes",)]
 
 
 def test_group_chosen(tmp_path: Path, rcc: ClusterProfile) -> None:
@@ -60,7 +69,8 @@ def test_no_groups_is_one_point(tmp_path: Path, rcc: ClusterProfile) -> None:
 
 def test_set_goes_under_the_groups(tmp_path: Path, rcc: ClusterProfile) -> None:
     """`--set` changes what groups do not vary; an axis wins over it."""
-    source = read_sweep(written(tmp_path), ["layout.nodes=2", "workload.batch_per_gpu=64", "repeat=3"])
+    settings = ["layout.nodes=2", "workload.batch_per_gpu=64", "repeat=3", "baselines=false"]
+    source = read_sweep(written(tmp_path), settings)
     assert shapes(source, rcc) == [(2, 1, ("in-node",)), (2, 4, ("in-node", "nodes")), (1, 4, ("nodes",))]
     assert source.sweep.repeat == 3
     assert {p.point.workload.batch_per_gpu for p in expand(source, rcc)} == {64}
@@ -134,7 +144,7 @@ def test_global_batch_is_shared(tmp_path: Path, rcc: ClusterProfile) -> None:
     ("settings", "message"),
     [
         (["hold=global_batch"], "needs workload.global_batch"),
-        (["hold=global_batch", "workload.global_batch=30"], "30 cannot be shared equally by 4 ranks"),
+        (["hold=global_batch", "workload.global_batch=30"], "30 cannot be shared equally by 4 GPUs"),
         (["workload.global_batch=64"], "needs `hold: global_batch`"),
     ],
 )
@@ -151,6 +161,38 @@ def test_an_epoch_ignores_steps(tmp_path: Path, rcc: ClusterProfile) -> None:
         for steps in (5, 9)
     ]
     assert ids[0] == ids[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "unused"),
+    [
+        ([], ["measure.max_steps=9000", "measure.interval_percent=1", "measure.profile_ranks=[0, 3]"]),
+        (["measure.stop=seconds", "measure.seconds=9"], ["measure.steps=77", "measure.interval_percent=1"]),
+        (["measure.input=io"], ["measure.evaluate=true", "measure.comm=on"]),
+    ],
+)
+def test_what_has_no_say_is_not_in_the_id(tmp_path: Path, rcc: ClusterProfile, settings: list[str], unused: list[str]) -> None:
+    """A value that nothing reads in this run does not make it another point; where it is read, it does."""
+    ids = [{p.point.id for p in expand(read_sweep(written(tmp_path), given), rcc)} for given in (settings, settings + unused)]
+    assert ids[0] == ids[1]
+    used = ["measure.stop=interval", "measure.max_steps=9000"]
+    assert ids[0] != {p.point.id for p in expand(read_sweep(written(tmp_path), used), rcc)}
+
+
+def comms(source: SweepFile, profile: ClusterProfile, **chosen: Any) -> list[tuple[int, str]]:
+    return [(p.point.gpus, p.point.measure.comm) for p in expand(source, profile, **chosen)]
+
+
+def test_one_more_product_over_all_groups(tmp_path: Path, rcc: ClusterProfile) -> None:
+    """`also` gives every point each of its values; what a group varies itself stays as the group says."""
+    also = {"measure.comm": ("off", "on")}
+    both = [(gpus, comm) for gpus in (1, 4, 8) for comm in ("off", "on")]
+    assert comms(read_sweep(written(tmp_path)), rcc, also=also) == both
+    own = TEXT.replace("{layout.nodes: [1, 2]}", "{layout.nodes: [1, 2], measure.comm: [check]}")
+    source = read_sweep(written(tmp_path, own))
+    assert comms(source, rcc, also=also, groups=("nodes",)) == [(4, "check"), (8, "check")]
+    without = read_sweep(written(tmp_path, TEXT.partition("points:")[0]))
+    assert comms(without, rcc, also=also) == [(4, "off"), (4, "on")]
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)

@@ -1,4 +1,4 @@
-"""`--where` chooses points."""
+"""Conditions choose points."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ import pytest
 
 from hpcddp.errors import UsageError
 from hpcddp.point import Data, Layout, Point, Workload
-from hpcddp.sweep import PlannedPoint
-from hpcddp.where import choose
+from hpcddp.where import chosen
 
 POINTS = [
-    PlannedPoint(
-        Point(
-            cluster="c", workload=Workload(model="resnet18", data=Data(name="cifar10")), layout=Layout(nodes=n, gpus_per_node=g)
-        ),
-        (),
-    )
+    Point(cluster="c", workload=Workload(model="resnet18", data=Data(name="cifar10")), layout=Layout(nodes=n, gpus_per_node=g))
     for n, g in ((1, 1), (1, 4), (2, 4), (16, 4))
 ]
 
@@ -35,19 +29,19 @@ POINTS = [
 )
 def test_conditions(conditions: list[str], kept: list[int]) -> None:
     """All conditions must hold; `and` joins several in one."""
-    assert choose(POINTS, conditions) == [POINTS[i] for i in kept]
+    assert [at for at, keep in enumerate(chosen(POINTS, conditions)) if keep] == kept
 
 
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("layout.node == 1", "no key `layout.node` in a point; did you mean `layout.nodes`"),
-        ("layout.nodes", "write KEY OP VALUE"),
-        ("layout.nodes < many", "cannot be compared"),
+        ("layout.node == 1", "^--where 'layout.node == 1': no key `layout.node` in a point; did you mean `layout.nodes`"),
+        ("layout.nodes", "^--where 'layout.nodes': write KEY OP VALUE"),
+        ("layout.nodes < many", "^--where 'layout.nodes < many': layout.nodes is 1; it cannot be compared by `<` with 'many'"),
         ("__import__('os')", "write KEY OP VALUE"),
     ],
 )
 def test_wrong_conditions(condition: str, message: str) -> None:
     """What is not a comparison of a known key is refused, and nothing is evaluated."""
     with pytest.raises(UsageError, match=message):
-        choose(POINTS, [condition])
+        chosen(POINTS, [condition])

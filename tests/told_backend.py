@@ -1,8 +1,8 @@
 """A cluster that answers what it is told: what callers make of its answers is tested exactly."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from hpcddp.backends.base import JobState, Submission
+from hpcddp.backends.base import Batch, JobState, Submission
 from hpcddp.runroot import Study
 
 
@@ -26,6 +26,12 @@ class ToldBackend:
         self.on_submit(request)
         return job
 
+    def batches(self, requests: Sequence[Submission]) -> list[Batch]:
+        return [Batch(requests=(request,)) for request in requests]
+
+    def submit_batch(self, batch: Batch) -> list[str]:
+        return [self.submit(request) for request in batch.requests]
+
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         self.polled.append(dict(jobs))
         return {job: self.states.get(job, JobState(phase="queued", detail="just submitted")) for job in jobs}
@@ -33,7 +39,7 @@ class ToldBackend:
     def cancel(self, jobs: Mapping[str, str]) -> None:
         """Nothing runs."""
 
-    def find(self, name: str, token: str) -> str | None:
+    def find(self, study: Study, name: str, token: str) -> str | None:
         return next((job for job, request in self.queued.items() if (request.name, request.token) == (name, token)), None)
 
     def fetch(self, study: Study) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -30,6 +30,8 @@ class Submission:
     """Unlike any other submission's: by it a job is found again whose id never arrived."""
     render_text: Callable[[Launch], str] | None = None
     """The job's script around its launch; None where the backend needs no script."""
+    shape: Hashable = None
+    """Submissions that differ in it have different scripts; those that do not may have."""
     account: str | None = None
     entry: str = WORKER
     title: str | None = None
@@ -45,6 +47,38 @@ class Submission:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What reaches a cluster in one call: a run, or an array of runs that ask for the same."""
+
+    requests: tuple[Submission, ...]
+    at_once: int | None = None
+    """So many of its runs at a time; None: as many as the cluster likes."""
+    after: tuple[str, ...] = ()
+    """Jobs that are over, however they ended, before it starts."""
+    after_ok: tuple[str, ...] = ()
+    """Jobs that have ended well before it starts."""
+
+    @property
+    def token(self) -> str:
+        return self.requests[0].token
+
+    @property
+    def study(self) -> Study:
+        return self.requests[0].study
+
+    @property
+    def is_array(self) -> bool:
+        return len(self.requests) > 1
+
+    @property
+    def name(self) -> str:
+        """The job's, or the array's: `n01-g4-x250.1f2e3d4c`, unlike any other, since ids are given out again."""
+        first = self.requests[0]
+        layout = first.spec.point.layout
+        return f"n{layout.nodes:02d}-g{layout.gpus_per_node}-x{len(self.requests)}.{self.token}" if self.is_array else first.name
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobState:
     """What became of a job, as its backend sees it."""
 
@@ -53,6 +87,14 @@ class JobState:
     """Why it waits, or how it ended, in words."""
     nodes: str | None = None
     """Where it runs or ran, as the backend writes a list of nodes."""
+    word: str | None = None
+    """Slurm's own, of a job that ended badly: `TIMEOUT`."""
+    by: str | None = None
+    """Who cancelled it."""
+    time_limit: str | None = None
+    """As Slurm writes it: `1-12:00:00`."""
+    start: str | None = None
+    """When a job that waits is expected to start, as ISO 8601."""
 
 
 class Backend(Protocol):
@@ -67,14 +109,23 @@ class Backend(Protocol):
     def submit(self, request: Submission) -> str:
         """The id of the new job. RefusedError where the backend says no; HpcddpError where it is not known what became of it."""
 
+    def batches(self, requests: Sequence[Submission]) -> list[Batch]:
+        """The requests as they are to be submitted: in their order where that matters, in as few calls as can be."""
+
+    def submit_batch(self, batch: Batch) -> list[str]:
+        """`submit` for several: the ids, in the order of the requests. FullError where the cluster takes no more for now."""
+
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """A state for every job id of `jobs` (id -> name)."""
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
         """Ends those of the jobs that wait or run."""
 
-    def find(self, name: str, token: str) -> str | None:
-        """The id of the job of that submission, None if there is none; HpcddpError where that cannot be told."""
+    def find(self, study: Study, name: str, token: str) -> str | None:
+        """The id of the job of an interrupted submission, which is then as if it had not been; None if there surely is none.
+
+        HpcddpError where that cannot be told.
+        """
 
     def fetch(self, study: Study) -> None:
         """Brings the records of the study's jobs to this machine, where they are not on a shared file system."""

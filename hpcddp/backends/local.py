@@ -6,15 +6,16 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpcddp.backends import local_queue as queue
-from hpcddp.backends.base import JobState, Submission
+from hpcddp.backends.base import Batch, JobState, Submission
 from hpcddp.bootstrap import PARENT_VARIABLE
 from hpcddp.cluster import Environment
 from hpcddp.errors import HpcddpError, UsageError
 from hpcddp.jobspec import spec_to_dict
+from hpcddp.request import cores_per_rank
 from hpcddp.runroot import Study
 
 
@@ -47,6 +48,13 @@ class LocalBackend:
                 os.close(lock)
             return job
 
+    def batches(self, requests: Sequence[Submission]) -> list[Batch]:
+        """One by one: they run in turn anyway."""
+        return [Batch(requests=(request,)) for request in requests]
+
+    def submit_batch(self, batch: Batch) -> list[str]:
+        return [self.submit(request) for request in batch.requests]
+
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """From the state files; a run whose runner has gone has failed."""
         if not jobs or not self._study.jobs.is_dir():
@@ -73,7 +81,7 @@ class LocalBackend:
                 if states[job].phase == "running":
                     queue.cancel_file(self._study, job).touch()
 
-    def find(self, name: str, token: str) -> str | None:
+    def find(self, study: Study, name: str, token: str) -> str | None:
         """The run with that token in its spec.json."""
         written = (job for job in queue.jobs(self._study) if queue.read_state(self._study, job) is not None)
         return next((job for job in written if queue.read_entry(self._study, job).token == token), None)
@@ -98,7 +106,7 @@ def _entry(request: Submission) -> queue.Entry:
         code=request.code.name,
         python=shlex.quote(sys.executable) if own else request.python,
         ranks=point.ranks,
-        threads_per_rank=threads_per_rank(point.ranks, point.layout.physical_cores_per_rank),
+        threads_per_rank=threads_per_rank(point.ranks, cores_per_rank(point)),
         walltime_s=request.walltime_min * 60,
         device=point.device,
     )

@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from submitit.local.local import Controller
 
 from hpcddp.bootstrap import PARENT_VARIABLE, die_with_parent
+from hpcddp.launcher import ended_words, first_failure
 from hpcddp.records import write_json
 
 WALLTIME_VARIABLE = "HPCDDP_WALLTIME_S"
@@ -50,7 +50,7 @@ class Ranks(Controller):
                 self._stop()
                 break
             time.sleep(LOOK_EVERY_S)
-        self.why = self.why or _failure(self._codes())
+        self.why = self.why or self._failure()
 
     def _codes(self) -> list[int | None]:
         return [task.poll() for task in self.tasks]
@@ -61,7 +61,12 @@ class Ranks(Controller):
             return "ended from outside"
         if time.monotonic() >= deadline_s:
             return f"timed out: still running after {self._walltime_s / 60:g} min"
-        return _failure(self._codes())
+        return self._failure()
+
+    def _failure(self) -> str | None:
+        """The first rank that failed, in words."""
+        failed = ((rank, code) for rank, code in enumerate(self._codes()) if code)
+        return next((first_failure(self.folder) or ended_words(rank, code) for rank, code in failed), None)
 
     def _stop(self) -> None:
         """Asks all ranks to end, then makes them."""
@@ -72,16 +77,6 @@ class Ranks(Controller):
         self._forward_signal(signal.SIGKILL)
         for task in self.tasks:
             task.wait()
-
-
-def _failure(codes: Sequence[int | None]) -> str | None:
-    """The first rank that failed, in words."""
-    for rank, code in enumerate(codes):
-        if code is not None and code < 0:
-            return f"rank {rank} was killed by {signal.Signals(-code).name}"
-        if code:
-            return f"rank {rank} ended with exit code {code}"
-    return None
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,8 @@ from hpcddp.backends.local_queue import Entry
 from hpcddp.backends.local_ranks import GRACE_S, WALLTIME_VARIABLE
 from hpcddp.bootstrap import PARENT_VARIABLE
 from hpcddp.entry import call
+from hpcddp.jobspec import spec_from_dict
+from hpcddp.launcher import command_from_snapshot
 from hpcddp.runroot import Study
 from hpcddp.settings import sbatch_environment
 
@@ -91,15 +94,19 @@ class _Executor(LocalExecutor):
         super().__init__(study.job_dir(job), max_num_timeout=0, python=entry.python)
         self._entry = entry
         self._job = job
-        self._bootstrap = str(study.code / entry.code / "bootstrap.py")
+        self._code = study.code / entry.code
+        self._point = spec_from_dict(entry.spec).point
 
     @property
     def _submitit_command_str(self) -> str:
-        return f"{self.python} -u {shlex.join([self._bootstrap, str(self.folder)])}"
+        return command_from_snapshot(self.python, self._code, shlex.quote(str(self.folder)), self._point)
 
     def _submit_command(self, command: str) -> LocalJob[Any]:
-        controller = [sys.executable, "-u", self._bootstrap, "--module", "hpcddp.backends.local_ranks", str(self.folder)]
+        bootstrap = str(self._code / "bootstrap.py")
+        controller = [sys.executable, "-u", bootstrap, "--module", "hpcddp.backends.local_ranks", str(self.folder)]
         environment = _environment(self._entry, self._job, command)
+        if self._point.layout.launcher == "torchrun":
+            environment |= _for_torchrun(environment)
         with (self.folder / "batch.out").open("ab") as out, (self.folder / "batch.err").open("ab") as err:
             process = subprocess.Popen(
                 controller,
@@ -144,6 +151,12 @@ def _environment(entry: Entry, job: str, command: str) -> dict[str, str]:
     if entry.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     return environment
+
+
+def _for_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
+    """One torchrun is all that submitit's controller starts; its ranks meet where it listens."""
+    where = {f"PET_{name}": environment[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
+    return {"SUBMITIT_LOCAL_NTASKS": "1", "PET_NODE_RANK": "0", **where}
 
 
 def free_port() -> int:

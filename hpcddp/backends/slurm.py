@@ -10,32 +10,29 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import pwd
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from hpcddp.backends import slurm_commands
-from hpcddp.backends.base import JobState, Submission
-from hpcddp.backends.slurm_commands import QUEUED, RUNNING, Row, ended_words, waiting_words
-from hpcddp.entry import call
-from hpcddp.errors import HpcddpError, RefusedError, UsageError
-from hpcddp.jobspec import spec_to_dict
+from hpcddp.backends import slurm_commands, slurm_doubt
+from hpcddp.backends.base import Batch, JobState, Submission
+from hpcddp.backends.slurm_array import in_arrays
+from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RUNNING, Row, UnansweredError
+from hpcddp.backends.slurm_words import ended_words, waiting_words
+from hpcddp.cluster import SlurmRules
+from hpcddp.errors import FullError, HpcddpError, RefusedError, UsageError
+from hpcddp.job_array import array_of
 from hpcddp.runroot import Study
 
-PAUSE_S = 0.02
-"""Between two submissions: at most 50 a second reach the controller that everybody shares."""
+SEND_AGAIN_S = (2.0, 10.0, 30.0)
+"""Pauses after a submission that did not reach its controller, before it is sent again."""
 
-LOOK_AGAIN_S = (0.5, 2.0, 5.0)
-"""After a submission that timed out: a controller that comes back works through what it was sent."""
 
-_IN_DOUBT = re.compile(
-    r"timed out|unable to contact|connection refused|zero bytes|transport endpoint|communication|message (send|receive) failure",
-    re.IGNORECASE,
-)
-"""sbatch's words when it is not known what became of the job (slurm_errno.c). Slurm 22.05, controller frozen: `Socket timed out
-on send/recv operation`, and the job was queued."""
+_FULL = re.compile(r"(Assoc|QOS)\w*Submit\w*|Resource temporarily unavailable")
+"""sbatch's words at a limit on jobs that wait or run (MaxSubmitJobs of an association or QOS, MaxJobCount of the cluster)."""
 
 
 class SlurmBackend:
@@ -43,7 +40,10 @@ class SlurmBackend:
 
     name = "slurm"
 
-    def __init__(self) -> None:
+    def __init__(self, rules: SlurmRules = SlurmRules(), *studies: Study) -> None:  # noqa: B008 - a frozen value
+        """`rules` are for submitting, `studies` those whose jobs are asked about."""
+        self._rules = rules
+        self._studies = studies
         self._next_s = 0.0
 
     @functools.cached_property
@@ -62,40 +62,74 @@ class SlurmBackend:
         if request.account is not None and known is not None and request.account.lower() not in map(str.lower, known):
             raise UsageError(f"account `{request.account}` is not yours to charge; Slurm lists {', '.join(known)}")
 
-    def submit(self, request: Submission) -> str:
-        """Through submitit and sbatch; RefusedError with Slurm's own words."""
-        from hpcddp.backends.slurm_executor import TemplateExecutor
+    def batches(self, requests: Sequence[Submission]) -> list[Batch]:
+        """Runs of the same shape together, as far as MaxArraySize allows."""
+        return in_arrays(requests, lambda: self.max_array_size)
 
-        time.sleep(max(0.0, self._next_s - time.monotonic()))
-        self._next_s = time.monotonic() + PAUSE_S
-        folder = request.study.jobs / _folder_name(request.name, request.token)
-        folder.mkdir(parents=True)
-        executor = TemplateExecutor(folder, request, lambda command: self._send(request, command))
-        job = executor.submit(call, request.entry, spec_to_dict(request.spec)).job_id
-        _link(request.study.job_dir(job), folder)
+    @functools.cached_property
+    def max_array_size(self) -> int:
+        """Tasks of an array at most; 0: there are no arrays."""
+        return slurm_commands.max_array_size() if self._rules.max_array_size is None else self._rules.max_array_size
+
+    def submit(self, request: Submission) -> str:
+        return self.submit_batch(Batch(requests=(request,)))[0]
+
+    def submit_batch(self, batch: Batch) -> list[str]:
+        """By sbatch; RefusedError with Slurm's own words."""
+        from hpcddp.backends.slurm_folder import prepare
+
+        folder = batch.study.jobs / _folder_name(batch.name, batch.token)
+        command = prepare(folder, batch)
+        if (wait_s := self._next_s - time.monotonic()) > 0:
+            time.sleep(wait_s)
+        if self._rules.submissions_per_s:
+            self._next_s = time.monotonic() + 1 / self._rules.submissions_per_s
+        try:
+            job = self._send(batch, command)
+        except RefusedError as error:
+            if _FULL.search(str(error)):
+                shutil.rmtree(folder)
+                raise FullError(str(error)) from None
+            raise
+        _link(batch.study.job_dir(job), folder)
+        return [f"{job}_{task}" for task in range(len(batch.requests))] if batch.is_array else [job]
+
+    def _send(self, request: Batch, command: Sequence[str]) -> str:
+        for pause_s in SEND_AGAIN_S:
+            if job := self._send_once(request, command):
+                return job
+            time.sleep(pause_s)
+        raise HpcddpError(f"{request.name}: Slurm's controller comes and goes; the job is not queued, submit again later")
+
+    def _send_once(self, request: Batch, command: Sequence[str]) -> str | None:
+        """None where no answer came and the job surely is not queued: it may be sent again."""
+        try:
+            done = slurm_commands.run(command)
+            failed = done.returncode != 0
+            words = done.stderr.strip() or done.stdout.strip() or f"sbatch ended with {done.returncode} and said nothing"
+            if not failed and (found := re.search(r"^Submitted batch job (\d+)", done.stdout, re.MULTILINE)):
+                return found.group(1)
+            if done.returncode > 0 and not IN_DOUBT.search(words):
+                raise RefusedError(f"{request.name}: {words}")
+        except UnansweredError as error:
+            failed, words = True, str(error)
+        doubt = f"{request.name}: {words}. Whether it is queued will be looked up when you submit again"
+        try:
+            job = self.find(request.study, request.name, request.token)
+        except HpcddpError as error:
+            raise HpcddpError(doubt) from error
+        if job is None and not failed:
+            raise HpcddpError(doubt)  # accepted, but where?
         return job
 
-    def _send(self, request: Submission, command: Sequence[str]) -> str:
-        done = slurm_commands.run(command)
-        words = done.stderr.strip() or done.stdout.strip() or f"sbatch ended with {done.returncode} and said nothing"
-        if done.returncode == 0 and (found := re.search(r"^Submitted batch job (\d+)", done.stdout, re.MULTILINE)):
-            return found.group(1)
-        if done.returncode and not _IN_DOUBT.search(words):
-            raise RefusedError(f"{request.name}: {words}")
-        for pause_s in LOOK_AGAIN_S:
-            time.sleep(pause_s)
-            with contextlib.suppress(HpcddpError):
-                if job := self.find(request.name, request.token):
-                    return job
-        raise HpcddpError(f"{request.name}: {words}. Whether it is queued will be looked up when you submit again")
-
-    def find(self, name: str, token: str) -> str | None:
-        """By name and working directory: in the queue, then among the jobs of the last seven days where there is accounting."""
-        found = _in_folder(slurm_commands.jobs_named([name]), name, token)
-        if found is None:
-            with contextlib.suppress(HpcddpError):
-                found = _in_folder(slurm_commands.accounted_by_name(name), name, token)
-        return found
+    def find(self, study: Study, name: str, token: str) -> str | None:
+        """In the queue, then among the jobs of the last seven days where there is accounting. Makes its link if need be."""
+        folder = study.jobs / _folder_name(name, token)
+        slurm_doubt.wait_for_sbatch(folder)
+        job = slurm_doubt.look_up(lambda: _look(name, folder.name))
+        if job is not None:
+            _link(study.job_dir(job), folder)
+        return job
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """One squeue call, one of sacct for jobs that are over, and one more for what neither knows: another user's jobs."""
@@ -103,15 +137,32 @@ class SlurmBackend:
             return {}
         over: dict[str, Row] = {}
         try:
-            queue = slurm_commands.my_jobs()
+            queue = self._own(jobs, slurm_commands.my_jobs())
             left = {job for job, name in jobs.items() if not (_is(queue.get(job), name) and queue[job].state in QUEUED | RUNNING)}
             with contextlib.suppress(HpcddpError):
-                over = slurm_commands.accounted(left)
+                over = self._own(jobs, slurm_commands.accounted(left))
             if lost := {jobs[job] for job in left if not _has_ended(jobs[job], queue.get(job), over.get(job))}:
-                queue = {**queue, **slurm_commands.jobs_named(lost)}
+                queue = {**queue, **self._own(jobs, slurm_commands.jobs_named(lost))}
         except HpcddpError as error:
             return {job: JobState(phase="unknown", detail=str(error)) for job in jobs}
         return {job: _state(name, queue.get(job), over.get(job)) for job, name in jobs.items()}
+
+    def _own(self, jobs: Iterable[str], rows: Mapping[str, Row]) -> dict[str, Row]:
+        """The rows of the jobs, but for those of other studies: an id is given out again that a controller forgot, maybe to a run
+        of the same name. Where a job works, the study's link says too.
+        """
+        found = {job: rows[job] for job in jobs if job in rows}
+        folders = {array: self._folders_of(array) for array in {array_of(job) for job in found}}
+        return {
+            job: row
+            for job, row in found.items()
+            if not folders[array_of(job)] or Path(row.workdir).name in folders[array_of(job)]
+        }
+
+    def _folders_of(self, job: str) -> list[str]:
+        """By the links of the studies."""
+        links = (study.job_dir(job) for study in self._studies)
+        return [os.readlink(link) for link in links if link.is_symlink()]
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
         """Those that wait or run under their name; HpcddpError with Slurm's words."""
@@ -128,7 +179,7 @@ def _state(name: str, queued: Row | None, over: Row | None) -> JobState:
     row = queued if _is(queued, name) else None
     told = over if _is(over, name) else None
     if row is not None and row.state in QUEUED:
-        return JobState(phase="queued", detail=waiting_words(row.reason))
+        return JobState(phase="queued", detail=waiting_words(row.reason), start=row.start if row.start[:1].isdigit() else None)
     if row is not None and row.state in RUNNING:
         return JobState(phase="running", detail=None if row.state == "RUNNING" else row.state.lower(), nodes=row.nodes or None)
     if told is not None and told.state in QUEUED | RUNNING:
@@ -138,7 +189,24 @@ def _state(name: str, queued: Row | None, over: Row | None) -> JobState:
         return JobState(phase="failed", detail="Slurm does not know this job any more")
     if ended.state == "COMPLETED":
         return JobState(phase="done", nodes=ended.nodes or None)
-    return JobState(phase="failed", detail=ended_words(ended), nodes=ended.nodes or None)
+    return JobState(
+        phase="failed",
+        detail=ended_words(ended.state, ended.exit_code),
+        nodes=ended.nodes or None,
+        word=ended.state,
+        by=_user(ended.by),
+        time_limit=ended.time_limit or None,
+    )
+
+
+def _user(number: str | None) -> str | None:
+    """The user's name, the number where nobody here has it."""
+    if number is None or not number.isdecimal():
+        return number
+    try:
+        return pwd.getpwuid(int(number)).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def _has_ended(name: str, *rows: Row | None) -> bool:
@@ -151,12 +219,21 @@ def _is(row: Row | None, name: str) -> bool:
 
 
 def _folder_name(name: str, token: str) -> str:
-    return f"{name}.{token}"
+    """An array's name has its token already."""
+    return name if name.endswith(f".{token}") else f"{name}.{token}"
 
 
-def _in_folder(rows: Mapping[str, Row], name: str, token: str) -> str | None:
-    folder = _folder_name(name, token)
-    return next((job for job, row in rows.items() if row.name == name and Path(row.workdir).name == folder), None)
+def _look(name: str, folder: str) -> str | None:
+    """By name and working directory."""
+    found = _in_folder(slurm_commands.jobs_named([name]), name, folder)
+    if found is None:
+        with contextlib.suppress(HpcddpError):
+            found = _in_folder(slurm_commands.accounted_by_name(name), name, folder)
+    return found
+
+
+def _in_folder(rows: Mapping[str, Row], name: str, folder: str) -> str | None:
+    return next((array_of(job) for job, row in rows.items() if row.name == name and Path(row.workdir).name == folder), None)
 
 
 def _link(link: Path, folder: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hpcddp.errors import HpcddpError
+from hpcddp.job_array import array_of, each_task
 from hpcddp.settings import sbatch_environment
 
 SEPARATOR = "\x1f"
@@ -16,6 +20,17 @@ SEPARATOR = "\x1f"
 
 PATIENCE_S = 120
 """A frozen controller makes a command give up by itself after 10-20 s (MessageTimeout)."""
+
+IN_DOUBT = re.compile(
+    r"timed out|unable to contact|connection refused|zero bytes|transport endpoint|communication|message (send|receive) failure",
+    re.IGNORECASE,
+)
+"""A command's words when no answer came (slurm_errno.c). Slurm 22.05, controller frozen: sbatch says `Socket timed out on
+send/recv operation`, and the job was queued."""
+
+
+class UnansweredError(HpcddpError):
+    """The controller did not answer: ask again, or later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,39 +41,54 @@ class Row:
     name: str
     state: str
     """Slurm's word without what follows it (`CANCELLED`, not `CANCELLED by 0`)."""
+    by: str | None = None
+    """Who cancelled it: the number of the user, from sacct only."""
     reason: str
     nodes: str
     workdir: str
     exit_code: str = ""
     """`code:signal`, from sacct only."""
+    time_limit: str = ""
+    """As Slurm writes it: `1-12:00:00`."""
+    start: str = ""
+    """Of a job that waits: when Slurm expects to start it, as ISO 8601; `N/A` where it does not know."""
 
 
 def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs a command of Slurm outside any enclosing allocation; HpcddpError where it is not installed or does not come back."""
+    deadline = time.monotonic() + PATIENCE_S
     try:
-        return subprocess.run(
+        process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
-            env=sbatch_environment(os.environ),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**sbatch_environment(os.environ), "SLURM_BITSTR_LEN": "0"},  # lists of tasks in full
             encoding="utf-8",
             errors="replace",  # a name of any other job may be in another encoding
-            check=False,
-            timeout=PATIENCE_S,
         )
     except FileNotFoundError as error:
         raise HpcddpError(f"no `{command[0]}` on this machine; Slurm's commands are on the login nodes of a cluster") from error
     except OSError as error:
         raise HpcddpError(f"{command[0]} cannot be run: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise HpcddpError(f"{command[0]} did not answer within {PATIENCE_S} s") from error
+    late = threading.Timer(PATIENCE_S, process.kill)  # with a timeout, Popen would ask once a millisecond whether it has ended
+    with process:
+        late.start()
+        try:
+            out, err = process.communicate()
+        finally:
+            late.cancel()
+    if process.returncode < 0 and time.monotonic() >= deadline:
+        raise UnansweredError(f"{command[0]} did not answer within {PATIENCE_S} s")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def ask(command: Sequence[str]) -> str:
-    """What the command prints; HpcddpError with Slurm's words where it fails."""
+    """What the command prints; HpcddpError with Slurm's words where it fails, UnansweredError where nobody answered it."""
     done = run(command)
     if done.returncode:
-        raise HpcddpError(f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        words = done.stderr.strip() or f"exit code {done.returncode}"
+        raise (UnansweredError if IN_DOUBT.search(words) else HpcddpError)(f"{command[0]}: {words}")
     return done.stdout
 
 
@@ -77,7 +107,7 @@ def jobs_named(names: Iterable[str]) -> dict[str, Row]:
 
 def accounted(jobs: Iterable[str]) -> dict[str, Row]:
     """The jobs that accounting knows, by id; each as it ended last. A new job's row may be seconds late."""
-    ids = sorted(jobs)
+    ids = sorted({array_of(job) for job in jobs})
     return _sacct(["-j", ",".join(ids)]) if ids else {}
 
 
@@ -96,13 +126,19 @@ def accounts() -> list[str] | None:
     return sorted(set(text.split())) or None
 
 
+def max_array_size() -> int:
+    """MaxArraySize of slurm.conf, one more than the highest number of a task; 0 where the controller has no arrays."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask(["scontrol", "show", "config"]), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
 def _squeue(*which: str) -> dict[str, Row]:
-    columns = SEPARATOR.join(("%i", "%j", "%T", "%r", "%N", "%Z"))
-    return _rows(ask(["squeue", "-h", "-t", "all", "-o", columns, *which]))
+    columns = SEPARATOR.join(("%i", "%j", "%T", "%r", "%N", "%Z", "", "%l", "%S"))
+    return _rows(ask(["squeue", "-h", "-r", "-t", "all", "-o", columns, *which]))
 
 
 def _sacct(which: Sequence[str]) -> dict[str, Row]:
-    fields = "JobID,JobName,State,Reason,NodeList,WorkDir,ExitCode"
+    fields = "JobID,JobName,State,Reason,NodeList,WorkDir,ExitCode,Timelimit"
     return _rows(ask(["sacct", "-nPX", f"--delimiter={SEPARATOR}", "-o", fields, *which]))
 
 
@@ -112,64 +148,25 @@ def _rows(text: str) -> dict[str, Row]:
         columns = line.split(SEPARATOR)
         if len(columns) < 6:
             continue  # `CLUSTER: name` above the jobs of one of several clusters, or half of a name with a line break in it
-        job, name, state, reason, nodes, workdir, *exit_code = columns
-        word = (state.split() or ["UNKNOWN"])[0]
-        found[job] = Row(
-            job=job,
-            name=name,
-            state=word,
-            reason=reason,
-            nodes="" if nodes == "None assigned" else nodes,
-            workdir=workdir,
-            exit_code=exit_code[0] if exit_code else "",
-        )
+        job, name, state, reason, nodes, workdir = columns[:6]
+        exit_code, time_limit, start = (*columns[6:], "", "", "")[:3]
+        word, *who = state.split() or ["UNKNOWN"]
+        for task in each_task(job):
+            found[task] = Row(
+                job=task,
+                name=name,
+                state=word,
+                reason=reason,
+                nodes="" if nodes == "None assigned" else nodes,
+                workdir=workdir,
+                exit_code=exit_code,
+                time_limit=time_limit,
+                start=start,
+                by=who[1] if len(who) == 2 else None,
+            )
     return found
 
 
 QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 
 RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
-
-WAITING: Mapping[str, str] = {
-    "None": "just submitted",
-    "Priority": "jobs of higher priority come first",
-    "Resources": "the nodes it needs are busy",
-    "Dependency": "waits for another job",
-    "DependencyNeverSatisfied": "waits for a job that failed: it will never start",
-    "BeginTime": "waits for its begin time (a requeued job: some two minutes)",
-    "JobHeldUser": "held by its user; `scontrol release` lets it go",
-    "JobHeldAdmin": "held by an administrator",
-    "Reservation": "waits for its reservation",
-    "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition is inactive",
-    "ReqNodeNotAvail": "nodes it needs are down, drained or reserved",
-    "QOSMaxJobsPerUserLimit": "as many jobs run as its QOS allows a user",
-    "AssocGrpCPUMinutesLimit": "its account's budget is used up",
-    "AssocGrpBillingMinutes": "its account's budget is used up",
-}
-"""Reasons of squeue(1) as short sentences; others are shown as they are."""
-
-ENDED: Mapping[str, str] = {
-    "CANCELLED": "cancelled",
-    "TIMEOUT": "the wall time was over",
-    "OUT_OF_MEMORY": "out of memory",
-    "NODE_FAIL": "a node failed",
-    "BOOT_FAIL": "a node did not boot",
-    "PREEMPTED": "preempted",
-    "DEADLINE": "the deadline passed",
-}
-
-
-def waiting_words(reason: str) -> str:
-    """Why a job waits: `the nodes it needs are busy (Resources)`."""
-    words = WAITING.get(reason.split(",", maxsplit=1)[0])
-    return f"{words} ({reason})" if words and reason != "None" else words or reason
-
-
-def ended_words(row: Row) -> str:
-    """How a job failed: `out of memory (OUT_OF_MEMORY)`, `exit code 15 (FAILED)`."""
-    code, _, signal = row.exit_code.partition(":")
-    if row.state == "FAILED" and row.exit_code:
-        return f"killed by signal {signal} (FAILED)" if code == "0" and signal != "0" else f"exit code {code} (FAILED)"
-    words = ENDED.get(row.state)
-    return f"{words} ({row.state})" if words else row.state

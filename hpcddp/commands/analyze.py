@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import format_option, print_json
+from hpcddp.commands.options import format_option, print_json, style_option
 
 
 @click.command()
-@click.argument("runs", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("runs", type=click.Path(exists=True, path_type=Path))
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Folder for the report; by default report/ in each study.")
+@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of a whole training; else the sweep's.")
+@click.option("--overlay", multiple=True, metavar="NAME", help="Published points beside the throughput, such as marconi100.")
+@click.option("--overlay-rejected", is_flag=True, help="Those too that are not to be trusted.")
+@style_option
 @format_option
 @click.pass_context
-def analyze(ctx: click.Context, runs: Path, output: Path | None, format_: str) -> None:
+def analyze(
+    ctx: click.Context,
+    runs: Path,
+    output: Path | None,
+    epochs: int | None,
+    overlay: tuple[str, ...],
+    overlay_rejected: bool,
+    style: str,
+    format_: str,
+) -> None:
     """Print scaling tables and write figures and CSV files.
 
-    Of every study under RUNS. Ends with 3 where points are missing.
+    Of every study under RUNS, or of a bundle. Ends with 3 where points
+    are missing, with 1 where one of several studies is damaged.
 
     \b
     hpcddp analyze jobs/
     hpcddp analyze jobs/rcc-bigmnist --format json
+    hpcddp analyze jobs/marconi100-resnet50 --epochs 90
+    hpcddp analyze jobs/ --overlay marconi100 --overlay kempner-a100
     """
+    from hpcddp.analysis import How
     from hpcddp.analysis import analyze as analyze_runs
-    from hpcddp.errors import INCOMPLETE
+    from hpcddp.analysis.place import cache_folder
+    from hpcddp.analysis.wording import WIDE
+    from hpcddp.errors import FAILED, INCOMPLETE
+    from hpcddp.textout import inert
+    from hpcddp.unbundle import opened
 
-    results = analyze_runs(runs, output)
+    if runs.is_file():
+        output = output or cache_folder("reports", runs)
+    with opened(runs) as root:
+        results = analyze_runs(root, output, How(overlay, overlay_rejected, epochs, style))
     if format_ == "json":
         print_json({"schema": 1, "studies": [result.plain for result in results]})
     else:
-        click.echo("\n\n".join(result.text for result in results))
-    if any(result.missing for result in results):
-        ctx.exit(INCOMPLETE)
+        width = shutil.get_terminal_size((WIDE, 0)).columns
+        click.echo(inert("\n\n".join(result.text_in(width) for result in results)))
+    if any(result.damaged or result.missing for result in results):
+        ctx.exit(FAILED if any(result.damaged for result in results) else INCOMPLETE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -32,4 +33,4 @@ def init(name: str | None, output: Path | None) -> None:
             out.write(shipped[name].read_text(encoding="utf-8"))
     except FileExistsError as error:
         raise UsageError(f"{target} is already there; give -o another name, or remove it first") from error
-    click.echo(f"{target}: edit it, then `hpcddp plan {target}`", err=True)
+    click.echo(f"{target}: edit it, then `hpcddp plan {shlex.quote(str(target))}`", err=True)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcddp.commands.options import choosing, format_option, print_json, read_settings, read_study, remark, requests_for, user_of
+from hpcddp.commands.options import (
+    choosing,
+    format_option,
+    measuring,
+    print_json,
+    read_settings,
+    read_study,
+    remark,
+    requests_for,
+    user_of,
+)
 
 if TYPE_CHECKING:
     from hpcddp.plan import PlanRow
@@ -16,6 +26,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sweep", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @choosing
+@measuring
 @format_option
 def plan(
     sweep: Path,
@@ -23,6 +34,7 @@ def plan(
     settings: tuple[str, ...],
     groups: tuple[str, ...],
     conditions: tuple[str, ...],
+    also: dict[str, Any],
     format_: str,
 ) -> None:
     """List the points with node hours, files and bytes.
@@ -32,19 +44,21 @@ def plan(
     \b
     hpcddp plan jobs/marconi100-resnet50.yaml
     hpcddp plan jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --format json
+    hpcddp plan jobs/rcc-bigmnist.yaml --group nodes --comm off --comm on
     """
     from dataclasses import asdict
 
-    from hpcddp.plan import plan_row, remarks, totals, without_folder
+    from hpcddp.plan import baseline_words, beyond_budget, plan_row, remarks, totals, without_folder
     from hpcddp.point import scaling_kind
     from hpcddp.textout import count
 
-    source, profile, points = read_study(sweep, cluster, settings, groups, conditions)
-    slurm = profile.backend == "slurm"
+    source, profile, points = read_study(sweep, cluster, settings, groups, conditions, also=also)
+    asked, slurm = source.sweep, profile.backend == "slurm"
     user_settings = read_settings()
     requests = requests_for(source, profile, points, user_of(source, user_settings)) if slurm else {}
-    rows = [plan_row(planned, requests.get(planned.point.label), source.sweep.repeat) for planned in points]
-    for text in (*remarks(profile, points), *without_folder(points, user_settings.data_roots)):
+    rows = [plan_row(planned, requests.get(planned.point.label), asked.repeat, asked.slurm.walltime_min) for planned in points]
+    beyond = beyond_budget(rows, asked.budget or user_settings.budget)
+    for text in (*remarks(profile, points), *without_folder(points, user_settings.data_roots), *beyond):
         remark(text)
     if format_ == "json":
         print_json(
@@ -57,40 +71,39 @@ def plan(
             }
         )
         return
-    asked = source.sweep
-    runs = count(asked.repeat, "run")
-    click.echo(f"{source.name} on {profile.name}, {scaling_kind(asked.hold, asked.work)}, {runs} of each point")
+    runs, baseline = count(asked.repeat, "run"), baseline_words(points)
+    compared = f", relative to {baseline}" if baseline else ""
+    click.echo(f"{source.name} on {profile.name}, {scaling_kind(asked.hold, asked.work)}, {runs} of each point{compared}")
     click.echo(_text(rows))
 
 
 def _text(rows: list[PlanRow]) -> str:
-    from hpcddp.plan import node_types, totals
+    from hpcddp.plan import hours_of, telling_apart, totals
     from hpcddp.textout import count, size, table
 
-    types = node_types(rows)
-    header = ("point", *types, "nodes", "ranks", "batch/rank", "batch", "workers", "runs", "node-h", "files", "size", "groups")
+    keys = telling_apart(rows)
+    header = ("point", *keys, "nodes", "ranks", "batch/rank", "batch", "runs", "node-h", "GPU-h", "files", "size", "groups")
     lines = [
         (
             row.label,
-            *([row.node_type] if types else []),
+            *(row.point.get(key) for key in keys.values()),
             row.nodes,
             row.ranks,
             row.batch_per_gpu,
             row.global_batch,
-            row.loader_workers_per_rank,
             row.runs,
-            None if row.node_hours is None else f"{row.node_hours:.1f}",
+            *(None if hours is None else f"{hours:.1f}" for hours in (row.node_hours, row.gpu_hours)),
             row.files,
             size(row.bytes),
             " ".join(row.groups),
         )
         for row in rows
     ]
-    total = totals(rows)
-    hours = "" if total["node_hours"] is None else f", at most {total['node_hours']:.1f} node hours"
+    total, most = totals(rows), hours_of(rows)
+    hours = "" if most is None else f", at most {most}"
     return "\n".join(
         (
-            table(header, lines, left=("point", *types, "groups")),
+            table(header, lines, left=("point", *keys, "groups")),
             f"{count(total['points'], 'point')}, {count(total['runs'], 'run')}{hours}, "
             f"{count(total['files'], 'file')}, {size(total['bytes'])}",
         )

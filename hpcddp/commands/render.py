@@ -8,27 +8,30 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcddp.commands.options import (
+    check_sources,
     choosing,
     job_option,
-    pick_cluster,
+    laying_out,
+    measuring,
     read_settings,
     read_study,
     remark,
     requests_for,
+    single_sweep,
     user_of,
 )
 
 if TYPE_CHECKING:
     from hpcddp.cluster import ClusterProfile
-    from hpcddp.sweep import PlannedPoint, SweepFile
+    from hpcddp.sweep import SweepFile
+    from hpcddp.sweep_points import PlannedPoint
 
 
 @click.command()
 @click.argument("sweep", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @choosing
-@click.option("--nodes", type=click.IntRange(min=1), help="Nodes (without a sweep file).")
-@click.option("--gpus-per-node", type=click.IntRange(min=1), help="GPUs, and so ranks, on each node; by default all of a node's.")
-@click.option("--node-type", help="One of the profile's node types; by default its default one.")
+@measuring
+@laying_out
 @click.option("--workload", metavar="MODEL/DATA", help="Such as resnet18/cifar10; by default the profile's workload.")
 @job_option
 @click.option("-o", "target", type=click.Path(), help="Write to this file; a folder for a sweep of several points, or as NAME/.")
@@ -39,6 +42,7 @@ def render(sweep: Path | None, target: str | None, job_options: tuple[str, ...],
     hpcddp render --cluster rcc --nodes 4
     hpcddp render --cluster marconi100 --nodes 16 --set slurm.walltime_min=60 -o job.sh
     hpcddp render jobs/rcc-bigmnist.yaml -o scripts/
+    hpcddp render --cluster rcc --comm on --profile-steps 5
     """
     from hpcddp.textout import count
 
@@ -63,39 +67,14 @@ def render(sweep: Path | None, target: str | None, job_options: tuple[str, ...],
 def _study(
     sweep: Path | None, job_options: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
-    given = [f"--{name.replace('_', '-')}" for name in ("nodes", "gpus_per_node", "node_type", "workload") if options[name]]
-    if sweep is not None:
-        if given:
-            raise click.UsageError(f"{given[0]} is for rendering without a sweep file; use --set or --where with one")
-        cluster, changes, groups, conditions = (options[name] for name in ("cluster", "settings", "groups", "conditions"))
-        return read_study(sweep, cluster, changes, groups, conditions, job_options)
-    if options["groups"] or options["conditions"]:
-        raise click.UsageError("--group and --where choose among the points of a sweep file; none is given")
-    return _single(job_options, options)
+    from hpcddp.sweep_points import expand
 
-
-def _single(job_options: tuple[str, ...], options: dict[str, Any]) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
-    """One point from flags, on the cluster's default workload."""
-    from hpcddp.sweep import expand, make_sweep, with_job_options
-
-    profile = pick_cluster(options["cluster"])
-    node = profile.node_type(options["node_type"])
-    layout = {
-        "nodes": options["nodes"] or 1,
-        "gpus_per_node": options["gpus_per_node"] or node.gpus or 1,
-        "node_type": options["node_type"],
-    }
-    document = {
-        "schema": 1,
-        "cluster": profile.name,
-        "workload": _workload(profile, options["workload"]),
-        "layout": layout,
-        "device": "cpu" if profile.backend == "local" else "cuda",
-    }
-    source = with_job_options(make_sweep(document, options["settings"], Path("adhoc")), job_options)
-    if source.sweep.layout.node_type is None:
-        remark(f"node type {profile.default_node_type}, the default of {profile.name}")
-    return source, profile, expand(source, profile)
+    check_sources(sweep, options, ("nodes", "gpus_per_node", "node_type", "workload"))
+    if sweep is None:
+        source, profile = single_sweep(options, lambda profile: _workload(profile, options["workload"]), "adhoc", job_options)
+        return source, profile, expand(source, profile, also=options["also"])
+    cluster, changes, groups, conditions = (options[name] for name in ("cluster", "settings", "groups", "conditions"))
+    return read_study(sweep, cluster, changes, groups, conditions, job_options, options["also"])
 
 
 def _workload(profile: ClusterProfile, named: str | None) -> Any:

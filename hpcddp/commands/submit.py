@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,127 +11,227 @@ import click
 
 from hpcddp.commands.options import (
     choosing,
-    job_option,
+    measuring,
     read_settings,
     read_study,
     remark,
     requests_for,
-    runs_option,
     study_folder,
+    submitting,
     user_of,
 )
+from hpcddp.commands.until_ci import is_open, order_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpcddp.backends.base import Backend
+    from hpcddp.cluster import ClusterProfile
+    from hpcddp.order import Order
+    from hpcddp.point import Point
     from hpcddp.runroot import Study
-    from hpcddp.submit import Order, SubmittedRun
+    from hpcddp.status import RunState
+    from hpcddp.submit import SubmittedRun
+    from hpcddp.sweep import SweepFile
+    from hpcddp.sweep_points import PlannedPoint
 
 
 @click.command()
 @click.argument("sweep", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @choosing
-@runs_option
-@job_option
-@click.option("--dry-run", is_flag=True, help="Show what would be submitted; submit nothing.")
-@click.option("--smoke", is_flag=True, help="One short job first: imports, data on every node, versions, GPUs.")
-@click.option("--wait", is_flag=True, help="Stay until all runs are over, showing progress.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@measuring
+@click.option(
+    "--until-ci", type=click.FloatRange(min=0, min_open=True), metavar="PERCENT", help="Add runs until medians are known to this."
+)
+@click.option(
+    "--max-repeat", type=click.IntRange(min=6), default=20, show_default=True, help="With --until-ci: runs of a point at most."
+)
+@submitting
 @click.pass_context
 def submit(
     ctx: click.Context,
+    /,
     sweep: Path,
     cluster: str | None,
     settings: tuple[str, ...],
     groups: tuple[str, ...],
     conditions: tuple[str, ...],
-    runs: Path | None,
+    also: dict[str, Any],
     job_options: tuple[str, ...],
-    dry_run: bool,
-    smoke: bool,
-    wait: bool,
-    yes: bool,
+    **how: Any,
 ) -> None:
     """Submit what is missing or failed of a sweep.
 
     Returns at once; with --wait, when all runs are over. Runs land beside the sweep, in a folder of its name. Ends with 5
     where Slurm refuses.
 
+    With --until-ci 2, points get six runs, then one more each time it is run, while half the 95 % interval of their median
+    is wider than 2 % of it; with --wait until none is, or it ends with 3: --max-repeat, or a run that was rejected.
+
     \b
     hpcddp submit jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --smoke
+    hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --input synthetic --input io --profile-steps 5
     hpcddp submit jobs/local-mnist.yaml --set repeat=1 --wait -y
+    hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --until-ci 2 --wait
     """
-    order = _order(sweep, cluster, settings, groups, conditions, job_options)
-    study, backend = _study(sweep, runs, order)
-    pending = _show(order, study, backend)
-    if dry_run:
-        from hpcddp.submit import obstacles
+    carry_out(ctx, make_order(*read_study(sweep, cluster, settings, groups, conditions, job_options, also)), **how)
 
-        for text in obstacles(order):
-            remark(text)
-        click.echo("nothing submitted: this was a dry run")
-        return
-    if pending:
-        _submit(order, study, backend, ask=not yes, smoke=smoke)
-    else:
+
+def carry_out(
+    ctx: click.Context,
+    order: Order,
+    *,
+    runs: Path | None,
+    dry_run: bool,
+    smoke: bool,
+    wait: bool,
+    yes: bool,
+    max_running: int | None,
+    max_jobs: int | None,
+    after: tuple[str, ...],
+    until_ci: float | None = None,
+    max_repeat: int = 0,
+) -> None:
+    """Shows what is missing, submits it and waits for it, as far as the options of `submitting` say.
+
+    Again and again where not all are submitted at once, and with `until_ci`, as what is missing is known only when the runs so
+    far are over.
+    """
+    from dataclasses import replace
+
+    from hpcddp.errors import FAILED, INCOMPLETE
+    from hpcddp.status import study_states
+
+    if smoke and after:
+        raise click.UsageError("--smoke tests now what --after waits for: give one of them")
+    order = replace(order, max_running=max_running, max_jobs=max_jobs, after=after)
+    study, backend = _study(order, runs)
+    while True:
+        if until_ci is not None:
+            order = order_until(order, study, backend, until_ci, max_repeat)
+        states = study_states(study, backend)
+        missing = _show(order, study, states)
+        if dry_run:
+            _show_obstacles(order, study, states, missing)
+            click.echo("nothing submitted: this was a dry run")
+            return
+        taken = _take(order, study, backend, states, missing, ask=not yes, smoke=smoke)
+        if not wait:
+            ctx.exit(INCOMPLETE if taken < len(missing) else 0)
+        try:
+            phases = _wait(study, backend, {planned.point.label for planned in order.points})
+        except KeyboardInterrupt:
+            remark(f"the jobs go on: hpcddp status {shlex.quote(str(study.folder))}")
+            raise
+        more = 0 < taken < len(missing) or (until_ci is not None and taken)
+        if phases - {"done", "missing"} or not more:
+            few = "missing" in phases or is_open(order, study, until_ci)
+            ctx.exit(FAILED if phases - {"done", "missing"} else INCOMPLETE if few else 0)
+        smoke, yes = False, True  # tested, and said, the first time
+
+
+def _take(
+    order: Order,
+    study: Study,
+    backend: Backend,
+    states: Sequence[RunState],
+    missing: Sequence[tuple[Point, int]],
+    *,
+    ask: bool,
+    smoke: bool,
+) -> int:
+    """Submits what of the missing runs the budget and --max-jobs let; how many."""
+    from hpcddp.budget import affordable
+    from hpcddp.textout import count
+
+    if not missing:
         click.echo("nothing to submit")
-    if not wait:
-        return
+        return 0
+    if not affordable(study, order, states, missing[: order.max_jobs]):
+        remark("nothing submitted: the budget does not hold one more run")
+        return 0
+    taken = _submit(order, study, backend, ask=ask, smoke=smoke)
+    if order.max_jobs is not None and order.max_jobs <= taken < len(missing):
+        remark(f"{count(len(missing) - taken, 'run')} left, as --max-jobs is {order.max_jobs}: submit again for more")
+    return taken
+
+
+def _show_obstacles(order: Order, study: Study, states: Sequence[RunState], missing: Sequence[tuple[Point, int]]) -> None:
+    """What would keep the runs from being submitted."""
+    from hpcddp.budget import affordable
+    from hpcddp.errors import UsageError
+    from hpcddp.order import obstacles
+
+    for text in obstacles(order):
+        remark(text)
     try:
-        ctx.exit(_wait(study, backend, {planned.point.label for planned in order.points}))
-    except KeyboardInterrupt:
-        remark(f"the jobs go on: hpcddp status {study.folder}")
-        raise
+        affordable(study, order, states, missing[: order.max_jobs])
+    except UsageError as error:
+        remark(str(error))
 
 
-def _order(sweep: Path, *chosen: Any) -> Order:
-    """`chosen`: what read_study takes beside the sweep."""
-    from hpcddp.submit import Order
+def make_order(source: SweepFile, profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Order:
+    """With the user's settings, and what Slurm would be asked for; UsageError for what the cluster would refuse."""
+    from hpcddp.order import Order
 
-    source, profile, points = read_study(sweep, *chosen)
     settings = read_settings()
     requests = requests_for(source, profile, points, user_of(source, settings)) if profile.backend == "slurm" else {}
     return Order(source=source, profile=profile, points=points, requests=requests, settings=settings)
 
 
-def _study(sweep: Path, runs: Path | None, order: Order) -> tuple[Study, Backend]:
+def _study(order: Order, runs: Path | None) -> tuple[Study, Backend]:
     from hpcddp.backends.choose import make_backend
     from hpcddp.runroot import Study
 
-    study = Study(study_folder(sweep, runs, order.settings).absolute())
-    return study, make_backend(order.profile.backend, study)
+    study = Study(study_folder(order.source.file, runs, order.settings).absolute())
+    return study, make_backend(order.profile.backend, study, rules=order.profile.slurm)
 
 
-def _show(order: Order, study: Study, backend: Backend) -> int:
-    """Prints each point with what is pending of it, and the cost; the number of runs to submit."""
+def _show(order: Order, study: Study, states: Sequence[RunState]) -> list[tuple[Point, int]]:
+    """Prints each point with what is pending of it, and the cost; the runs that are pending."""
     from collections import Counter
 
-    from hpcddp.plan import node_types, plan_row, remarks
-    from hpcddp.status import study_states
+    from hpcddp.budget import budget_words
+    from hpcddp.plan import hours_of, plan_row, remarks, telling_apart
     from hpcddp.submit import pending_runs
     from hpcddp.textout import count, table
 
     for text in remarks(order.profile, order.points):
         remark(text)
-    repeat = order.source.sweep.repeat
-    pending = pending_runs([planned.point for planned in order.points], repeat, study_states(study, backend))
+    repeats, walltime_min = order.repeats, order.source.sweep.slurm.walltime_min
+    if unknown := [state for state in states if state.phase == "unknown" and state.job is not None and state.label in repeats]:
+        remark(f"{count(len(unknown), 'run')} not known of just now, and left alone: {unknown[0].detail}")
+    pending = pending_runs([planned.point for planned in order.points], repeats, states)
     left = Counter(point.label for point, _ in pending)
-    rows = [plan_row(planned, order.requests.get(planned.point.label), left[planned.point.label]) for planned in order.points]
-    types = node_types(rows)
+    rows = [
+        plan_row(planned, order.requests.get(planned.point.label), left[planned.point.label], walltime_min)
+        for planned in order.points
+    ]
+    keys = telling_apart(rows)
     lines = [
-        (row.label, *([row.node_type] if types else []), row.nodes, row.ranks, row.batch_per_gpu, repeat - row.runs, row.runs)
+        (
+            row.label,
+            *(row.point.get(key) for key in keys.values()),
+            *(row.nodes, row.ranks, row.batch_per_gpu, repeats[row.label] - row.runs, row.runs),
+        )
         for row in rows
     ]
-    header = ("point", *types, "nodes", "ranks", "batch/rank", "have", "submit")
-    click.echo(table(header, lines, left=("point", *types)))
-    hours = sum(row.node_hours or 0.0 for row in rows)
-    cost = f", at most {hours:.1f} node hours" if order.requests and pending else ""
-    click.echo(f"{count(len(pending), 'run')} to submit of {count(repeat * len(rows), 'run')}{cost}, under {study.folder}")
-    return len(pending)
+    header = ("point", *keys, "nodes", "ranks", "batch/rank", "have", "submit")
+    click.echo(table(header, lines, left=("point", *keys)))
+    hours = hours_of(rows)
+    cost = f", at most {hours}" if hours is not None and pending else ""
+    click.echo(f"{count(len(pending), 'run')} to submit of {count(sum(repeats.values()), 'run')}{cost}, under {study.folder}")
+    if words := budget_words(study, order, states, pending[: order.max_jobs]):
+        click.echo(words)
+    return pending
 
 
-def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool) -> None:
+def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool) -> int:
+    """How many runs were submitted; fewer than there are where the cluster takes no more for now, which is said."""
+    from hpcddp.errors import FullError
+    from hpcddp.order import check_order
     from hpcddp.smoke import run_smoke
-    from hpcddp.submit import check_order, submit_runs
+    from hpcddp.submit import submit_runs
     from hpcddp.textout import count
 
     check_order(order)
@@ -141,20 +242,33 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
     submitted: list[SubmittedRun] = []
     try:
         submit_runs(study, order, backend, submitted.append)
+    except FullError as error:
+        remark(str(error))
     finally:
         if submitted:
-            jobs = [run.job for run in submitted]
-            span = jobs[0] if len(jobs) == 1 else f"{jobs[0]}-{jobs[-1]}"
-            click.echo(f"submitted    {count(len(jobs), 'job')}    {span}")
-            click.echo(f"hpcddp status {study.folder}", err=True)
+            at_most = "" if order.max_running is None else f", at most {order.max_running} at a time"
+            later = f", when {' and '.join(order.after)} ended well" if order.after else ""
+            click.echo(f"submitted    {count(len(submitted), 'job')}    {_span([run.job for run in submitted])}{at_most}{later}")
+            click.echo(f"hpcddp status {shlex.quote(str(study.folder))}", err=True)
+    return len(submitted)
 
 
-def _wait(study: Study, backend: Backend, labels: Collection[str]) -> int:
-    """A line on stderr whenever something has changed; the exit code once nothing of these points waits or runs."""
+def _span(jobs: Sequence[str]) -> str:
+    """The first and the last of them, tasks of an array as scancel takes them: `12_[0-249]-16`."""
+    from itertools import groupby
+
+    from hpcddp.job_array import array_of
+
+    groups = [list(same) for _, same in groupby(jobs, key=array_of)]
+    ends = (group[0] if len(group) == 1 else f"{array_of(group[0])}_[0-{len(group) - 1}]" for group in (groups[0], groups[-1]))
+    return "-".join(dict.fromkeys(ends))
+
+
+def _wait(study: Study, backend: Backend, labels: Collection[str]) -> set[str]:
+    """A line on stderr whenever something has changed; the phases of the runs of these points once none waits or runs."""
     import time
 
     from hpcddp.backends.base import pause_s
-    from hpcddp.errors import FAILED
     from hpcddp.status import study_states
     from hpcddp.status_text import progress_line, status_table
     from hpcddp.submissions import last_told
@@ -172,4 +286,4 @@ def _wait(study: Study, backend: Backend, labels: Collection[str]) -> int:
             break  # a controller that does not answer just now has not ended a job
         time.sleep(pause_s(time.monotonic() - begun_s))
     click.echo(status_table(states))
-    return FAILED if any(state.phase != "done" for state in states) else 0
+    return {state.phase for state in states}

@@ -36,9 +36,9 @@ class TrainLoader:
         self._parts = _EpochParts(len(source), seed, share)
         self._loader = _loader(source, self._parts, workers, (seed, rank), pin_memory=pin_memory)
 
-    def epoch(self, n: int) -> Iterator[Batch]:
-        """`steps_per_epoch` batches in the order of epoch `n`; needs no other epoch to have run before."""
-        self._parts.epoch = n
+    def epoch(self, n: int, first_step: int = 0) -> Iterator[Batch]:
+        """The batches in the order of epoch `n`, `steps_per_epoch` in all, from `first_step` on; no other epoch must have run."""
+        self._parts.epoch, self._parts.first_step = n, first_step
         return iter(self._loader)
 
 
@@ -46,6 +46,12 @@ def eval_batches(source: Source, *, batch_size: int, rank: int, ranks: int, work
     """This rank's batches of the evaluation split: over all ranks every sample once, so ranks may differ by a batch."""
     parts = [("eval", indices) for indices in eval_parts(len(source), Share(batch_size, rank, ranks))]
     return iter(_loader(source, parts, workers, ("eval", rank)))
+
+
+def read_part(source: Source, part: Part) -> Batch:
+    """The samples of `part`, augmented by its word where the source augments."""
+    draw, indices = part
+    return source.drawn_batch(indices, draw) if isinstance(source, DrawnSource) else source.batch(indices)
 
 
 class _EpochParts(Iterable[Part]):
@@ -56,11 +62,12 @@ class _EpochParts(Iterable[Part]):
         self._seed = seed
         self._share = share
         self.epoch = 0
+        self.first_step = 0
 
     def __iter__(self) -> Iterator[Part]:
         order = EpochOrder(self._samples, self._seed, self.epoch)
-        draw = f"{self._seed}/{self.epoch}"
-        return ((draw, indices) for indices in train_batches(order, self._share, self._samples // self._share.global_batch))
+        draw, steps = f"{self._seed}/{self.epoch}", range(self.first_step, self._samples // self._share.global_batch)
+        return ((draw, indices) for indices in train_batches(order, self._share, steps))
 
 
 class _Batches(Dataset[Batch]):
@@ -70,10 +77,7 @@ class _Batches(Dataset[Batch]):
         self._source = source
 
     def __getitems__(self, part: Part) -> Batch:
-        draw, indices = part
-        if isinstance(self._source, DrawnSource):
-            return self._source.drawn_batch(indices, draw)
-        return self._source.batch(indices)
+        return read_part(self._source, part)
 
 
 def _loader(

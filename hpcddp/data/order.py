@@ -51,15 +51,20 @@ class Share:
         return self.ranks * self.batch_size
 
 
-def train_batches(order: EpochOrder, share: Share, steps: int) -> Iterator[list[int]]:
+def train_batches(order: EpochOrder, share: Share, steps: range) -> Iterator[list[int]]:
     """Sample indices, step by step: of global batch k the positions from (k * ranks + rank) * batch_size on."""
     within = share.rank * share.batch_size + torch.arange(share.batch_size)
-    for step in range(steps):
+    for step in steps:
         yield order.samples_at(within + step * share.global_batch).tolist()
 
 
+def eval_range(samples: int, share: Share) -> range:
+    """This rank's samples of an evaluation set; the ranks' parts follow each other and differ by at most one sample."""
+    return range(samples * share.rank // share.ranks, samples * (share.rank + 1) // share.ranks)
+
+
 def eval_parts(samples: int, share: Share) -> Iterator[list[int]]:
-    """This rank's samples in batches, the last one short; the ranks' parts differ by at most one sample."""
-    first, end = (samples * rank // share.ranks for rank in (share.rank, share.rank + 1))
-    for start in range(first, end, share.batch_size):
-        yield list(range(start, min(start + share.batch_size, end)))
+    """This rank's samples in batches, the last one short."""
+    due = eval_range(samples, share)
+    for start in range(0, len(due), share.batch_size):
+        yield list(due[start : start + share.batch_size])

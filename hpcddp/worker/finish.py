@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -12,53 +14,115 @@ from typing import Any, NoReturn
 
 from hpcddp.errors import HpcddpError
 from hpcddp.records import SCHEMA, error_file, write_json
+from hpcddp.worker.faults import Fault, from_plain, own_words, to_plain
 from hpcddp.worker.ranks import Rank
+
+RESERVED_BYTES = 16_384
+"""Of disk, so that a run that fills it can say so."""
+
+_ending = threading.Lock()
+"""Taken by the thread that ends the process, and never given back."""
+
+
+def reserve(attempt: Path) -> None:
+    """Keeps room for the end.json of a failure; it goes with end.json."""
+    attempt.mkdir(parents=True, exist_ok=True)
+    with _reserve_file(attempt).open("wb") as out:
+        out.write(bytes(RESERVED_BYTES))
+        out.flush()
+        os.fsync(out.fileno())
 
 
 def write_end(attempt: Path, state: str, reason: str | None, **facts: Any) -> None:
-    """end.json; `state` is `done` or `failed`, `reason` the sentence for a failure."""
-    record = {"schema": SCHEMA, "state": state, "reason": reason, "ended_unix_ns": time.time_ns(), **facts}
-    write_json(attempt / "end.json", record)
+    """end.json; `state` is `done`, `interrupted` or `failed`, `reason` the sentence for the last two."""
+    write_json(attempt / "end.json", _end(state, reason, **facts))
+    _reserve_file(attempt).unlink(missing_ok=True)
 
 
-def fail(attempt: Path, rank: Rank, error: BaseException) -> NoReturn:
-    """Records the error and ends the process at once, so that no thread of NCCL, gloo or a loader can keep it alive."""
+def write_failure(attempt: Path, fault: Fault) -> None:
+    """end.json of a failure, into the place kept for it where the disk is full."""
+    told = to_plain(fault)
     try:
-        traceback.print_exception(error)
-        write_json(error_file(attempt, rank.rank), _error_record(rank, error))
-        if rank.rank == 0 and not (attempt / "end.json").exists():
-            write_end(attempt, "failed", first_cause(attempt))
+        write_end(attempt, "failed", fault.sentence, fault=told)
+    except OSError:
+        room = _reserve_file(attempt)
+        with room.open("r+b") as out:
+            out.write(json.dumps(_end("failed", fault.sentence, fault=told), sort_keys=True).encode() + b"\n")
+            out.truncate()
+        room.replace(attempt / "end.json")
+
+
+def fail(attempt: Path, rank: Rank, error: BaseException, fault: Fault, *, for_all: bool = False) -> NoReturn:
+    """Records the error and ends the process at once, so that no thread of NCCL, gloo or a loader can keep it alive.
+
+    `fault`: what is known to be the cause, which may be another rank; `for_all`: end.json too, as rank 0 writes it always.
+    """
+    _ending.acquire()
+    try:
+        with contextlib.suppress(OSError):
+            traceback.print_exception(error)
+        with contextlib.suppress(OSError):
+            write_json(error_file(attempt, rank.rank), _error_record(rank, error, fault))
+        if (rank.rank == 0 or for_all) and not (attempt / "end.json").exists():
+            write_failure(attempt, _first_fault(attempt) or fault)
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(1)
+
+
+def end_with_others(rank: Rank, fault: Fault) -> NoReturn:
+    """Ends the process without a record: the rank at fault, or rank 0, has written it."""
+    _ending.acquire()
+    try:
+        print(f"hpcddp: rank {rank.rank} on {rank.host} ends with the others: {fault.sentence}", file=sys.stderr, flush=True)
+    finally:
         os._exit(1)
 
 
 def first_cause(attempt: Path) -> str | None:
     """The earliest error of the attempt as a sentence: ranks that die of another's death come after it."""
-    errors = [json.loads(file.read_text(encoding="utf-8")) for file in (attempt / "ranks").glob("*.error.json")]
-    if not errors:
+    first = first_error(attempt)
+    if first is None:
         return None
-    cause = min(errors, key=lambda error: int(error["unix_ns"]))
-    kind = "" if cause["type"] == HpcddpError.__name__ else f"{cause['type']}: "
-    return f"rank {cause['rank']} on {cause['host']}: {kind}{cause['message']}"
+    if "fault" in first:
+        return str(first["fault"]["sentence"])
+    kind = "" if first["type"] == HpcddpError.__name__ else f"{first['type']}: "  # as 0.1.0 wrote it at first
+    return f"rank {first['rank']} on {first['host']}: {kind}{first['message']}"
 
 
-def _error_record(rank: Rank, error: BaseException) -> dict[str, Any]:
+def _first_fault(attempt: Path) -> Fault | None:
+    first = first_error(attempt)
+    return None if first is None else from_plain(first["fault"])
+
+
+def first_error(attempt: Path) -> dict[str, Any] | None:
+    """The earliest, those that only miss another rank after all others."""
+    errors = [json.loads(file.read_text(encoding="utf-8")) for file in (attempt / "ranks").glob("*.error.json")]
+    return min(errors, key=_order, default=None)
+
+
+def _order(error: dict[str, Any]) -> tuple[bool, int]:
+    return error.get("fault", {}).get("kind") in ("contact", "time_out"), int(error["unix_ns"])
+
+
+def _end(state: str, reason: str | None, **facts: Any) -> dict[str, Any]:
+    return {"schema": SCHEMA, "state": state, "reason": reason, "ended_unix_ns": time.time_ns(), **facts}
+
+
+def _error_record(rank: Rank, error: BaseException, fault: Fault) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "rank": rank.rank,
         "host": rank.host,
         "unix_ns": time.time_ns(),
         "type": type(error).__name__,
-        "message": _own_words(error),
+        "message": own_words(error),
         "traceback": "".join(traceback.format_exception(error)),
+        "fault": to_plain(fault),
     }
 
 
-def _own_words(error: BaseException) -> str:
-    """The message alone: of an error in a loader's process, torch puts the whole traceback before it."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    before, _, words = str(error).rpartition(f"\n{name}: ")
-    return words.strip() if before.startswith("Caught ") else str(error)
+def _reserve_file(attempt: Path) -> Path:
+    return attempt / ".end.reserve"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from hpcddp.textout import message_size
 
 Gate = dict[str, Any]
 """`name`, `passed` and `evidence`, a sentence."""
@@ -48,9 +50,122 @@ def every_epoch_reshuffled(repeated_by_rank: Sequence[int | None], epochs: int) 
     return _gate("every epoch reshuffled", True, f"{epochs} epoch(s) begun, no order twice in a row")
 
 
-def evaluation_counts_every_sample(counted: int, samples: int) -> Gate:
-    """`counted` over all ranks against the samples of the evaluation set."""
-    return _gate("evaluation counts every sample once", counted == samples, f"{counted} of {samples} samples")
+def evaluation_is_exact(by_rank: Sequence[Mapping[str, Any]], samples: int) -> Gate:
+    """`by_rank`: `samples` that each rank evaluated, the indices [first, end) that were its to evaluate (`due`), and one of these
+    in whose place another came (`stray`, None for none)."""
+    name, counted, expected = "evaluation counts every sample once", sum(each["samples"] for each in by_rank), 0
+    for rank, each in enumerate(by_rank):
+        first, end = each["due"]
+        if each["samples"] != end - first:
+            saw = f"rank {rank} evaluated {each['samples']} of its {end - first} samples; all ranks {counted} of {samples}"
+            return _gate(name, False, saw)
+        if first != expected or each["stray"] is not None:
+            where = first if first != expected else each["stray"]
+            return _gate(name, False, f"rank {rank} did not have sample {where} where it was to evaluate it")
+        expected = end
+    if expected != samples:
+        return _gate(name, False, f"the ranks' shares end at sample {expected} of {samples}")
+    return _gate(name, True, f"{counted} of {samples} samples: {_spread([each['samples'] for each in by_rank])}")
+
+
+def buffers_agree(by_rank: Sequence[str]) -> Gate:
+    """`by_rank`: each rank's checksum of the model's buffers at the entry of the next forward, after DDP's broadcast."""
+    odd = [rank for rank, found in enumerate(by_rank) if found != by_rank[0]]
+    if odd:
+        those = f"{len(odd)} of {len(by_rank)} ranks differ from rank 0"
+        saw = f"{those} as the next forward begins: rank {odd[0]} has {by_rank[odd[0]]}, rank 0 {by_rank[0]}"
+        return _gate("buffers agree", False, saw)
+    return _gate("buffers agree", True, f"{len(by_rank)} rank(s) as the next forward begins, SHA-256 {by_rank[0]}")
+
+
+def no_restart_inside(by_rank: Sequence[str | None], steps: int) -> Gate:
+    """`by_rank`: the first place where a rank's timed rows do not follow each other (None: they do); `steps` were timed."""
+    for rank, found in enumerate(by_rank):
+        if found:
+            return _gate("no restart inside the window", False, f"rank {rank}: {found}")
+    return _gate("no restart inside the window", True, f"{steps} timed steps follow each other on each of {len(by_rank)} rank(s)")
+
+
+def collectives_correct(ops: Mapping[str, Any]) -> Gate:
+    """`ops`: of comm.json; each size says whether all ranks held what they should after one call."""
+    rows = [(op, row) for op, found in ops.items() for row in found["sizes"]]
+    wrong = [f"{op} of {message_size(row['bytes'])} on rank {row['wrong_rank']}" for op, row in rows if not row["correct"]]
+    if wrong:
+        return _gate("collectives correct", False, f"wrong in {len(wrong)} of {len(rows)} sizes, first in {wrong[0]}")
+    return _gate("collectives correct", True, f"{len(rows)} sizes of {len(ops)} operations, bit for bit")
+
+
+def ranks_agree(digests: Sequence[str]) -> Gate:
+    """`digests`: of what each rank holds to be the result."""
+    odd = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+    if odd:
+        return _gate("ranks agree", False, f"rank {odd[0]} holds other times than rank 0")
+    return _gate("ranks agree", True, f"{len(digests)} rank(s) made the same calls and hold the same times")
+
+
+def nodes_are_ours(by_node: Sequence[Mapping[str, Any]], exclusive: bool | None) -> Gate:
+    """`by_node`: `host`, the job's CPUs there (`cpus`) out of `of`, others' share of the CPU time (`foreign`); None is unknown.
+
+    `exclusive`: whether Slurm was asked for whole nodes; None where nobody is there to give them.
+    """
+    name = "nodes as asked for"
+    others = _others([node["foreign"] for node in by_node])
+    if exclusive is None:
+        return _gate(name, True, f"nothing reserves {_hosts(by_node)}; {others}")
+    shared = next((node for node in by_node if node["cpus"] is not None and node["cpus"] < node["of"]), None)
+    share = f"{shared['cpus']} of {shared['of']} CPUs of {shared['host']}" if shared else f"all CPUs of {_hosts(by_node)}"
+    if exclusive and shared:
+        cause = "shared all the same, or the profile's physical_cores and smt are not what Slurm hands out there"
+        return _gate(name, False, f"{share}, where `layout.exclusive` asks for all: {cause}; {others}")
+    if not shared and any(node["cpus"] is None for node in by_node):
+        share = f"Slurm does not say how many CPUs of {_hosts(by_node)} the job has"
+    return _gate(name, True, f"{share}; {others}")
+
+
+HARMFUL = ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+"""Throttle reasons (of telemetry.summary.THROTTLE) that slow a GPU down against its nature: heat, hardware, power supply."""
+
+THROTTLED_SHARE = 0.01
+"""Share of the readings that a harmful reason may have."""
+
+CLOCK_FALL = 0.1
+"""How far a GPU under its power cap may fall from the first to the last quarter of the timed steps, as a share."""
+
+
+def gpu_clocks_held(gpus: Sequence[Mapping[str, Any]]) -> Gate:
+    """`gpus`: of every GPU what telemetry.summary says, and its `host`.
+
+    Many GPUs always run at their power cap: evidence, but no fault as long as clocks do not fall while steps are timed.
+    """
+    name, capped = "GPU clocks held", 0.0
+    for gpu in gpus:
+        where, shares = f"GPU {gpu['gpu']} of {gpu['host']}", gpu["throttle"] or {}
+        for reason in HARMFUL:
+            if shares.get(reason, 0.0) > THROTTLED_SHARE:
+                return _gate(name, False, f"{where}: {reason} in {shares[reason]:.0%} of the readings")
+        begin, end, cap = gpu["sm_mhz_begin"], gpu["sm_mhz_end"], shares.get("sw_power_cap", 0.0)
+        if cap > THROTTLED_SHARE and begin and end < (1 - CLOCK_FALL) * begin:
+            return _gate(
+                name, False, f"{where} fell from {begin:.0f} to {end:.0f} MHz at its power cap ({cap:.0%} of the readings)"
+            )
+        capped = max(capped, cap)
+    mhz = [gpu["sm_mhz_median"] for gpu in gpus if gpu["sm_mhz_median"] is not None]
+    clocks = f"median clocks {min(mhz):.0f} to {max(mhz):.0f} MHz" if mhz else "clocks unknown"
+    read = f"{sum(1 for gpu in gpus if gpu['throttle'] is not None)} of {len(gpus)} GPU(s) read"
+    return _gate(name, True, f"{read}, {clocks}, power capped in at most {capped:.0%} of the readings")
+
+
+def _hosts(by_node: Sequence[Mapping[str, Any]]) -> str:
+    return str(by_node[0]["host"]) if len(by_node) == 1 else f"{len(by_node)} nodes"
+
+
+def _others(foreign: Sequence[float | None]) -> str:
+    known = [share for share in foreign if share is not None]
+    return f"others used at most {max(known):.1%} of a node's CPU time" if known else "others' use of the CPUs is unknown"
+
+
+def _spread(numbers: Sequence[int]) -> str:
+    return f"{numbers[0]} by rank 0" if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)} by each of {len(numbers)} ranks"
 
 
 def _gate(name: str, passed: bool, evidence: str) -> Gate:

@@ -27,7 +27,7 @@ ALLOWED = (
     *("OMP_", "KMP_", "GOMP_", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"),
     *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
-    *("LOADEDMODULES", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "APPTAINER_NAME", "SINGULARITY_NAME"),
+    *("HPCDDP_HANG_S", "LOADEDMODULES", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "APPTAINER_NAME", "SINGULARITY_NAME"),
 )
 """Names, or beginnings of names, of variables that are recorded."""
 
@@ -47,6 +47,7 @@ def versions() -> dict[str, str | None]:
         "torchvision": _torchvision_version(),
         "cuda": torch.version.cuda,
         "nccl": nccl_version(),
+        "cudnn": cudnn_version(),
         "hpcddp": __version__,
     }
 
@@ -61,6 +62,14 @@ def nccl_version() -> str | None:
     if not torch.cuda.is_available():
         return None
     return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+
+
+def cudnn_version() -> str | None:
+    """cuDNN's version where this process can use it, as its header writes it: 90100 is 9.1.0, 8902 is 8.9.2."""
+    if not torch.cuda.is_available():
+        return None
+    version = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return None if version is None else str(version)
 
 
 def tf32() -> dict[str, bool] | None:
@@ -90,6 +99,7 @@ def launch_record(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, An
         "job": rank.job,
         "restart": rank.restart,
         "backend": spec.backend,
+        "launcher": rank.launcher,
         "communication": meeting.backend,
         "started_unix_ns": time.time_ns(),
         "hosts": list(dict.fromkeys(peer["host"] for peer in peers)),
@@ -138,7 +148,7 @@ def _refuse_mixed(peers: list[dict[str, Any]]) -> None:
     odd = next((peer for peer in peers if peer["env_id"] != peers[0]["env_id"]), None)
     if odd:
         raise HpcddpError(
-            f"{odd['host']} runs other versions of Python, torch, CUDA or NCCL than {peers[0]['host']}: "
+            f"{odd['host']} runs other versions of Python, torch, CUDA, cuDNN or NCCL than {peers[0]['host']}: "
             f"their times cannot be pooled; make the environment the same on all nodes"
         )
 

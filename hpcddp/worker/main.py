@@ -9,8 +9,10 @@ from typing import Any
 from hpcddp.errors import HpcddpError
 from hpcddp.jobspec import JobSpec, spec_from_dict
 from hpcddp.records import steps_file
-from hpcddp.worker.finish import fail
+from hpcddp.worker.faults import fault_of
+from hpcddp.worker.finish import fail, reserve
 from hpcddp.worker.ranks import Rank, this_rank
+from hpcddp.worker.stop_signal import hold_back
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
@@ -19,15 +21,18 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     Raises what is wrong with the spec or the launcher's variables, or that the attempt has records already. Any later error
     is recorded in the attempt's folder, and the process ends with exit code 1 without returning: srun then ends the other ranks.
     """
+    hold_back()
     job = spec_from_dict(spec)
     rank = this_rank(job.backend)
     attempt = job.attempt_dir(rank.job, rank.restart)
-    if steps_file(attempt, rank.rank).exists():
+    if steps_file(attempt, rank.rank).exists() or (attempt / "comm.json").exists():
         raise HpcddpError(f"{attempt} has the records of an earlier worker of job {rank.job}: run this point in a job of its own")
     try:
+        if rank.rank == 0:
+            reserve(attempt)
         return _run_attempt(job, rank, attempt)
     except BaseException as error:
-        fail(attempt, rank, error)
+        fail(attempt, rank, error, fault_of(error, rank, job.point))
 
 
 def _run_attempt(job: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:

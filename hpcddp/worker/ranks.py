@@ -6,8 +6,11 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from hpcddp.errors import HpcddpError
+from hpcddp.job_array import slurm_job
+from hpcddp.launcher import by_torchrun
 
 _SLURM = {
     "rank": ("SLURM_PROCID",),
@@ -16,7 +19,7 @@ _SLURM = {
     "nodes": ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     "job": ("SLURM_JOB_ID",),
 }
-"""The step's variables first: a step may be smaller than its job. SLURM_JOB_ID differs for each task of an array."""
+"""The step's variables first: a step may be smaller than its job."""
 
 _LOCAL = {
     "rank": ("SUBMITIT_LOCAL_GLOBALID",),
@@ -26,8 +29,16 @@ _LOCAL = {
     "job": ("HPCDDP_JOB",),
 }
 
+_TORCHRUN = {
+    "rank": ("RANK",),
+    "local_rank": ("LOCAL_RANK",),
+    "world": ("WORLD_SIZE",),
+    "nodes": ("GROUP_WORLD_SIZE",),
+}
+"""In place of the backend's, which are those of the torchrun of a node; the job stays the backend's."""
+
 _MEETING_POINT = {"master_addr": ("MASTER_ADDR",), "master_port": ("MASTER_PORT",)}
-"""Exported by the job script, or by the local runner."""
+"""Exported by the job script, by the local runner, or by torchrun."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +56,9 @@ class Rank:
     master_addr: str
     master_port: int
     """Where rank 0 listens."""
+    launcher: Literal["direct", "torchrun"] = "direct"
+    store_is_there: bool = False
+    """Whether torchrun listens at the meeting point already, so that rank 0 need not."""
 
     @property
     def ranks_per_node(self) -> int:
@@ -53,16 +67,27 @@ class Rank:
 
 def this_rank(backend: str, env: Mapping[str, str] = os.environ) -> Rank:
     """This process; `backend` is `slurm` (started by srun) or `local`. HpcddpError names a variable that is missing."""
-    table = (_LOCAL if backend == "local" else _SLURM) | _MEETING_POINT
+    of_torchrun = by_torchrun(env)
+    table = (_LOCAL if backend == "local" else _SLURM) | (_TORCHRUN if of_torchrun else {}) | _MEETING_POINT
     found = {field: _first(names, env, backend) for field, names in table.items()}
     job, master_addr = found.pop("job"), found.pop("master_addr")
+    if backend == "slurm":
+        job = slurm_job(env) or job
     numbers = {field: _whole(field, text) for field, text in found.items()}
     if numbers["world"] % numbers["nodes"]:
         raise HpcddpError(
             f"{numbers['world']} ranks on {numbers['nodes']} nodes: every node must run equally many; see --ntasks-per-node"
         )
     restart = _whole("SLURM_RESTART_COUNT", "0" if backend == "local" else env.get("SLURM_RESTART_COUNT") or "0")
-    return Rank(**numbers, job=job, master_addr=master_addr, restart=restart, host=host_name(env))
+    return Rank(
+        **numbers,
+        job=job,
+        master_addr=master_addr,
+        restart=restart,
+        host=host_name(env),
+        launcher="torchrun" if of_torchrun else "direct",
+        store_is_there=of_torchrun and env.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+    )
 
 
 def host_name(env: Mapping[str, str] = os.environ) -> str:

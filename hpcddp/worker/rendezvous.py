@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from hpcddp.errors import HpcddpError
 from hpcddp.worker.gpus import require_gpu
+from hpcddp.worker.heartbeat import Heart
 from hpcddp.worker.ranks import Rank
 
 TIMEOUT = timedelta(minutes=10)
@@ -25,7 +26,9 @@ class Meeting:
     rank: Rank
     device: torch.device
     store: Any
-    """A torch.distributed.Store."""
+    """A torch.distributed.Store: the keys are this attempt's, whoever else may still be connected."""
+    heart: Heart | None = None
+    """Where the ranks watch each other."""
 
     @property
     def backend(self) -> str:
@@ -41,8 +44,16 @@ class Meeting:
             return []
         return [json.loads(self.store.get(f"hpcddp/{key}/{peer}")) for peer in range(self.rank.world)]
 
+    def share(self, key: str, value: Any) -> Any:
+        """Rank 0's JSON value, on all ranks; those wait for it. A key serves once."""
+        if self.rank.rank == 0:
+            self.store.set(f"hpcddp/{key}", json.dumps(value))
+        return json.loads(self.store.get(f"hpcddp/{key}"))
+
     def leave(self) -> None:
         """Waits for all ranks: rank 0 holds the store, and NCCL's watchdog complains on the others when it goes first."""
+        if self.heart:
+            self.heart.leave()
         dist.barrier(device_ids=[self.rank.local_rank] if self.device.type == "cuda" else None)
         dist.destroy_process_group()
 
@@ -52,9 +63,11 @@ def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> Meeting:
     device = require_gpu(rank) if kind == "cuda" else torch.device("cpu")
     backend = "nccl" if kind == "cuda" else "gloo"
     try:
-        store = dist.TCPStore(  # type: ignore[attr-defined]  # documented, but not in __all__
-            rank.master_addr, rank.master_port, rank.world, rank.rank == 0, timeout=timeout
+        listening = dist.TCPStore(  # type: ignore[attr-defined]  # documented, but not in __all__
+            rank.master_addr, rank.master_port, rank.world, rank.rank == 0 and not rank.store_is_there, timeout=timeout
         )
+        # A rank of an attempt before, on a node that came back, may be looking for the others at the same port.
+        store = dist.PrefixStore(f"{rank.job}.{rank.restart}", listening)  # type: ignore[attr-defined]  # as above
         dist.init_process_group(backend, store=store, rank=rank.rank, world_size=rank.world, timeout=timeout)
     except (RuntimeError, TimeoutError) as error:  # torch 2.1: `Socket Timeout` on rank 0, the other class elsewhere
         raise HpcddpError(

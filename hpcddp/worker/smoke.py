@@ -84,7 +84,7 @@ def summarize(job: JobSpec, rank: Rank, answers: dict[int, dict[str, Any]]) -> d
 def _needed_modules(job: JobSpec) -> list[str]:
     names = [job.point.workload.model, job.point.workload.data.name]
     own = [name.partition(":")[0] for name in names if is_factory(name)]
-    vision = not is_factory(names[0]) and names[0] != "mnist-cnn"
+    vision = not is_factory(names[0]) and names[0] not in ("mnist-cnn", "none")
     return ["torch", *(["torchvision"] if vision else []), *own]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.point import Data, Layout, Measure, Point, Workload, point_to_dict
-from hpcddp.records import PARTS, SCHEMA, STEP_COLUMNS, WARMUP, StepWriter, steps_file, write_json
+from hpcddp.records import (
+    BUCKET_COLUMNS,
+    PARTS,
+    SCHEMA,
+    STEP_COLUMNS,
+    WARMUP,
+    RowWriter,
+    buckets_file,
+    steps_file,
+    write_json,
+)
 from hpcddp.runroot import Study
 
 MS = 1_000_000
+START_NS = 1_700_000_000_000_000_000
 
 WORKLOAD = Workload(model="resnet18", data=Data(name="synthetic-imagenet"))
 
@@ -21,14 +33,15 @@ FAILED = [*PASSED, {"name": "equal steps", "passed": False, "evidence": "rank 1 
 
 
 def point(nodes: int, gpus: int, **changes: Any) -> Point:
-    """A point of a fixed workload; `changes` are fields of Point, or of Workload or Layout."""
+    """A point of a fixed workload; `changes` are fields of Point, or of Workload, Layout or Measure."""
     layout = {key: changes.pop(key) for key in tuple(changes) if key in Layout.__dataclass_fields__}
     workload = {key: changes.pop(key) for key in tuple(changes) if key in Workload.__dataclass_fields__}
+    measure = {key: changes.pop(key) for key in tuple(changes) if key in Measure.__dataclass_fields__}
     return Point(
         cluster="marconi100",
         workload=dataclasses.replace(WORKLOAD, **workload),
         layout=Layout(nodes=nodes, gpus_per_node=gpus, **layout),
-        measure=Measure(warmup_steps=1, steps=5),
+        measure=dataclasses.replace(Measure(warmup_steps=1, steps=5), **measure),
         **changes,
     )
 
@@ -50,14 +63,43 @@ def write_study(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """One all-reduce; times since the step began."""
+
+    size_bytes: int
+    ready_ns: int
+    done_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Told:
     """What a run shall have measured."""
 
     step_ns: int | Callable[[int, int], int]
     """Every step's total, or a function of (rank, step); the warm-up step takes ten times as long."""
-    shares: Mapping[str, float] = field(default_factory=lambda: {"forward": 0.25, "backward": 0.5})
-    """Part -> share of the step, on all ranks; parts not named were not measured."""
+    shares: Mapping[str, float] | Callable[[int], Mapping[str, float]] = field(
+        default_factory=lambda: {"forward": 0.25, "backward": 0.5}
+    )
+    """Part -> share of the step, on all ranks, or a function of the step; parts not named were not measured."""
+    shares_of_rank: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """Of ranks that differ."""
     steps: int = 5
+    """Timed ones; a warm-up step comes before them."""
+    first_step: int = 0
+    """The run's step with which the attempt began."""
+    starts: bool = True
+    """Whether rows say when their step began."""
+    bucket_steps: Sequence[int] | None = None
+    """Steps whose all-reduces are recorded; None: all."""
+    buckets: Sequence[Bucket | Callable[[int], Bucket]] = ()
+    """All-reduces of every steady step, the same on all ranks, or a function of the rank."""
+    clocks: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> how far its timeline is behind rank 0's, ns; its times are written as it would have."""
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    launch: Mapping[str, Any] = field(default_factory=dict)
+    end: Mapping[str, Any] = field(default_factory=dict)
+    of_rank: Mapping[str, Any] = field(default_factory=dict)
+    """What else launch.json, end.json and its entry of each rank hold."""
     gpu: str | None = "V100"
     env_id: str = "env-1"
     gates: Sequence[Mapping[str, Any]] = tuple(PASSED)
@@ -79,10 +121,13 @@ def write_run(study: Study, point: Point, told: Told, run: int = 1) -> Path:
         "gates": list(told.gates),
         "ranks": entries,
         "global_batch": point.global_batch,
-        "steps": told.steps + 1,
+        "first_step": told.first_step,
+        "steps": told.first_step + told.steps + 1,
         "loss_first": 2.5,
         "loss_last": 0.5,
+        "protocol": dict(told.protocol),
         "evaluation": {"samples": 10_000, "correct": 9_000, "loss": 0.25},
+        **told.end,
     }
     write_json(attempt / "end.json", end)
     return attempt
@@ -110,21 +155,41 @@ def _launch(point: Point, told: Told, run: int) -> dict[str, Any]:
         "gpus": [told.gpu] if told.gpu else [],
         "profile": {},
         "started_unix_ns": 1_700_000_000_000_000_000,
+        **told.launch,
     }
 
 
 def _write_rank(attempt: Path, rank: int, told: Told) -> dict[str, Any]:
-    with StepWriter(steps_file(attempt, rank)) as rows:
+    start_ns = START_NS - told.clocks.get(rank, 0)
+    entry = {"rank": rank, "host": f"r{rank:03d}", **_clock(start_ns, told.clocks.get(rank, 0)), **told.of_rank}
+    buckets = [bucket(rank) if callable(bucket) else bucket for bucket in told.buckets]
+    with RowWriter(steps_file(attempt, rank), STEP_COLUMNS) as rows, contextlib.ExitStack() as more:
+        travels = more.enter_context(RowWriter(buckets_file(attempt, rank), BUCKET_COLUMNS)) if buckets else None
         for step in range(told.steps + 1):
-            total = told.step_ns(rank, step) if callable(told.step_ns) else told.step_ns
-            rows.row(_row(step, total if step else 10 * total, told.shares))
-    return {"rank": rank, "host": f"r{rank:03d}", "rows": rows.rows, "crc32": rows.crc32}
+            number = told.first_step + step
+            total = told.step_ns(rank, number) if callable(told.step_ns) else told.step_ns
+            total *= 1 if step else 10
+            shares = told.shares_of_rank.get(rank) or (told.shares(number) if callable(told.shares) else told.shares)
+            flags = 0 if step else WARMUP
+            rows.row(_row(number, flags, start_ns if told.starts else None, total, shares))
+            if travels and (told.bucket_steps is None or number in told.bucket_steps):
+                for index, bucket in enumerate(buckets):
+                    travels.row((number, index, bucket.size_bytes, start_ns + bucket.ready_ns, start_ns + bucket.done_ns))
+            start_ns += total
+    if travels:
+        entry |= {"bucket_rows": travels.rows, "bucket_crc32": travels.crc32}
+    return {**entry, "rows": rows.rows, "crc32": rows.crc32}
 
 
-def _row(step: int, total_ns: int, shares: Mapping[str, float]) -> tuple[int | None, ...]:
+def _clock(unix_ns: int, offset_ns: int) -> dict[str, Any]:
+    measured = {"offset_ns": offset_ns, "error_ns": 1000}
+    return {"clock": {"start": {"unix_ns": unix_ns, **measured}, "end": {"unix_ns": unix_ns + 60_000 * MS, **measured}}}
+
+
+def _row(step: int, flags: int, start_ns: int | None, total_ns: int, shares: Mapping[str, float]) -> tuple[int | None, ...]:
     cells: dict[str, int | None] = {name: None for name in STEP_COLUMNS}
-    cells |= {"step": step, "flags": 0 if step else WARMUP, "start_ns": 1_700_000_000_000_000_000 + step, "total_ns": total_ns}
-    cells |= {f"{part}_ns": int(shares[part] * total_ns) for part in PARTS if part in shares}
+    cells |= {"step": step, "flags": flags, "start_ns": start_ns, "total_ns": total_ns}
+    cells |= {f"{part}_ns": int(shares[part] * total_ns) for part in (*PARTS, "h2d_hidden") if part in shares}
     return tuple(cells[name] for name in STEP_COLUMNS)
 
 
@@ -149,5 +214,6 @@ def write_marconi100(folder: Path, repeat: int = 1) -> Study:
     study = write_study(folder, list(points), repeat)
     for each, epoch_s in points.items():
         step_ns = epoch_s * 1e9 * each.global_batch / IMAGENET_SAMPLES
-        write_runs(study, each, [round(step_ns * (1 + 0.004 * (i - (repeat - 1) / 2))) for i in range(repeat)])
+        times = [round(step_ns * (1 + 0.004 * (i - (repeat - 1) / 2))) for i in range(repeat)]
+        write_runs(study, each, times, steps=20)
     return study

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from hpcddp.analysis import StudyResult, analyze
+from hpcddp.cli import main
 from hpcddp.errors import UsageError
 
 from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 SIZES = [(1, 1), (1, 2), (1, 3), (2, 3), (7, 3), (16, 3)]
 
@@ -38,9 +43,14 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_marconi100_is_told_in_one_sentence(marconi: tuple[Path, StudyResult]) -> None:
     """24.9 times one GPU (39 %), 13.9 times one node (87 %): both baselines, from the same runs."""
-    sentence = "16 nodes train 24.9 times as fast as one GPU (39 % efficiency) and 13.9 times as fast as one node (87 %)."
+    sentence = (
+        "16 nodes train about 25 times as fast as one GPU, where 64 times would be perfect (39 % efficiency), and about 14 times "
+        "as fast as one node (87 %); not certain yet: only 1 run each."
+    )
     assert marconi[1].plain["sentences"] == [sentence]
-    assert marconi[1].text.startswith(f"m100: strong scaling (fixed epoch)\n{sentence}\n\ngates     8 of 8 runs pass\n")
+    first, gates, *_ = marconi[1].text.split("\n\n")
+    head, *told = first.splitlines()
+    assert (head, " ".join(told), gates) == ("m100: strong scaling (fixed epoch)", sentence, "gates     8 of 8 runs pass")
 
 
 def test_marconi100_in_numbers(marconi: tuple[Path, StudyResult]) -> None:
@@ -53,9 +63,31 @@ def test_marconi100_in_numbers(marconi: tuple[Path, StudyResult]) -> None:
 
 
 def test_the_table_fits_a_terminal(marconi: tuple[Path, StudyResult]) -> None:
-    """100 columns, but for the line with the files' names."""
-    assert max(len(line) for line in marconi[1].text.splitlines() if not line.startswith("report:")) <= 105
+    """100 columns, but for the line with the files' names; 80, with what there is no room for named."""
+    result = marconi[1]
+    for width in (100, 80):
+        assert max(len(line) for line in result.text_in(width).splitlines() if not line.startswith("report:")) <= width
     assert "     16          4    64  1      9 217  24.9x  39 %     13.9x  87 %" in marconi[1].text
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_columns_without_room_are_named(tmp_path: Path, runs: int) -> None:
+    """What a terminal must be as wide as, and where they are; there they fit, and one narrower they do not."""
+    write_marconi100(tmp_path / "m100", runs)
+    result = one(tmp_path)
+    (note,) = re.findall(r"epoch and node h need (\d+) columns; scaling.csv and index.html have them", result.text_in(60))
+    assert "scaling.csv" not in result.text_in(int(note))
+    assert re.search(r"epoch +node h$", result.text_in(int(note)), re.MULTILINE)
+    assert "scaling.csv" in result.text_in(int(note) - 1)
+    assert {"epoch_s", "node_h_per_epoch"} < set(pd.read_csv(tmp_path / "m100/report/scaling.csv"))
+
+
+def test_the_command_asks_how_wide_the_terminal_is(tmp_path: Path) -> None:
+    """The same kept answer is told in another width."""
+    write_marconi100(tmp_path / "m100", 3)
+    told = {width: CliRunner().invoke(main, ["analyze", str(tmp_path)], env={"COLUMNS": width}).stdout for width in ("90", "120")}
+    assert "vs 1 node of 4\n" in told["90"]
+    assert "node h\n" in told["120"]
 
 
 def test_the_report_holds_what_it_says(marconi: tuple[Path, StudyResult]) -> None:
@@ -86,6 +118,7 @@ def test_perfect_scaling_is_exactly_one(tmp_path: Path, step_ns: int) -> None:
     assert rows[-1]["speedup_1gpu"] == 48.0
 
 
+@pytest.mark.usefixtures("drawn")
 def test_nothing_depends_on_order_or_place(tmp_path: Path) -> None:
     """Written in another order, moved elsewhere, analyzed again: the same bytes in every file of the report."""
     points = [point(*size) for size in SIZES[:4]]
@@ -149,6 +182,7 @@ def test_a_study_with_nothing_done_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "s/report").exists()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_rejected_runs_alone_make_no_figure(tmp_path: Path) -> None:
     """Their reasons are still written down, and figures of an earlier analysis go."""
     study = write_study(tmp_path / "s", [point(1, 1), point(1, 2)])
@@ -159,7 +193,9 @@ def test_rejected_runs_alone_make_no_figure(tmp_path: Path) -> None:
     for each in (point(1, 1), point(1, 2)):
         write_run(study, each, Told(step_ns=MS, gates=FAILED, job="200"))
     assert "gates     0 of 2 runs pass" in one(tmp_path).text
-    assert sorted(files(tmp_path / "s/report")) == ["breakdown.csv", "report.json", "runs.csv", "scaling.csv"]
+    assert sorted(files(tmp_path / "s/report")) == [
+        *("breakdown.csv", "index.html", "report.json", "report.md", "runs.csv", "scaling.csv"),
+    ]
 
 
 @pytest.mark.parametrize("folder", ["empty", "absent"])
@@ -180,12 +216,30 @@ def test_several_studies_go_to_folders_of_their_names(tmp_path: Path) -> None:
     assert (tmp_path / "out/two/scaling.csv").is_file()
 
 
-def test_a_report_that_cannot_be_written_names_the_way_out(tmp_path: Path) -> None:
-    """Another user's run root is read-only (here a file is in the way: root may write anywhere)."""
+@pytest.mark.parametrize("way", ["file", "read-only"])
+def test_a_report_that_cannot_be_written_beside_goes_to_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Another user's run root: the text says where the report is, and the files are those of any other report."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for folder in ("mine", "theirs"):
+        write_runs(write_study(tmp_path / folder / "s", [point(1, 1)]), point(1, 1), [MS])
+    beside = tmp_path / "theirs/s/report"
+    beside.write_text("") if way == "file" else beside.symlink_to("/sys/kernel")  # root may write anywhere but there
+    one(tmp_path / "mine")
+    result = one(tmp_path / "theirs")
+    (report,) = (tmp_path / "cache/hpcddp/reports").iterdir()
+    assert f"report: {report}" in result.text
+    assert files(report) == files(tmp_path / "mine/s/report")
+    assert one(tmp_path / "theirs").text == result.text
+
+
+def test_a_report_that_cannot_be_written_where_asked_is_a_mistake(tmp_path: Path) -> None:
+    """It goes nowhere else: the folder was named."""
     write_runs(write_study(tmp_path / "s", [point(1, 1)]), point(1, 1), [MS])
-    (tmp_path / "s/report").write_text("")
+    (tmp_path / "out").write_text("")
     with pytest.raises(UsageError, match=r"cannot be written.*-o"):
-        analyze(tmp_path)
+        analyze(tmp_path, tmp_path / "out")
 
 
 @pytest.mark.parametrize("other", [{"gpu": "A40"}, {"env_id": "env-2"}], ids=["gpu", "env_id"])
@@ -200,7 +254,8 @@ def test_what_was_found_different_is_never_pooled(tmp_path: Path, other: dict[st
     result = one(tmp_path)
     rows = [(row["ranks"], row["n"], row["samples_per_s"], row["efficiency_1gpu"]) for row in result.plain["points"]]
     assert rows == [(1, 2, 1000.0, 1.0), (2, 1, 2000.0, 1.0), (2, 1, 4000.0, None)]
-    assert any("are separate series: never averaged or compared" in note for note in result.plain["notes"])
+    told = [*result.plain["notes"], *(verdict["evidence"] for verdict in result.plain["verdicts"])]
+    assert any("never averaged or compared" in each or "never pooled or compared" in each for each in told)
 
 
 def test_node_types_are_compared_within_themselves(tmp_path: Path) -> None:
@@ -211,7 +266,7 @@ def test_node_types_are_compared_within_themselves(tmp_path: Path) -> None:
         write_runs(study, each, [MS * (1 if each.layout.node_type == "a40" else 2)], gpu=each.layout.node_type)
     result = one(tmp_path)
     assert [row["efficiency_1gpu"] for row in result.plain["points"]] == [1.0] * 4
-    assert result.plain["sentences"][1].startswith("node type v100: 2 nodes with one GPU each train 2.00 times as fast")
+    assert result.plain["sentences"][1].startswith("With node type v100, 2 nodes with one GPU each train about 2.0 times")
 
 
 def test_a_missing_baseline_names_the_point_to_add(tmp_path: Path) -> None:
@@ -221,11 +276,12 @@ def test_a_missing_baseline_names_the_point_to_add(tmp_path: Path) -> None:
     for each in points:
         write_runs(study, each, [MS])
     result = one(tmp_path)
-    assert result.plain["notes"][0] == (
-        "no comparison with one GPU: add the point layout.nodes 1, layout.gpus_per_node 1 to the sweep"
-    )
+    (missing,) = [verdict for verdict in result.plain["verdicts"] if verdict["name"] == "baseline missing"]
+    assert missing["where"] == "at 1x1"
+    assert missing["advice"].startswith("add the point to the sweep: `baseline: {layout.nodes: [1], layout.gpus_per_node: [1]}`")
     assert [row["speedup_1gpu"] for row in result.plain["points"]] == [None, None]
-    assert result.plain["sentences"] == ["2 nodes train 2.00 times as fast as one node (100 % efficiency)."]
+    (sentence,) = result.plain["sentences"]
+    assert sentence.startswith("2 nodes train about 2.0 times as fast as one node (100 % efficiency);")
 
 
 def test_a_baseline_that_is_not_done_is_named(tmp_path: Path) -> None:
@@ -235,7 +291,10 @@ def test_a_baseline_that_is_not_done_is_named(tmp_path: Path) -> None:
     for each in points[:2]:
         write_runs(study, each, [MS])
     result = one(tmp_path)
-    assert f"no comparison with one full node (4 GPUs) yet: {point(1, 4).label} has no run that counts" in result.plain["notes"]
+    missing = [verdict["evidence"] for verdict in result.plain["verdicts"] if verdict["where"] == "at 1x4"]
+    assert missing == [
+        f"there is no speedup or efficiency against one full node (4 GPUs): {point(1, 4).label} has no run that counts"
+    ]
     assert [row["speedup_1node"] for row in result.plain["points"]] == [None, None]
 
 
@@ -246,7 +305,7 @@ def test_with_a_held_global_batch_scaling_is_strong(tmp_path: Path) -> None:
     for each, step_ns in zip(points, (10 * MS, 5 * MS), strict=True):
         write_runs(study, each, [step_ns])
     result = one(tmp_path)
-    assert result.text.startswith("s: strong scaling (fixed global batch)\n2 GPUs train 2.00 times as fast as one GPU (100 %")
+    assert result.text.startswith("s: strong scaling (fixed global batch)\n2 GPUs train about 2.0 times as fast as one GPU (")
 
 
 def test_on_cpus_ranks_are_counted(tmp_path: Path) -> None:
@@ -256,7 +315,7 @@ def test_on_cpus_ranks_are_counted(tmp_path: Path) -> None:
     for each in points:
         write_runs(study, each, [MS], gpu=None)
     text = one(tmp_path).text.replace("(fixed batch per GPU)", "")
-    assert "2 ranks train 2.00 times as fast as one rank (100 % efficiency)." in text
+    assert "2 ranks train about 2.0 times as fast as one rank (100 % efficiency);" in text
     assert "GPU" not in text
 
 

@@ -1,35 +1,44 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 
-from hpcddp.analysis.axis import nodes_at, size_ticks
-from hpcddp.analysis.colours import PARTS
-from hpcddp.analysis.figures import draw
+from hpcddp.analysis.figures.axis import nodes_at, size_ticks
+from hpcddp.analysis.figures.colours import PARTS
+from hpcddp.analysis.figures.figures import draw, draw_close
+from hpcddp.analysis.figures.labels import spread_out
+from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, save
 from hpcddp.analysis.findings import Findings, find
-from hpcddp.analysis.labels import spread_out
-from hpcddp.analysis.load import load_study
-from hpcddp.analysis.style import COLUMN_MM, MM_PER_INCH
+from hpcddp.analysis.records.load import load_study
+from hpcddp.commands.analyze import analyze
 from hpcddp.runroot import Study
 
-from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
+from .synthetic import FAILED, MS, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
 
 ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 0.2, "comm_exposed": 0.1, "optimizer": 0.05}
 
 
 def figures(study: Study) -> tuple[dict[str, Figure], Findings]:
     found = find(load_study(study))
-    return draw(found.scaling, found.runs, found.apart)[0], found
+    return draw(found.shown, found.runs, found.shown_apart)[0], found
+
+
+def every(found: Findings, style: str) -> dict[str, Figure]:
+    """Those of runs looked at closely, too."""
+    made = draw(found.shown, found.runs, found.shown_apart, style=STYLES[style])[0]
+    return made | draw_close(found, STYLES[style])[0]
 
 
 def xy(line: Line2D) -> Any:
@@ -61,6 +70,28 @@ def product(folder: Path) -> Study:
     return study
 
 
+def hooked(folder: Path, plain_ms: int = 97) -> Study:
+    """1, 2 and 4 GPUs, each with and without the communication hook, but 4 without it only."""
+    points = [point(1, gpus, comm=comm) for gpus in (1, 2, 4) for comm in ("off", "on") if (gpus, comm) != (4, "on")]
+    study = write_study(folder, points)
+    for each in points:
+        travels = [lambda rank: Bucket(size_bytes=8, ready_ns=(72 + 18 * (rank == 1)) * MS, done_ns=94 * MS)]
+        buckets = travels if each.measure.comm == "on" else ()
+        write_runs(study, each, [(100 if buckets else plain_ms) * MS], shares=ALL_PARTS, buckets=buckets)
+    return study
+
+
+def long_names(folder: Path) -> Study:
+    """Series told apart by much: three of two points, one of a single point."""
+    told = [{"model": "resnet18"}, {"model": "my_package.models:build_it"}, {"model": "vgg11", "precision": "bf16"}]
+    points = [point(nodes, 4, loader_workers_per_rank=2 + i, **each) for i, each in enumerate(told) for nodes in (1, 16)]
+    points.append(point(1, 2, model="my_package.models:build_other", precision="fp16", loader_workers_per_rank=16))
+    study = write_study(folder, points)
+    for each in points:
+        write_runs(study, each, [100 * MS], shares=ALL_PARTS)
+    return study
+
+
 def texts(figure: Figure) -> list[Text]:
     """The texts that are drawn: tick labels beyond an axis's limits exist, but are not."""
     unseen = set()
@@ -73,33 +104,203 @@ def texts(figure: Figure) -> list[Text]:
     return [text for text in found if text.get_visible() and text.get_text().strip()]
 
 
-@pytest.mark.parametrize("make", [write_marconi100, small, product])
-def test_no_text_overlaps_another_or_leaves_the_figure(tmp_path: Path, make: Callable[[Path], Study]) -> None:
+def straggling(folder: Path) -> Study:
+    """2 and 4 nodes of 4 GPUs, one rank slow on the smaller, all-reduces recorded; long host names, and a few long steps."""
+    points = [point(nodes, 4, comm="on") for nodes in (2, 4)]
+    study = write_study(folder, points)
+    buckets = [Bucket(size_bytes=25_000_000, ready_ns=at * MS, done_ns=(at + 20) * MS) for at in (30, 50, 70)]
+    slow = {**ALL_PARTS, "backward": 0.3, "comm_exposed": 0.0}
+    for each in points:
+        late = [lambda rank, i=i: Bucket(size_bytes=7, ready_ns=(40 + i + 9 * (rank == 5)) * MS, done_ns=75 * MS) for i in (1, 2)]
+        told = Told(
+            step_ns=lambda rank, step: (100 + 60 * (step % 13 == 0)) * MS,
+            shares=ALL_PARTS,
+            shares_of_rank={5: slow} if each.layout.nodes == 2 else {},
+            steps=40,
+            buckets=[*buckets, *late],
+            of_rank={"host": "a-rather-long-host-name-r207n13"},
+        )
+        write_run(study, each, told)
+    return study
+
+
+def check_texts(name: str, figure: Figure) -> None:
+    figure.draw_without_rendering()
+    whole = figure.bbox.padded(1)
+    boxes = [(text.get_text(), text.get_window_extent().padded(-1)) for text in texts(figure)]
+    outside = [text for text, box in boxes if not (whole.contains(box.x0, box.y0) and whole.contains(box.x1, box.y1))]
+    assert outside == [], name
+    pairs = itertools.combinations(boxes, 2)
+    assert [(text, other) for (text, box), (other, there) in pairs if box.overlaps(there)] == [], name
+
+
+@pytest.mark.parametrize(
+    ("make", "style"),
+    [
+        *((make, "default") for make in (write_marconi100, small, product, hooked, long_names, straggling)),
+        *((make, "paper") for make in (write_marconi100, straggling)),
+        (straggling, "slides"),
+    ],
+)
+def test_no_text_overlaps_another_or_leaves_the_figure(tmp_path: Path, make: Callable[[Path], Study], style: str) -> None:
     """Every text has a place of its own, within the figure."""
-    for name, figure in figures(make(tmp_path / "s"))[0].items():
-        figure.draw_without_rendering()
-        whole = figure.bbox.padded(1)
-        boxes = [(text.get_text(), text.get_window_extent().padded(-1)) for text in texts(figure)]
-        outside = [text for text, box in boxes if not (whole.contains(box.x0, box.y0) and whole.contains(box.x1, box.y1))]
-        assert outside == [], name
-        pairs = itertools.combinations(boxes, 2)
-        assert [(text, other) for (text, box), (other, there) in pairs if box.overlaps(there)] == [], name
+    for name, figure in every(find(load_study(make(tmp_path / "s"))), style).items():
+        check_texts(name, figure)
 
 
-def test_figures_fit_a_column(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def marconi100(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    return find(load_study(write_marconi100(tmp_path_factory.mktemp("runs") / "m100")))
+
+
+def titles(figure: Figure) -> set[str]:
+    return {ax.get_title("left") for ax in figure.axes if ax.get_visible()}
+
+
+def test_figures_fit_a_column(marconi100: Findings) -> None:
     """85 mm wide, type of 8 points."""
-    for figure in figures(write_marconi100(tmp_path / "s"))[0].values():
-        assert figure.get_figwidth() * MM_PER_INCH == pytest.approx(COLUMN_MM)
+    for figure in every(marconi100, "default").values():
+        assert figure.get_figwidth() * MM_PER_INCH == pytest.approx(PANEL_MM)
         assert {text.get_fontsize() for text in texts(figure)} == {8.0}
+
+
+def test_on_paper_figures_leave_their_title_to_the_caption(marconi100: Findings) -> None:
+    """3.4 inches wide, type of 7 points; what is measured is beside its axis."""
+    made = every(marconi100, "paper")
+    for figure in made.values():
+        assert figure.get_figwidth() == pytest.approx(3.4)
+        assert {text.get_fontsize() for text in texts(figure)} == {7.0}
+        assert titles(figure) == {""}
+    assert made["scaling"].axes[0].get_ylabel() == "Throughput, samples/s"
+
+
+def test_panels_keep_their_names_on_paper(tmp_path: Path) -> None:
+    """Without them nobody knows which series is which."""
+    found = find(load_study(long_names(tmp_path / "s")))
+    made, _ = draw(found.shown, found.runs, found.shown_apart, style=STYLES["paper"])
+    assert all(title.startswith("workers") for title in titles(made["scaling"]))
+
+
+def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
+    """Lines grow with the type, which gets smaller only where much is shown."""
+    made, plain = every(marconi100, "slides"), every(marconi100, "default")
+    for figure in made.values():
+        assert figure.get_figwidth() / figure.get_figheight() == pytest.approx(16 / 9, rel=1e-3)
+        (size,) = {float(text.get_fontsize()) for text in texts(figure)}
+        assert 12 <= size <= 18
+    thick, thin = (max(line.get_linewidth() for line in each["scaling"].axes[0].lines) for each in (made, plain))
+    assert thick == pytest.approx(thin * 18 / 8)
+    assert "Throughput, samples/s" in titles(made["scaling"])
+
+
+def test_a_long_breakdown_is_cut_on_slides(tmp_path: Path) -> None:
+    """What is left out is said; four panels share the slide."""
+    found = find(load_study(product(tmp_path / "s")))
+    made, notes = draw(found.shown, found.runs, found.shown_apart, style=STYLES["slides"])
+    assert len([text for text in made["breakdown"].axes[0].get_yticklabels() if " x " in text.get_text()]) == 12
+    assert notes == ["the breakdown figure shows the first 12 of 36 points"]
+    for name, figure in made.items():
+        check_texts(name, figure)
+
+
+@pytest.mark.parametrize("style", ["default", "paper"])
+def test_a_pdf_says_neither_when_nor_with_what(marconi100: Findings, tmp_path: Path, style: str) -> None:
+    """The same bytes twice; for a journal its fonts are TrueType."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        figure = every(marconi100, style)["efficiency"]
+        assert [file.suffix for file in save(figure, tmp_path / folder / "f", STYLES[style])] == [".png", ".svg", ".pdf"]
+    first = (tmp_path / "a/f.pdf").read_bytes()
+    assert first == (tmp_path / "b/f.pdf").read_bytes()
+    assert not re.search(rb"Date|atplotlib", first)
+    assert (b"/FontFile2" in first) is (style == "paper")
+
+
+def test_commands_know_every_style() -> None:
+    """Without loading matplotlib."""
+    (option,) = [each for each in analyze.params if each.name == "style"]
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == list(STYLES)
+    assert option.default == next(name for name, style in STYLES.items() if style == DEFAULT)
+
+
+def test_without_a_baseline_there_is_no_figure_of_efficiency(tmp_path: Path) -> None:
+    """An empty one would look like a fault."""
+    assert sorted(figures(straggling(tmp_path / "s"))[0]) == ["breakdown", "scaling"]
 
 
 def test_parts_have_their_colours_and_order(tmp_path: Path) -> None:
     """The first bar's pieces, left to right."""
     figure = figures(small(tmp_path / "s"))[0]["breakdown"]
-    bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
-    first = sorted((bar for bar in bars if abs(bar.get_y() + bar.get_height() / 2) < 0.01), key=lambda bar: bar.get_x())
     wanted = [colour.lower() for part, colour in PARTS.items() if part in ALL_PARTS or part == "unaccounted"]
-    assert [to_hex(bar.get_facecolor()) for bar in first] == wanted
+    assert [to_hex(piece.get_facecolor()) for piece in bar(figure, 0)] == wanted
+
+
+def bar(figure: Figure, height: int) -> list[Rectangle]:
+    """The pieces of a bar, left to right."""
+    bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    return sorted((b for b in bars if abs(b.get_y() + b.get_height() / 2 - height) < 0.01 and b.get_width()), key=Rectangle.get_x)
+
+
+def test_communication_is_drawn_split_where_it_is_known(tmp_path: Path) -> None:
+    """2 GPUs: transfer and peer wait, 4 GPUs: communication; a stroke is where the step ends without the hook."""
+    figure = figures(hooked(tmp_path / "s"))[0]["breakdown"]
+    colours = [{to_hex(piece.get_facecolor()) for piece in bar(figure, height)} for height in (1, 2)]
+    split, whole = {PARTS["transfer"].lower(), PARTS["peer_wait"].lower()}, {PARTS["comm_exposed"].lower()}
+    assert split <= colours[0]
+    assert whole <= colours[1]
+    assert not split & colours[1]
+    assert not whole & colours[0]
+    (stroke,) = [line for line in figure.axes[0].lines if line.get_marker() == "|"]
+    assert xy(stroke) == [[97.0, 0.0], [97.0, 1.0]]
+
+
+def test_a_steps_length_is_not_written_over_the_stroke(tmp_path: Path) -> None:
+    """Runs with the hook may be the faster ones: the length then stands after the stroke, and both are within the figure."""
+    (ax,) = figures(hooked(tmp_path / "s", plain_ms=130))[0]["breakdown"].axes
+    written = {text.xy[1]: text.xy[0] for text in ax.texts if isinstance(text, Annotation) and text.get_text() == "100"}
+    assert written == {0: 130.0, 1: 130.0}
+    assert ax.get_xlim()[1] > 130.0
+
+
+def test_the_legend_has_no_part_of_0_percent(tmp_path: Path) -> None:
+    """A copy of 0.2 % of the step everywhere is drawn, but cannot be seen; of 4 % at one point it is in the legend."""
+    for share, there in ((0.002, False), (0.04, True)):
+        points = [point(1, gpus) for gpus in (1, 2)]
+        study = write_study(tmp_path / str(share), points)
+        for each in points:
+            copy = share if each.ranks == 1 else 0.002
+            write_runs(study, each, [100 * MS], shares={"forward": 0.5, "backward": 0.3, "h2d_exposed": copy})
+        (legend,) = figures(study)[0]["breakdown"].legends
+        assert ("copy" in [text.get_text() for text in legend.get_texts()]) is there
+
+
+SIGHT = {
+    "normal": np.eye(3),
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+"""Linear RGB as it is seen (Machado, Oliveira & Fernandes 2009, severity 1)."""
+
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def lab(colour: str, sight: Any) -> Any:
+    """CIELAB of what is seen."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = TO_XYZ @ np.clip(np.asarray(sight) @ linear, 0, 1) / TO_XYZ.sum(axis=1)
+    f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_parts_are_told_apart_with_any_colour_vision(sight: str) -> None:
+    """Any two at least 15 apart (CIE76), where 2.3 can just be seen."""
+    seen = {part: lab(colour, SIGHT[sight]) for part, colour in PARTS.items()}
+    close = [pair for pair in itertools.combinations(seen, 2) if np.linalg.norm(seen[pair[0]] - seen[pair[1]]) < 15]
+    assert close == []
 
 
 def test_rejected_runs_are_drawn_hollow(tmp_path: Path) -> None:
@@ -127,7 +328,7 @@ def test_a_size_with_rejected_runs_only_is_within_the_axis(tmp_path: Path) -> No
 def test_the_ideal_goes_through_its_baseline(tmp_path: Path) -> None:
     """From one GPU's and one node's throughput straight to 64 times the one and 16 times the other."""
     made, found = figures(write_marconi100(tmp_path / "s"))
-    rate = dict(zip(found.scaling["ranks"], found.scaling["samples_per_s"], strict=True))
+    rate = dict(zip(found.scaling["gpus"], found.scaling["samples_per_s"], strict=True))
     ideals = [xy(line) for line in made["scaling"].axes[0].lines if line.get_linestyle() == "--"]
     assert ideals == [[[1, rate[1]], [64, rate[1] * 64]], [[4, rate[4]], [64, rate[4] * 16]]]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.load import Run, load_study
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.records.run import Run
 from hpcddp.errors import HpcddpError
 from hpcddp.records import steps_file, write_json
 from hpcddp.runroot import Study

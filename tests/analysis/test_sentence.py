@@ -1,22 +1,29 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.load import load_study
+from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.wording import percent, quantity, times
+from hpcddp.point import Point
 
-from .synthetic import MS, point, write_runs, write_study
+from .synthetic import MS, Told, point, write_run, write_runs, write_study
+from .verdict_studies import Model, write
+
+DEMO = {"physical_cores_per_rank": 1, "loader_workers_per_rank": 0}
+SOUND = Model(seed=0, layouts=[(1, 1), (2, 1)], steps=120, hook=False)
 
 
 def told(folder: Path, steps_ms: dict[tuple[int, int], int]) -> list[str]:
-    """The sentences on a study with these layouts and steps."""
+    """The sentences on a study with these layouts and steps, six runs of twenty steps each: nothing is left open."""
     points = [point(*layout) for layout in steps_ms]
-    study = write_study(folder, points)
+    study = write_study(folder, points, repeat=6)
     for each, step_ms in zip(points, steps_ms.values(), strict=True):
-        write_runs(study, each, [step_ms * MS])
+        write_runs(study, each, [step_ms * MS] * 6, steps=20)
     return find(load_study(study)).sentences
 
 
@@ -25,14 +32,25 @@ def told(folder: Path, steps_ms: dict[tuple[int, int], int]) -> list[str]:
     [
         ({(1, 1): 32}, "One GPU trains 1 000 samples/s."),
         ({(1, 4): 32}, "4 GPUs train 4 000 samples/s."),
-        ({(1, 1): 10, (1, 4): 16}, "4 GPUs train 2.50 times as fast as one GPU (62 % efficiency)."),
+        (
+            {(1, 1): 10, (1, 4): 16},
+            "4 GPUs train 2.50 times as fast as one GPU, where 4 times would be perfect (62 % efficiency).",
+        ),
         ({(1, 1): 10, (2, 1): 10}, "2 nodes with one GPU each train 2.00 times as fast as one GPU (100 % efficiency)."),
-        ({(1, 1): 10, (2, 1): 25}, "2 nodes with one GPU each train 0.80 times as fast as one GPU (40 % efficiency)."),
+        (
+            {(1, 1): 10, (2, 1): 25},
+            "2 nodes with one GPU each train 0.80 times as fast as one GPU, where 2 times would be perfect (40 % efficiency).",
+        ),
+        (
+            {(1, 1): 10, (1, 2): 16, (1, 4): 31},
+            "4 GPUs train hardly faster than 2 GPUs: 1.29 times as fast as one GPU, where 4 times would be perfect "
+            "(32 % efficiency).",
+        ),
         ({(1, 4): 10, (2, 4): 10, (8, 4): 10}, "8 nodes train 8.00 times as fast as one node (100 % efficiency)."),
         (
             {(1, 1): 10, (1, 4): 10, (4, 2): 10},
             "4 nodes with 2 GPUs each train 8.00 times as fast as one GPU (100 % efficiency)"
-            " and 2.00 times as fast as one node (100 %).",
+            ", and 2.00 times as fast as one node (100 %).",
         ),
     ],
 )
@@ -43,23 +61,88 @@ def test_the_largest_point_is_told_against_each_baseline_there_is(
     assert told(tmp_path / "s", steps_ms) == [sentence]
 
 
+def test_a_study_like_the_demos(tmp_path: Path) -> None:
+    """One sentence says what came out, what would be perfect, what is in the way, and how sure that is: three runs of 1, 2 and 4
+    ranks on two cores.
+    """
+    points = {point(1, ranks, device="cpu", **DEMO): step_ms for ranks, step_ms in ((1, 40), (2, 50), (4, 100))}
+    study = write_study(tmp_path / "s", list(points), repeat=3)
+    for each, step_ms in points.items():
+        for run, percent_slower in enumerate((0, 1, 2), start=1):
+            write_run(study, each, two_cores(each, step_ms * MS * (100 + percent_slower) // 100, run), run)
+    assert find(load_study(study)).sentences == [
+        "4 ranks train no faster than 2 ranks: about 1.6 times as fast as one rank, where 4 times would be perfect "
+        "(40 % efficiency), held back most by too few processor cores; not certain yet: only 3 runs each."
+    ]
+
+
+def two_cores(each: Point, step_ns: int, run: int) -> Told:
+    """What a rank of the demo records on a machine of two cores that it keeps busy."""
+    node = {"host": "r000", "cpu_busy_share": 0.99, "cpu_job_share": 0.98, "cpu_foreign_share": 0.01, "gpus": []}
+    return Told(
+        step_ns=step_ns,
+        steps=100,
+        job=str(100 + run),
+        gpu=None,
+        launch={"backend": "local", "profile": {"node_types": {"here": {"physical_cores": 2}}, "default_node_type": "here"}}
+        | {"cpus_of_ranks": [2] * each.ranks},
+        end={"telemetry": {"hz": 1.0, "nodes": [node]}},
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"repeat": 1}, "; not certain yet: only 1 run each."),
+        ({"repeat": 6}, "efficiency)."),
+        ({"repeat": 6, "steps": 12}, "; not certain yet: too few timed steps."),
+        ({"repeat": 3, "steps": 12}, "; not certain yet: only 3 runs each and too few timed steps."),
+        ({"repeat": 6, "foreign": 0.3}, "; not certain yet: other jobs on the nodes."),
+        (
+            {"repeat": 6, "of_run": lambda each, run: 1 + 0.03 * (run % 3 - 1) if each.ranks == 1 else 1.0},
+            "; not certain yet: a baseline whose runs differ.",
+        ),
+    ],
+)
+def test_what_a_verdict_leaves_open_is_in_the_same_sentence(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    """With `about` and two digits; nothing of it on a sound study."""
+    model = dataclasses.replace(SOUND, **change)
+    (told,) = find(load_study(write(model, tmp_path / "s"))).sentences
+    assert told.endswith(says)
+    assert told.startswith("2 nodes with one GPU each train about 1.9 times as fast" if ";" in says else "2 nodes with one")
+    assert ("about" in told) == (";" in says)
+
+
+def test_a_verdict_on_other_points_does_not_touch_the_sentence(tmp_path: Path) -> None:
+    """Only the point that is told and its baselines are asked about."""
+    points = [point(1, gpus) for gpus in (1, 2, 4)]
+    study = write_study(tmp_path / "s", points, repeat=6)
+    for each in points:
+        write_runs(study, each, [10 * MS] * 6, steps=12 if each.gpus == 2 else 20)
+    found = find(load_study(study))
+    assert [(verdict.name, verdict.where) for verdict in found.verdicts] == [("too few steps", "at 1x2")]
+    assert found.sentences == ["4 GPUs train 4.00 times as fast as one GPU (100 % efficiency)."]
+
+
 def test_series_of_one_layout_do_not_crowd_the_sentence(tmp_path: Path) -> None:
     """Two sizes with one batch are told; another batch on one size is left to the table."""
     points = [point(1, 1), point(1, 2), point(1, 2, batch_per_gpu=64)]
     study = write_study(tmp_path / "s", points)
     for each in points:
-        write_runs(study, each, [MS])
-    assert find(load_study(study)).sentences == ["2 GPUs train 2.00 times as fast as one GPU (100 % efficiency)."]
+        write_runs(study, each, [MS], steps=20)
+    (told,) = find(load_study(study)).sentences
+    assert told == "2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency); not certain yet: only 1 run each."
 
 
 def test_many_series_are_counted(tmp_path: Path) -> None:
-    """Four are told by name, the others are in the table."""
+    """Four are told, each beginning with what tells it from the others in words; the others are in the table."""
     points = [point(1, gpus, batch_per_gpu=batch) for batch in (1, 2, 4, 8, 16, 32) for gpus in (1, 2)]
     study = write_study(tmp_path / "s", points)
     for each in points:
         write_runs(study, each, [MS])
     sentences = find(load_study(study)).sentences
-    assert [sentence.split(":")[0] for sentence in sentences[:4]] == [f"batch/GPU {batch}" for batch in (1, 2, 4, 8)]
+    begin = "With {} samples per GPU, 2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency);"
+    assert [told.partition(";")[0] + ";" for told in sentences[:4]] == [begin.format(batch) for batch in (1, 2, 4, 8)]
     assert sentences[4:] == ["2 more series: see the table."]
 
 

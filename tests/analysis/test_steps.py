@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpcddp.analysis.steps import (
+from hpcddp.analysis.numbers.steps import (
+    RECORDED,
     mean_over_ranks,
     median_or_none,
     median_step_ns,
@@ -15,12 +16,11 @@ from hpcddp.analysis.steps import (
     throughput_per_s,
     unaccounted,
 )
-from hpcddp.records import PARTS
 
 
 def table(totals: list[float], forward: list[float | None], flags: list[int] | None = None) -> pd.DataFrame:
     """One rank's rows with two measured columns."""
-    columns = {f"{part}_ns": [None] * len(totals) for part in PARTS} | {"forward_ns": forward}
+    columns = {f"{part}_ns": [None] * len(totals) for part in RECORDED} | {"forward_ns": forward}
     head = {"step": range(len(totals)), "flags": flags or [0] * len(totals), "total_ns": totals}
     return pd.DataFrame({**head, **columns})
 
@@ -40,6 +40,11 @@ def test_a_step_lasts_as_long_as_its_slowest_rank() -> None:
 def test_the_median_leaves_the_warmup_out() -> None:
     """Median of 12, 30, 40; with the warm-up it would be 35."""
     assert median_step_ns(over_ranks(RANKS)) == 30.0
+
+
+def test_a_warmup_that_the_run_found_is_left_out_too() -> None:
+    """From step 2 on: median of 30 and 40."""
+    assert median_step_ns(over_ranks(RANKS, steady_from_step=2)) == 35.0
 
 
 def test_a_part_is_the_median_over_steps_of_the_mean_over_ranks() -> None:

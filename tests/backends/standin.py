@@ -18,7 +18,7 @@ NAMES = (
 def note(spec: dict[str, Any]) -> int:
     """Leaves JOB.RANK.json and waits for the other ranks' of the same job; the rank."""
     rank = int(os.environ.get("SUBMITIT_LOCAL_GLOBALID") or os.environ["SLURM_PROCID"])
-    ranks = int(os.environ.get("SUBMITIT_LOCAL_NTASKS") or os.environ["SLURM_NTASKS"])
+    ranks = int(next(os.environ[name] for name in ("WORLD_SIZE", "SUBMITIT_LOCAL_NTASKS", "SLURM_NTASKS") if name in os.environ))
     env = {name: os.environ.get(name) for name in NAMES}
     seen = {"pid": os.getpid(), "start_s": time.monotonic(), "env": env, "cwd": os.getcwd(), "code": __file__}
     job = os.environ.get("HPCDDP_JOB") or os.environ["SLURM_JOB_ID"]

@@ -206,8 +206,8 @@ def test_submission_is_found_again_by_its_token(study: Study) -> None:
     """A run whose id never arrived is found by its token; another token finds nothing."""
     backend, request = LocalBackend(study), submission(study, "succeed", token="abc")
     job = backend.submit(request)
-    assert backend.find(request.name, "abc") == job
-    assert backend.find(request.name, "abd") is None
+    assert backend.find(study, request.name, "abc") == job
+    assert backend.find(study, request.name, "abd") is None
     end_state(study, job, request)
 
 

@@ -8,16 +8,18 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import JobState, Submission
+from hpcddp.backends.local_queue import process_start
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.backends.slurm_commands import Row, ended_words, waiting_words
-from hpcddp.backends.slurm_executor import SCRIPT
+from hpcddp.backends.slurm_folder import SCRIPT
 from hpcddp.errors import HpcddpError, RefusedError, UsageError
 from hpcddp.jobspec import JobSpec
+from hpcddp.launcher import first_failure
 from hpcddp.point import Data, Layout, Point, Workload
 from hpcddp.request import User, job_request
 from hpcddp.runroot import Study
@@ -55,10 +57,12 @@ class Ask:
     options: tuple[str, ...] = ()
     run: int = 1
     token: str = "t1"
+    launcher: Literal["direct", "torchrun"] = "direct"
 
 
 def submission(twin: Twin, study: Study, what: str, ask: Ask = Ask()) -> Submission:
     layout = Layout(nodes=ask.nodes, gpus_per_node=2, node_type="v100", physical_cores_per_rank=1, exclusive=False)
+    layout = dataclasses.replace(layout, launcher=ask.launcher)
     workload = Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"))
     point = Point(cluster="rcc", workload=workload, layout=layout, device="cpu")
     options = SlurmOptions(walltime_min=3, mem_mb=500, options=ask.options)
@@ -134,6 +138,16 @@ def test_killed_rank_fails_the_job(slurm: Twin, study: Study) -> None:
     assert state(job, request).detail in ("exit code 9 (FAILED)", "exit code 137 (FAILED)", "killed by signal 9 (FAILED)")
 
 
+def test_torchrun_names_a_killed_rank(slurm: Twin, study: Study) -> None:
+    """Slurm sees a torchrun that ended with 1; the job's folder says which rank of which node it was, and no rank is left."""
+    request = submission(slurm, study, "last_rank_is_killed", Ask(nodes=2, launcher="torchrun"))
+    job = SlurmBackend().submit(request)
+    assert end_state(job, request).phase == "failed"
+    assert first_failure(study.job_dir(job)) == "rank 1 was killed by SIGKILL"
+    pids = [json.loads((study.folder / "seen" / f"{job}.{rank}.json").read_text())["pid"] for rank in range(4)]
+    wait_for(lambda: [process_start(pid) for pid in pids] == [None] * 4)
+
+
 def test_waiting_cancelled_and_foreign_jobs(slurm: Twin, study: Study) -> None:
     """A held job is queued and says why; cancelled, it has failed and says so; under another name the id is not ours."""
     backend, request = SlurmBackend(), submission(slurm, study, "succeed", Ask(options=("--hold",)))
@@ -145,7 +159,8 @@ def test_waiting_cancelled_and_foreign_jobs(slurm: Twin, study: Study) -> None:
     backend.cancel({job: "other.r1"})
     assert state(job, request) == held
     backend.cancel({job: request.name})
-    assert state(job, request) == JobState(phase="failed", detail="cancelled (CANCELLED)")
+    cancelled = state(job, request)
+    assert (cancelled.phase, cancelled.detail, cancelled.word) == ("failed", "cancelled (CANCELLED)", "CANCELLED")
 
 
 def test_unknown_account_is_refused_before_slurm(slurm: Twin, study: Study) -> None:
@@ -190,12 +205,12 @@ def test_job_whose_id_never_arrived_is_found(slurm: Twin, study: Study) -> None:
         thaw.join()
     assert state(job, request).phase == "queued"
     assert [row.job for row in slurm_commands.my_jobs().values() if row.name == request.name] == [job]
-    assert SlurmBackend().find(request.name, "t1") == job
-    assert SlurmBackend().find(request.name, "t2") is None
+    assert SlurmBackend().find(study, request.name, "t1") == job
+    assert SlurmBackend().find(study, request.name, "t2") is None
     assert study.job_dir(job).is_dir()
 
 
-def test_without_an_answer_nothing_is_concluded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_answer_nothing_is_concluded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """When squeue does not answer, a job's state is unknown, never failed."""
     monkeypatch.setenv("PATH", "/nonexistent")
     polled = SlurmBackend().poll({"1": "a.r1"})["1"]
@@ -203,32 +218,4 @@ def test_without_an_answer_nothing_is_concluded(monkeypatch: pytest.MonkeyPatch)
     assert polled.detail is not None
     assert polled.detail.startswith("no `squeue` on this machine")
     with pytest.raises(HpcddpError):
-        SlurmBackend().find("a.r1", "t1")
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("Resources", "the nodes it needs are busy (Resources)"),
-        ("PartitionDown,x", "its partition is down (PartitionDown,x)"),
-        ("None", "just submitted"),
-        ("QOSMaxGRESPerUser", "QOSMaxGRESPerUser"),
-    ],
-)
-def test_reasons_are_told_in_words(reason: str, words: str) -> None:
-    """A known reason is a sentence with Slurm's word behind it, an unknown one is shown as it is."""
-    assert waiting_words(reason) == words
-
-
-@pytest.mark.parametrize(
-    ("state_word", "code", "words"),
-    [
-        ("FAILED", "15:0", "exit code 15 (FAILED)"),
-        ("FAILED", "0:9", "killed by signal 9 (FAILED)"),
-        ("OUT_OF_MEMORY", "0:125", "out of memory (OUT_OF_MEMORY)"),
-        ("REVOKED", "0:0", "REVOKED"),
-    ],
-)
-def test_ends_are_told_in_words(state_word: str, code: str, words: str) -> None:
-    """How a job ended: in words, Slurm's own behind."""
-    assert ended_words(Row(job="1", name="n", state=state_word, reason="", nodes="", workdir="", exit_code=code)) == words
+        SlurmBackend().find(Study(tmp_path), "a.r1", "t1")

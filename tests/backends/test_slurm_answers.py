@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,13 @@ import pytest
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.slurm import SlurmBackend
+from hpcddp.backends.slurm_commands import UnansweredError
+from hpcddp.cluster import SlurmRules
 from hpcddp.errors import HpcddpError, RefusedError, UsageError
 from hpcddp.jobspec import JobSpec
 from hpcddp.point import Data, Point, Workload
 from hpcddp.runroot import Study
+from tests.backends.waiting import wait_for
 
 Say = Callable[[str, str], None]
 
@@ -33,7 +38,9 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
-    monkeypatch.setattr("hpcddp.backends.slurm.LOOK_AGAIN_S", (0.0,))
+    monkeypatch.setattr("hpcddp.backends.slurm.SEND_AGAIN_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_doubt.PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_doubt.SURE_S", 0.0)
     for command in ("sbatch", "srun", "squeue", "sacct", "sacctmgr", "scancel"):
         make(command, "exit 1")
     return make
@@ -104,11 +111,76 @@ def test_doubt_is_not_a_refusal(say: Say, tmp_path: Path, words: str, refused: b
     assert isinstance(caught.value, RefusedError) == refused
 
 
+def test_sent_again_once_it_surely_is_not_queued(say: Say, tmp_path: Path) -> None:
+    """A controller that goes away, stays away for two questions and then does not have the job: it is sent a second time."""
+    failing = 'n=$(grep -c "^$(basename $0) " "$LOG"); [ $n -gt {times} ] || {{ echo "{words}" >&2; exit 1; }}\n{then}'
+    say("sbatch", failing.format(times=1, words="Unable to contact slurm controller", then="echo Submitted batch job 9"))
+    say("squeue", failing.format(times=2, words="Connection refused", then="exit 0"))
+    assert SlurmBackend().submit(submission(tmp_path)) == "9"
+    assert (len(asked(tmp_path, "sbatch")), len(asked(tmp_path, "squeue"))) == (2, 4)
+
+
+def test_job_that_shows_late_is_not_sent_again(say: Say, tmp_path: Path) -> None:
+    """A controller that was frozen lists a job that it was sent only on the second look."""
+    request = submission(tmp_path)
+    say("sbatch", "echo Socket timed out on send/recv operation >&2; exit 1")
+    say("squeue", f'[ $(grep -c ^squeue "$LOG") -lt 2 ] || {row("8", "PENDING", folder_of(request))}')
+    assert SlurmBackend().submit(request) == "8"
+    assert len(asked(tmp_path, "sbatch")) == 1
+    assert os.readlink(request.study.job_dir("8")) == Path(folder_of(request)).name
+
+
+def test_controller_that_stays_away(say: Say, tmp_path: Path) -> None:
+    """Where nobody answers, nothing is sent twice; where only sbatch fails, it is tried so often and no more."""
+    say("sbatch", "echo Unable to contact slurm controller >&2; exit 1")
+    say("squeue", "echo Unable to contact slurm controller >&2; exit 1")
+    with pytest.raises(HpcddpError, match="will be looked up"):
+        SlurmBackend().submit(submission(tmp_path))
+    assert len(asked(tmp_path, "sbatch")) == 1
+    say("squeue", "exit 0")
+    with pytest.raises(HpcddpError, match="comes and goes"):
+        SlurmBackend().submit(dataclasses.replace(submission(tmp_path), token="other"))
+    assert len(asked(tmp_path, "sbatch")) == 3
+
+
+def test_sbatch_that_outlives_its_hpcddp_is_waited_for(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the sbatch of a killed submission is at work the queue says nothing yet: it is looked at when that has ended."""
+    sleep = time.sleep
+
+    def end_and_sleep(pause_s: float) -> None:
+        over.touch()
+        sleep(pause_s)
+
+    request, over = submission(tmp_path), tmp_path / "over"
+    say("sbatch", f'touch "{tmp_path}/begun"; while [ ! -e "{over}" ]; do sleep 0.05; done; touch "{tmp_path}/ended"')
+    say("squeue", f'[ -e "{tmp_path}/ended" ] || touch "{tmp_path}/early"')
+    command = ["sbatch", f"--chdir={folder_of(request)}", "job.sbatch"]
+    with subprocess.Popen(command) as orphan:
+        wait_for((tmp_path / "begun").exists)
+        monkeypatch.setattr(time, "sleep", end_and_sleep)
+        found = SlurmBackend().find(request.study, request.name, request.token)
+        over.touch()
+        assert orphan.wait() == 0
+    assert found is None
+    assert not (tmp_path / "early").exists()
+
+
 def test_another_users_job_is_seen(say: Say) -> None:
     """A job that is not among one's own is asked for by name before it counts as gone: a colleague's study can be looked at."""
     say("squeue", f'case "$*" in *--name={NAME}*) {row("7", "RUNNING")};; esac')
     assert SlurmBackend().poll({"7": NAME})["7"].phase == "running"
     assert SlurmBackend().poll({"6": NAME})["6"] == JobState(phase="failed", detail="Slurm does not know this job any more")
+
+
+def test_another_studys_job_of_the_same_id_and_name_is_not_ours(say: Say, tmp_path: Path) -> None:
+    """Ids are given out again by a controller that lost jobs: the folder in which a job works tells whose it is."""
+    study = Study(tmp_path / "study")
+    study.jobs.mkdir(parents=True)
+    study.job_dir("7").symlink_to(f"{NAME}.t1")
+    say("squeue", row("7", "PENDING", f"/moved/.jobs/{NAME}.t1"))
+    assert SlurmBackend(SlurmRules(), study).poll({"7": NAME})["7"].phase == "queued"
+    say("squeue", row("7", "PENDING", f"/other/.jobs/{NAME}.t2"))
+    assert SlurmBackend(SlurmRules(), study).poll({"7": NAME})["7"].detail == "Slurm does not know this job any more"
 
 
 def test_what_accounting_saw_end_is_not_asked_for_again(say: Say, tmp_path: Path) -> None:
@@ -137,3 +209,11 @@ def test_accounts_are_asked_for_once(say: Say, tmp_path: Path) -> None:
     SlurmBackend().check(submission(tmp_path, "ABC"))
     with pytest.raises(UsageError, match="`xyz` is not yours"):
         SlurmBackend().check(submission(tmp_path, "xyz"))
+
+
+def test_a_command_that_does_not_come_back_is_ended(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no answer, which is asked for again; nothing of it is left to wait for."""
+    monkeypatch.setattr("hpcddp.backends.slurm_commands.PATIENCE_S", 0.2)
+    say("squeue", "exec sleep 600")
+    with pytest.raises(UnansweredError, match="squeue did not answer"):
+        slurm_commands.my_jobs()

@@ -4,24 +4,21 @@ import inspect
 from importlib.metadata import version
 
 import pytest
-from submitit.core import core, submission
+from submitit.core import core, job_environment, submission, utils
 from submitit.core.utils import JobPaths
 from submitit.local import local
 from submitit.slurm import slurm
 
 from hpcddp.backends.local_ranks import Ranks
 from hpcddp.backends.local_runner import _Executor
-from hpcddp.backends.slurm_executor import TemplateExecutor
 
 SIGNATURES = {
     core.PicklingExecutor._submit_command: "(self, command: str) -> submitit.core.core.Job[typing.Any]",
     core.PicklingExecutor._internal_process_submissions: (
         "(self, delayed_submissions: List[submitit.core.utils.DelayedSubmission]) -> List[submitit.core.core.Job[typing.Any]]"
     ),
-    slurm.SlurmExecutor._make_submission_file_text: "(self, command: str, uid: str) -> str",
-    slurm.SlurmExecutor._make_submission_command: "(self, submission_file_path: pathlib.Path) -> List[str]",
-    slurm.SlurmExecutor._num_tasks: "(self) -> int",
-    slurm.SlurmExecutor.name: "() -> str",
+    utils.DelayedSubmission.__init__: "(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None",
+    utils.DelayedSubmission.set_timeout: "(self, timeout_min: int, max_num_timeout: int) -> None",
     local.LocalExecutor._submit_command: "(self, command: str) -> submitit.local.local.LocalJob[+R]",
     local.Controller.start_tasks: "(self) -> None",
     local.Controller.kill_tasks: "(self) -> None",
@@ -41,20 +38,17 @@ def test_signatures_are_those_relied_upon(method: object) -> None:
     assert found == SIGNATURES[method].replace("typing.Any", "Any")  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"), [(TemplateExecutor, slurm.SlurmExecutor), (_Executor, local.LocalExecutor), (Ranks, local.Controller)]
-)
+@pytest.mark.parametrize(("ours", "theirs"), [(_Executor, local.LocalExecutor), (Ranks, local.Controller)])
 def test_nothing_else_is_overridden(ours: type, theirs: type) -> None:
     """Every name that hides one of submitit's is meant to."""
-    meant = {"name", "_submitit_command_str", "_make_submission_file_text", "_make_submission_command", "_submit_command"}
+    meant = {"_submitit_command_str", "_submit_command"}
     made_by_abc = {"_abc_impl", "__abstractmethods__"}
     assert {name for name in vars(ours) if hasattr(theirs, name) and not hasattr(object, name)} - made_by_abc <= meant
 
 
-@pytest.mark.parametrize("executor", [slurm.SlurmExecutor, local.LocalExecutor])
-def test_command_of_the_ranks_is_a_property(executor: type) -> None:
+def test_command_of_the_ranks_is_a_property() -> None:
     """The command that ranks run is made by a property that we replace."""
-    assert isinstance(inspect.getattr_static(executor, "_submitit_command_str"), property)
+    assert isinstance(inspect.getattr_static(local.LocalExecutor, "_submitit_command_str"), property)
 
 
 def test_variables_of_the_local_controller_are_those_we_set() -> None:
@@ -66,8 +60,12 @@ def test_variables_of_the_local_controller_are_those_we_set() -> None:
     assert set(local.LocalJobEnvironment._env) == {"job_id", "num_tasks", "num_nodes", "node", "global_rank", "local_rank"}
 
 
-def test_ranks_wait_for_the_pickle_that_comes_after_the_job() -> None:
-    """The pickle is moved into place once the id is known; the job's side waits for it under that name."""
-    assert "paths.submitted_pickle.exists()" in inspect.getsource(submission.process_job)
+def test_ranks_look_for_the_pickle_by_the_id_that_slurm_lists() -> None:
+    """The job's side links the pickle to the name under which submitit looks for it; of an array's task it bears both numbers."""
+    assert "delayed = utils.DelayedSubmission.load(paths.submitted_pickle)" in inspect.getsource(submission.process_job)
     assert JobPaths("/f", "7").submitted_pickle.name == "7_submitted.pkl"
+    assert JobPaths("/f", "7_5").submitted_pickle.name == "7_5_submitted.pkl"
     assert JobPaths("/f", "7", 3).stderr.name == "7_3_log.err"
+    assert 'f"{self.array_job_id}_{self.array_task_id}"' in inspect.getsource(job_environment.JobEnvironment)
+    env = slurm.SlurmJobEnvironment._env
+    assert (env["array_job_id"], env["array_task_id"]) == ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")

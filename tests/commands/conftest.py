@@ -21,3 +21,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def files(folder: Path) -> list[Path]:
+    """All there are but what analysis keeps for itself of what it has read."""
+    return sorted(path for path in folder.rglob("*") if ".analysis" not in path.parts)

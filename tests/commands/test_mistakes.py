@@ -59,10 +59,55 @@ def test_sweep_whose_runs_have_no_place(run: Run, tmp_path: Path) -> None:
 
 
 def test_axis_without_values(run: Run, tmp_path: Path) -> None:
-    """A group whose axis is empty has no points; the error says why."""
-    (tmp_path / "small.yaml").write_text(SWEEP.format(cluster="local") + "points: {g: {layout.gpus_per_node: []}}\n")
+    """A group whose axis is empty would leave the study unseen, so it is refused by its place, other groups or not."""
+    groups = "points:\n  f: {layout.gpus_per_node: [1]}\n  g: {layout.gpus_per_node: []}\n"
+    (tmp_path / "small.yaml").write_text(SWEEP.format(cluster="local") + groups)
     result = run("plan", "small.yaml")
-    assert (result.exit_code, "an axis of a group has no values" in result.stderr) == (2, True)
+    says = "small.yaml:7:7: `layout.gpus_per_node` has no values, so group `g` has no points"
+    assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
+
+
+def test_a_setting_that_groups_stand_above(run: Run, tmp_path: Path) -> None:
+    """A --set or flag that changes nothing in some groups says so and names them; one that reaches all points says nothing."""
+    groups = "points:\n  f: {layout.gpus_per_node: [1, 2]}\n  g: {layout.gpus_per_node: [2], measure.comm: [off, on]}\n"
+    (tmp_path / "small.yaml").write_text(SWEEP.format(cluster="local") + groups)
+    asked = ("--set", "layout.gpus_per_node=4", "--set", "repeat=2", "--comm", "on")
+    both = run("plan", "small.yaml", *asked).stderr
+    assert "! --set layout.gpus_per_node=4 changes nothing in f, g: values of layout.gpus_per_node in `points`" in both
+    assert "! --comm changes nothing in g:" in both
+    assert both.count("changes nothing") == 2
+    assert "--comm" not in run("plan", "small.yaml", *asked, "--group", "f").stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--nodes", "4", "--set", "layout.nodes=2"], "--nodes and --set layout.nodes=2 are about the same key"),
+        (["--gpus-per-node", "4", "--set", "layout.gpus_per_node=2"], "--gpus-per-node and --set layout.gpus_per_node=2"),
+        (["--comm", "on", "--set", "measure.comm=off"], "--comm and --set measure.comm=off"),
+        (["--profile-steps", "3", "--set", "measure.profile_steps=0"], "--profile-steps and --set measure.profile_steps=0"),
+    ],
+)
+def test_a_flag_and_a_setting_of_one_key(run: Run, flags: list[str], says: str) -> None:
+    """One would win without a word: refused."""
+    result = run("render", "--cluster", "rcc", *flags)
+    assert (result.exit_code, says in result.stderr, result.stdout) == (2, True, ""), result.output
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("batch_per_gpu=64", "--set batch_per_gpu=64: no key of a sweep; did you mean `workload.batch_per_gpu`?"),
+        ("nodes=2", "--set nodes=2: no key of a sweep; did you mean `layout.nodes`?"),
+        ("walltime_min=9", "did you mean `slurm.walltime_min`?"),
+        ("repet=2", "did you mean `repeat`?"),
+        ("repeat=x", "--set repeat=x: "),
+    ],
+)
+def test_a_key_without_its_part_is_given_in_full(run: Run, setting: str, says: str) -> None:
+    """`batch_per_gpu` is known, but in workload."""
+    result = run("render", "--cluster", "rcc", "--set", setting)
+    assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
 
 
 def test_profile_without_node_types(run: Run, tmp_path: Path) -> None:

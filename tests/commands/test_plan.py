@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from hpcddp.footprint import BUCKET_ROW_BYTES, GPU_ROW_BYTES, NODE_ROW_BYTES, TRACE_STEP_BYTES
 from tests.commands.conftest import Run
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
@@ -29,6 +30,44 @@ def test_table(run: Run) -> None:
     assert "3 points, 18 runs, at most 14.0 node hours" in text
 
 
+def test_what_speedups_are_relative_to(run: Run, tmp_path: Path) -> None:
+    """Said beside what stays constant. Baselines that no group has are added and named, by submit too; `baselines: false` and
+    the collectives' benchmark leave them out.
+    """
+    assert run("plan", JOBS / "rcc-bigmnist.yaml").stdout.splitlines()[0].endswith("relative to 1 GPU and 1 node")
+    sweep = "schema: 1\ncluster: rcc\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
+    (tmp_path / "small.yaml").write_text(f"{sweep}layout: {{gpus_per_node: 2}}\npoints: {{g: {{layout.nodes: [2, 4]}}}}\n")
+    planned = run("plan", "small.yaml")
+    assert planned.stdout.startswith(
+        "small on rcc, weak scaling (fixed batch per GPU), 1 run of each point, relative to 1 GPU and 1 node"
+    )
+    assert "! added to compare g with: n01-g1-b32-" in planned.stderr
+    assert "; `baselines: false` leaves them out" in planned.stderr
+    plain = json.loads(run("plan", "small.yaml", "--format", "json").stdout)
+    assert [(p["nodes"], p["ranks"], p["is_added"]) for p in plain["points"]] == [
+        (2, 4, False),
+        (4, 8, False),
+        (1, 1, True),
+        (1, 2, True),
+    ]
+    assert "added to compare" in run("submit", "small.yaml", "--dry-run").stderr
+    without = run("plan", "small.yaml", "--set", "baselines=false")
+    assert ("relative to" in without.stdout, without.stderr) == (False, "")
+    assert "2 runs to submit" in run("bench", "comm", "small.yaml", "--dry-run").stdout
+
+
+def test_what_a_budget_does_not_hold_is_remarked_on(run: Run, tmp_path: Path) -> None:
+    """The sweep's own, or else the user's; GPU hours are those of all GPUs asked for: 14 node hours of 4 each."""
+    asked = ("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes")
+    assert "at most 14.0 node hours, 56.0 GPU hours" in run(*asked).stdout
+    (tmp_path / "config" / "hpcddp").mkdir(parents=True)
+    (tmp_path / "config" / "hpcddp" / "config.yaml").write_text("budget: {gpu_hours: 50}\n")
+    says = "these runs may take 14.0 node hours, 56.0 GPU hours, and submit refuses what it does not hold"
+    assert f"! budget 50.0 GPU hours: {says}" in run(*asked).stderr
+    assert f"! budget 13.0 node hours: {says}" in run(*asked, "--set", "budget.node_hours=13").stderr
+    assert "budget" not in run(*asked, "--set", "budget.node_hours=14").stderr
+
+
 def test_the_mistake_of_the_2020_study_is_seen(run: Run) -> None:
     """2 physical cores per rank on a node that has 8 per GPU is remarked on; a retired cluster as well."""
     result = run("plan", JOBS / "marconi100-resnet50.yaml", "--set", "layout.physical_cores_per_rank=2", "--group", "nodes")
@@ -37,12 +76,60 @@ def test_the_mistake_of_the_2020_study_is_seen(run: Run) -> None:
     assert "marconi100 is retired" in result.stderr
 
 
+def test_a_cpu_study_on_gpus_is_seen(run: Run) -> None:
+    """Node hours of GPU nodes whose GPUs stand idle are not spent unasked: a sweep of a machine without GPUs, taken elsewhere."""
+    asked = (JOBS / "local-mnist.yaml", "--set", "workload.data.root=/data")
+    assert "! device is cpu: the GPUs of rcc's nodes would stand idle" in run("plan", *asked, "--cluster", "rcc").stderr
+    assert "stand idle" not in run("plan", *asked).stderr
+
+
 def test_node_types_are_told_apart(run: Run) -> None:
     """Points that differ in their node type alone do not look alike; the column is there only where it says something."""
     header, *rows = run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "node-types").stdout.splitlines()[1:]
     assert "node type" in header
     assert {row.split()[1] for row in rows[:6]} == {"v100", "a40", "v100-sxm2"}
     assert "node type" not in run("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes").stdout
+
+
+def test_whatever_differs_has_a_column(run: Run, tmp_path: Path) -> None:
+    """Points that an axis of any key tells apart do not look alike, neither in plan's table nor in submit's."""
+    sweep = "schema: 1\ncluster: local\ndevice: cpu\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
+    axes = "{workload.optimizer.lr: [0.1, 0.2], workload.loader_workers_per_rank: [0, 1], workload.channels_last: [false, true]}"
+    (tmp_path / "small.yaml").write_text(f"{sweep}points: {{g: {axes}}}\n")
+    for command in (("plan",), ("submit", "--dry-run")):
+        header, *rows = (line.split() for line in run(*command, "small.yaml").stdout.splitlines() if line.startswith("  "))
+        columns = [header.index(title) for title in ("lr", "workers", "channels_last")]
+        assert len({tuple(row[at] for at in columns) for row in rows}) == len(rows) == 8
+
+
+def test_ways_of_measuring(run: Run) -> None:
+    """--input and --comm give each point each of their values, and the columns that tell these apart; loading alone exchanges
+    nothing, so it is measured once. --profile-steps is for all.
+    """
+    sweep, modes = JOBS / "rcc-bigmnist.yaml", ("--comm", "off", "--comm", "on", "--input", "full", "--input", "io")
+    header, *rows = run("plan", sweep, "--group", "nodes", *modes).stdout.splitlines()[1:]
+    assert header.split()[:4] == ["point", "input", "comm", "nodes"]
+    of_a_size = [("full", "off"), ("full", "on"), ("io", "off")]
+    assert [tuple(row.split()[1:3]) for row in rows[:9]] == of_a_size * 3
+    plain = json.loads(run("plan", sweep, "--group", "nodes", "--profile-steps", 5, "--format", "json").stdout)
+    one = json.loads(run("plan", sweep, "--group", "nodes", "--set", "measure.profile_steps=5", "--format", "json").stdout)
+    assert plain == one
+    assert plain["totals"]["points"] == 3
+
+
+def test_what_measuring_costs_on_disk(run: Run) -> None:
+    """The hook adds a file per rank and a row per bucket and step, telemetry two files a node, a profile a trace of rank 0."""
+
+    def total(*options: object) -> tuple[int, int]:
+        plain = json.loads(run("plan", JOBS / "rcc-bigmnist.yaml", *one, *options, "--format", "json").stdout)
+        return plain["totals"]["files"], plain["totals"]["bytes"]
+
+    one = ("--group", "nodes", "--where", "layout.nodes == 2", "--set", "repeat=1", "--set", "measure.steps=900")
+    files, size = total()
+    assert total("--comm", "on") == (files + 8, size + 8 * 2 * 1000 * BUCKET_ROW_BYTES)  # 1.7 MB: buckets of 1 and 25 MiB
+    assert total("--profile-steps", 1) == (files + 1, size + TRACE_STEP_BYTES)
+    readings = 2 * 20 * 60 * (NODE_ROW_BYTES + 4 * GPU_ROW_BYTES)
+    assert total("--set", "measure.telemetry_hz=0") == (files - 4, size - readings)
 
 
 def test_data_without_a_folder_are_remarked_on(run: Run) -> None:

@@ -123,7 +123,7 @@ def test_run_root_of_the_settings_is_written_in_full(run: Run, tmp_path: Path, m
         (["--cluster", "local"], 2, "hpcddp submit"),
         (["--cluster", "rcc", "--where", "layout.nodes == 1"], 2, "sweep file"),
         ([str(JOBS / "rcc-bigmnist.yaml"), "-o", "config.sh"], 2, "points go into a folder, and config.sh is a file"),
-        ([str(JOBS / "rcc-bigmnist.yaml"), "--nodes", "2"], 2, "--nodes is for rendering without a sweep file"),
+        ([str(JOBS / "rcc-bigmnist.yaml"), "--nodes", "2"], 2, "--nodes is for use without a sweep file"),
         (["--cluster", "rcc", "-J", "qos=dev"], 2, "job option 'qos=dev'"),
         (["--cluster", "rcc", "-J", "-p=gpu"], 2, "job option '-p=gpu'"),
         (["--cluster", "rcc", "-J", "--array=0-3"], 2, "job option --array=0-3: hpcddp sets --array itself; each run is a job"),

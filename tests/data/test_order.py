@@ -61,7 +61,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(samples: int, globa
 
     def rank_batches(rank: int, ranks: int) -> list[list[int]]:
         share = Share(global_batch // ranks, rank, ranks)
-        return list(train_batches(EpochOrder(samples, 3, epoch), share, steps))
+        return list(train_batches(EpochOrder(samples, 3, epoch), share, range(steps)))
 
     alone = rank_batches(0, 1)
     for ranks in (count for count in (2, 3, 4, 6) if global_batch % count == 0):

@@ -14,7 +14,7 @@ import click
 from hpcddp.cluster import load_profile
 from hpcddp.errors import HpcddpError
 from tests.twin.requirements import missing
-from tests.twin.shape import DEFAULT_NODES, qos_name
+from tests.twin.shape import DEFAULT_NODES, Site, qos_name
 from tests.twin.signals import Ended
 from tests.twin.twin import Twin
 
@@ -35,7 +35,9 @@ def main(cluster: str, command: Sequence[str], nodes: int | None, accounts: Sequ
         raise click.ClickException(reason)
     with tempfile.TemporaryDirectory(prefix="twin-", dir="/tmp") as folder:
         try:
-            with Twin(load_profile(cluster), Path(folder), nodes=nodes, accounts=accounts, python=python) as twin:
+            with Twin(
+                load_profile(cluster), Path(folder), nodes=nodes, site=Site(accounts=tuple(accounts)), python=python
+            ) as twin:
                 status = _run(twin, command)
         except HpcddpError as error:
             raise click.ClickException(str(error)) from error
@@ -58,7 +60,7 @@ def hello(twin: Twin) -> str:
     return "\n".join(
         [
             f"The {twin.profile.name} twin is up: {len(twin.shape.nodes)} nodes (`sinfo -N`), logs in {twin.folder}/log",
-            f"  accounts:  {', '.join(twin.accounts)}",
+            f"  accounts:  {', '.join(twin.shape.site.accounts)}",
             f"  partition: {rules.partition or 'the default one'}",
             f"  QOS:       {', '.join(qos_name(qos) for qos in rules.qos)}",
             f"  modules:   {', '.join(twin.profile.compute.modules) or 'none'}",

@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from hpcddp.cluster import NodeType, SlurmRules
+from tests.twin.completions import completions_file
 from tests.twin.shape import Node, Shape, cores, memory_mb
 
 PARTITION = "batch"
@@ -49,14 +50,10 @@ GresTypes=gpu
 
 # A request that a partition can never fulfil is refused at submission, as is one without a valid account.
 EnforcePartLimits=ALL
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=127.0.0.1
-AccountingStoragePort={shape.slurmdbd_port}
-AccountingStoragePass={munge}
-AccountingStorageEnforce=associations,limits,qos
-AccountingStorageTRES=gres/gpu
-AccountingStoreFlags=job_comment
+{_accounting_lines(shape)}
 JobAcctGatherType=jobacct_gather/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={completions_file(folder)}
 
 # Short waits, so that tests need not wait for them.
 SchedulerParameters=sched_interval=2,bf_interval=2
@@ -64,11 +61,24 @@ KillWait=5
 MinJobAge=60
 
 # Long waits where a busy machine would look like a broken one.
-SlurmdTimeout=60
+MessageTimeout={shape.site.message_timeout_s}
+SlurmdTimeout={shape.site.slurmd_timeout_s}
 BatchStartTimeout=60
 
 {"".join(_node_line(shape, node) for node in shape.nodes)}
 {_partition_line(shape)}"""
+
+
+def _accounting_lines(shape: Shape) -> str:
+    if not shape.site.accounting:
+        return "AccountingStorageType=accounting_storage/none"
+    return f"""AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={shape.slurmdbd_port}
+AccountingStoragePass={munge_socket(shape.folder)}
+AccountingStorageEnforce=associations,limits,qos
+AccountingStorageTRES=gres/gpu
+AccountingStoreFlags=job_comment"""
 
 
 def _node_line(shape: Shape, node: Node) -> str:

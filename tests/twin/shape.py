@@ -36,6 +36,20 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Site:
+    """What no profile says of a cluster."""
+
+    accounts: tuple[str, ...] = ("proj",)
+    """Slurm accounts that the current user may use, besides every QOS of the profile; the first is the default."""
+    accounting: bool = True
+    """Whether it has slurmdbd: without, there are no accounts, QOS and limits, and no sacct."""
+    message_timeout_s: int = 10
+    """How long a command waits for a controller that does not answer; Slurm's default."""
+    slurmd_timeout_s: int = 60
+    """How long a node may be silent before it is lost; long, as a busy machine must not look like a broken one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """Everything the configuration texts are made from."""
 
@@ -46,9 +60,10 @@ class Shape:
     nodes: tuple[Node, ...]
     slurmctld_port: int
     slurmdbd_port: int
+    site: Site = Site()
 
 
-def make_shape(profile: ClusterProfile, folder: Path, cap: int) -> Shape:
+def make_shape(profile: ClusterProfile, folder: Path, cap: int, site: Site = Site()) -> Shape:
     """The shape of a twin of `profile` with at most `cap` nodes of each type; its ports are free now."""
     if profile.backend != "slurm":
         raise UsageError(f"{profile.name} has no Slurm (backend `{profile.backend}`): a twin is shaped like a Slurm cluster")
@@ -61,6 +76,7 @@ def make_shape(profile: ClusterProfile, folder: Path, cap: int) -> Shape:
         nodes=tuple(Node(name=name, kind=kind, port=port) for (name, kind), port in zip(kinds, slurmds, strict=True)),
         slurmctld_port=slurmctld,
         slurmdbd_port=slurmdbd,
+        site=site,
     )
 
 

@@ -8,7 +8,8 @@ from hpcddp.cluster import load_profile
 from hpcddp.jobspec import JobSpec
 from hpcddp.request import User, job_request
 from hpcddp.script import launch_by_hand, render
-from hpcddp.sweep import expand, read_sweep
+from hpcddp.sweep import read_sweep
+from hpcddp.sweep_points import expand
 from tests.twin.twin import Twin
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"

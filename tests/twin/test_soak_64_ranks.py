@@ -13,7 +13,8 @@ from hpcddp.cluster import load_profile
 from hpcddp.jobspec import JobSpec
 from hpcddp.request import User, job_request
 from hpcddp.script import launch_by_hand, render
-from hpcddp.sweep import make_sweep, resolve
+from hpcddp.sweep import make_sweep
+from hpcddp.sweep_points import resolve
 from tests.twin.twin import Twin
 
 NODE = Path(__file__).with_name("forked_node.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from pathlib import Path
 
@@ -82,16 +83,17 @@ def test_analysis(finished: User) -> None:
 def test_the_plan_foretold_files_and_bytes(finished: User, arguments: list[str]) -> None:
     """What the study left is at most what `plan` said, and at least three quarters of it."""
     study = finished.home / "rcc-bigmnist"
-    outside = {".code", "report", "study.json", "submissions.jsonl", "submit.lock", "1", "1.smoke"}
-    left = [
-        path
-        for path in study.rglob("*")
-        if not path.is_dir() or path.is_symlink()
-        if not outside.intersection(path.relative_to(study).parts) and "smoke." not in str(path)
-    ]
+    smoke = next(job["JobID"] for job in finished.jobs() if job["JobName"] == "smoke")
+    outside = {".analysis", ".code", "report", "study.json", "submissions.jsonl", "lock", smoke, f"{smoke}.smoke"}
+    files = (path for path in study.rglob("*") if not path.is_dir() or path.is_symlink())
+    left = [path for path in files if not outside.intersection(path.relative_to(study).parts) and "smoke." not in str(path)]
     planned = finished.json("plan", *arguments)["totals"]
-    assert 0.75 * planned["files"] <= len(left) <= planned["files"]
-    assert 0.75 * planned["bytes"] <= sum(path.lstat().st_size for path in left) <= planned["bytes"]
+    assert 0.75 * planned["files"] <= len(left) <= planned["files"], sorted(str(path.relative_to(study)) for path in left)
+    unwatched = finished.json("plan", *arguments, "--set", "measure.telemetry_hz=0")["totals"]
+    readings = sum(path.stat().st_size for path in left if path.name.endswith(".node.csv"))
+    records = sum(path.lstat().st_size for path in left) - readings
+    assert 0.75 * unwatched["bytes"] <= records <= unwatched["bytes"]
+    assert 0 < readings <= planned["bytes"] - unwatched["bytes"]  # planned as if runs took all of their wall time
 
 
 def test_a_moved_run_root_analyzes_to_the_same_bytes(finished: User, tmp_path: Path) -> None:
@@ -104,6 +106,32 @@ def test_a_moved_run_root_analyzes_to_the_same_bytes(finished: User, tmp_path: P
         files = (file for file in sorted((folder / "report").rglob("*")) if file.is_file())
         reports.append({file.relative_to(folder): file.read_bytes() for file in files})
     assert reports[0] == reports[1]
+
+
+def test_torchrun(user: User) -> None:
+    """Two nodes of two ranks by torchrun: the records of direct launching, submitted and by hand; a log of each rank."""
+    small = ("--set", "layout.launcher=torchrun", "--set", "device=cpu", "--set", "measure.steps=5", "--set", "account=proj")
+    one = ("--group", "nodes", "--where", "layout.nodes == 2", "--set", "layout.gpus_per_node=2", "--set", "repeat=1")
+    data = ("--set", "workload.data.name=synthetic-mnist", "--set", "workload.loader_workers_per_rank=0")
+    less = ("--set", "workload.batch_per_gpu=8", "--set", "measure.warmup_steps=2", "--set", "layout.physical_cores_per_rank=1")
+    arguments = ["rcc-bigmnist.yaml", *small, *one, *data, *less]
+    user.hpcddp("submit", *arguments, "--runs", "torchrun", "-y")
+    (user.home / "by hand").mkdir()
+    script = user.hpcddp("render", *arguments).stdout
+    job = user.twin.run(["sbatch", "--parsable"], text=script, cwd=user.home / "by hand").stdout.strip()
+    user.twin.wait_jobs(200)
+    assert "1 run: 1 done" in user.hpcddp("status", "torchrun").stdout
+    (attempt,) = (user.home / "torchrun").glob("*/*/r1/*.0")
+    (by_hand,) = (user.home / "by hand" / "jobs" / "adhoc").glob(f"*/r1/{job}.0")
+    for folder in (attempt, by_hand):
+        launch, end = (json.loads((folder / name).read_text()) for name in ("launch.json", "end.json"))
+        first, second = launch["hosts"]
+        assert (launch["launcher"], launch["ranks_per_node"], first < second) == ("torchrun", 2, True)
+        assert [rank["host"] for rank in end["ranks"]] == [first, first, second, second]
+        assert end["state"] == "done"
+        assert all(gate["passed"] for gate in end["gates"])
+    logs = (user.home / "torchrun" / "rcc-bigmnist" / ".jobs" / attempt.name.partition(".")[0]).glob("*_log.out")
+    assert sorted(log.name.split("_")[1] for log in logs) == ["0", "1", "2", "3"]
 
 
 def test_a_failed_run_is_told_and_submitted_again(user: User) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,12 +19,14 @@ from types import TracebackType
 
 from hpcddp.cluster import ClusterProfile
 from hpcddp.errors import HpcddpError
+from hpcddp.job_array import each_task
 from tests.twin import accounting, daemons
+from tests.twin.completions import completions
 from tests.twin.folder import check_folder, write_folder
 from tests.twin.lock import only_twin
 from tests.twin.modules import write_modules
 from tests.twin.processes import MARK, Daemon, kill_marked, marked, stop, wait_until
-from tests.twin.shape import DEFAULT_NODES, make_shape
+from tests.twin.shape import DEFAULT_NODES, Site, make_shape
 from tests.twin.signals import ending_signals_raise, signals_held
 
 IDLE_S = 120.0
@@ -45,7 +48,7 @@ class Twin:
     profile: the cluster it is shaped like; its backend must be slurm.
     folder: made, filled and left behind, without any process; its path must be short and hold no space.
     nodes: at most so many of each node type; None: 17.
-    accounts: Slurm accounts that the current user may use, besides every QOS of the profile; the first is the default.
+    site: accounts, accounting, and what else no profile says.
     python: the interpreter that `python3` is once the profile's modules are loaded.
     """
 
@@ -55,14 +58,13 @@ class Twin:
         folder: Path,
         *,
         nodes: int | None = None,
-        accounts: Sequence[str] = ("proj",),
+        site: Site = Site(),  # noqa: B008 - a frozen value
         python: str = sys.executable,
     ) -> None:
         self.profile = profile
         self.folder = folder.absolute()
-        self.accounts = tuple(accounts)
         self.python = python
-        self.shape = make_shape(profile, self.folder, nodes or DEFAULT_NODES)
+        self.shape = make_shape(profile, self.folder, nodes or DEFAULT_NODES, site)
         self._stack = ExitStack()
         self._daemons: list[Daemon] = []
 
@@ -120,11 +122,47 @@ class Twin:
         wait_until(self._all_ended, [], "the end of all jobs", timeout_s, lambda: self._show("squeue"))
 
     def sacct(self) -> list[dict[str, str]]:
-        """The jobs of this twin without their steps, by number: SACCT_FIELDS as sacct writes them. Held jobs are not listed."""
+        """The jobs of this twin without their steps, by number: SACCT_FIELDS as sacct writes them. Held jobs are not listed.
+
+        What slurmdbd missed of a job that has ended is slurmctld's own word.
+        """
         separator = "\x1f"
         shape = ["-n", "-P", "-X", f"--delimiter={separator}", f"--format={','.join(SACCT_FIELDS)}"]
         lines = self.run(["sacct", "--allusers", *shape, *SACCT_ALL]).stdout.splitlines()
-        return [dict(zip(SACCT_FIELDS, line.split(separator), strict=True)) for line in lines]
+        rows = [dict(zip(SACCT_FIELDS, line.split(separator), strict=True)) for line in lines]
+        missed = {row["JobID"] for row in rows if row["End"] == "Unknown" or row["JobName"] == NAMELESS}
+        over = completions(self.folder) if missed and (missed := missed - self._queue("--array")) else {}
+        return [row | over.get(row["JobID"], {}) if row["JobID"] in missed else row for row in rows]
+
+    def signal_controller(self, number: signal.Signals) -> None:
+        """SIGSTOP and SIGCONT freeze and thaw slurmctld; by SIGTERM and SIGKILL it ends, and has ended on return."""
+        process = self._controller.process
+        process.send_signal(number)
+        if number in (signal.SIGTERM, signal.SIGKILL):
+            process.wait()
+
+    def start_controller(self) -> None:
+        """Starts one in place of one that has ended, on the state that was left."""
+        self._daemons.remove(self._controller)
+        self._daemons.append(daemons.start_slurmctld(self.folder, {**os.environ, **self.env}))
+
+    def node_processes(self, node: str) -> list[int]:
+        """Ids of the living processes of a node, its slurmd's and its jobs': they share its mount namespace."""
+        namespace = _namespace(self._daemon(node).process.pid)
+        return [pid for pid in self.processes() if _namespace(pid) == namespace]
+
+    def kill_slurmd(self, node: str) -> None:
+        """SIGKILL; what the node runs goes on, and nobody starts a slurmd there again."""
+        process = self._daemon(node).process
+        process.kill()
+        process.wait()
+
+    @property
+    def _controller(self) -> Daemon:
+        return self._daemon("slurmctld")
+
+    def _daemon(self, name: str) -> Daemon:
+        return next(daemon for daemon in self._daemons if daemon.name == name)
 
     def processes(self) -> list[int]:
         """Ids of all living processes of this twin, its jobs' included."""
@@ -134,14 +172,17 @@ class Twin:
         write_folder(self.shape)
         write_modules(self.profile.compute, self.folder, self.python)
         env = {**os.environ, **self.env}
-        for start in (daemons.start_munged, daemons.start_database, daemons.start_slurmdbd):
-            self._daemons.append(start(self.folder, env))
-        self._sacctmgr(accounting.cluster_command(self.profile))
+        self._daemons.append(daemons.start_munged(self.folder, env))
+        if self.shape.site.accounting:
+            self._daemons.append(daemons.start_database(self.folder, env))
+            self._daemons.append(daemons.start_slurmdbd(self.folder, env))
+            self._sacctmgr(accounting.cluster_command(self.profile))
         self._daemons.append(daemons.start_slurmctld(self.folder, env))
         self._stack.callback(self._cancel_jobs)
         self._daemons += [daemons.start_slurmd(self.folder, env, node.name) for node in self.shape.nodes]
-        for command in accounting.account_commands(self.profile, self.accounts, pwd.getpwuid(os.getuid()).pw_name):
-            self._sacctmgr(command)
+        if self.shape.site.accounting:
+            for command in accounting.account_commands(self.profile, self.shape.site.accounts, pwd.getpwuid(os.getuid()).pw_name):
+                self._sacctmgr(command)
         wait_until(self._all_idle, self._daemons, "idle nodes", IDLE_S, self._why_not_idle)
 
     def _sacctmgr(self, command: list[str]) -> None:
@@ -157,9 +198,10 @@ class Twin:
 
     def _all_ended(self) -> bool:
         """Finished jobs stay in `squeue -t all` for MinJobAge, and reach sacct up to seconds later."""
-        if self._queue():
-            return False
-        ended = {job["JobID"] for job in self.sacct() if job["End"] != "Unknown" and job["JobName"] != NAMELESS}
+        if self._queue() or not self.shape.site.accounting:
+            return not self._queue()
+        over = (job["JobID"] for job in self.sacct() if job["End"] != "Unknown" and job["JobName"] != NAMELESS)
+        ended = {task for job in over for task in each_task(job)}
         return self._queue("--states=all", "--array") <= ended
 
     def _queue(self, *options: str) -> set[str]:
@@ -175,3 +217,10 @@ class Twin:
             if ids := self._queue():
                 self.run(["scancel", *ids], check=False)
                 wait_until(lambda: not self._queue(), [], "the end of cancelled jobs", DOWN_S)
+
+
+def _namespace(pid: int) -> str:
+    """Nothing of a process that has just ended."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/ns/mnt")
+    return ""

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpcddp.job_array import array_of
 from tests.twin.twin import Twin
+
+SMALL = """
+schema: 1
+cluster: rcc
+device: cpu
+workload: {model: mnist-cnn, data: {name: synthetic-mnist}, batch_per_gpu: 8, loader_workers_per_rank: 0}
+"""
+"""How a sweep begins whose runs need nothing and take no time."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ class User:
     def jobs(self) -> list[dict[str, str]]:
         """What sacct says of the jobs that hpcddp submitted for this user: the twin may have run others' too."""
         mine = {link.name for link in self.home.rglob(".jobs/*") if link.is_symlink()}
-        return [job for job in self.twin.sacct() if job["JobID"] in mine]
+        return [job for job in self.twin.sacct() if array_of(job["JobID"]) in mine]
 
     def failures(self) -> dict[str, str]:
         """Job -> how it ended and the end of its error logs, for those that did not complete."""
@@ -64,5 +73,6 @@ class User:
         }
 
     def _logs(self, job: str) -> str:
-        files = [file for folder in self.home.rglob(f".jobs/{job}") for file in sorted(folder.glob("*.err"))]
+        folders = self.home.rglob(f".jobs/{job.replace('_', '/')}")
+        files = [file for folder in folders for file in sorted(folder.glob("*.err"))]
         return "\n".join(f"{file.name}: {file.read_text()[-2000:]}" for file in files)

@@ -6,6 +6,7 @@ Nothing here may run a backward pass or a parallel region in the parent: forked 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import signal
@@ -19,8 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # what counting a model's operations imports in rank 0, a second each time
 
 TIMEOUT_S = 120.0
+PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +36,16 @@ class Outcome:
     output: str
 
 
-def ranks(folder: Path, world: int, function: Callable[..., Any], *arguments: Any, nodes: int = 1) -> list[Outcome]:
+def ranks(
+    folder: Path, world: int, function: Callable[..., Any], *arguments: Any, nodes: int = 1, timeout_s: float = TIMEOUT_S
+) -> list[Outcome]:
     """Calls `function(*arguments)` in `world` processes with the local launcher's variables; all are gone afterwards."""
     port, pids = _free_port(), list[int]()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         for rank in range(world):
             pids.append(_fork(folder, rank, _environment(rank, world, nodes, port), function, arguments))
-        codes = _wait(pids)
+        codes = _wait(pids, timeout_s)
     finally:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -47,9 +53,9 @@ def ranks(folder: Path, world: int, function: Callable[..., Any], *arguments: An
     return [_outcome(folder, rank, code) for rank, code in enumerate(codes)]
 
 
-def values(folder: Path, world: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What `function` returned in each rank; fails with the output of a rank that did not return."""
-    outcomes = ranks(folder, world, function, *arguments)
+def values(folder: Path, world: int, function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
+    """What `function` returned in each rank; fails with the output of a rank that did not. Options are those of `ranks`."""
+    outcomes = ranks(folder, world, function, *arguments, **options)
     for rank, outcome in enumerate(outcomes):
         assert outcome.code == 0, f"rank {rank} ended with {outcome.code}:\n{outcome.output}"
     return [outcome.value for outcome in outcomes]
@@ -77,6 +83,7 @@ def _fork(folder: Path, rank: int, env: dict[str, str], function: Callable[..., 
             os.setpgid(pid, pid)
         return pid
     os.setpgrp()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # where this process is ended from outside, no rank stays
     code = 1
     try:
         with _output_to(folder / f"{rank}.out"):
@@ -107,11 +114,11 @@ def _output_to(file: Path) -> Iterator[None]:
     sys.stderr.flush()
 
 
-def _wait(pids: list[int]) -> list[int]:
+def _wait(pids: list[int], timeout_s: float) -> list[int]:
     codes: dict[int, int] = {}
-    give_up_at = time.monotonic() + TIMEOUT_S
+    give_up_at = time.monotonic() + timeout_s
     while len(codes) < len(pids):
-        assert time.monotonic() < give_up_at, f"ranks still run after {TIMEOUT_S:.0f} s"
+        assert time.monotonic() < give_up_at, f"ranks still run after {timeout_s:.0f} s"
         for pid in set(pids) - set(codes):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:

@@ -19,14 +19,15 @@ def workload(**changes: Any) -> Workload:
 
 
 def point(ranks: int = 1, *, nodes: int = 1, warmup: int = 2, steps: int = 4, evaluate: bool = False, **changes: Any) -> Point:
-    """Two warm-up and four timed steps of the MNIST CNN, four samples a rank, unless said otherwise."""
+    """Two warm-up and four timed steps of the MNIST CNN, four samples a rank, unless said otherwise; without telemetry."""
     work = changes.pop("work", "steps")
+    measure = {"warmup_steps": warmup, "steps": steps, "evaluate": evaluate, "telemetry_hz": 0.0, **changes.pop("measure", {})}
     device = changes.pop("device", "cpu")
     return Point(
         cluster="local",
         workload=workload(**changes),
         layout=Layout(nodes=nodes, gpus_per_node=ranks // nodes),
-        measure=Measure(warmup_steps=warmup, steps=steps, evaluate=evaluate),
+        measure=Measure(**measure),
         work=work,
         device=device,
     )

@@ -13,12 +13,16 @@ import torch
 from hpcddp.data import TrainLoader
 from hpcddp.data.source import TensorSource
 from hpcddp.point import Data, Optimizer, Point
-from hpcddp.worker.inputs import Normalize
-from hpcddp.worker.learner import make_learner
-from hpcddp.worker.models import build_model
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
-from hpcddp.worker.train import train
+from hpcddp.worker.timing.clock import HostClock
+from hpcddp.worker.timing.steplog import StepLog
+from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.training.feeds import make_feed
+from hpcddp.worker.training.inputs import Normalize
+from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.models import build_model
+from hpcddp.worker.training.train import train
 from tests.worker import forked, given
 
 RESNET: dict[str, Any] = {"model": "resnet18", "data": Data(name="synthetic-cifar10"), "batch_per_gpu": 2}
@@ -28,17 +32,9 @@ def trained(point: Point, source: TensorSource, folder: Path) -> torch.Tensor:
     """All parameters after the point's steps, as one rank of several has them."""
     meeting = join(this_rank("local"), "cpu")
     rank, workload = meeting.rank, point.workload
-    loader = TrainLoader(
-        source,
-        batch_size=workload.batch_per_gpu,
-        rank=rank.rank,
-        ranks=rank.world,
-        workers=0,
-        seed=workload.seed,
-        pin_memory=False,
-    )
     learner = make_learner(workload, source, meeting.device, rank.rank)
-    train(point, learner, loader, folder / f"{rank.rank}.csv")
+    log = StepLog(StepTimer(HostClock()), folder, rank.rank, buckets=False)
+    train(point, learner, make_feed(point, source, meeting), log, meeting)
     meeting.leave()
     return flat(learner.module)
 
@@ -80,18 +76,18 @@ def test_micro_batches_add_up(tmp_path: Path, ranks: int) -> None:
 def test_batchnorm_sees_a_ranks_own_samples(tmp_path: Path) -> None:
     """With BatchNorm, two ranks train what one process does that splits each batch in two and averages the gradients."""
     source = given.cifar(32)
-    together = train_ranks(tmp_path, 2, source, warmup=0, steps=3, **RESNET)
+    together = train_ranks(tmp_path, 2, source, warmup=0, steps=2, **RESNET)
     (split,) = forked.values(tmp_path / "split", 1, train_split_in_two, source)
     assert relative_difference(together[0], split) < 1e-10
 
 
 def train_split_in_two(source: TensorSource) -> torch.Tensor:
-    """Three steps in plain torch: no DDP, no learner, no micro-batches of ours."""
+    """Two steps in plain torch: no DDP, no learner, no micro-batches of ours."""
     chosen = given.workload().optimizer
     model, normalize = fresh("resnet18", 32), normalize_for(source)
     optimizer = sgd(model, chosen)
     loader = TrainLoader(source, batch_size=4, rank=0, ranks=1, workers=0, seed=1, pin_memory=False)
-    for _, (images, labels) in zip(range(3), loader.epoch(0), strict=False):
+    for _, (images, labels) in zip(range(2), loader.epoch(0), strict=False):
         optimizer.zero_grad()
         for half in (slice(0, 2), slice(2, 4)):
             loss = torch.nn.functional.cross_entropy(model(normalize(images[half])), labels[half])

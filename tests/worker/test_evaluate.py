@@ -13,11 +13,11 @@ from hpcddp.data import eval_batches
 from hpcddp.data.source import TensorSource
 from hpcddp.jobspec import spec_to_dict
 from hpcddp.point import Data
-from hpcddp.worker.evaluate import combine, evaluate_share
-from hpcddp.worker.learner import make_learner
 from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
+from hpcddp.worker.training.evaluate import combine, evaluate_share
+from hpcddp.worker.training.learner import make_learner
 from tests.worker import forked, given
 
 SAMPLES = 97
@@ -76,7 +76,7 @@ def test_a_run_records_its_evaluation(tmp_path: Path) -> None:
     assert end["evaluation"]["samples"] == SAMPLES
     assert set(end["evaluation"]) == {"samples", "correct", "loss"}
     (found,) = [gate for gate in end["gates"] if gate["name"] == "evaluation counts every sample once"]
-    assert (found["passed"], found["evidence"]) == (True, "97 of 97 samples")
+    assert (found["passed"], found["evidence"]) == (True, "97 of 97 samples: 48 to 49 by each of 2 ranks")
 
 
 class Tiny:

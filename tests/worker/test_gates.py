@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from hpcddp.worker import gates
 
 
@@ -35,8 +39,86 @@ def test_every_epoch_reshuffled() -> None:
     assert (odd["passed"], odd["evidence"]) == (False, "rank 1 began epoch 1 with the batches of epoch 0")
 
 
-def test_evaluation_counts_every_sample() -> None:
-    """A sampler that pads counts some twice."""
-    assert gates.evaluation_counts_every_sample(97, 97)["passed"] is True
-    odd = gates.evaluation_counts_every_sample(98, 97)
-    assert (odd["passed"], odd["evidence"]) == (False, "98 of 97 samples")
+def share(first: int, end: int, **changes: Any) -> dict[str, Any]:
+    return {"samples": end - first, "due": [first, end], "stray": None, **changes}
+
+
+def test_evaluation_is_exact() -> None:
+    """Every rank its own share, and the shares every sample once: each rank's own numbers tell, not their sum."""
+    found = gates.evaluation_is_exact([share(0, 48), share(48, 97)], 97)
+    assert (found["passed"], found["evidence"]) == (True, "97 of 97 samples: 48 to 49 by each of 2 ranks")
+    for odd, says in [
+        ([share(0, 48, samples=97), share(48, 97, samples=0)], "rank 0 evaluated 97 of its 48 samples; all ranks 97 of 97"),
+        ([share(0, 48), share(48, 97, samples=50)], "rank 1 evaluated 50 of its 49 samples; all ranks 98 of 97"),
+        ([share(0, 48), share(0, 48)], "rank 1 did not have sample 0 where it was to evaluate it"),
+        ([share(0, 48), share(48, 97, stray=55)], "rank 1 did not have sample 55 where it was to evaluate it"),
+        ([share(0, 48)], "the ranks' shares end at sample 48 of 97"),
+    ]:
+        found = gates.evaluation_is_exact(odd, 97)
+        assert (found["passed"], found["evidence"]) == (False, says)
+
+
+def test_buffers_agree() -> None:
+    """As every rank's next forward sees them."""
+    assert gates.buffers_agree(["aa", "aa"])["passed"] is True
+    odd = gates.buffers_agree(["aa", "bb"])
+    assert odd["passed"] is False
+    assert odd["evidence"] == "1 of 2 ranks differ from rank 0 as the next forward begins: rank 1 has bb, rank 0 aa"
+
+
+def test_no_restart_inside() -> None:
+    """The first rank whose rows do not follow each other is named, with the place."""
+    assert gates.no_restart_inside([None, None], 4)["evidence"] == "4 timed steps follow each other on each of 2 rank(s)"
+    odd = gates.no_restart_inside([None, "step 3 is followed by step 0"], 4)
+    assert (odd["passed"], odd["evidence"]) == (False, "rank 1: step 3 is followed by step 0")
+
+
+def node(cpus: int | None, of: int = 48, foreign: float | None = None, host: str = "gn03") -> dict[str, Any]:
+    return {"host": host, "cpus": cpus, "of": of, "foreign": foreign}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "exclusive", "passed", "says"),
+    [
+        ([node(48), node(48)], True, True, "all CPUs of 2 nodes; others' use of the CPUs is unknown"),
+        ([node(48), node(8, host="gn04")], True, False, "8 of 48 CPUs of gn04, where `layout.exclusive` asks for all"),
+        ([node(8, foreign=0.25)], False, True, "8 of 48 CPUs of gn03; others used at most 25.0% of a node's CPU time"),
+        ([node(None)], True, True, "Slurm does not say how many CPUs of gn03 the job has"),
+        ([node(None, foreign=0.031)], None, True, "nothing reserves gn03; others used at most 3.1% of a node's CPU time"),
+    ],
+)
+def test_nodes_are_ours(nodes: list[dict[str, Any]], exclusive: bool | None, passed: bool, says: str) -> None:
+    """A node asked for alone and shared is a fault; a share that was asked for is told, and how busy the others were."""
+    found = gates.nodes_are_ours(nodes, exclusive)
+    assert found["passed"] is passed
+    assert found["evidence"].startswith(says)
+
+
+def gpu(throttle: dict[str, float] | None, begin: float = 1380.0, end: float = 1380.0) -> dict[str, Any]:
+    clocks = {"sm_mhz_begin": begin, "sm_mhz_end": end, "sm_mhz_median": (begin + end) / 2}
+    return {"gpu": 1, "host": "gn03", "throttle": throttle, **clocks}
+
+
+@pytest.mark.parametrize(
+    ("last", "passed", "says"),
+    [
+        (gpu({}), True, "2 of 2 GPU(s) read, median clocks 1380 to 1380 MHz, power capped in at most 0% of the readings"),
+        (
+            gpu({"sw_power_cap": 0.9}, end=1300.0),
+            True,
+            "2 of 2 GPU(s) read, median clocks 1340 to 1380 MHz, power capped in at most 90%",
+        ),
+        (gpu({"sw_power_cap": 0.9}, end=1200.0), False, "GPU 1 of gn03 fell from 1380 to 1200 MHz at its power cap (90%"),
+        (gpu({"gpu_idle": 0.5}, end=1200.0), True, "2 of 2 GPU(s) read"),
+        (gpu({"hw_thermal_slowdown": 0.005}), True, "2 of 2 GPU(s) read"),
+        (gpu(None), True, "1 of 2 GPU(s) read"),
+        (gpu({"hw_thermal_slowdown": 0.02}), False, "GPU 1 of gn03: hw_thermal_slowdown in 2% of the readings"),
+        (gpu({"sw_thermal_slowdown": 0.5}), False, "GPU 1 of gn03: sw_thermal_slowdown in 50% of the readings"),
+        (gpu({"hw_power_brake_slowdown": 1.0}), False, "GPU 1 of gn03: hw_power_brake_slowdown in 100% of the readings"),
+    ],
+)
+def test_gpu_clocks_held(last: dict[str, Any], passed: bool, says: str) -> None:
+    """Heat, hardware and power supply are faults from 1 % of the readings on; a power cap is none while clocks stay."""
+    found = gates.gpu_clocks_held([gpu({}), last])
+    assert found["passed"] is passed
+    assert found["evidence"].startswith(says)

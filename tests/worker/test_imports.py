@@ -8,7 +8,8 @@ from pathlib import Path
 
 import hpcddp.worker
 
-MODULES = sorted(f"hpcddp.worker.{file.stem}" for file in Path(hpcddp.worker.__path__[0]).glob("*.py"))
+HERE = Path(hpcddp.worker.__path__[0])
+MODULES = sorted(".".join(("hpcddp.worker", *file.relative_to(HERE).with_suffix("").parts)) for file in HERE.rglob("*.py"))
 
 PROGRAM = """
 import importlib, sys

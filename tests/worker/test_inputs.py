@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from hpcddp.data import Batch, TrainLoader
-from hpcddp.worker.inputs import Normalize, OrderWatch, endless
+from hpcddp.worker.training.inputs import Normalize, OrderWatch, endless
 from tests.worker import given
 
 
 class StuckLoader(TrainLoader):
     """What forgetting set_epoch does: every epoch in the order of the first."""
 
-    def epoch(self, n: int) -> Iterator[Batch]:
-        return super().epoch(0 * n)
+    def epoch(self, n: int, first_step: int = 0) -> Iterator[Batch]:
+        return super().epoch(0 * n, first_step)
 
 
 def watched(kind: type[TrainLoader], samples: int, batch_size: int, steps: int) -> OrderWatch:
@@ -33,6 +33,21 @@ def test_an_order_used_twice_is_noticed(steps: int) -> None:
     """From the first batches of the second epoch on (an epoch has 8 steps of 8 samples)."""
     assert watched(TrainLoader, 64, 8, steps).repeated is None
     assert watched(StuckLoader, 64, 8, steps).repeated == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("first_step", [0, 3, 8, 13])
+def test_batches_from_any_step_on(first_step: int, workers: int) -> None:
+    """They are those of a run that began at step 0, in the middle of an epoch as at its begin; epochs are counted on."""
+
+    def labels(first: int) -> tuple[list[list[int]], OrderWatch]:
+        watch = OrderWatch()
+        loader = TrainLoader(given.mnist(64), batch_size=8, rank=0, ranks=1, workers=workers, seed=3, pin_memory=False)
+        return [batch[1].tolist() for batch in itertools.islice(endless(loader, watch, first), 20 - first)], watch
+
+    (whole, _), (rest, watch) = labels(0), labels(first_step)
+    assert rest == whole[first_step:]
+    assert (watch.epochs, watch.repeated) == (3, None)
 
 
 def test_one_epoch_proves_nothing() -> None:

@@ -1,16 +1,21 @@
-"""One optimizer step: what is marked, in which order, and how often gradients travel."""
+"""One optimizer step: what is marked, in which order, and how often gradients travel; and what a workload may ask of torch."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from hpcddp.worker.learner import make_learner, make_scaler
+from hpcddp.point import Ddp, Workload
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
+from hpcddp.worker.training.learner import Learner, make_learner, make_scaler
+from hpcddp.worker.training.torch_settings import apply_settings
 from tests.worker import forked, given
 
 MICRO_BATCH = ["forward", "backward", "comm_exposed"]
@@ -26,6 +31,7 @@ def one_step(accumulate: int) -> tuple[list[str], int]:
         buckets.append(bucket.index())
         return allreduce_hook(group, bucket)
 
+    assert learner.ddp
     learner.ddp.register_comm_hook(None, counted)
     learner.step(source.batch([0, 1, 2, 3]), marks.append)
     meeting.leave()
@@ -40,9 +46,109 @@ def test_gradients_travel_once_per_step(tmp_path: Path, accumulate: int) -> None
         assert buckets == 1
 
 
+def train_each(workloads: list[Workload]) -> list[torch.Tensor]:
+    """The parameters of one rank after five steps of each workload."""
+    meeting = join(this_rank("local"), "cpu")
+    source = given.mnist(64)
+    found = []
+    for workload in workloads:
+        learner = make_learner(workload, source, meeting.device, meeting.rank.rank)
+        for step in range(5):
+            first = 4 * (step * meeting.rank.world + meeting.rank.rank)
+            learner.step(source.batch(list(range(first, first + 4))), lambda _: None)
+        found.append(flat(learner))
+    meeting.leave()
+    return found
+
+
+def flat(learner: Learner) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in learner.module.parameters()])
+
+
+def test_one_process_needs_no_ddp(tmp_path: Path) -> None:
+    """`parallel: none`, and data_parallel on a CPU, train what one rank of DDP does, ==."""
+    kinds = ("ddp", "none", "data_parallel")
+    ((ddp, none, data_parallel),) = forked.values(tmp_path, 1, train_each, [given.workload(parallel=kind) for kind in kinds])
+    assert torch.equal(none, ddp)
+    assert torch.equal(data_parallel, ddp)
+
+
+def test_compressed_gradients_train_all_ranks_alike(tmp_path: Path) -> None:
+    """Each of torch's hooks leaves all ranks with the same parameters, near those without compression but not them.
+
+    PowerSGD too: it compresses from the third step on. On gloo it works with a single bucket only, hence the size.
+    """
+    kinds = ["none", "fp16", "powersgd", *(["bf16"] if torch.version.cuda else [])]  # DDP refuses bf16 in a build for CPUs
+    workloads = [given.workload(ddp=Ddp(compression=kind, bucket_cap_mb=100)) for kind in kinds]  # type: ignore[arg-type]
+    (plain, *compressed), others = forked.values(tmp_path, 2, train_each, workloads)
+    assert all(torch.equal(*pair) for pair in zip([plain, *compressed], others, strict=True))
+    for parameters in compressed:
+        assert 0 < float((parameters - plain).abs().max()) < 0.2
+
+
+def ddp_says(workloads: list[Workload]) -> list[dict[str, Any]]:
+    """What torch itself records of how DDP was made."""
+    meeting = join(this_rank("local"), "cpu")
+    found = []
+    for workload in workloads:
+        learner = make_learner(workload, given.mnist(4), meeting.device, meeting.rank.rank)
+        assert learner.ddp
+        found.append(learner.ddp._get_ddp_logging_data())  # type: ignore[no-untyped-call]
+    meeting.leave()
+    return found
+
+
+def test_ddps_options_reach_it(tmp_path: Path) -> None:
+    """Bucket size, static graph and gradients as views of buckets; torch's own choices where nothing is said."""
+    chosen = Ddp(bucket_cap_mb=3, static_graph=True, gradient_as_bucket_view=True)
+    ((plain, chosen_ones),) = forked.values(tmp_path, 1, ddp_says, [given.workload(), given.workload(ddp=chosen)])
+    keys = ("bucket_cap_bytes", "gradient_as_bucket_view", "static_graph")
+    assert [plain.get(key, 0) for key in keys] == [25 << 20, 0, 0]
+    assert [chosen_ones.get(key, 0) for key in keys] == [3 << 20, 1, 1]
+
+
+def no_ddp(**changes: Any) -> Learner:
+    return make_learner(given.workload(parallel="none", **changes), given.cifar(4), torch.device("cpu"), 0)
+
+
+def test_batchnorm_over_all_ranks() -> None:
+    """`sync_batchnorm` turns every BatchNorm into torch's SyncBatchNorm and changes no parameter."""
+    own, synchronised = (no_ddp(model="resnet18", sync_batchnorm=on) for on in (False, True))
+    assert torch.equal(flat(own), flat(synchronised))
+    kinds = [type(part) for part in synchronised.module.modules()]
+    assert (kinds.count(nn.BatchNorm2d), kinds.count(nn.SyncBatchNorm)) == (0, 20)
+
+
+def test_data_parallel_keeps_its_precision_in_threads() -> None:
+    """DataParallel's replicas run in threads, where torch's autocast has forgotten its type: the model brings its own."""
+    learner = make_learner(given.workload(parallel="data_parallel", precision="bf16"), given.mnist(4), torch.device("cpu"), 0)
+    seen: list[torch.dtype] = []
+    torch.set_autocast_dtype("cpu", torch.float16)  # as it is on a GPU
+    images = learner.normalize(given.mnist(4).batch([0, 1])[0])
+    thread = threading.Thread(target=lambda: seen.append(learner.model(images).dtype))
+    thread.start()
+    thread.join()
+    assert seen == [torch.bfloat16]
+
+
+def test_torchs_switches_are_the_workloads() -> None:
+    """cuDNN's search and TF32 in products and convolutions alike; what is left open is left alone."""
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.benchmark, cudnn.allow_tf32, products.allow_tf32
+    try:
+        for tf32 in (True, False):
+            apply_settings(given.workload(tf32=tf32, cudnn_benchmark=tf32))
+            assert (cudnn.benchmark, cudnn.allow_tf32, products.allow_tf32) == (tf32, tf32, tf32)
+        cudnn.allow_tf32 = True
+        apply_settings(given.workload())
+        assert (cudnn.benchmark, cudnn.allow_tf32, products.allow_tf32) == (True, True, False)
+    finally:
+        cudnn.benchmark, cudnn.allow_tf32, products.allow_tf32 = before
+
+
 def test_an_older_torch_scales_losses_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before 2.3 there is torch.cuda.amp.GradScaler only; without fp16 it leaves losses as they are."""
+    """Before 2.3 there is torch.cuda.amp.GradScaler only; on a CPU it warns and leaves losses as they are."""
     monkeypatch.delattr(torch.amp, "GradScaler")
-    with pytest.warns(FutureWarning, match="deprecated"):
-        scaler = make_scaler(torch.device("cpu"), enabled=False)
+    with pytest.warns(match="deprecated|not available"):
+        scaler = make_scaler(torch.device("cpu"))
     assert float(scaler.scale(torch.ones(()))) == 1.0

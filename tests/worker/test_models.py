@@ -9,7 +9,7 @@ import torch
 
 from hpcddp.catalog import PARAMETERS
 from hpcddp.errors import HpcddpError
-from hpcddp.worker.models import build_model
+from hpcddp.worker.training.models import build_model
 
 
 @pytest.mark.parametrize(("name", "classes"), PARAMETERS)

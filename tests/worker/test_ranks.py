@@ -44,6 +44,18 @@ def test_a_requeued_job_is_a_new_attempt() -> None:
     assert this_rank("slurm", {**SLURM, "SLURM_RESTART_COUNT": "2"}).restart == 2
 
 
+def test_ranks_of_torchrun() -> None:
+    """Slurm's variables are then those of a node's torchrun, but for the job; the ranks meet where torchrun listens."""
+    own = {"RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8", "GROUP_WORLD_SIZE": "2", "MASTER_PORT": "29400"}
+    env = {**SLURM, **own, "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True", "SLURM_RESTART_COUNT": "1"}
+    rank = this_rank("slurm", env)
+    assert (rank.rank, rank.local_rank, rank.world, rank.nodes, rank.ranks_per_node) == (6, 2, 8, 2, 4)
+    assert (rank.job, rank.restart, rank.launcher, rank.master_port) == ("4711", 1, "torchrun", 29400)
+    assert rank.store_is_there
+    assert not this_rank("slurm", {**env, "TORCHELASTIC_USE_AGENT_STORE": "False"}).store_is_there
+    assert this_rank("slurm", SLURM).launcher == "direct"
+
+
 def test_local_ranks_inside_a_slurm_job() -> None:
     """The backend decides which variables count: a local run may be started from within an allocation."""
     rank = this_rank("local", {**SLURM, "SLURM_RESTART_COUNT": "2", **LOCAL})

@@ -17,11 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from hpcddp.errors import HpcddpError
 from hpcddp.jobspec import spec_to_dict
 from hpcddp.point import Data
-from hpcddp.records import PARTS, STEP_COLUMNS, WARMUP, error_file, steps_file
-from hpcddp.worker import learner
+from hpcddp.records import AFTER_PAUSE, PARTS, STEP_COLUMNS, WARMUP, error_file, steps_file
 from hpcddp.worker.launch_record import tf32
 from hpcddp.worker.main import run
-from hpcddp.worker.models import build_model
+from hpcddp.worker.training import parallel
+from hpcddp.worker.training.models import build_model
 from tests.worker import forked, given
 
 JOB = "7"
@@ -58,11 +58,11 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_rank_writes_a_row_per_step(done: Path) -> None:
-    """Rows are the steps from 0 on, in the columns of the contract; warm-up rows are flagged."""
+    """Rows are the steps from 0 on, in the columns of the contract; warm-up and what follows the checksum in it are flagged."""
     for rank in range(4):
         assert tuple(rows(done, rank)[0]) == STEP_COLUMNS
         assert [int(row["step"]) for row in rows(done, rank)] == [0, 1, 2, 3, 4, 5]
-        assert [int(row["flags"]) for row in rows(done, rank)] == [WARMUP, WARMUP, 0, 0, 0, 0]
+        assert [int(row["flags"]) for row in rows(done, rank)] == [WARMUP, WARMUP | AFTER_PAUSE, 0, 0, 0, 0]
 
 
 def test_parts_fill_the_step(done: Path) -> None:
@@ -228,7 +228,7 @@ class Bypassed(DistributedDataParallel):
 
 
 def run_bypassed(spec: dict[str, Any]) -> Any:
-    vars(learner)["DistributedDataParallel"] = Bypassed
+    vars(parallel)["DistributedDataParallel"] = Bypassed
     return run(spec)
 
 

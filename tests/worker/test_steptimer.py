@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from hpcddp.records import STEP_COLUMNS
-from hpcddp.worker.steptimer import EventClock, HostClock, Row, StepTimer
+from hpcddp.worker.timing.clock import PLACINGS, EventClock, HostClock
+from hpcddp.worker.timing.steptimer import Row, StepTimer, TimedStep
 
 
 class Stream:
@@ -55,6 +57,10 @@ def one_step(timer: StepTimer[Any], stream: Stream, forward_ms: float, flags: in
     timer.close_step(flags)
 
 
+def rows(steps: Iterable[TimedStep]) -> list[Row]:
+    return [step.row for step in steps]
+
+
 def cell(row: Row, column: str) -> int | None:
     return row[STEP_COLUMNS.index(column)]
 
@@ -66,12 +72,12 @@ def test_rows_come_when_the_device_is_done() -> None:
     stream.waits = 0
     one_step(timer, stream, 1.0, flags=1)
     one_step(timer, stream, 2.0)
-    assert list(timer.rows()) == []
+    assert list(timer.finished()) == []
     stream.now_ms = 3.5
-    (first,) = timer.rows()
+    (first,) = rows(timer.finished())
     assert (cell(first, "step"), cell(first, "flags")) == (0, 1)
     assert stream.waits == 0
-    assert [cell(row, "step") for row in timer.drain()] == [1]
+    assert [cell(row, "step") for row in rows(timer.drain())] == [1]
     assert stream.waits == 1
 
 
@@ -80,7 +86,7 @@ def test_parts_are_the_devices_time() -> None:
     stream = Stream()
     timer = StepTimer(EventClock(stream.event))
     one_step(timer, stream, 1.0)
-    (row,) = timer.drain()
+    (row,) = rows(timer.drain())
     assert (cell(row, "data_wait_ns"), cell(row, "forward_ns"), cell(row, "backward_ns")) == (0, 1_000_000, 2_000_000)
     assert (cell(row, "comm_exposed_ns"), cell(row, "other_ns"), cell(row, "total_ns")) == (500_000, 0, 3_500_000)
     assert (cell(row, "optimizer_ns"), cell(row, "h2d_hidden_ns")) == (None, None)
@@ -94,8 +100,26 @@ def test_a_part_may_come_several_times() -> None:
         stream.enqueue(work_ms)
         timer.mark(part)
     timer.close_step(0)
-    (row,) = timer.drain()
+    (row,) = rows(timer.drain())
     assert (cell(row, "forward_ns"), cell(row, "backward_ns")) == (4_000_000, 6_000_000)
+
+
+def test_of_a_copy_beside_the_step_before_the_rest_is_hidden() -> None:
+    """5 ms of copying of which the compute stream waited for 2 leave 3; a copy that was waited for from its begin leaves none."""
+    for waited_ms, hidden_ns in ((2.0, 3_000_000), (0.0, 5_000_000), (6.0, 0)):
+        stream = Stream()
+        timer = StepTimer(EventClock(stream.event))
+        begin, end = timer.clock.stamp(), timer.clock.stamp()
+        end.at_ms = begin.at_ms + 5.0
+        stream.enqueue(waited_ms)
+        timer.mark("h2d_exposed")
+        timer.copied(begin, end)
+        stream.enqueue(10.0)
+        timer.mark("forward")
+        timer.close_step(0)
+        (row,) = rows(timer.drain())
+        assert cell(row, "h2d_hidden_ns") == hidden_ns
+        assert cell(row, "total_ns") == round((waited_ms + 10.0) * 1e6)
 
 
 def test_steps_follow_each_other_without_a_gap() -> None:
@@ -105,23 +129,48 @@ def test_steps_follow_each_other_without_a_gap() -> None:
     one_step(timer, stream, 1.0)
     stream.enqueue(7.0)
     one_step(timer, stream, 1.0)
-    first, second = timer.drain()
+    first, second = rows(timer.drain())
     assert cell(second, "data_wait_ns") == 7_000_000
     assert (cell(second, "start_ns") or 0) - (cell(first, "start_ns") or 0) == 3_500_000
 
 
-def test_a_restart_leaves_out_what_was_done_meanwhile() -> None:
-    """A check between two steps is nobody's time."""
+def paused_for_a_second() -> tuple[StepTimer[Any], list[Row]]:
+    """Two steps of 3.5 ms, and what the device did between them left out."""
     stream = Stream()
     timer = StepTimer(EventClock(stream.event))
     one_step(timer, stream, 1.0)
-    rows = list(timer.drain())
+    found = rows(timer.drain())
     stream.enqueue(1000.0)
     timer.restart()
     one_step(timer, stream, 1.0)
-    rows += timer.drain()
-    assert [cell(row, "total_ns") for row in rows] == [3_500_000, 3_500_000]
-    assert [cell(row, "step") for row in rows] == [0, 1]
+    return timer, found + rows(timer.drain())
+
+
+def test_a_restart_leaves_out_what_was_done_meanwhile() -> None:
+    """A check between two steps is nobody's time."""
+    _, found = paused_for_a_second()
+    assert [cell(row, "total_ns") for row in found] == [3_500_000, 3_500_000]
+    assert [cell(row, "step") for row in found] == [0, 1]
+
+
+def test_the_timeline_is_one_whatever_pace_it_keeps() -> None:
+    """A device 1000 ms ahead of the host's clock: pauses last as long as it says, and clocks are compared by its time."""
+    timer, found = paused_for_a_second()
+    begun_ns = [cell(row, "start_ns") or 0 for row in found]
+    assert begun_ns[1] - begun_ns[0] == 1_003_500_000
+    ahead_ns = timer.unix_now()() - timer.clock.unix_now_ns()
+    assert 900_000_000 < ahead_ns < 1_007_000_000
+
+
+def test_on_the_host_both_clocks_are_one() -> None:
+    """The clock that offsets between ranks are measured by is the steps' own, to the nanosecond."""
+    clock = HostClock()
+    timer = StepTimer(clock)
+    timer.close_step(0)
+    list(timer.drain())
+    timer.restart()
+    before, now, after = clock.unix_now_ns(), timer.unix_now()(), clock.unix_now_ns()
+    assert before <= now <= after
 
 
 def test_events_are_used_again() -> None:
@@ -131,8 +180,8 @@ def test_events_are_used_again() -> None:
     for _ in range(100):
         one_step(timer, stream, 1.0)
         stream.now_ms = stream.queued_until_ms
-        assert len(list(timer.rows())) == 1
-    assert stream.events <= 7
+        assert len(list(timer.finished())) == 1
+    assert stream.events <= PLACINGS + 7
 
 
 def test_the_hosts_clock_is_unix_time_at_a_steady_pace() -> None:
@@ -141,6 +190,18 @@ def test_the_hosts_clock_is_unix_time_at_a_steady_pace() -> None:
     timer.mark("data_wait")
     timer.mark("forward")
     timer.close_step(0)
-    (row,) = timer.rows()
+    (row,) = rows(timer.finished())
     assert sum(cell(row, f"{part}_ns") or 0 for part in ("data_wait", "forward", "other")) == cell(row, "total_ns")
     assert (cell(row, "start_ns") or 0) > 1_700_000_000 * 10**9
+
+
+def test_buckets_are_told_in_the_order_they_were_done() -> None:
+    """gloo runs two at a time: the second to begin may be the first to end."""
+    timer = StepTimer(HostClock())
+    timer.restart()
+    first, second = (timer.bucket(index, 8, timer.clock.stamp()) for index in range(2))
+    second.done = timer.clock.stamp()
+    first.done = timer.clock.stamp()
+    timer.close_step(0)
+    (step,) = timer.drain()
+    assert [bucket[1] for bucket in step.buckets] == [1, 0]

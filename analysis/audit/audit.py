@@ -1,0 +1,99 @@
+"""Someone else's table of results: what in it does not add up, and what was checked and holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcddp.analysis.audit.averages import check_averages
+from hpcddp.analysis.audit.claims import check_claims, claims_of
+from hpcddp.analysis.audit.findings import KINDS, Finding, by_weight
+from hpcddp.analysis.audit.groups import group
+from hpcddp.analysis.audit.layout import check_layout
+from hpcddp.analysis.audit.nodes import KnownNodes
+from hpcddp.analysis.audit.spread import check_effects, check_runs
+from hpcddp.analysis.audit.table import Table, read_table
+from hpcddp.analysis.audit.text import to_text
+from hpcddp.analysis.audit.work import check_work
+
+SCHEMA = 1
+"""Of `hpcddp audit --format json`."""
+
+CLASSES = tuple(KINDS)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit says."""
+
+    table: Table
+    findings: tuple[Finding, ...]
+    """Heaviest first."""
+    holds: Mapping[str, int]
+    """What was checked and adds up: `averages` -> how many."""
+
+    @property
+    def text(self) -> str:
+        return to_text(self.table.file.name, self.findings, self.holds, len(self.table.rows))
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "file": str(self.table.file),
+            "rows": len(self.table.rows),
+            "findings": [
+                {
+                    "class": each.kind,
+                    "weight": each.weight,
+                    "lines": list(each.lines),
+                    "claimed": each.claimed,
+                    "follows": each.follows,
+                    "sentence": each.sentence,
+                    "advice": each.advice,
+                }
+                for each in self.findings
+            ],
+            "holds": dict(self.holds),
+            "remarks": list(self.table.remarks),
+        }
+
+
+def audit(file: Path, known: KnownNodes | None = None) -> Audit:
+    """Checks the table in `file`; `known` are the nodes of its cluster, by name. UsageError where it cannot be read."""
+    table = read_table(file)
+    groups = group(table, known or {})
+    claims = claims_of(groups)
+    findings = [
+        *check_layout(groups, known or {}),
+        *check_averages(groups),
+        *check_work(groups),
+        *check_runs(groups),
+        *(finding for each in claims for finding in (*check_claims(each), *check_effects(each))),
+    ]
+    checked = {
+        "averages": len(groups.averages),
+        **{f"{word} values": sum(len(each.claims) for each in claims if each.word == word) for word in ("speedup", "efficiency")},
+        "node lists": sum(bool(row.node_list) for row in table.measured),
+        "repeated configurations": sum(len(rows) > 1 for rows in groups.runs.values()),
+        "step counts": sum("steps" in row.counts for row in table.rows),
+    }
+    return Audit(table, tuple(by_weight(findings)), _holding(checked, findings))
+
+
+FAILS = {
+    "averages": ("average_wrong", "average_outside_rows", "average_is_median"),
+    "speedup values": ("speedup_wrong", "speedup_inverted"),
+    "efficiency values": ("efficiency_wrong",),
+    "node lists": ("node_count_wrong", "node_list_malformed", "node_repeated", "node_unknown"),
+    "repeated configurations": ("runs_disagree",),
+    "step counts": ("steps_wrong",),
+}
+"""What is counted -> classes that each take one away."""
+
+
+def _holding(checked: Mapping[str, int], findings: list[Finding]) -> dict[str, int]:
+    failed = {name: sum(finding.kind in kinds for finding in findings) for name, kinds in FAILS.items()}
+    return {name: max(0, number - failed[name]) for name, number in checked.items() if number}

@@ -1,0 +1,93 @@
+"""Are averages those of their rows, and of rows that may be averaged?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpcddp.analysis.audit.cells import Interval, alike
+from hpcddp.analysis.audit.findings import Finding
+from hpcddp.analysis.audit.groups import Average, Groups, distinct, statistic, value, values
+from hpcddp.textout import count
+
+FASTEST = {"time": ("min", "max"), "throughput": ("max", "min")}
+
+
+def check_averages(groups: Groups) -> Iterator[Finding]:
+    metric = groups.table.metric
+    for each in groups.averages:
+        yield from _value(each, metric)
+        yield from _pooled(each, groups)
+        yield from _counted(each)
+
+
+def _value(average: Average, metric: str) -> Iterator[Finding]:
+    of = values(average.of, metric)
+    right = statistic(average.statistic, of)
+    if right.meets(average.claim.can_be):
+        return
+    claim, where, follows = average.claim, average.of[0].layout, alike(right.best, average.claim)
+    lowest, highest = statistic("min", of), statistic("max", of)
+    what = f"the {'average' if average.statistic == 'mean' else 'median'} {claim} of {where}"
+    if claim.can_be.low > highest.high or claim.can_be.high < lowest.low:
+        side = "above" if claim.can_be.low > highest.high else "below"
+        ends = f"{alike(lowest.best, claim)} to {alike(highest.best, claim)}"
+        rows = f"each of the {len(of)} rows it averages ({ends})" if len(of) > 1 else f"the one row it averages ({ends})"
+        yield _finding("average_outside_rows", average, follows, f"{what} is {side} {rows}")
+        return
+    fits = _would_fit(average, metric)
+    if fits == "the median":
+        yield _finding(
+            "average_is_median", average, follows, f"{what} is the median of its {len(of)} rows; their mean is {follows}"
+        )
+        return
+    hint = f"; {fits} would fit" if fits else ""
+    yield _finding(
+        "average_wrong", average, follows, f"{what} is not the {average.statistic} of its {len(of)} rows, {follows}{hint}"
+    )
+
+
+def _would_fit(average: Average, metric: str) -> str:
+    """Another statistic of the rows that gives what is printed; nothing where none does."""
+    of, claim = values(average.of, metric), average.claim.can_be
+    best, worst = FASTEST[metric]
+    for name, words in (("median", "the median"), ("mean", "the mean"), (best, "the fastest"), (worst, "the slowest")):
+        if name != average.statistic and statistic(name, of).meets(claim):
+            return words
+    if len(of) > 2:
+        for row in average.of:
+            others = values((other for other in average.of if other is not row), metric)
+            if value(row, metric) is not None and statistic("mean", others).meets(claim):
+                return f"the mean without line {row.line}"
+    return ""
+
+
+def _pooled(average: Average, groups: Groups) -> Iterator[Finding]:
+    types = sorted(distinct(kind for row in average.of for kind in groups.hardware[row.line]))
+    if len(types) < 2:
+        return
+    alone = [statistic("mean", of) for kind in types if (of := _of_type(average, groups, kind))]
+    apart = " and ".join(alike(each.best, average.claim) for each in alone)
+    follows = f"{apart} by type" if len(alone) > 1 else "no average of one type"
+    sentence = f"the average of {average.of[0].layout} is over {count(len(average.of), 'row')} of {_words(types)}"
+    yield _finding("gpu_types_pooled", average, follows, sentence)
+
+
+def _of_type(average: Average, groups: Groups, kind: str) -> list[Interval]:
+    return values([row for row in average.of if groups.hardware[row.line] == {kind}], groups.table.metric)
+
+
+def _words(types: list[str]) -> str:
+    return f"{', '.join(types[:-1])} and {types[-1]} GPUs"
+
+
+def _counted(average: Average) -> Iterator[Finding]:
+    said = {row.counts["n"] for row in average.of if "n" in row.counts}
+    if len(said) == 1 and said != {len(average.of)} and len(average.of) > 1:
+        (number,) = said
+        sentence = f"the average of {average.of[0].layout} is said to be of {count(number, 'run')}; {len(average.of)} are listed"
+        yield _finding("runs_miscounted", average, str(len(average.of)), sentence, str(number))
+
+
+def _finding(kind: str, average: Average, follows: str, sentence: str, claimed: str | None = None) -> Finding:
+    lines = tuple(sorted({*average.lines, *(row.line for row in average.of)}))
+    return Finding(kind, lines, claimed or str(average.claim), follows, sentence)

@@ -1,0 +1,133 @@
+"""The ways in which a speedup may have been taken: which baseline, which statistic of its runs, from times or throughput."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hpcddp.analysis.audit.cells import Interval
+from hpcddp.analysis.audit.groups import Groups, Series, statistic, value, values
+from hpcddp.analysis.audit.table import Row
+
+BASELINES = ("1 GPU", "1 node", "the smallest size")
+
+
+@dataclass(frozen=True)
+class Basis:
+    """One way; `average` is the printed average where there is one, else the mean."""
+
+    baseline: str
+    metric: str
+    weak: bool
+    """Times are of work that grows with the GPUs."""
+    of: str
+    """Statistic of the baseline's runs: average, mean, median, min, max."""
+    to: str
+    """The same of the row's runs, or `own`."""
+    scope: str = "all"
+    """Runs of the baseline that count: all, or those with the row's gpu_type, node_list or run."""
+
+
+@dataclass
+class Ratios:
+    """Speedups as they follow from a table, in any way."""
+
+    groups: Groups
+    _known: dict[tuple[object, ...], Interval | None] = field(default_factory=dict)
+    _series: dict[Series, list[Row]] = field(default_factory=dict)
+    _baselines: dict[tuple[Series, str], list[Row]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._series = self.groups.by_series()
+
+    def baseline(self, row: Row, name: str) -> list[Row]:
+        """The measured rows of that baseline in the row's series."""
+        key = (self.groups.series(row), name)
+        if key not in self._baselines:
+            rows = [other for other in self._series[key[0]] if other.summary is None]
+            self._baselines[key] = self._of_name(rows, name)
+        return self._baselines[key]
+
+    @staticmethod
+    def _of_name(rows: Sequence[Row], name: str) -> list[Row]:
+        if name == "1 GPU":
+            return [other for other in rows if other.gpus == 1]
+        if name == "1 node":
+            most = max((other.gpus_per_node or 0 for other in rows), default=0)
+            return [other for other in rows if other.nodes == 1 and (other.gpus_per_node or 0) == most and most != 1]
+        smallest = min((other.size for other in rows), default=0)
+        return [other for other in rows if other.size == smallest]
+
+    def ratio(self, row: Row, name: str) -> float | None:
+        """How many times the baseline's GPUs the row has."""
+        rows = self.baseline(row, name)
+        return row.size / rows[0].size if rows else None
+
+    def speedup(self, row: Row, basis: Basis) -> Interval | None:
+        """What the row's speedup can be, so taken; None where a part is missing."""
+        base, mine = self._base(row, basis), self._mine(row, basis)
+        ratio = self.ratio(row, basis.baseline)
+        if base is None or mine is None or ratio is None:
+            return None
+        if basis.metric == "throughput":
+            return mine.over(base)
+        return base.over(mine).scaled(ratio if basis.weak else 1.0)
+
+    def _base(self, row: Row, basis: Basis) -> Interval | None:
+        scoped = "" if basis.scope == "all" else getattr(row, basis.scope)
+        key = (self.groups.series(row), basis.baseline, basis.metric, basis.of, basis.scope, scoped)
+        if key not in self._known:
+            rows = self.baseline(row, basis.baseline)
+            if basis.scope != "all":
+                rows = [other for other in rows if scoped is not None and getattr(other, basis.scope) == scoped]
+            self._known[key] = self.of_rows(rows, basis.metric, basis.of)
+        return self._known[key]
+
+    def _mine(self, row: Row, basis: Basis) -> Interval | None:
+        if row.summary is not None:
+            return value(row, basis.metric) or value(row, "average") or value(row, "median")
+        if basis.to == "own":
+            return value(row, basis.metric)
+        key = (row.config, row.line if basis.to == "average" else "", basis.metric, basis.to)
+        if key not in self._known:
+            self._known[key] = self.of_rows(self.groups.runs[row.config], basis.metric, basis.to, row)
+        return self._known[key]
+
+    def of_rows(self, rows: Sequence[Row], metric: str, name: str, of: Row | None = None) -> Interval | None:
+        """A statistic of rows; `average`: the one printed for them (for `of`, where it is given), else their mean."""
+        if name == "average" and metric == self.groups.table.metric:
+            lines = {of.line} if of else {row.line for row in rows}
+            for average in self.groups.averages:
+                covered = {row.line for row in average.of}
+                if lines and lines <= covered:
+                    return average.claim.can_be
+        found = values(rows, metric)
+        return statistic("mean" if name == "average" else name, found) if found else None
+
+
+def ways(groups: Groups) -> list[Basis]:
+    """Every way that this table leaves open, the usual ones first."""
+    table = groups.table
+    repeated = any(len(rows) > 1 for rows in groups.runs.values())
+    pairs = [
+        ("average", "average"),
+        ("mean", "mean"),
+        ("median", "median"),
+        ("average", "own"),
+        ("mean", "own"),
+        ("median", "own"),
+    ]
+    pairs += [("min", "min"), ("max", "max")]
+    scopes = ["all", *(name for name in ("gpu_type", "node_list", "run") if len(_words(groups, name)) > 1)]
+    metrics = [name for name in ("time", "throughput") if any(name in row.values for row in table.rows)]
+    metrics = metrics or [table.metric]
+    ways_ = [Basis(name, metrics[0], weak=False, of="average", to="average") for name in BASELINES]
+    ways_ = [replace(way, scope=scope) for scope in (scopes if repeated else ["all"]) for way in ways_]
+    ways_ = [replace(way, of=of, to=to) for of, to in (pairs if repeated else [("mean", "own")]) for way in ways_]
+    forms = [(metric, weak) for metric in metrics for weak in ((False, True) if metric == "time" else (False,))]
+    forms.sort(key=lambda form: form[1])
+    return [replace(way, metric=metric, weak=weak) for metric, weak in forms for way in ways_]
+
+
+def _words(groups: Groups, name: str) -> set[str]:
+    return {word for row in groups.table.measured if (word := getattr(row, name)) is not None}

@@ -1,0 +1,149 @@
+"""Printed numbers as what they can stand for: every value that rounds, or is cut off, to the digits shown."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+BLANK = {"", "-", "\u2013", "\u2014", "n/a", "na", "nan", "none", "null", "?"}
+
+SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "m": 60.0, "min": 60.0, "mins": 60.0}
+SECONDS |= {"minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "hour": 3600.0, "hours": 3600.0}
+SECONDS |= {"d": 86400.0, "day": 86400.0, "days": 86400.0}
+
+CLOCK = re.compile(r"(?:(\d+)\s*(?:-|d|days?,?)\s*)?(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
+WORDS = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[a-z]+)\s*,?\s*")
+PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?|[+-]?\.\d+", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What a number can be: from `low` to `high`, both included; `best` is what the printed digits give."""
+
+    low: float
+    high: float
+    best: float
+
+    def meets(self, other: Interval) -> bool:
+        """Whether one value can be both; one part in 10^9 is left to the arithmetic."""
+        slack = 1e-9 * max(abs(self.high), abs(other.high))
+        return self.low <= other.high + slack and other.low <= self.high + slack
+
+    def over(self, other: Interval) -> Interval:
+        """The ratio of two positive numbers."""
+        return Interval(self.low / other.high, self.high / other.low, self.best / other.best)
+
+    def product(self, other: Interval) -> Interval:
+        return Interval(self.low * other.low, self.high * other.high, self.best * other.best)
+
+    def scaled(self, factor: float) -> Interval:
+        return Interval(self.low * factor, self.high * factor, self.best * factor)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A cell: its value in the column's unit (times: s), what it can stand for, and how it was printed."""
+
+    value: float
+    can_be: Interval
+    text: str
+    decimals: int = 0
+    clock: bool = False
+    """Printed with colons."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def is_blank(text: str) -> bool:
+    return text.strip().lower() in BLANK
+
+
+def number(text: str, scale: float = 1.0) -> Number:
+    """`1,200`, `0.95`, `95 %`, `1.9x`, `12.3 ± 0.4` (the spread is left out); ValueError says what is wrong."""
+    bare = re.split(r"±|\+/?-", text.strip())[0].strip() if not text.strip().startswith(("+", "-")) else text.strip()
+    bare = re.sub(r"\s*[x\u00d7%]$", "", bare, flags=re.IGNORECASE)
+    bare = plain_digits(bare)
+    if not PLAIN.fullmatch(bare):
+        raise ValueError(f"`{text}` is not a number; write one value in each cell, such as 12.5")
+    return _printed(bare, scale, text)
+
+
+def plain_digits(text: str) -> str:
+    """Thousands apart (1,200 or 1 200) put together, a decimal comma (0,95) made a point."""
+    if re.fullmatch(r"\d{1,3}([,\s']\d{3})+(\.\d+)?", text):
+        return re.sub(r"[,\s']", "", text)
+    return text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else text
+
+
+def seconds(text: str, unit: str | None = None) -> Number:
+    """A time: `8521`, `8521 s`, `75 min`, `1h23m`, `m:ss`, `h:mm:ss`, `1-02:03:04`; `unit` is the column's."""
+    bare = re.split(r"±|\+/?-", text.strip().lower())[0].strip()
+    if matched := CLOCK.fullmatch(bare):
+        found = _clock(matched, text, unit)
+    elif (words := WORDS.findall(bare)) and WORDS.sub("", bare) == "":
+        found = _words(words, text)
+    else:
+        try:
+            found = number(text, SECONDS.get(unit or "s", 1.0))
+        except ValueError:
+            raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss") from None
+    if not math.isfinite(found.value) or found.value <= 0:
+        raise ValueError(f"the time `{text}` is not above zero; leave the cell empty where there is none")
+    return found
+
+
+def _clock(matched: re.Match[str], text: str, unit: str | None) -> Number:
+    days, first, second, third = matched.groups()
+    if third is None and unit != "h:mm":
+        hours, minutes, rest = 0, int(first), second
+    else:
+        hours, minutes, rest = int(first), int(second), third or "0"
+    if float(rest) >= 60 or (hours and minutes >= 60) or (days and hours >= 24):
+        raise ValueError(f"`{text}` is not a time of the clock: minutes and seconds go up to 59")
+    decimals = len(rest.partition(".")[2])
+    step = 60.0 if third is None and unit == "h:mm" else 10.0**-decimals
+    value = 86400 * int(days or 0) + 3600 * hours + 60 * minutes + float(rest)
+    return Number(value, _around(value, step), text.strip(), decimals, clock=True)
+
+
+def _words(words: list[tuple[str, str]], text: str) -> Number:
+    unknown = [name for _, name in words if name not in SECONDS]
+    if unknown:
+        raise ValueError(f"`{text}`: the unit `{unknown[0]}` is not known; use ms, s, min, h or d")
+    value = sum(float(amount) * SECONDS[name] for amount, name in words)
+    amount, name = min(words, key=lambda word: SECONDS[word[1]])
+    decimals = len(amount.partition(".")[2])
+    return Number(value, _around(value, SECONDS[name] * 10.0**-decimals), text.strip(), decimals)
+
+
+def _printed(bare: str, scale: float, text: str) -> Number:
+    digits, _, power = bare.lower().partition("e")
+    decimals = len(digits.partition(".")[2])
+    value = float(bare) * scale
+    if not math.isfinite(value):
+        raise ValueError(f"`{text}` is out of range")
+    return Number(value, _around(value, scale * 10.0 ** (int(power or 0) - decimals)), text.strip(), decimals)
+
+
+def _around(value: float, step: float) -> Interval:
+    """Half a step of the last digit below (rounded up), a whole one above (cut off)."""
+    return Interval(max(value - step / 2, value * 1e-3), value + step, value)
+
+
+def clock(value_s: float) -> str:
+    """`1:02:03`, below an hour `2:03`."""
+    whole = round(value_s)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def alike(value: float, shown: Number, more: int = 0) -> str:
+    """`value` as `shown` is printed, with `more` decimals."""
+    if shown.clock:
+        return clock(value)
+    ratio = value / shown.value if shown.value else 1.0
+    scaled = float(PLAIN.findall(plain_digits(shown.text))[0]) * ratio if PLAIN.findall(plain_digits(shown.text)) else value
+    suffix = re.search(r"[a-z%\u00d7]+$", shown.text, re.IGNORECASE)
+    return f"{scaled:.{shown.decimals + more}f}{(' ' + suffix.group()) if suffix else ''}"

@@ -1,0 +1,177 @@
+"""Which rows of a table belong together: runs of one configuration, sizes of one series, and what an average is of."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcddp.analysis.audit.cells import Interval, Number
+from hpcddp.analysis.audit.nodes import KnownNodes, expand
+from hpcddp.analysis.audit.table import Config, Row, Table
+
+Series = tuple[int | None, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Average:
+    """A printed average and the rows it is of."""
+
+    claim: Number
+    statistic: str
+    """`mean` or `median`."""
+    lines: tuple[int, ...]
+    """Where it is printed."""
+    of: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A table put in order."""
+
+    table: Table
+    runs: Mapping[Config, list[Row]]
+    averages: tuple[Average, ...]
+    hardware: Mapping[int, frozenset[str]]
+    """Line -> GPU types of its nodes, as far as the row or its nodes tell; `mixed` where the table says no more."""
+    batch_apart: bool
+    """Whether rows with different batches are different series."""
+
+    def series(self, row: Row) -> Series:
+        return (row.batch if self.batch_apart else None, row.setting)
+
+    def by_series(self) -> dict[Series, list[Row]]:
+        """Measured rows and summaries, series by series."""
+        found: dict[Series, list[Row]] = {}
+        for row in self.table.rows:
+            found.setdefault(self.series(row), []).append(row)
+        return found
+
+
+def group(table: Table, known: KnownNodes) -> Groups:
+    runs: dict[Config, list[Row]] = {}
+    for row in table.measured:
+        runs.setdefault(row.config, []).append(row)
+    sizes: dict[tuple[object, ...], set[int | None]] = {}
+    for row in table.measured:
+        sizes.setdefault((row.setting, row.nodes, row.size), set()).add(row.batch)
+    apart = any(len(batches) > 1 for batches in sizes.values())
+    return Groups(table, runs, tuple(_averages(table, runs)), _hardware(table, known), apart)
+
+
+def value(row: Row, metric: str) -> Interval | None:
+    """What the row measured."""
+    found = row.values.get(metric)
+    return found.can_be if found else None
+
+
+def values(rows: Iterable[Row], metric: str) -> list[Interval]:
+    return [found for row in rows if (found := value(row, metric)) is not None]
+
+
+def statistic(name: str, of: Sequence[Interval]) -> Interval:
+    """`mean`, `median`, `min` or `max` of numbers each known to an interval: exact, as all four grow with each of them."""
+    functions = {"mean": statistics.fmean, "median": statistics.median, "min": min, "max": max}
+    take = functions[name]
+    low, high, best = ([getattr(each, end) for each in of] for end in ("low", "high", "best"))
+    return Interval(float(take(low)), float(take(high)), float(take(best)))  # type: ignore[operator]
+
+
+def _averages(table: Table, runs: Mapping[Config, list[Row]]) -> list[Average]:
+    found = [average for row in table.rows if row.summary for average in _of_summary(row, table)]
+    in_columns = [each for name in ("average", "median") for rows in runs.values() for each in _of_column(rows, name)]
+    if any(len(each.of) > 1 for each in in_columns):  # else `average` is another quantity, such as the mean epoch of one run
+        found += in_columns
+    return [each for each in found if values(each.of, table.metric)]
+
+
+def _of_summary(row: Row, table: Table) -> list[Average]:
+    """A row `Avg`: of the measured rows that agree with it in all it says, those above it where there are several blocks."""
+    claim = row.values.get(table.metric) or row.values.get("average") or row.values.get("median")
+    members = [
+        other
+        for other in table.measured
+        if _agrees(row.config[:4], other.config[:4])
+        and row.setting == other.setting
+        and row.gpu_type in (None, other.gpu_type)
+        and row.node_list in (None, other.node_list)
+    ]
+    if claim is None or not members:
+        return []
+    return [Average(claim, row.summary or "mean", (row.line,), tuple(members))]
+
+
+def _agrees(said: Sequence[object], other: Sequence[object]) -> bool:
+    return all(mine is None or mine == theirs for mine, theirs in zip(said, other, strict=True))
+
+
+def _of_column(rows: Sequence[Row], name: str) -> list[Average]:
+    """A column `average`, filled in on every row of its runs, or on the first or last of them only."""
+    printed = [row for row in rows if name in row.values]
+    if not printed:
+        return []
+    texts = list(dict.fromkeys(row.values[name].text for row in printed))
+    blocks: dict[str, list[Row]] = {text: [] for text in texts}
+    text = texts[0]
+    for row in rows:
+        text = row.values[name].text if name in row.values else text
+        blocks[text].append(row)
+    statistic_ = "median" if name == "median" else "mean"
+    return [
+        Average(
+            next(row.values[name] for row in members if name in row.values),
+            statistic_,
+            tuple(row.line for row in members if name in row.values),
+            tuple(members),
+        )
+        for members in blocks.values()
+    ]
+
+
+def _hardware(table: Table, known: KnownNodes) -> dict[int, frozenset[str]]:
+    """What the row says; else what its nodes are in the profile, or in the table's own rows of one node."""
+    of_node = {name: kind(node.gpu or node.node_type) for name, node in known.items()}
+    for row in table.measured:
+        names = node_names(row)
+        if row.gpu_type and len(names) == 1 and len(kinds(row.gpu_type)) == 1:
+            of_node[names[0]] = kind(row.gpu_type)
+    found = {}
+    for row in table.rows:
+        named = frozenset(kinds(row.gpu_type)) if row.gpu_type else frozenset()
+        of_nodes = frozenset(of_node[name] for name in node_names(row) if name in of_node)
+        of_nodes = distinct(of_nodes | named)
+        found[row.line] = of_nodes if len(of_nodes) > 1 or not named else named
+    return found
+
+
+def distinct(found: Iterable[str]) -> frozenset[str]:
+    """GPU types that are not another of them told in less detail: V100 beside V100-32 is one."""
+    types = set(found)
+    return frozenset(each for each in types if not any(other.startswith(f"{each}-") for other in types))
+
+
+def node_names(row: Row) -> list[str]:
+    """The row's nodes; none where the list is malformed."""
+    try:
+        return expand(row.node_list) if row.node_list else []
+    except ValueError:
+        return []
+
+
+def kinds(gpu_type: str) -> list[str]:
+    """`V100 + A40` -> V100, A40"""
+    return [kind(part) for part in re.split(r"\s*(?:\+|/|,|&|;|\band\b)\s*", gpu_type) if part.strip()]
+
+
+def kind(gpu_type: str) -> str:
+    """`NVIDIA Tesla V100 32GB` -> `V100-32`, so that ways to write one type are one."""
+    text = re.sub(r"\b(nvidia|tesla|gpu|card)\b", " ", gpu_type.lower())
+    text = re.sub(r"(?<=\d)\s*g(i?b)?\b", "", text)
+    return "-".join(re.findall(r"[a-z0-9.]+", text)).upper()
+
+
+def model(gpu_type: str) -> str:
+    """`V100-SXM2-32` -> `V100`"""
+    found = re.search(r"[A-Z]+\d+[A-Z]*", gpu_type)
+    return found.group() if found else gpu_type

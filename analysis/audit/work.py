@@ -1,0 +1,166 @@
+"""Do throughput, time, steps, batch and bandwidth of a row describe the same work?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+
+from hpcddp.analysis.audit.cells import Interval, alike, clock
+from hpcddp.analysis.audit.findings import Finding
+from hpcddp.analysis.audit.groups import Groups, value
+from hpcddp.analysis.audit.table import Row
+from hpcddp.analysis.wording import quantity
+
+SAME_WORK = 0.05
+"""Throughput and time of one run may count slightly different things: the last batch, evaluation."""
+
+HIDDEN = 1.5
+"""Exposed communication may be shorter than all of it by what hides behind backward: at most this factor between rows."""
+
+Key = Callable[[Row], float]
+
+
+def check_work(groups: Groups) -> Iterator[Finding]:
+    yield from _throughput_of_samples(groups.table.measured)
+    for rows in groups.by_series().values():
+        measured = [row for row in rows if row.summary is None]
+        yield from _throughput_between(measured)
+        yield from _steps_between(measured)
+        yield from _bandwidth(measured)
+        yield from _kind_of_scaling(measured)
+    for row in groups.table.measured:
+        yield from _steps_of_samples(row)
+        yield from _parts(row)
+
+
+def _throughput_of_samples(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Throughput times time is the samples of the table."""
+    wrong = []
+    for row in rows:
+        work, samples = _work(row), row.counts.get("samples", 0) * row.counts.get("epochs", 1)
+        ratio = work.scaled(1 / samples) if work and samples else None
+        if ratio and not ratio.meets(Interval(1 - SAME_WORK, 1 + SAME_WORK, 1)):
+            wrong.append((row, ratio.best, samples))
+    if wrong:
+        row, times_, samples = wrong[0]
+        right = alike(samples / row.values["time"].value, row.values["throughput"])
+        many = f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
+        sentence = f"throughput times time is {quantity(times_)} times the {samples:,} samples at {row.layout}{many}"
+        yield Finding("throughput_wrong", tuple(each.line for each, *_ in wrong), str(row.values["throughput"]), right, sentence)
+
+
+def _work(row: Row) -> Interval | None:
+    rate, time = value(row, "throughput"), value(row, "time")
+    return rate.product(time) if rate and time else None
+
+
+def _throughput_between(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Without the number of samples: the same work in all rows, or in proportion to GPUs or to the global batch."""
+    known = [(row, work) for row in rows if "samples" not in row.counts and (work := _work(row))]
+    if len(known) < 3:
+        return
+    keys: list[Key] = [lambda _: 1.0, lambda row: row.size, lambda row: row.size * (row.batch or 1)]
+    wrong = min((_astray(known, key) for key in keys), key=len)
+    if len(wrong) * 2 < len(known):
+        for row, done, usual in wrong:
+            right = alike(usual / row.values["time"].value, row.values["throughput"])
+            parts = f"throughput {row.values['throughput']} times {row.values['time']} at {row.layout}"
+            sentence = f"{parts} is {quantity(done / usual)} times the work of the other rows"
+            yield Finding("throughput_wrong", (row.line,), str(row.values["throughput"]), right, sentence)
+
+
+def _astray(known: Sequence[tuple[Row, Interval]], key: Key) -> list[tuple[Row, float, float]]:
+    """(row, its work, the work it should be) of those more than SAME_WORK off the usual."""
+    usual = statistics.median(work.best / key(row) for row, work in known)
+    band = Interval(usual * (1 - SAME_WORK), usual * (1 + SAME_WORK), usual)
+    return [(row, work.best, usual * key(row)) for row, work in known if not work.scaled(1 / key(row)).meets(band)]
+
+
+def _steps_of_samples(row: Row) -> Iterator[Finding]:
+    steps, samples, batch = (row.counts.get(key) for key in ("steps", "samples", "batch_per_gpu"))
+    if not (steps and samples and batch and row.gpus):
+        return
+    exact = samples / (batch * row.gpus)
+    right = {math.ceil(exact) * epochs for epochs in (1, row.counts.get("epochs", 1))}
+    right |= {math.floor(exact) * epochs for epochs in (1, row.counts.get("epochs", 1))}
+    if steps not in right:
+        sentence = f"{samples:,} samples in batches of {batch} on {row.layout} are {math.ceil(exact):,} steps, not {steps:,}"
+        yield Finding("steps_wrong", (row.line,), f"{steps:,}", f"{math.ceil(exact):,}", sentence)
+
+
+def _steps_between(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Without the number of samples: the number that most rows agree on."""
+    known = [row for row in rows if "steps" in row.counts and "samples" not in row.counts and row.gpus]
+    best: tuple[float, list[Row]] = (0.0, [])
+    for down in (0, 1):  # rounded up: samples in ((steps - 1) batches, steps batches]; down: one batch more
+        spans = {row.line: _samples(row, down) for row in known}
+        for span in spans.values():
+            point = span.high - 0.5 - 1e-6 * (1 - down)
+            fits = [row for row in known if spans[row.line].low < point < spans[row.line].high]
+            if len(fits) > len(best[1]):
+                best = (point, fits)
+    samples, fits = best
+    if len(fits) < 3 or len(fits) * 2 <= len(known):
+        return
+    for row in known:
+        if row not in fits and row.counts["steps"] != fits[0].counts["steps"]:  # equal everywhere: a fixed number of steps
+            right = math.ceil(samples / ((row.batch or 1) * (row.gpus or 1)))
+            sentence = f"{row.counts['steps']:,} steps on {row.layout} do not follow from the other rows, which give {right:,}"
+            yield Finding("steps_wrong", (row.line,), f"{row.counts['steps']:,}", f"{right:,}", sentence)
+
+
+def _samples(row: Row, down: int) -> Interval:
+    batch = (row.batch or 1) * (row.gpus or 1)
+    low, high = (row.counts["steps"] - 1 + down) * batch, (row.counts["steps"] + down) * batch
+    return Interval(low, high, (low + high) / 2)
+
+
+def _parts(row: Row) -> Iterator[Finding]:
+    compute, comm, time = (row.values.get(key) for key in ("compute", "comm", "time"))
+    if compute and comm and time and compute.can_be.low + comm.can_be.low > 1.02 * time.can_be.high:
+        total = compute.value + comm.value
+        shown = clock(total) if time.clock else f"{total:.4g} s"
+        sentence = f"compute {compute} and communication {comm} at {row.layout} are {shown}, more than the whole, {time}"
+        yield Finding("parts_exceed_total", (row.line,), str(time), f"at least {shown}", sentence)
+
+
+def _bandwidth(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Bandwidth times communication time per step, over 2(n-1)/n, is the bytes of the gradients: the same in every row."""
+    bytes_of = {row.line: found for row in rows if (found := _exchanged(row))}
+    if len(bytes_of) < 2 or max(bytes_of.values()) <= HIDDEN * min(bytes_of.values()):
+        return
+    ratio = max(bytes_of.values()) / min(bytes_of.values())
+    first = next(row for row in rows if row.line in bytes_of)
+    sentence = f"bandwidth times communication time gives gradients that differ {quantity(ratio)}-fold between rows of one model"
+    yield Finding("bandwidth_impossible", tuple(bytes_of), str(first.values["bandwidth"]), "one size for all rows", sentence)
+
+
+def _exchanged(row: Row) -> float | None:
+    """In the bandwidth's unit; per step where the number of steps is known."""
+    bandwidth, comm = row.values.get("bandwidth"), row.values.get("comm")
+    if not bandwidth or not comm or row.size < 2:
+        return None
+    samples = row.counts.get("samples")
+    steps = row.counts.get("steps") or (samples / ((row.batch or 1) * row.size) if samples else 1)
+    return bandwidth.value * comm.value / steps / (2 * (row.size - 1) / row.size)
+
+
+def _kind_of_scaling(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Said to be weak with the same samples at every size, or strong with samples that grow."""
+    said = [row for row in rows if row.scaling and row.counts.get("samples")]
+    sizes, samples = {row.size for row in said}, {row.counts["samples"] for row in said}
+    words = {(row.scaling or "").lower() for row in said}
+    if len(sizes) < 2 or len(words) != 1:
+        return
+    word = words.pop()
+    if ("weak" in word and len(samples) == 1) or ("strong" in word and len(samples) == len(sizes)):
+        held = f"every size has {samples.pop():,} samples" if "weak" in word else "samples grow with the size"
+        right = "strong" if "weak" in word else "weak"
+        yield Finding(
+            "scaling_kind_wrong",
+            tuple(row.line for row in said),
+            word,
+            right,
+            f"called {word} scaling, but {held}: that is {right} scaling",
+        )

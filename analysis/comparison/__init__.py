@@ -1,0 +1,1 @@
+"""Two studies point by point."""

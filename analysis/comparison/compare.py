@@ -1,0 +1,151 @@
+"""Two studies beside each other: how much faster the second trains than the first, point by point, and what else differs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hpcddp.analysis.comparison.facts import Difference, Facts, differences, facts
+from hpcddp.analysis.comparison.match import Alone, Group, alone, groups, matched
+from hpcddp.analysis.numbers.effects import Ratio, ratio
+from hpcddp.analysis.records.load import StudyRecords, load_study
+from hpcddp.errors import UsageError
+from hpcddp.runroot import Study
+
+INTERVAL = "95 %"
+
+Verdict = Literal["slower", "same", "faster", "unclear"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A point of both studies."""
+
+    a: Group
+    b: Group
+    ratio: Ratio
+    """Throughput of B / throughput of A."""
+    verdict: Verdict
+
+    @property
+    def sure(self) -> bool:
+        """Whether the verdict rests on an interval; on the median alone otherwise."""
+        return self.ratio.kind == INTERVAL
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two studies; `name` is the study's own, `place` as the user named it."""
+
+    name: str
+    place: str
+    records: StudyRecords
+    facts: Facts
+    alone: list[Alone]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All of it; `threshold` is a share: 0.05."""
+
+    a: Side
+    b: Side
+    points: list[Compared]
+    differences: list[Difference]
+    threshold: float
+
+    @property
+    def regressions(self) -> list[Compared]:
+        return [point for point in self.points if point.verdict == "slower"]
+
+    @property
+    def unfinished(self) -> list[Alone]:
+        """Points of A that B has, but without a run that counts."""
+        return [point for point in self.a.alone if point.unfinished]
+
+
+def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None = None) -> Comparison:
+    """B against A; `places` is how the user named them. UsageError where no point of one has a counterpart in the other."""
+    records_a, records_b = load_study(a), load_study(b)
+    of_a, of_b = groups(records_a), groups(records_b)
+    pairs = matched(of_a, of_b)
+    mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    alone_a, alone_b = alone(of_a, of_b, records_b, mine), alone(of_b, of_a, records_a, theirs)
+    named = places or (str(a.folder), str(b.folder))
+    if not pairs:
+        raise UsageError(_nothing(named, alone_a, alone_b))
+    side_a = Side(records_a.name, named[0], records_a, facts(a, records_a, mine), alone_a)
+    side_b = Side(records_b.name, named[1], records_b, facts(b, records_b, theirs), alone_b)
+    points = [_compared(mine, theirs, threshold) for mine, theirs in pairs]
+    return Comparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), threshold)
+
+
+def _compared(a: Group, b: Group, threshold: float) -> Compared:
+    found = ratio(b.rates, a.rates)
+    return Compared(a, b, found, verdict(found, threshold))
+
+
+def verdict(found: Ratio, threshold: float) -> Verdict:
+    """Slower where the whole 95 % interval lies below 1 - threshold; without one (fewer than six runs) by the median alone."""
+    low, high = (found.low, found.high) if found.kind == INTERVAL else (found.ratio, found.ratio)
+    assert low is not None
+    assert high is not None
+    if high < 1 - threshold:
+        return "slower"
+    if low > 1 + threshold:
+        return "faster"
+    return "same" if low >= 1 - threshold and high <= 1 + threshold else "unclear"
+
+
+def _nothing(places: tuple[str, str], alone_a: Sequence[Alone], alone_b: Sequence[Alone]) -> str:
+    if not alone_a or not alone_b:
+        empty = places[0] if not alone_a else places[1]
+        return f"{empty}: no run of it counts, so there is nothing to compare; `hpcddp analyze {empty}` says why"
+    first = alone_a[0]
+    return f"no point of {places[0]} is in {places[1]}: of {first.label}, {first.reason}"
+
+
+def to_plain(found: Comparison) -> dict[str, Any]:
+    """What `--format json` and compare.json hold; every float finite, unknown is None."""
+    return {
+        "schema": 1,
+        "a": _side(found.a),
+        "b": _side(found.b),
+        "threshold": found.threshold,
+        "points": [_point(point) for point in found.points],
+        "regressions": [point.a.label for point in found.regressions],
+        "differences": [{"name": each.name, "a": list(each.a), "b": list(each.b)} for each in found.differences],
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    unmatched = [{"label": each.label, "reason": each.reason, "unfinished": each.unfinished} for each in side.alone]
+    return {"name": side.name, "dates": side.facts.dates, "unmatched": unmatched}
+
+
+def _point(point: Compared) -> dict[str, Any]:
+    nodes, gpus = point.a.layout
+    sides = {
+        f"{key}_{side}": value
+        for side, group in (("a", point.a), ("b", point.b))
+        for key, value in (("label", group.label), ("n", len(group.rates)), ("runs", [list(run) for run in group.runs]))
+    }
+    return {
+        "nodes": nodes,
+        "gpus_per_node": gpus,
+        **sides,
+        "samples_per_s_a": middle(point.a),
+        "samples_per_s_b": middle(point.b),
+        "ratio": point.ratio.ratio,
+        "low": point.ratio.low,
+        "high": point.ratio.high,
+        "interval": point.ratio.kind,
+        "verdict": point.verdict,
+    }
+
+
+def middle(group: Group) -> float:
+    """Median throughput, samples/s."""
+    return float(statistics.median(group.rates))

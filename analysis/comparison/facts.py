@@ -1,0 +1,97 @@
+"""What ran where and when, of two studies: whatever may explain that their numbers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hpcddp.analysis.comparison.match import Group
+from hpcddp.analysis.numbers.series import short_name, value_text
+from hpcddp.analysis.records.files import object_or_nothing
+from hpcddp.analysis.records.load import StudyRecords
+from hpcddp.runroot import Study
+
+RECORDED = ("launcher", "communication", "git_commit", "tf32", "clock")
+"""Keys of launch.json."""
+
+OF_NODE = ("cpu", "kernel", "gpu_driver", "cpus_usable")
+"""Keys of nodes/HOST.json."""
+
+OF_THE_JOB = ("SLURM_", "MASTER_", "CUDA_VISIBLE_DEVICES")
+"""Variables that differ between any two jobs."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact that is not the same in both studies; values are sorted, each once, `unknown` where it was not recorded."""
+
+    name: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of the runs that are compared."""
+
+    values: Mapping[str, tuple[str, ...]]
+    dates: str
+    """`2025-03-01`, or from and to; UTC."""
+
+
+def facts(study: Study, records: StudyRecords, groups: Iterable[Group]) -> Facts:
+    """Reads launch.json and nodes/*.json of the groups' runs; those that are damaged say nothing."""
+    attempts = {(run.label, run.run): run.attempt for run in records.runs}
+    found: dict[str, set[str]] = {}
+    started: list[int] = []
+    for group in groups:
+        for name, value in group.key.items():
+            found.setdefault(short_name(name), set()).add(value_text(value))
+        for label, run in group.runs:
+            folder = study.run_dir(label, run) / str(attempts[label, run])
+            launch = object_or_nothing(folder / "launch.json")
+            for name, text in (*_launched(launch), *_of_nodes(folder)):
+                found.setdefault(name, set()).add(text)
+            if isinstance(launch.get("started_unix_ns"), int):
+                started.append(launch["started_unix_ns"])
+    return Facts({name: tuple(sorted(texts)) for name, texts in found.items()}, _dates(started))
+
+
+def differences(a: Facts, b: Facts) -> list[Difference]:
+    """By name; nothing that the points' layouts make differ."""
+    unknown = ("unknown",)
+    pairs = ((name, a.values.get(name, unknown), b.values.get(name, unknown)) for name in sorted({*a.values, *b.values}))
+    return [Difference(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
+
+
+def _launched(launch: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, version in (launch.get("versions") or {}).items():
+        yield str(name), str(version or "none")
+    for name in RECORDED:
+        if name in launch:
+            yield name.replace("_", " "), _words(launch[name])
+    for name, value in (launch.get("environment") or {}).items():
+        if not name.startswith(OF_THE_JOB):
+            yield f"${name}", str(value)
+
+
+def _of_nodes(attempt: Path) -> Iterator[tuple[str, str]]:
+    for file in sorted(attempt.glob("nodes/*.json")):
+        node = object_or_nothing(file)
+        yield from ((name.replace("_", " "), str(node[name])) for name in OF_NODE if node.get(name) is not None)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_words(each)}" for name, each in sorted(value.items()))
+    return {True: "yes", False: "no", None: "unknown"}.get(value, str(value))
+
+
+def _dates(started_unix_ns: Iterable[int]) -> str:
+    days = sorted({datetime.fromtimestamp(ns / 1e9, timezone.utc).date().isoformat() for ns in started_unix_ns})
+    if not days:
+        return "at an unknown date"
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"

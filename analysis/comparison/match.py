@@ -1,0 +1,166 @@
+"""Which points of two studies may be compared: the same layout and workload, however the machines and software differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hpcddp.analysis.numbers.frames import runs_frame
+from hpcddp.analysis.numbers.scaling import by_point, rates_per_s, timed_runs
+from hpcddp.analysis.numbers.series import FOUND, Key, key_text, order, short_name, value_text, workload_key
+from hpcddp.analysis.records.load import StudyRecords
+from hpcddp.point import Point
+
+HOLD = "batch_per_gpu"
+"""Points are matched by their own batch per GPU, whatever their study holds constant."""
+
+TIMING = ("warmup_steps", "warmup", "steps", "stop", "seconds", "interval_percent", "max_steps", "gc", "telemetry_hz")
+"""How long and how a run is timed: two points that differ in these alone measure the same."""
+
+ELSEWHERE = (("cluster", "layout.node_type"), ("layout.physical_cores_per_rank",))
+"""What means something else on another cluster, and so counts between studies of the same clusters only."""
+
+DIFFER_AT_MOST = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The runs that a point's throughput is of, on one kind of GPU and in one software environment; at least one."""
+
+    label: str
+    key: Key
+    """The point, flat, with `env_id` and `gpu`."""
+    runs: tuple[tuple[str, int], ...]
+    """(label, number) of each; labels differ where points differ in what is outside a series only."""
+    rates: tuple[Fraction, ...]
+    """Samples per second of each."""
+    hook: bool
+    """With the communication hook, because there are none without it."""
+
+    @property
+    def layout(self) -> tuple[int, int]:
+        """Nodes, GPUs per node."""
+        return self.key["layout.nodes"], self.key["layout.gpus_per_node"]
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A point without a counterpart; `reason` in words."""
+
+    label: str
+    reason: str
+    unfinished: bool = False
+    """The other study has the point, but no run of it that counts."""
+
+
+def groups(records: StudyRecords) -> list[Group]:
+    """By layout, then by everything else."""
+    frame = runs_frame(dataclasses.replace(records, hold=HOLD))
+    found = []
+    for (series, nodes, gpus), members in by_point(frame):
+        timed = timed_runs(members)
+        found.append(
+            Group(
+                label=" + ".join(sorted(set(timed["label"]))),
+                key={**json.loads(series), "layout.nodes": int(nodes), "layout.gpus_per_node": int(gpus)},
+                runs=tuple((str(label), int(run)) for label, run in zip(timed["label"], timed["run"], strict=True)),
+                rates=tuple(rates_per_s(timed)),
+                hook=bool(timed["hook"].any()),
+            )
+        )
+    return sorted(found, key=_place)
+
+
+def matched(a: Sequence[Group], b: Sequence[Group]) -> list[tuple[Group, Group]]:
+    """Pairs that are equal in all that counts, the most alike first; a group that several of the other study fit is in none."""
+    pairs: list[tuple[Group, Group]] = []
+    taken: set[int] = set()
+    for loose in _levels(a, b):
+        others = _by_key(b, loose)
+        for text, mine in _by_key(a, loose).items():
+            fitting = others.get(text, [])
+            if len(mine) == len(fitting) == 1 and not taken & {id(mine[0]), id(fitting[0])}:
+                pairs.append((mine[0], fitting[0]))
+                taken |= {id(mine[0]), id(fitting[0])}
+    return sorted(pairs, key=lambda pair: _place(pair[0]))
+
+
+def alone(mine: Sequence[Group], others: Sequence[Group], theirs: StudyRecords, paired: Sequence[Group]) -> list[Alone]:
+    """Those of `mine` that are not among `paired`, each with why; `theirs` is the study that `others` are of."""
+    *_, loose = _levels(mine, others)
+    return [_alone(group, others, theirs, loose) for group in mine if all(group is not each for each in paired)]
+
+
+def _alone(group: Group, others: Sequence[Group], theirs: StudyRecords, loose: frozenset[str]) -> Alone:
+    text = _text(group.key, loose)
+    fitting = _by_key(others, loose).get(text, [])
+    if fitting:
+        which = ", ".join(sorted(_found(each) for each in fitting))
+        return Alone(group.label, f"more than one fits: {which}" if len(fitting) > 1 else f"not the only one that fits {which}")
+    planned = [point for point in theirs.points if point.work != "comm" and _text(_point_key(point), loose) == text]
+    if planned:
+        reasons = [run.reason for run in theirs.runs if run.label == planned[0].label and run.reason]
+        return Alone(group.label, f"no run of {planned[0].label} counts: {reasons[0] if reasons else 'not started'}", True)
+    nearest = min(others, key=lambda each: _distance(group, each, loose), default=None)
+    if nearest is None:
+        return Alone(group.label, "no run there counts")
+    return Alone(group.label, f"nearest is {nearest.label}: {_differences(group.key, nearest.key, loose)}")
+
+
+def _distance(a: Group, b: Group, loose: frozenset[str]) -> tuple[bool, int, str]:
+    """Another layout is farther than any other difference."""
+    return a.layout != b.layout, len(_differing(a.key, b.key, loose)), b.label
+
+
+def _differences(a: Key, b: Key, loose: frozenset[str]) -> str:
+    """`workers 8, there 4`"""
+    names = _differing(a, b, loose)
+    told = [f"{short_name(name)} {value_text(a.get(name))}, there {value_text(b.get(name))}" for name in names[:DIFFER_AT_MOST]]
+    more = f"; and {len(names) - DIFFER_AT_MOST} more" if len(names) > DIFFER_AT_MOST else ""
+    return "; ".join(told) + more
+
+
+def _differing(a: Key, b: Key, loose: frozenset[str]) -> list[str]:
+    return sorted(name for name in {*a, *b} - loose if a.get(name) != b.get(name))
+
+
+def _found(group: Group) -> str:
+    return f"{group.label} ({group.key['gpu'] or 'no GPU'}, env {group.key['env_id'] or 'unknown'})"
+
+
+def _place(group: Group) -> tuple[Any, ...]:
+    """By size, then by values: batch 32 before 128."""
+    text = key_text(group.key)
+    return (*group.layout, order(text, text))
+
+
+def _levels(a: Sequence[Group], b: Sequence[Group]) -> Iterator[frozenset[str]]:
+    """Sets of keys that need not be equal, from none on, each with those before it."""
+    same_clusters = {group.key["cluster"] for group in a} == {group.key["cluster"] for group in b}
+    steps = [("env_id",), ("gpu",), *(() if same_clusters else ELSEWHERE), tuple(f"measure.{name}" for name in TIMING)]
+    loose = frozenset[str]()
+    yield loose
+    for step in steps:
+        loose |= frozenset(step)
+        yield loose
+
+
+def _by_key(groups: Sequence[Group], loose: frozenset[str]) -> dict[str, list[Group]]:
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(_text(group.key, loose), []).append(group)
+    return found
+
+
+def _text(key: Key, loose: frozenset[str]) -> str:
+    return key_text({name: value for name, value in key.items() if name not in loose})
+
+
+def _point_key(point: Point) -> Key:
+    """As a group's, of a point that found nothing yet."""
+    layout = {"layout.nodes": point.layout.nodes, "layout.gpus_per_node": point.layout.gpus_per_node}
+    return {**workload_key(point, HOLD), **layout, **dict.fromkeys(FOUND)}

@@ -1,0 +1,170 @@
+"""A comparison in words: a sentence, what differs, a table, what has no counterpart, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpcddp.analysis.comparison.compare import Compared, Comparison, Side, middle
+from hpcddp.analysis.comparison.facts import Difference
+from hpcddp.analysis.comparison.match import Alone
+from hpcddp.analysis.numbers.series import FOUND, differing, key_text, value_text
+from hpcddp.analysis.tables import NARROW, lines
+from hpcddp.analysis.wording import WIDE, quantity
+
+AT_MOST = 12
+"""Differences and unmatched points told one by one; the JSON has them all."""
+
+NAMED = 3
+"""Regressions named in the sentence."""
+
+
+def to_text(found: Comparison) -> str:
+    """For the terminal."""
+    blocks = [
+        [_side("A", found.a), _side("B", found.b), sentence(found)],
+        _differences(found.differences),
+        _table(found),
+        [*_unmatched("A", found.a.alone), *_unmatched("B", found.b.alone)],
+        [f"note: {note}" for note in notes(found)],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def sentence(found: Comparison) -> str:
+    """`B trains 0.901 to 1.020 times as fast as A at 5 matched points; slower by more than 5 % at 1: 16 x 4 (0.901).`"""
+    ratios = sorted(point.ratio.ratio for point in found.points)
+    if len(found.points) == 1:
+        (point,) = found.points
+        return f"B trains {_times(point)} times as fast as A at {size(point)}: {_verdict(point, found.threshold)}."
+    extent = f"{ratios[0]:.3f} to {ratios[-1]:.3f}" if f"{ratios[0]:.3f}" != f"{ratios[-1]:.3f}" else f"{ratios[0]:.3f}"
+    head = f"B trains {extent} times as fast as A at {len(found.points)} matched points"
+    limit = f"slower by more than {share(found.threshold)}"
+    called = {id(point): name for point, name in zip(found.points, names(found), strict=True)}
+    slow = sorted(found.regressions, key=lambda point: point.ratio.ratio)
+    if not slow:
+        return f"{head}; {limit} at none."
+    named = "; ".join(f"{called[id(point)]} ({point.ratio.ratio:.3f})" for point in slow[:NAMED])
+    more = f", and {len(slow) - NAMED} more" if len(slow) > NAMED else ""
+    return f"{head}; {limit} at {len(slow)}: {named}{more}."
+
+
+def notes(found: Comparison) -> Iterator[str]:
+    """What the numbers cannot say."""
+    unsure = [point for point in found.points if not point.sure]
+    if unsure:
+        which = "every point has" if len(unsure) == len(found.points) else f"{len(unsure)} of {len(found.points)} points have"
+        yield f"{which} fewer than six runs on a side: judged by the ratio of medians alone; `repeat: 6` gives an interval"
+    mixed = [point for point in found.points if point.a.hook != point.b.hook]
+    if mixed:
+        yield f"at {_sizes(mixed)} only one side has runs without the communication hook: the ratio holds the hook's cost too"
+    unclear = [point for point in found.points if point.verdict == "unclear"]
+    if unclear:
+        yield f"at {_sizes(unclear)} the interval reaches beyond {share(found.threshold)} on one side: more runs would decide"
+    if found.unfinished:
+        yield f"{len(found.unfinished)} of A's points have no run that counts in B yet"
+
+
+def size(point: Compared) -> str:
+    """`16 x 4`: nodes x GPUs per node."""
+    nodes, gpus = point.a.layout
+    return f"{nodes} x {gpus}"
+
+
+def share(threshold: float) -> str:
+    """`5 %`, `2.5 %`"""
+    return f"{100 * threshold:g} %"
+
+
+def names(found: Comparison) -> list[str]:
+    """Of each point: its size, with what else tells it from the others."""
+    apart = _apart(found)
+    return [", ".join([size(point), *(f"{name} {text}" for name, text in more.items())]) for point, more in _zip(found, apart)]
+
+
+def _side(letter: str, side: Side) -> str:
+    clusters = "+".join(sorted({point.cluster for point in side.records.points}))
+    return f"{letter}  {side.name} ({clusters}, {side.facts.dates}): {side.place}"
+
+
+def _times(point: Compared) -> str:
+    found = point.ratio
+    if found.kind is None:
+        return f"{found.ratio:.3f}"
+    return f"{found.ratio:.3f} ({found.kind} {found.low:.3f}-{found.high:.3f})"
+
+
+def _verdict(point: Compared, threshold: float) -> str:
+    limit = share(threshold)
+    words = {
+        "slower": f"slower by more than {limit}",
+        "faster": f"faster by more than {limit}",
+        "same": f"within {limit}",
+        "unclear": f"within {limit} or not, more runs would decide",
+    }
+    return words[point.verdict]
+
+
+def _differences(found: Sequence[Difference]) -> list[str]:
+    if not found:
+        return ["differs   nothing that was recorded"]
+    width = max(len(each.name) for each in found[:AT_MOST])
+    room = (WIDE - 14 - width) // 2
+    told = [f"{each.name.ljust(width)}  {_values(each.a, room)} -> {_values(each.b, room)}" for each in found[:AT_MOST]]
+    if len(found) > AT_MOST:
+        told.append(f"and {len(found) - AT_MOST} more: --format json has them all")
+    return [f"{'differs' if i == 0 else '':<10}{line}" for i, line in enumerate(told)]
+
+
+def _values(values: Sequence[str], room: int) -> str:
+    text = " + ".join(values)
+    return text if len(text) <= room else f"{text[: room - 3]}..."
+
+
+def _table(found: Comparison) -> list[str]:
+    apart = _apart(found)
+    keys = list(apart[0])
+    kinds = {point.ratio.kind for point in found.points} - {None}
+    head = f"B / A ({kinds.pop() if len(kinds) == 1 else 'spread'})" if kinds else "B / A"
+    heads = ["nodes x GPUs", *keys, "n A", "n B", "A samples/s", "B samples/s", head, ""]
+    rows = [
+        [
+            size(point),
+            *(more[key] for key in keys),
+            str(len(point.a.rates)),
+            str(len(point.b.rates)),
+            quantity(middle(point.a)),
+            quantity(middle(point.b)),
+            _cell(point),
+            f"{point.verdict}{'' if point.sure else ' (median)'}",
+        ]
+        for point, more in _zip(found, apart)
+    ]
+    return [line.rstrip() for line in lines(heads, rows).splitlines()]
+
+
+def _cell(point: Compared) -> str:
+    found = point.ratio
+    return f"{found.ratio:.3f}" if found.kind is None else f"{found.ratio:.3f} ({found.low:.3f}-{found.high:.3f})"
+
+
+def _unmatched(letter: str, found: Sequence[Alone]) -> list[str]:
+    told = [f"{each.label}: {each.reason}" for each in found[:AT_MOST]]
+    if len(found) > AT_MOST:
+        told.append(f"and {len(found) - AT_MOST} more")
+    return [f"{f'only in {letter}' if i == 0 else '':<11}{line}" for i, line in enumerate(told)]
+
+
+def _sizes(points: Sequence[Compared]) -> str:
+    return ", ".join(dict.fromkeys(size(point) for point in points))
+
+
+def _apart(found: Comparison) -> list[dict[str, str]]:
+    """What tells points of one size from each other, as A has it, in their order."""
+    outside = ("layout.nodes", "layout.gpus_per_node", *FOUND)
+    texts = [key_text({name: value for name, value in point.a.key.items() if name not in outside}) for point in found.points]
+    apart = differing(dict.fromkeys(texts))
+    return [{name: value_text(value)[:NARROW] for name, value in apart[text].items()} for text in texts]
+
+
+def _zip(found: Comparison, apart: list[dict[str, str]]) -> Iterator[tuple[Compared, dict[str, str]]]:
+    return zip(found.points, apart, strict=True)

@@ -1,0 +1,139 @@
+"""What is exported of a run: its point, what it was measured to do, and its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hpcddp.analysis.numbers.frames import RUN_COLUMNS, runs_frame
+from hpcddp.analysis.numbers.steps import Floats
+from hpcddp.analysis.records.files import object_or_nothing, read_object
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.records.parts import Part, read_parts
+from hpcddp.analysis.records.run import Run
+from hpcddp.point import flat_keys
+from hpcddp.runroot import Study
+
+SUMMARY = (
+    *("samples_per_s", "steady_steps", "step_ci_percent", "warmup_detected_steps"),
+    *(name for name in RUN_COLUMNS if name.endswith("_s") and name not in ("samples_per_s", "clock_error_s")),
+    *("flops_per_s_per_gpu", "share_of_peak", "peak_memory_bytes", "energy_j_per_1000_samples"),
+    *("loss_first", "loss_last", "eval_samples", "eval_correct"),
+)
+"""Columns of runs_frame; `step_s` stands before them."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A value per step; steps that were not measured are left out."""
+
+    name: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    unix_s: tuple[float, ...]
+    """When each step ended: its attempt's start and the durations of its steps since."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedRun:
+    """A run that is done, whether it counts or not."""
+
+    label: str
+    run: int
+    params: Mapping[str, str | int | float | bool]
+    """The point, keys as a sweep's axes name them; what is not set is left out."""
+    tags: Mapping[str, str]
+    """`cluster`, `env_id`, `gpu`, `attempt`; `state` (counts or rejected) and, of a rejected one, `rejected` with the reason."""
+    summary: Mapping[str, float]
+    """Medians over the steady steps, seconds; what was not measured is left out."""
+    series: tuple[Series, ...]
+    """`step_s` (max over ranks) and `samples_per_s`, of all steps, warm-up too; `loss`, of the first and the last."""
+    start_unix_s: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.label} r{self.run}"
+
+    @property
+    def end_unix_s(self) -> float:
+        return max((each.unix_s[-1] for each in self.series if each.unix_s), default=self.start_unix_s)
+
+
+@dataclass(frozen=True)
+class ExportedStudy:
+    """One study's training runs, by label and number. They are read one at a time, as they are asked for."""
+
+    name: str
+    """Of its folder."""
+    runs: Iterator[ExportedRun]
+    done: int
+    missing: int
+    """Runs that are not done; there is nothing of them."""
+
+
+def exported(study: Study) -> ExportedStudy:
+    """HpcddpError where study.json is damaged."""
+    records = load_study(study)
+    rows = runs_frame(records).to_dict(orient="records")
+    done = [(run, row) for run, row in zip(records.runs, rows, strict=True) if run.state != "missing" and run.trains]
+    missing = sum(run.state == "missing" for run in records.runs)
+    return ExportedStudy(study.folder.resolve().name, (_exported(study, run, row) for run, row in done), len(done), missing)
+
+
+def _exported(study: Study, run: Run, row: Mapping[Any, Any]) -> ExportedRun:
+    assert run.point is not None
+    attempt = study.run_dir(run.label, run.run) / str(run.attempt)
+    parts = [] if run.step_ns is None else _parts(attempt, run)
+    measured = {"step_s": None if run.step_ns is None else run.step_ns / 1e9, **{name: row[name] for name in SUMMARY}}
+    tags = {"cluster": run.point.cluster, "env_id": run.env_id, "gpu": run.gpu, "attempt": run.attempt, "state": run.state}
+    return ExportedRun(
+        label=run.label,
+        run=run.run,
+        params={key: value for key, value in map(_param, flat_keys(run.point).items()) if value is not None},
+        tags={key: value for key, value in {**tags, "rejected": run.reason}.items() if value},
+        summary={name: float(value) for name, value in measured.items() if value is not None and not pd.isna(value)},
+        series=() if not parts else _series(run, parts),
+        start_unix_s=_start_unix_s(parts[0].launch if parts else object_or_nothing(attempt / "launch.json")),
+    )
+
+
+def _param(item: tuple[str, Any]) -> tuple[str, Any]:
+    key, value = item
+    return key, value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _start_unix_s(launch: Mapping[str, Any]) -> float:
+    started_ns = launch.get("started_unix_ns")
+    return started_ns / 1e9 if isinstance(started_ns, int) else 0.0
+
+
+def _parts(attempt: Path, run: Run) -> list[Part]:
+    """Of a run whose steps were read once already."""
+    return read_parts(attempt, read_object(attempt / "launch.json"), read_object(attempt / "end.json"), run.point, [])
+
+
+def _series(run: Run, parts: Sequence[Part]) -> tuple[Series, ...]:
+    assert run.global_batch is not None
+    step_s = np.concatenate([part.steps.step_ns for part in parts]) / 1e9
+    numbers = np.concatenate([part.steps.step for part in parts])
+    unix_s = np.concatenate([_start_unix_s(part.launch) + np.cumsum(np.nan_to_num(part.steps.step_ns / 1e9)) for part in parts])
+    rate = np.divide(run.global_batch, step_s, out=np.full_like(step_s, np.nan), where=step_s > 0)
+    loss = np.full_like(step_s, np.nan)
+    loss[0], loss[-1] = (np.nan if value is None else value for value in (run.loss_first, run.loss_last))
+    return tuple(_known(name, numbers, values, unix_s) for name, values in _named(step_s, rate, loss))
+
+
+def _named(step_s: Floats, rate: Floats, loss: Floats) -> Iterator[tuple[str, Floats]]:
+    yield from (("step_s", step_s), ("samples_per_s", rate))
+    if np.isfinite(loss).any():
+        yield "loss", loss
+
+
+def _known(name: str, steps: np.ndarray[Any, Any], values: Floats, unix_s: Floats) -> Series:
+    known = np.isfinite(values)
+    return Series(name, tuple(steps[known].tolist()), tuple(values[known].tolist()), tuple(unix_s[known].tolist()))

@@ -1,0 +1,1 @@
+"""One function per figure, DataFrame to matplotlib Figure, and the look they share."""

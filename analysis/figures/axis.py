@@ -1,0 +1,84 @@
+"""Logarithmic axes: GPUs, with the nodes they make on a second line, and rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from hpcddp.analysis.figures.colours import GRID
+from hpcddp.analysis.figures.style import pt
+from hpcddp.analysis.wording import unit
+
+TICK_PT = 3.5
+LABEL_PAD = 3.0
+"""Points between a tick and its label."""
+
+
+TICK_STEPS: Sequence[tuple[float, Sequence[float]]] = ((1500, (1,)), (12, (1, 2, 5)), (0, (1, 1.5, 2, 3, 5, 7)))
+"""(from which high / low on, ticks per decade), the widest first."""
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, ... between the two; closer or farther apart as TICK_STEPS says."""
+    steps = next(steps for least, steps in TICK_STEPS if high / low >= least)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [step * 10**decade for decade in decades for step in steps if low <= step * 10**decade <= high]
+
+
+def rate_axis(ax: Axes, low: float, high: float, text: Callable[[float], str]) -> None:
+    """From `low` to `high`, with ticks close enough for the range."""
+    ax.set_yscale("log")
+    ax.set_ylim(low, high)
+    ax.yaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    ax.grid(axis="y", color=GRID)
+
+
+def size_axis(ax: Axes, points: pd.DataFrame, also: Iterable[int] = ()) -> None:
+    """Ticks at 1, 2, 4, 8, ... GPUs, below each its number of nodes; sizes in `also` are within the axis too."""
+    sizes = sorted({*map(int, points["gpus"]), *map(int, also)})
+    ticks = size_ticks(sizes)
+    gpus = f"{unit(points['device'].iloc[0])}s"
+    ax.set_xscale("log", base=2)
+    ax.set_xlim(sizes[0] / 1.15, sizes[-1] * 1.15)
+    ax.xaxis.set_major_locator(FixedLocator([float(tick) for tick in ticks]))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.tick_params(axis="x", pad=pt(LABEL_PAD), length=pt(TICK_PT))
+    if (points["nodes"] == 1).all():
+        ax.set_xticklabels([str(tick) for tick in ticks])
+        ax.set_xlabel(f"{gpus} of one node")
+        return
+    ax.set_xticklabels([f"{tick}\n{nodes_at(points, tick)}" for tick in ticks])
+    _name_lines(ax, f"{gpus}\nnodes")
+
+
+def size_ticks(sizes: Sequence[int]) -> list[int]:
+    """Powers of two in the range where most sizes are ones, else the sizes themselves."""
+    powers = [2**k for k in range(math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1])) + 1)]
+    return powers if 2 * len(set(sizes) & set(powers)) >= len(sizes) else list(sizes)
+
+
+def nodes_at(points: pd.DataFrame, gpus: int) -> str:
+    """The nodes of the points of that size: `4`, `1-4` where layouts differ, nothing where there is none."""
+    nodes = points.loc[points["gpus"] == gpus, "nodes"]
+    if nodes.empty:
+        return ""
+    return str(nodes.min()) if nodes.min() == nodes.max() else f"{nodes.min()}-{nodes.max()}"
+
+
+def _name_lines(ax: Axes, names: str) -> None:
+    """What each line of tick labels counts, to their left at the same height."""
+    ax.annotate(
+        names,
+        xy=(0, 0),
+        xycoords="axes fraction",
+        xytext=(-pt(LABEL_PAD + TICK_PT), -pt(LABEL_PAD + TICK_PT)),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+    )

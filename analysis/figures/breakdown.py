@@ -1,0 +1,136 @@
+"""Where the step goes: a bar per point, its parts in the order of a step and always in the same colours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
+from hpcddp.analysis.figures.style import DEFAULT, Style, in_column, legend_of_parts, new_figure, pt
+from hpcddp.analysis.numbers.breakdown import shown_parts, whole_step
+from hpcddp.analysis.wording import quantity, unit
+
+NAMES = {
+    "data_wait": "data wait",
+    "h2d_exposed": "copy",
+    "forward": "forward",
+    "backward": "backward",
+    "comm_exposed": "communication",
+    "transfer": "transfer",
+    "peer_wait": "peer wait",
+    "optimizer": "optimizer",
+    "other": "other",
+    "unaccounted": "unaccounted",
+}
+
+BESIDE_LETTERS = 28
+"""What fits to the left of bars."""
+
+LEAST_SHARE = 0.005
+"""Of the step: what is not more is 0 %."""
+
+BAR_MM = 5.2
+AROUND_MM = 36.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the figure: a bar with its name, or (no `row`) a heading."""
+
+    text: str
+    row: pd.Series[Any] | None = None
+
+
+def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT) -> Figure:
+    """`scaling`: rows of scaling_frame, drawn from top to bottom; a series of several points gets a heading."""
+    lines = layout_lines(scaling, names, short)
+    with new_figure(style, AROUND_MM + BAR_MM * len(lines)) as (figure, (ax,)):
+        heights = {line.row.name: height for height, line in enumerate(lines) if line.row is not None}
+        bars = scaling.loc[list(heights)]
+        handles = [*_bars(ax, list(heights.values()), bars), *_without_hook(ax, list(heights.values()), bars)]
+        for height, line in enumerate(lines):
+            _write_beside(ax, height, line)
+        _axes(ax, lines, scaling)
+        legend_of_parts(figure, handles, "outside upper left")
+    return figure
+
+
+def layout_lines(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str]) -> list[Line]:
+    """Headings and bars: `16 x 4` under its series' heading, `1 x 4, workers 2` for a series of one point if it is short."""
+    lines = []
+    several = scaling["series"].nunique() > 1
+    for key, points in scaling.groupby("series", sort=False):
+        beside = len(points) == 1 and len(short[str(key)]) <= BESIDE_LETTERS
+        if several and not beside:
+            lines += [Line(text) for text in in_column(names[str(key)])]
+        for _, row in points.iterrows():
+            layout = f"{row['nodes']} x {row['gpus_per_node']}"
+            lines.append(Line(f"{layout}, {short[str(key)]}" if several and beside else layout, row))
+    return lines
+
+
+def _bars(ax: Axes, heights: Sequence[int], rows: pd.DataFrame) -> list[Artist]:
+    """Draws the parts next to each other; returns handles for those that can be seen anywhere."""
+    left = pd.Series(0.0, index=rows.index)
+    parts = shown_parts(rows)
+    for part, seconds in parts.items():
+        width = (seconds.fillna(0).astype(float) * 1e3).clip(lower=0)
+        if width.max() > 0:
+            ax.barh(heights, width, left=left, height=0.72, color=PARTS[str(part)])
+        left = left + width
+    return [Patch(color=PARTS[part], label=NAMES[part]) for part in seen_parts(parts, whole_step(rows))]
+
+
+def seen_parts(parts: pd.DataFrame, whole: pd.Series[Any]) -> list[str]:
+    """Those that are more than 0 % of some point's step, as tables round: a legend needs no others."""
+    shares = parts.astype(float).div(whole.astype(float), axis=0).max()
+    return [str(part) for part, share in shares.items() if share > LEAST_SHARE]
+
+
+def _without_hook(ax: Axes, heights: Sequence[int], rows: pd.DataFrame) -> list[Artist]:
+    """A stroke where the step ends without the communication hook; nothing where that is the bar, or not known."""
+    both = rows["step_hook_s"].notna() & ~rows["hook"]
+    if not both.any():
+        return []
+    ends_ms = rows.loc[both, "step_s"].astype(float) * 1e3
+    at = [height for height, known in zip(heights, both, strict=True) if known]
+    size: dict[str, Any] = {"markersize": pt(9), "markeredgewidth": pt(1.2)}
+    return list(ax.plot(ends_ms, at, "|", color=INK, label="step without hook", **size))
+
+
+def _write_beside(ax: Axes, height: int, line: Line) -> None:
+    """The step's length after the bar, and after the stroke where that is longer; a heading from the figure's edge on."""
+    if line.row is None:
+        at_edge(ax, line.text, (0, height), "data", 0)
+        return
+    at_ms = max(_step_ms(line.row), float(line.row["step_s"]) * 1e3)
+    ax.annotate(quantity(_step_ms(line.row)), (at_ms, height), xytext=(pt(3), 0), textcoords="offset points", va="center")
+
+
+def at_edge(ax: Axes, text: str, at: tuple[float, float], height: str, up: float, **look: Any) -> None:
+    """`at`: a fraction of the figure's width, and a height in the coordinates called `height`; the text is `up` points above."""
+    where = {"xycoords": ("figure fraction", height), "xytext": (pt(3), pt(up)), "textcoords": "offset points"}
+    ax.annotate(text, at, **{"va": "center", **where, **look})
+
+
+def _step_ms(row: pd.Series[Any]) -> float:
+    """What the bar adds up to."""
+    return float(row["step_s"] if pd.isna(row["step_hook_s"]) else row["step_hook_s"]) * 1e3
+
+
+def _axes(ax: Axes, lines: Sequence[Line], scaling: pd.DataFrame) -> None:
+    ax.set_yticks(range(len(lines)), ["" if line.row is None else line.text for line in lines])
+    ax.set_ylim(len(lines) - 0.4, -0.6)
+    ax.set_xlim(0, max(whole_step(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.15)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x", color=GRID)
+    ax.set_xlabel("Step, ms")
+    at_edge(ax, f"nodes x {unit(scaling['device'].iloc[0])}s per node", (0, 1), "axes fraction", 2, va="bottom", color=FAINT)

@@ -1,0 +1,156 @@
+"""Runs looked at closely, as tables for figures: how long all steps were, which rank is late, and what one step is made of.
+
+All steps are shown of every point. Of ranks and of one step a figure shows what it takes to see a cause: the runs in which a
+straggler was found, and the largest point's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.figures.trained import trained_frame
+from hpcddp.analysis.numbers.distribution import Bins, pooled
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.case import Case, Verdict
+from hpcddp.analysis.wording import unit
+
+MOST_RUNS = 2
+SEEN_PERCENT = 1.0
+"""Of the step: a rank map in which no rank is ever so far off says nothing."""
+
+LEAST_STEPS = 20
+"""Of a point: fewer have no distribution."""
+
+TIMES_COLUMNS = {"row": "Int64", "kind": "string", "bin": "Int64", "count": "Int64"}
+"""`row`: of the scaling table; `kind`: timed or warm-up; `bin` as distribution.py has it. Of the runs its throughput is of."""
+
+RANKS_COLUMNS = {
+    **{"panel": "string", "row": "Int64", "host": "string", "rank": "Int64", "first_step": "Int64", "steps": "Int64"},
+    "over_percent": "Float64",
+}
+"""A cell per rank (or host: then `rank` is NA) and a few timed steps; see rank_map.py."""
+
+PARTS_COLUMNS = {
+    **{"panel": "string", "step": "Int64", "aligned": "boolean", "rank": "Int64", "host": "string", "part": "string"},
+    **{"begin_s": "Float64", "end_s": "Float64"},
+}
+"""A part of a rank's step, after the first rank's start."""
+
+TRAVELS_COLUMNS = {
+    **{"panel": "string", "bucket": "Int64", "bytes": "Int64"},
+    **dict.fromkeys(("first_ready_s", "last_ready_s", "done_s"), "Float64"),
+}
+"""An all-reduce of that step, on all ranks together."""
+
+
+@dataclass(frozen=True)
+class CloseUp:
+    """Tables of the columns above."""
+
+    times: pd.DataFrame
+    ranks: pd.DataFrame
+    parts: pd.DataFrame
+    travels: pd.DataFrame
+    trained: pd.DataFrame
+    """See trained.py."""
+
+
+def close_up(case: Case, verdicts: Sequence[Verdict]) -> CloseUp:
+    """All of it; tables without rows where there is nothing to show."""
+    runs = close_runs(case, verdicts)
+    return CloseUp(
+        times_frame(case),
+        _frame((cell for panel, run in runs for cell in _cells(panel, run)), RANKS_COLUMNS),
+        _frame((part for panel, run in runs for part in _parts(panel, run)), PARTS_COLUMNS),
+        _frame((travel for panel, run in runs for travel in _travels(panel, run)), TRAVELS_COLUMNS),
+        trained_frame(case),
+    )
+
+
+def times_frame(case: Case) -> pd.DataFrame:
+    """Of points with enough steps."""
+    found = []
+    for row, point in case.points.iterrows():
+        runs = _timed(case, point)
+        timed = pooled(run.distribution.timed for run in runs if run.distribution)
+        warmup = pooled(run.distribution.warmup for run in runs if run.distribution)
+        if sum(count for _, count in timed) >= LEAST_STEPS:
+            found += [(row, kind, *each) for kind, bins in (("timed", timed), ("warm-up", warmup)) for each in bins]
+    return _frame(found, TIMES_COLUMNS)
+
+
+def _frame(rows: Iterable[tuple[Any, ...]], columns: dict[str, str]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=list(columns)).astype(columns)
+
+
+def bins_of(times: pd.DataFrame, row: Any, kind: str) -> Bins:
+    """A point's steps, of times_frame."""
+    found = times[(times["row"] == row) & (times["kind"] == kind)]
+    return tuple(zip(found["bin"], found["count"], strict=True))
+
+
+def close_runs(case: Case, verdicts: Sequence[Verdict]) -> list[tuple[str, Run]]:
+    """(title, run): the worst run of the straggler that costs most, and the middle one of the largest point; each with several
+    ranks, and once.
+    """
+    accused = [verdict.runs[0] for verdict in verdicts if verdict.name == "straggler"][: MOST_RUNS - 1]
+    runs = [run for run in case.counting if run.name in accused]
+    if len(case.points):
+        largest = case.points.iloc[int(case.points["ranks"].astype(int).argmax())]
+        if largest["ranks"] > 1 and not any(run in case.runs_of(largest) for run in runs):
+            runs.append(_middle(case, largest))
+    return [(_title(case, run), run) for run in runs if run.timeline is not None]
+
+
+def _middle(case: Case, point: pd.Series[Any]) -> Run:
+    """Of the runs the breakdown is of the one nearest to their median."""
+    labels = str(point["breakdown_label"]).split(" + ")
+    runs = [run for run in case.runs_of(point) if run.label in labels]
+    middle = pd.Series([run.step_ns for run in runs]).median()
+    return min(runs, key=lambda run: (abs((run.step_ns or 0) - middle), run.run))
+
+
+def _title(case: Case, run: Run) -> str:
+    """`16 nodes x 4 GPUs, run 2`, with its series where there are several."""
+    assert run.point is not None
+    layout = run.point.layout
+    size = f"{layout.nodes} x {layout.gpus_per_node} {unit(run.point.device)}s, run {run.run}"
+    series = next((str(row["series"]) for _, row in case.points.iterrows() if run in case.runs_of(row)), "")
+    return ", ".join(filter(None, [size, case.names.get(series, "")]))
+
+
+def _timed(case: Case, point: pd.Series[Any]) -> list[Run]:
+    labels = str(point["label"]).split(" + ")
+    return [run for run in case.runs_of(point) if run.label in labels]
+
+
+def _cells(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
+    """No cell where all ranks are as fast as the median one: there is nothing to see."""
+    found = run.rank_map
+    if found is None or max(abs(value) for row in found.over_percent for value in row) < SEEN_PERCENT:
+        return
+    for row, (host, values) in enumerate(zip(found.hosts, found.over_percent, strict=True)):
+        rank = None if found.ranks is None else found.ranks[row]
+        for column, value in enumerate(values):
+            first, end = found.steps[column : column + 2]
+            yield panel, row, host, rank, first, end - first, value
+
+
+def _parts(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
+    assert run.timeline is not None
+    for rank in run.timeline.ranks:
+        at = rank.start_ns
+        for part, ns in rank.parts_ns:
+            yield panel, run.timeline.step, run.timeline.aligned, rank.rank, rank.host, part, at / 1e9, (at + ns) / 1e9
+            at += ns
+
+
+def _travels(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
+    assert run.timeline is not None
+    for bucket in run.timeline.buckets:
+        times = (bucket.first_ready_ns, bucket.last_ready_ns, bucket.done_ns)
+        yield panel, bucket.index, bucket.size_bytes, *(ns / 1e9 for ns in times)

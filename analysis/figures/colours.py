@@ -1,0 +1,42 @@
+"""The colours of every figure: Okabe and Ito's (jfly.uni-koeln.de/color), told apart with any colour vision, and greys."""
+
+from __future__ import annotations
+
+INK = "#222222"
+FAINT = "#8a8a8a"
+GRID = "#e6e6e6"
+
+PARTS = {
+    "data_wait": "#E69F00",
+    "h2d_exposed": "#F0E442",
+    "forward": "#56B4E9",
+    "backward": "#0072B2",
+    "comm_exposed": "#8A3600",
+    "transfer": "#D55E00",
+    "peer_wait": "#CC79A7",
+    "optimizer": "#009E73",
+    "other": "#555555",
+    "unaccounted": "#dcdcdc",
+}
+"""What is shown of a step -> its colour, in the order it is drawn. Communication that could not be split: transfer's, darker."""
+
+BASELINES = {"1gpu": "#D55E00", "1node": "#0072B2"}
+"""What is measured against one GPU, and against one full node."""
+
+STEPS = {"timed": "#0072B2", "warm-up": "#8a8a8a"}
+"""Which steps a histogram is of."""
+
+TRAINED = "#E69F00"
+"""Gradients, beside the collectives."""
+
+SLOWER, FASTER = "#D55E00", "#0072B2"
+"""Than the median rank."""
+
+COLLECTIVES = {
+    "all_reduce": "#222222",
+    "reduce_scatter": "#009E73",
+    "all_gather": "#0072B2",
+    "broadcast": "#D55E00",
+    "send_recv": "#CC79A7",
+}
+"""Operation of a benchmark -> its colour; the one that training waits for is ink."""

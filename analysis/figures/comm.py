@@ -1,0 +1,134 @@
+"""Bus bandwidth against message size, a panel per layout: each collective alone, buckets of gradients, and the fabric's limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from hpcddp.analysis.figures.axis import rate_axis
+from hpcddp.analysis.figures.colours import COLLECTIVES, FAINT, TRAINED
+from hpcddp.analysis.figures.labels import EndLabel, end_labels
+from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
+from hpcddp.analysis.numbers.comm_bench import OPS
+from hpcddp.analysis.wording import quantity
+from hpcddp.textout import message_size
+
+PANEL_MM = 66.0
+TICKS = tuple(2**power for power in range(10, 31, 5))
+"""1 KiB, 32 KiB, 1 MiB, 32 MiB, 1 GiB."""
+
+SMALLEST, LARGEST = TICKS[0] / 1.5, TICKS[-1] * 1.5
+"""Bytes at the axis's ends."""
+
+MAX_PANELS = 6
+
+KINDS = {"bucket": ("gradients", "D"), "together": ("gradients (mean)", "D")}
+"""Kind of trained_frame -> in words, and its marker."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One layout; either table may have no rows."""
+
+    layout: str
+    sizes: pd.DataFrame
+    trained: pd.DataFrame
+    limit: float | None
+    """GB/s"""
+
+    @property
+    def said(self) -> str:
+        """Of the limit."""
+        return "limit unknown" if self.limit is None else f"fabric {quantity(self.limit)}"
+
+
+def panels(sizes: pd.DataFrame, trained: pd.DataFrame) -> tuple[list[Panel], str | None]:
+    """Rows of comm_frame and of trained_frame by layout, from the first to the last of many, and a note where some are left out.
+
+    Without a benchmark the layouts whose buckets have bandwidths of their own, and anything to be compared with: a limit or
+    another size.
+    """
+    sizes = sizes[sizes["busbw_bytes_per_s"] > 0]
+    trained = trained[trained["bytes"].between(SMALLEST, LARGEST) & (trained["busbw_bytes_per_s"] > 0)]
+    if len(sizes):
+        found = [_benched(group, trained) for _, group in sizes.groupby("label", sort=False)]
+    else:
+        own = trained[trained["kind"] == "bucket"]
+        own = own[own["limit_bytes_per_s"].notna() | (own.groupby("layout")["bytes"].transform("nunique") > 1)]
+        found = [Panel(str(layout), sizes, group, _limit(group)) for layout, group in own.groupby("layout", sort=False)]
+    if len(found) <= MAX_PANELS:
+        return found, None
+    chosen = [found[round(i * (len(found) - 1) / (MAX_PANELS - 1))] for i in range(MAX_PANELS)]
+    return chosen, f"the figure of collectives shows {MAX_PANELS} of {len(found)} layouts"
+
+
+def _benched(group: pd.DataFrame, trained: pd.DataFrame) -> Panel:
+    first = group.iloc[0]
+    same = (trained["nodes"] == first["nodes"]) & (trained["gpus_per_node"] == first["gpus_per_node"])
+    same &= trained["gpu"].fillna("") == ("" if pd.isna(first["gpu"]) else first["gpu"])
+    return Panel(str(first["layout"]), group, trained[same], _limit(group))
+
+
+def _limit(rows: pd.DataFrame) -> float | None:
+    found = rows["limit_bytes_per_s"].iloc[0]
+    return None if pd.isna(found) else float(found) / 1e9
+
+
+def rate_range(shown: list[Panel]) -> tuple[float, float]:
+    """GB/s of the axis: all that is drawn, limits included."""
+    rates = [float(rate) / 1e9 for each in shown for table in (each.sizes, each.trained) for rate in table["busbw_bytes_per_s"]]
+    limits = [each.limit for each in shown if each.limit is not None]
+    return min([*rates, *limits]) / 1.3, max([*rates, *limits]) * 1.3
+
+
+def comm_figure(shown: list[Panel], style: Style = DEFAULT) -> Figure:
+    """All panels on the same scales, so that layouts can be compared."""
+    with new_figure(style, PANEL_MM, len(shown)) as (figure, axes):
+        low, high = rate_range(shown)
+        for ax, each in zip(axes, shown, strict=True):
+            _size_axis(ax)
+            rate_axis(ax, low, high, "{:g}".format)
+            unknown = " (limit unknown)" if each.limit is None else ""
+            entitle(ax, style, each.layout, f"Bus bandwidth, GB/s{unknown}")
+            labels = [_line(ax, op, each.sizes[each.sizes["op"] == op]) for op in OPS if (each.sizes["op"] == op).any()]
+            end_labels(ax, [*labels, *_trained(ax, each.trained), *_limit_line(ax, each)])
+    return figure
+
+
+def _line(ax: Axes, op: str, points: pd.DataFrame) -> EndLabel:
+    rates = points["busbw_bytes_per_s"] / 1e9
+    ax.plot(points["bytes"], rates, color=COLLECTIVES[op], marker="o", markersize=pt(1.8), linewidth=pt(1.2))
+    return EndLabel(rates.iloc[-1], OPS[op], COLLECTIVES[op])
+
+
+def _trained(ax: Axes, trained: pd.DataFrame) -> list[EndLabel]:
+    """Buckets as marks: they are of one model, not of a series of sizes."""
+    if trained.empty:
+        return []
+    kind, marker = KINDS[str(trained["kind"].iloc[0])]
+    rates = trained["busbw_bytes_per_s"].astype(float) / 1e9
+    style: dict[str, Any] = {"linestyle": "", "marker": marker, "markersize": pt(4), "color": TRAINED, "zorder": 4}
+    ax.plot(trained["bytes"].astype(float), rates, **style)
+    largest = int(trained["bytes"].astype(int).argmax())
+    return [EndLabel(float(rates.iloc[largest]), kind, TRAINED)]
+
+
+def _limit_line(ax: Axes, each: Panel) -> list[EndLabel]:
+    if each.limit is None:
+        return []
+    ax.axhline(each.limit, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
+    return [EndLabel(each.limit, each.said, FAINT)]
+
+
+def _size_axis(ax: Axes) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_xlim(SMALLEST, LARGEST)
+    ax.xaxis.set_major_locator(FixedLocator([float(tick) for tick in TICKS]))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xticklabels([message_size(tick) for tick in TICKS])
+    ax.set_xlabel("message size")

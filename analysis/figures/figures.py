@@ -1,0 +1,85 @@
+"""Which figures a study gets, and their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from hpcddp.analysis.figures.breakdown import breakdown_figure
+from hpcddp.analysis.figures.comm import comm_figure, panels
+from hpcddp.analysis.figures.distribution import MAX_ROWS, distribution_figure
+from hpcddp.analysis.figures.efficiency import efficiency_figure
+from hpcddp.analysis.figures.rank_map import rank_map_figure
+from hpcddp.analysis.figures.scaling import scaling_figure
+from hpcddp.analysis.figures.style import DEFAULT, SUFFIXES, Style, save
+from hpcddp.analysis.figures.timeline import timeline_figure
+from hpcddp.analysis.findings import Findings
+from hpcddp.analysis.numbers.series import Apart, full_names, short_names
+
+FIGURES = ("scaling", "efficiency", "breakdown", "steps", "ranks", "timeline", "comm")
+MAX_SERIES = 6
+"""Series in one figure, the largest ones; the table and the CSV have them all."""
+
+
+def draw(
+    scaling: pd.DataFrame, runs: pd.DataFrame, apart: Apart, overlay: pd.DataFrame | None = None, style: Style = DEFAULT
+) -> tuple[dict[str, Figure], list[str]]:
+    """Figures by name, and notes on what they leave out. A series with one layout has nothing to show of scaling.
+
+    `overlay`: published points (references.overlay), drawn beside the throughput.
+    """
+    names, short = full_names(apart), short_names(apart)
+    layouts = scaling.groupby("series", sort=False)["label"].transform("size")
+    wide = list(dict.fromkeys(scaling.loc[layouts > 1, "series"]))
+    shown = scaling[scaling["series"].isin(wide[:MAX_SERIES])]
+    rejected = runs[(runs["state"] == "rejected") & runs["series"].isin(wide[:MAX_SERIES])]
+    figures, most = {}, style.most_bars
+    if len(scaling):
+        figures["breakdown"] = breakdown_figure(scaling[:most], names, short, style)
+    if wide:
+        figures["scaling"] = scaling_figure(shown, names, rejected.dropna(subset=["samples_per_s"]), overlay, style)
+    if _has_baseline(shown):
+        figures["efficiency"] = efficiency_figure(shown, names, style)
+    beside_cpus = overlay is not None and len(overlay) and (scaling["device"] == "cpu").any()
+    left = [
+        "published points are of GPUs: they are not drawn beside ranks on CPUs" if beside_cpus else "",
+        f"the scaling figures show the {MAX_SERIES} largest of {len(wide)} series" if len(wide) > MAX_SERIES else "",
+        f"the breakdown figure shows the first {most} of {len(scaling)} points" if len(scaling) > most else "",
+    ]
+    return figures, [note for note in left if note]
+
+
+def _has_baseline(scaling: pd.DataFrame) -> bool:
+    """Whether some series has an efficiency at more than its baseline."""
+    known = scaling[["efficiency_1gpu", "efficiency_1node"]].notna().groupby(scaling["series"]).sum()
+    return bool((known > 1).to_numpy().any())
+
+
+def draw_close(found: Findings, style: Style = DEFAULT) -> tuple[dict[str, Figure], list[str]]:
+    """The same of runs looked at closely: all steps of each point, the ranks and one step of few runs, and the network."""
+    close, figures = found.close, {}
+    points = list(close.times["row"].unique())
+    shown = close.times[close.times["row"].isin(points[:MAX_ROWS])]
+    if points:
+        names, short = full_names(found.shown_apart), short_names(found.shown_apart)
+        figures["steps"] = distribution_figure(found.shown, shown, names, short, style)
+    if len(close.ranks):
+        figures["ranks"] = rank_map_figure(close.ranks, style)
+    if len(close.parts):
+        figures["timeline"] = timeline_figure(close.parts, close.travels, style)
+    layouts, fewer = panels(found.collectives, close.trained)
+    if layouts:
+        figures["comm"] = comm_figure(layouts, style)
+    more = f"the figure of all steps shows the first {MAX_ROWS} of {len(points)} points" if len(points) > MAX_ROWS else None
+    return figures, [note for note in (more, fewer) if note]
+
+
+def write_figures(folder: Path, figures: dict[str, Figure], style: Style) -> list[str]:
+    """Files of each in `folder`, as style.save makes them; those of an earlier analysis that no longer apply are removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FIGURES:
+        for suffix in SUFFIXES:
+            (folder / f"{name}{suffix}").unlink(missing_ok=True)
+    return [f"{folder.name}/{file.name}" for name, figure in figures.items() for file in save(figure, folder / name, style)]

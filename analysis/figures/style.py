@@ -1,0 +1,184 @@
+"""One look for all figures, in the sizes that print and screens ask for; the same bytes wherever and whenever they are drawn.
+
+Figures are laid out with a type of 8 points: their heights and lines are given so, and a style makes all of it larger or smaller.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hpcddp.analysis.figures.colours import FAINT, GRID, INK
+
+TYPE_PT = 8.0
+PANEL_MM = 85.0
+"""What a panel is at least as wide, at that type."""
+
+COLUMN_LETTERS, LEGEND_LETTERS = 44, 46
+"""That fit into it; and beside a mark of a legend."""
+
+ENTRY_MM = 28.0
+"""Width of an entry of a legend."""
+
+MM_PER_INCH = 25.4
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class Style:
+    """What a figure is made for; lengths as they come out."""
+
+    column_mm: float
+    """Width of a figure of one panel."""
+    page_mm: float
+    """Width of one of several."""
+    type_pt: float
+    png_dpi: int
+    titles: bool = True
+    """Without, what is above a single panel is left to the caption, and what is measured stands beside its axis."""
+    height_mm: float | None = None
+    """Of every figure; type gets smaller where it would not fit. None: as high as what is in it."""
+    most_bars: int = 40
+    """Of a breakdown."""
+    pdf_fonts: int = 3
+    """3: drawn by matplotlib; 42: TrueType, which takes as long as all else of a figure. Journals refuse 3."""
+
+
+SLIDE_MM = 40 / 3 * MM_PER_INCH
+
+DEFAULT = Style(column_mm=85.0, page_mm=176.0, type_pt=8.0, png_dpi=300)
+STYLES = {
+    "default": DEFAULT,
+    "paper": Style(column_mm=3.4 * MM_PER_INCH, page_mm=7.0 * MM_PER_INCH, type_pt=7.0, png_dpi=300, titles=False, pdf_fonts=42),
+    "slides": Style(column_mm=SLIDE_MM, page_mm=SLIDE_MM, type_pt=18.0, png_dpi=144, height_mm=SLIDE_MM * 9 / 16, most_bars=12),
+}
+"""By the names of `--style`: a column of this project's own pages, one of a journal, and a slide of 16:9 (1920 x 1080 as PNG)."""
+
+LOOK: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    **dict.fromkeys(("axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), "medium"),
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "axes.axisbelow": True,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.minor.bottom": False,
+    "ytick.minor.left": False,
+    "grid.color": GRID,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.hashsalt": "hpcddp",
+}
+
+SIZES = {
+    "font.size": TYPE_PT,
+    "axes.titlepad": 7.0,
+    "axes.labelpad": 4.0,
+    "axes.linewidth": 0.6,
+    **{f"{axis}tick.major.{what}": size for axis in "xy" for what, size in (("width", 0.6), ("size", 3.5), ("pad", 3.5))},
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.0,
+    "lines.markeredgewidth": 1.0,
+    **{f"figure.constrained_layout.{pad}": 3 / 72 for pad in ("h_pad", "w_pad")},
+}
+"""At a type of 8 points; all grow with it."""
+
+
+def look(type_pt: float = TYPE_PT) -> AbstractContextManager[None]:
+    """Everything drawn or saved inside has the one look, whatever the user's matplotlibrc says."""
+    plain: Any = {key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")} | LOOK
+    return mpl.rc_context(plain | {key: size * type_pt / TYPE_PT for key, size in SIZES.items()})
+
+
+def pt(points: float) -> float:
+    """A length at a type of 8 points as it is in the figure being drawn."""
+    return points * float(mpl.rcParams["font.size"]) / TYPE_PT
+
+
+@contextmanager
+def new_figure(style: Style, panel_mm: float, panels: int = 1, below_mm: float = 0.0) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure of as many panels of that height, with room for `below_mm` beneath them all, to be drawn inside.
+
+    Several are two side by side; on slides as many as above each other.
+    """
+    columns = min(panels, 2) if style.height_mm is None else math.ceil(math.sqrt(panels))
+    rows = math.ceil(panels / columns)
+    width_mm, sheet_mm = _width_mm(style, panels), panel_mm * rows + below_mm
+    type_pt = style.type_pt
+    if style.height_mm is not None:
+        type_pt = min(type_pt, TYPE_PT * style.height_mm / sheet_mm, TYPE_PT * width_mm / (columns * PANEL_MM))
+    height_mm = style.height_mm or sheet_mm * type_pt / TYPE_PT
+    with look(type_pt):
+        figure = Figure(figsize=(width_mm / MM_PER_INCH, height_mm / MM_PER_INCH), layout="constrained")
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for unused in axes[panels:]:
+            unused.set_visible(False)
+        yield figure, axes[:panels]
+
+
+def entitle(ax: Axes, style: Style, name: str, measured: str = "", most: int = COLUMN_LETTERS) -> None:
+    """Above a panel its name, and what its y axis measures; `most`: letters in a line of the narrowest panel."""
+    figure, grid = ax.figure, ax.get_gridspec()
+    assert isinstance(figure, Figure)
+    assert grid is not None
+    lines = in_column(name, int(most * _sheet_mm(figure) / grid.ncols / PANEL_MM))
+    if style.titles:
+        ax.set_title("\n".join([*lines, measured] if measured else lines))
+        return
+    ax.set_ylabel(measured)
+    if sum(each.get_visible() for each in figure.axes) > 1:
+        ax.set_title("\n".join(lines))
+
+
+def legend_of_parts(figure: Figure, handles: Sequence[Artist], loc: Literal["outside upper left", "outside lower left"]) -> None:
+    """Outside the panels, in as many columns as there is room for."""
+    close = {"handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2, "labelspacing": 0.3}
+    figure.legend(handles=handles, loc=loc, ncols=int(_sheet_mm(figure) / ENTRY_MM), frameon=False, **close)
+
+
+def _sheet_mm(figure: Figure) -> float:
+    """Its width, were its type one of 8 points."""
+    return figure.get_figwidth() * MM_PER_INCH / pt(1)
+
+
+def letters(style: Style, panels: int) -> int:
+    """That fit into a line of a legend as wide as a figure of so many panels."""
+    return int(_width_mm(style, panels) * TYPE_PT / style.type_pt * LEGEND_LETTERS / PANEL_MM)
+
+
+def _width_mm(style: Style, panels: int) -> float:
+    return style.column_mm if panels == 1 else style.page_mm
+
+
+def in_column(name: str, most: int = COLUMN_LETTERS) -> list[str]:
+    """The lines of what may be too long for a panel, such as all that tells a series from the others."""
+    return textwrap.wrap(name, most, break_on_hyphens=False)
+
+
+def save(figure: Figure, stem: Path, style: Style) -> list[Path]:
+    """STEM.png, STEM.svg and STEM.pdf, without dates and versions in them."""
+    png, svg, pdf = files = [stem.with_suffix(suffix) for suffix in SUFFIXES]
+    with look():
+        mpl.rcParams["pdf.fonttype"] = style.pdf_fonts
+        figure.savefig(png, dpi=style.png_dpi, metadata={"Software": None})
+        figure.set_layout_engine("none")  # where all is has been found, and takes a third of the time
+        figure.savefig(svg, metadata={"Date": None, "Creator": None})
+        figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return files

@@ -1,0 +1,46 @@
+"""The step as tables and figures show it: parts in the order they happen, no more of them than a reader can tell apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+SHOWN = {
+    "data_wait": ("data_wait",),
+    "h2d_exposed": ("h2d_exposed",),
+    "forward": ("forward",),
+    "backward": ("backward",),
+    "comm_exposed": ("comm_exposed",),
+    "transfer": ("transfer",),
+    "peer_wait": ("peer_wait",),
+    "optimizer": ("optimizer",),
+    "other": ("record", "other"),
+    "unaccounted": ("unaccounted",),
+}
+"""What is shown -> what of the record it is. Exposed communication is shown where it could not be split only."""
+
+HIDDEN = ("h2d_hidden", "comm_hidden")
+"""What goes on behind other parts, outside the sum."""
+
+
+def shown_parts(scaling: pd.DataFrame) -> pd.DataFrame:
+    """Seconds per step by part for rows of scaling_frame; NA was not measured. Columns nobody measured are left out."""
+    parts = pd.DataFrame({name: _sum(scaling, of) for name, of in SHOWN.items()}, index=scaling.index)
+    parts["comm_exposed"] = parts["comm_exposed"].mask(parts["transfer"].notna())
+    return parts.dropna(axis="columns", how="all")
+
+
+def hidden_parts(scaling: pd.DataFrame) -> pd.DataFrame:
+    """The same of what is hidden."""
+    parts = pd.DataFrame({name: _sum(scaling, (name,)) for name in HIDDEN}, index=scaling.index)
+    return parts.dropna(axis="columns", how="all")
+
+
+def whole_step(scaling: pd.DataFrame) -> pd.Series[Any]:
+    """What the parts add up to: the step of the runs they come from, seconds."""
+    return scaling["step_hook_s"].fillna(scaling["step_s"])
+
+
+def _sum(scaling: pd.DataFrame, parts: tuple[str, ...]) -> pd.Series[Any]:
+    return scaling[[f"{part}_s" for part in parts]].sum(axis=1, min_count=1)

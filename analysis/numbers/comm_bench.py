@@ -1,0 +1,142 @@
+"""What `hpcddp bench comm` measured: each collective of each layout by message size, and the two numbers that sum it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.numbers.series import differing, key_text, series_key, words
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.tables import lines
+from hpcddp.analysis.wording import quantity, unit
+from hpcddp.bandwidth import bus_share
+from hpcddp.textout import message_size
+
+OPS = {
+    "all_reduce": "all-reduce",
+    "reduce_scatter": "reduce-scatter",
+    "all_gather": "all-gather",
+    "broadcast": "broadcast",
+    "send_recv": "send/receive",
+}
+"""Name in records -> in words, in the order they are shown."""
+
+_WHO = {"label": "string", "run": "Int64", "layout": "string", "nodes": "Int64", "gpus_per_node": "Int64", "ranks": "Int64"}
+_WHO |= {"device": "string", "gpu": "string", "backend": "string", "op": "string"}
+
+_TIMED = ("time_s", "time_min_s", "time_max_s", "algbw_bytes_per_s", "busbw_bytes_per_s")
+
+COMM_COLUMNS = {
+    **_WHO,
+    "limit_bytes_per_s": "Float64",
+    "bytes": "Int64",
+    "calls": "Int64",
+    **dict.fromkeys(_TIMED, "Float64"),
+    "correct": "boolean",
+}
+"""A row per layout, operation and size: median, least and greatest time of a call over batches of `calls`; see fabric_limit."""
+
+FIT_COLUMNS = {
+    **_WHO,
+    "latency_s": "Float64",
+    "bandwidth_bytes_per_s": "Float64",
+    "busbw_bytes_per_s": "Float64",
+    "largest_bytes": "Int64",
+    "largest_busbw_bytes_per_s": "Float64",
+}
+"""A row per layout and operation: a call takes latency_s + bytes / bandwidth_bytes_per_s; the same as bus bandwidth."""
+
+
+def comm_frame(runs: Sequence[Run]) -> pd.DataFrame:
+    """Every size, of the benchmarks that count."""
+    rows = [{**who, **row} for who, found in _operations(runs) for row in found["sizes"]]
+    return pd.DataFrame(rows, columns=list(COMM_COLUMNS)).astype(COMM_COLUMNS)
+
+
+def fits_frame(runs: Sequence[Run]) -> pd.DataFrame:
+    """One row where an operation was timed at all."""
+    rows = [{**who, **_fitted(who, found)} for who, found in _operations(runs) if found["sizes"]]
+    return pd.DataFrame(rows, columns=list(FIT_COLUMNS)).astype(FIT_COLUMNS)
+
+
+def comm_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """What a backend could not do, once each."""
+    lacking = {(who["backend"], who["op"]): found["not_supported"] for who, found in _operations(runs) if found["not_supported"]}
+    yield from (f"{OPS[op]} was not timed: {backend} says `{reason}`" for (backend, op), reason in lacking.items())
+
+
+def comm_table(fits: pd.DataFrame) -> str:
+    """Latency and bus bandwidth, one line per layout and operation."""
+    heads = ["layout", "operation", "latency us", "fitted GB/s", "GB/s", "at"]
+    rows = [
+        [
+            row["layout"],
+            OPS[row["op"]],
+            _scaled(row["latency_s"], 1e6),
+            _scaled(row["busbw_bytes_per_s"], 1e-9),
+            _scaled(row["largest_busbw_bytes_per_s"], 1e-9),
+            message_size(row["largest_bytes"]),
+        ]
+        for _, row in fits.iterrows()
+    ]
+    return lines(heads, rows)
+
+
+def _operations(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """(who and what, the operation's part of comm.json) of each benchmark that counts."""
+    counting = [run for run in runs if run.collectives is not None and run.state == "counts"]
+    for run, layout in zip(counting, _layouts(counting), strict=True):
+        found = run.collectives or {}
+        for op in (op for op in OPS if op in found["ops"]):
+            yield {**_who(run), "layout": layout, "backend": found["backend"], "op": op}, found["ops"][op]
+
+
+def _who(run: Run) -> dict[str, Any]:
+    assert run.point is not None
+    layout, point = run.point.layout, run.point
+    size = {"nodes": layout.nodes, "gpus_per_node": layout.gpus_per_node, "ranks": point.ranks}
+    limit = fabric_limit(run.fabric_gbps, layout.nodes)
+    return {"label": run.label, "run": run.run, **size, "device": point.device, "gpu": run.gpu, "limit_bytes_per_s": limit}
+
+
+def fabric_limit(gbps_per_node: float | None, nodes: int) -> float | None:
+    """The bus bandwidth that a node's adapters allow, bytes/s: what passes them one way. Only switches that sum up themselves
+    (SHARP) take an all-reduce beyond it.
+
+    None where the profile does not say, and within a node: profiles name its links, but have no number for them.
+    """
+    return gbps_per_node * 1e9 / 8 if gbps_per_node and nodes > 1 else None
+
+
+def _layouts(runs: Sequence[Run]) -> list[str]:
+    """`2 nodes x 4 GPUs`, with whatever else tells benchmarks of this size apart."""
+    points = [run.point for run in runs if run.point is not None]
+    texts = [key_text(series_key(point, "", run.env_id, run.gpu)) for point, run in zip(points, runs, strict=True)]
+    apart = differing(dict.fromkeys(texts))
+    return [
+        ", ".join(filter(None, [size_words(p.layout.nodes, p.layout.gpus_per_node, p.device), words(apart[text])]))
+        for p, text in zip(points, texts, strict=True)
+    ]
+
+
+def size_words(nodes: int, gpus: int, device: str) -> str:
+    """`2 nodes x 4 GPUs`"""
+    return f"{nodes} node{'s' * (nodes > 1)} x {gpus} {unit(device)}{'s' * (gpus > 1)}"
+
+
+def _fitted(who: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    largest, fit = found["sizes"][-1], found["fit"]
+    bandwidth = fit["bandwidth_bytes_per_s"]
+    return {
+        "latency_s": fit["latency_s"],
+        "bandwidth_bytes_per_s": bandwidth,
+        "busbw_bytes_per_s": None if bandwidth is None else bandwidth * bus_share(who["op"], who["ranks"]),
+        "largest_bytes": largest["bytes"],
+        "largest_busbw_bytes_per_s": largest["busbw_bytes_per_s"],
+    }
+
+
+def _scaled(value: Any, scale: float) -> str:
+    return "-" if pd.isna(value) else quantity(value * scale)

@@ -1,0 +1,153 @@
+"""What became of a run's gradient exchange: hidden behind the computation, exposed, or waited for.
+
+A bucket of gradients travels from the moment it is ready on every rank until its all-reduce has ended. On each rank:
+
+    hidden     buckets travel while the rank still computes
+    peer wait  nothing is left to compute, and of the buckets that are not done none travels: another rank is not that far
+    transfer   the rest of the exposed communication: buckets travel, and averages are put back into the gradients
+    busy       buckets travel, whether hidden or exposed: the union of their times, since gloo has two under way at once and
+               finishes them in any order, and NCCL has them queue behind each other
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hpcddp.analysis.records.buckets import Ints, RunBuckets
+from hpcddp.bandwidth import bus_share
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Integer ns by rank and step (`own_ns`: by rank and all-reduce); transfer + peer wait = exposed, exactly."""
+
+    transfer_ns: Ints
+    peer_wait_ns: Ints
+    hidden_ns: Ints
+    busy_ns: Ints
+    own_ns: Ints
+    """What each bucket adds to the union: on NCCL, where buckets travel in order, its own time there."""
+    slack_ns: Ints
+    """How long before the last rank a rank was ready; 0: the others waited for it."""
+
+
+@dataclass(frozen=True)
+class Communication:
+    """One run's exchange: medians over steady steps, of the mean over ranks where nothing else is said."""
+
+    transfer_ns: float
+    peer_wait_ns: float
+    hidden_ns: float
+    busy_ns: float
+    step_bytes: int
+    """Gradients of one step as they travel."""
+    clock_error_ns: int | None
+    ranks: pd.DataFrame
+    """By rank: `rank`, `host`, `last` (the share of all-reduces at which it was the last to be ready), `slack_ns`, `transfer_ns`,
+    `peer_wait_ns`, `hidden_ns`."""
+    buckets: pd.DataFrame
+    """By `bucket` (its index) and `bytes`: `own_ns`, and `slack_ns` of the first rank to be ready."""
+
+
+def communication(run: RunBuckets) -> Communication:
+    """A run's exchange from its buckets; at least one steady step."""
+    found = exchange(run)
+    return Communication(
+        transfer_ns=_typical(found.transfer_ns),
+        peer_wait_ns=_typical(found.peer_wait_ns),
+        hidden_ns=_typical(found.hidden_ns),
+        busy_ns=_typical(found.busy_ns),
+        step_bytes=int(np.median(np.bincount(run.step, run.size_bytes, run.start_ns.shape[1]))),
+        clock_error_ns=run.clock_error_ns,
+        ranks=_by_rank(run, found),
+        buckets=_by_bucket(run, found),
+    )
+
+
+def exchange(run: RunBuckets) -> Exchange:
+    """Every rank's view of every step."""
+    last_ready = run.ready_ns.max(axis=0)
+    bounds = np.searchsorted(run.step, np.arange(run.start_ns.shape[1] + 1))
+    views = [_view(run, rank, last_ready, bounds) for rank in range(len(run.hosts))]  # what a rank takes stays in the cache
+    return Exchange(*(np.array(of_ranks) for of_ranks in zip(*views, strict=True)))
+
+
+def _view(run: RunBuckets, rank: int, last_ready: Ints, bounds: NDArray[np.intp]) -> tuple[Ints, ...]:
+    """One rank's, in the order of Exchange's fields. `bounds`: where each step's all-reduces begin, and the end."""
+    start, begin, end = (times[rank][run.step] for times in (run.start_ns, run.begin_ns, run.end_ns))
+    ready, done = run.ready_ns[rank], run.done_ns[rank]
+    travels = np.minimum(last_ready, done)  # clocks err: no bucket is done before it travels
+    hidden = _sums(newly_covered(travels, done, start, begin), bounds)
+    travelling = _sums(newly_covered(travels, done, begin, end), bounds)
+    peer_wait = _sums(newly_covered(ready, done, begin, end), bounds) - travelling
+    transfer = run.end_ns[rank] - run.begin_ns[rank] - peer_wait
+    return transfer, peer_wait, hidden, hidden + travelling, newly_covered(travels, done, start, end), last_ready - ready
+
+
+def newly_covered(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
+    """Of each of a rank's intervals, cut to its window, what none that begins earlier covers: the sum is the length of their
+    union. Windows follow each other without overlap.
+    """
+    begin, end = np.minimum(np.maximum(begin, low), high), np.minimum(np.maximum(end, low), high)
+    order = None if (begin[1:] >= begin[:-1]).all() else np.argsort(begin, kind="stable")
+    if order is not None:
+        begin, end = begin[order], end[order]
+    np.maximum(begin[1:], np.maximum.accumulate(end)[:-1], out=begin[1:])
+    length: Ints = np.maximum(end - begin, 0)
+    if order is None:
+        return length
+    new = np.empty_like(length)
+    new[order] = length
+    return new
+
+
+def overlap_share(hidden: float, busy: float) -> float | None:
+    """Hidden communication / all of it; None where nothing travelled."""
+    return hidden / busy if busy else None
+
+
+def algorithm_bandwidth(size_bytes: float, seconds: float) -> float | None:
+    """Bytes of gradients per second."""
+    return size_bytes / seconds if seconds else None
+
+
+def bus_bandwidth(algorithm: float | None, ranks: int) -> float | None:
+    """What the links carried; 0 for one rank."""
+    return None if algorithm is None else algorithm * bus_share("all_reduce", ranks)
+
+
+def _sums(values: Ints, bounds: NDArray[np.intp]) -> Ints:
+    """Between each bound and the next; 0 where they are the same."""
+    sums = np.concatenate([[0], np.cumsum(values)])[bounds]
+    by_step: Ints = sums[1:] - sums[:-1]
+    return by_step
+
+
+def _typical(values: Ints) -> float:
+    """Median over columns of the mean over ranks."""
+    return float(np.median(values.mean(axis=0)))
+
+
+def _by_rank(run: RunBuckets, found: Exchange) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "rank": np.arange(len(run.hosts)),
+            "host": run.hosts,
+            "last": (found.slack_ns == 0).mean(axis=1),
+            "slack_ns": np.median(found.slack_ns, axis=1),
+            "transfer_ns": np.median(found.transfer_ns, axis=1),
+            "peer_wait_ns": np.median(found.peer_wait_ns, axis=1),
+            "hidden_ns": np.median(found.hidden_ns, axis=1),
+        }
+    )
+
+
+def _by_bucket(run: RunBuckets, found: Exchange) -> pd.DataFrame:
+    """DDP rebuilds its buckets after the first step: an index may stand for several sizes where there is no warm-up."""
+    times = {"own_ns": found.own_ns.mean(axis=0), "slack_ns": found.slack_ns.max(axis=0)}
+    rows = pd.DataFrame({"bucket": run.index, "bytes": run.size_bytes, **times})
+    return rows.groupby(["bucket", "bytes"], as_index=False).median()

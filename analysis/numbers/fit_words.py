@@ -1,0 +1,109 @@
+"""What fitted laws imply, in sentences a newcomer understands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from hpcddp.analysis.numbers.fit_frame import Fitted
+from hpcddp.analysis.numbers.fit_laws import extra_p
+from hpcddp.analysis.numbers.fits import Fit, Parameter
+from hpcddp.analysis.wording import quantity
+
+WORTH_PERCENT = 10
+"""A law that is further off the points it was not fitted to implies nothing."""
+
+SMALLEST_SHARE = 0.0005
+"""A share that is 0.0 % in print is nothing to tell."""
+
+LOGARITHM = extra_p(0, 1).formula
+
+FAR = 16
+"""Times the largest size measured: a peak beyond that is a guess."""
+
+Said = tuple[str, str]
+"""What it says, and its interval with `; ` after it."""
+
+
+def implied(fitted: Sequence[Fitted], names: dict[str, str]) -> list[str]:
+    """A sentence per series and direction in which the law that predicts best says something; `names` says which series."""
+    several = len({each.series for each in fitted}) > 1
+    found = []
+    for (series, over), laws in groupby(fitted, key=lambda each: (each.series, each.over)):
+        sentence = _best(over, [each.fit for each in laws])
+        if sentence:
+            found.append(f"{names[series]}: {sentence}" if several else sentence)
+    return found
+
+
+def _best(over: str, fits: Sequence[Fit]) -> str | None:
+    """Of the law that predicts left-out points best; of the normal form only where it is far better, as it has many forms."""
+    best = min(fits, key=lambda each: each.left_out_percent * (2 if each.law.name == "extra-p" else 1))
+    if best.left_out_percent > WORTH_PERCENT:
+        return None
+    found = SAYS[best.law.name](over, best)
+    where = f"{NAMES[best.law.name]}, {best.units[0]}-{best.units[-1]} {over}s, off by {best.left_out_percent:.1f} %"
+    return f"{found[0]} ({found[1]}{where})" if found else None
+
+
+def _amdahl(over: str, fit: Fit) -> Said | None:
+    share = fit.parameters["serial_share"]
+    return (
+        (f"about {_percent(share.value)} of the work is serial: {_ceiling(over, share)}", _ends(share)) if _tells(share) else None
+    )
+
+
+def _gustafson(over: str, fit: Fit) -> Said | None:
+    share = fit.parameters["serial_share"]
+    if not _tells(share):
+        return None
+    adds = Parameter(1 - share.value, share.interval and (1 - share.interval[1], 1 - share.interval[0]))
+    return f"each further {over} adds about {_percent(adds.value)} of what one {over} trains", _ends(adds)
+
+
+def _usl(over: str, fit: Fit) -> Said | None:
+    contention, peak = fit.parameters["contention"], fit.parameters["peak"]
+    if peak.value <= FAR * fit.units[-1]:
+        known = "" if peak.interval is None else f"95 %: {_count(peak.interval[0])}-{_count(peak.interval[1])}; "
+        return f"throughput levels off at about {_count(peak.value)} {over}s and falls beyond", known
+    if not _tells(contention):
+        return None
+    return f"sharing costs about {_percent(contention.value)} per {over}: {_ceiling(over, contention)}", _ends(contention)
+
+
+def _normal_form(over: str, fit: Fit) -> Said | None:
+    base, factor = fit.parameters["c0"].value, fit.parameters["c1"].value
+    if not base or not factor:
+        return None
+    if fit.law.formula == LOGARITHM:
+        return f"each doubling of {over}s costs about {_percent(factor / base)} more {over} time", ""
+    growth = fit.law.formula.removeprefix("c0 + c1 ")
+    return f"a {over}'s time per sample grows like 1 + {quantity(factor / base)} {growth}", ""
+
+
+def _tells(share: Parameter) -> bool:
+    return share.value >= SMALLEST_SHARE
+
+
+def _ceiling(over: str, share: Parameter) -> str:
+    return f"at most {_count(1 / share.value)} times one {over}, whatever the number"
+
+
+def _ends(share: Parameter) -> str:
+    """Over runs only: how far the law itself is off stands beside it."""
+    return "" if share.interval is None else f"95 %: {'-'.join(_percent(end) for end in share.interval)}; ".replace(" %-", "-")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.{0 if share >= 0.1 else 1}f} %"
+
+
+def _count(units: float) -> str:
+    if math.isinf(units):
+        return "nowhere"
+    return f"{units:.{1 if units < 10 else 0}f}"
+
+
+SAYS = {"amdahl": _amdahl, "gustafson": _gustafson, "usl": _usl, "extra-p": _normal_form}
+NAMES = {"amdahl": "Amdahl's law", "gustafson": "Gustafson's law", "usl": "USL", "extra-p": "Extra-P form"}

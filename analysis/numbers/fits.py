@@ -1,0 +1,148 @@
+"""Laws fitted to throughput over units (nodes, or the GPUs of one node), with intervals of their parameters over runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from statistics import median
+
+import numpy as np
+
+from hpcddp.analysis.numbers.effects import resampled
+from hpcddp.analysis.numbers.fit_laws import AMDAHL, EXTRA_P, GUSTAFSON, USL, Floats, Law
+from hpcddp.analysis.numbers.intervals import CONFIDENCE, SEED, interval_rank
+
+Rates = Mapping[int, Sequence[Fraction]]
+"""Units -> samples per second of each run."""
+
+FEWEST_POINTS = 3
+FEWEST_POINTS_NORMAL_FORM = 5
+"""Extra-P's own rule."""
+
+NOTHING = 1e-9
+"""Of the time per sample: a term that explains less is rounding."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """With its 95 % interval where each point has six runs or more."""
+
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A law with the parameters that come closest to the points."""
+
+    law: Law
+    parameters: Mapping[str, Parameter]
+    units: tuple[int, ...]
+    error_percent: float
+    """Root mean square of what the law is off, % of each point."""
+    left_out_percent: float
+    """The same of each point by the law fitted to the others: what it is worth as a prediction."""
+
+
+def fit_all(rates: Rates, *, strong: bool) -> list[Fit]:
+    """Every law there are enough points for, at least one more than it has terms; none below three.
+
+    Amdahl's where the work is the same at every size (`strong`), Gustafson's where it grows; the normal form with the
+    exponents that predict left-out points best.
+    """
+    units = sorted(rates)
+    if len(units) < FEWEST_POINTS:
+        return []
+    laws = [AMDAHL if strong else GUSTAFSON, *([USL] if len(units) > 3 else [])]
+    if len(units) >= FEWEST_POINTS_NORMAL_FORM:
+        laws.append(best_normal_form(rates))
+    return [fit(law, rates) for law in laws]
+
+
+def best_normal_form(rates: Rates) -> Law:
+    """The exponents with the smallest error of left-out points; of equals the first."""
+    n, per_unit = _per_unit(rates)
+    errors = [left_out_error(law, n, per_unit) for law in EXTRA_P]
+    return next(law for law, error in zip(EXTRA_P, errors, strict=True) if error <= min(errors) + NOTHING)
+
+
+def fit(law: Law, rates: Rates) -> Fit:
+    """Least squares of relative errors of the points' median throughput."""
+    n, per_unit = _per_unit(rates)
+    coefficients = solve(law, n, per_unit)
+    values = {name: float(value) for name, value in law.parameters(coefficients).items()}
+    ends = _intervals(law, n, rates)
+    return Fit(
+        law=law,
+        parameters={name: Parameter(value, ends.get(name)) for name, value in values.items()},
+        units=tuple(sorted(rates)),
+        error_percent=100 * _rms(_off(law, n, per_unit, coefficients)),
+        left_out_percent=100 * left_out_error(law, n, per_unit),
+    )
+
+
+def solve(law: Law, n: Floats, per_unit: Floats) -> Floats:
+    """Coefficients >= 0 (..., terms) of the least relative squares; `per_unit` (..., points) is throughput per unit.
+
+    With two or three terms all choices of terms that are not 0 are tried: the best whose coefficients are positive is the
+    optimum (Lawson & Hanson 1974). More terms must explain more than rounding: perfect scaling has exactly one.
+    """
+    target = per_unit if law.of_throughput else 1 / per_unit
+    scaled = law.terms(n) / target[..., None]
+    terms = scaled.shape[-1]
+    best, error = np.zeros((*target.shape[:-1], terms)), np.full(target.shape[:-1], np.inf)
+    for chosen in _choices(terms):
+        found = np.zeros_like(best)
+        q, r = np.linalg.qr(scaled[..., chosen])
+        found[..., chosen] = np.linalg.solve(r, q.sum(axis=-2)[..., None])[..., 0]
+        squares = ((np.einsum("...pt,...t->...p", scaled, found) - 1) ** 2).sum(axis=-1)
+        better = (found >= 0).all(axis=-1) & (squares < error - n.size * NOTHING**2)
+        best, error = np.where(better[..., None], found, best), np.where(better, squares, error)
+    return best
+
+
+def left_out_error(law: Law, n: Floats, per_unit: Floats) -> float:
+    """Root mean square of the relative errors of points, each predicted from the others."""
+    errors = []
+    for point in range(n.size):
+        others = np.arange(n.size) != point
+        coefficients = solve(law, n[others], per_unit[others])
+        errors.append(_off(law, n[[point]], per_unit[[point]], coefficients)[0])
+    return _rms(np.array(errors))
+
+
+def _choices(terms: int) -> Iterator[list[int]]:
+    """Of terms, fewer first. Without the first two there is nothing at one unit to compare with."""
+    for size in range(1, terms + 1):
+        yield from (list(chosen) for chosen in combinations(range(terms), size) if chosen[0] < 2)
+
+
+def _off(law: Law, n: Floats, per_unit: Floats, coefficients: Floats) -> Floats:
+    target = per_unit if law.of_throughput else 1 / per_unit
+    off: Floats = law.terms(n) @ coefficients / target - 1
+    return off
+
+
+def _rms(errors: Floats) -> float:
+    return float(np.sqrt(np.mean(errors**2)))
+
+
+def _per_unit(rates: Rates) -> tuple[Floats, Floats]:
+    """Units, and the median throughput of each; the quotient is exact, so that perfect scaling gives equal numbers."""
+    units = sorted(rates)
+    return np.array(units, dtype=np.float64), np.array([float(median(rates[n]) / n) for n in units])
+
+
+def _intervals(law: Law, n: Floats, rates: Rates) -> dict[str, tuple[float, float]]:
+    """Of parameters, by the law fitted to medians of runs drawn anew at each point; none below six runs of any."""
+    if interval_rank(min(map(len, rates.values()))) is None:
+        return {}
+    draw = np.random.default_rng(SEED)
+    medians = [np.median(resampled(rates[units], draw), axis=1) / units for units in sorted(rates)]
+    drawn = law.parameters(solve(law, n, np.stack(medians, axis=-1)))
+    ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    # inverted_cdf: an infinite peak is not averaged
+    found = {name: np.quantile(values, ends, method="inverted_cdf") for name, values in drawn.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in found.items()}

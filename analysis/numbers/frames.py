@@ -1,0 +1,124 @@
+"""Runs as a table: one row per run, seconds and samples, unknown as NA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.numbers.series import key_text, series_key
+from hpcddp.analysis.numbers.steps import RECORDED, throughput_per_s
+from hpcddp.analysis.records.achieved import flops_per_s_per_gpu, share_of_peak
+from hpcddp.analysis.records.load import StudyRecords
+from hpcddp.analysis.records.run import Run
+
+EXCHANGE = ("transfer", "peer_wait", "comm_hidden", "comm_busy")
+"""What becomes of the exchange of gradients; transfer and peer_wait together are comm_exposed."""
+
+RUN_COLUMNS = {
+    "label": "string",
+    "run": "Int64",
+    "attempt": "string",
+    "state": "string",
+    "reason": "string",
+    "series": "string",
+    "nodes": "Int64",
+    "gpus_per_node": "Int64",
+    "gpus": "Int64",
+    "ranks": "Int64",
+    "batch_per_gpu": "Int64",
+    "global_batch": "Int64",
+    "device": "string",
+    "work": "string",
+    "node_type": "string",
+    "gpu": "string",
+    "env_id": "string",
+    "input": "string",
+    "epoch_samples": "Int64",
+    "hook": "boolean",
+    "steady_steps": "Int64",
+    "stopped_by": "string",
+    "warmup_detected_steps": "Int64",
+    "step_ns": "Float64",
+    "step_ci_percent": "Float64",
+    "samples_per_s": "Float64",
+    **{f"{part}_s": "Float64" for part in RECORDED},
+    **{f"{name}_s": "Float64" for name in EXCHANGE},
+    "step_bytes": "Float64",
+    "clock_error_s": "Float64",
+    "comm_check": "string",
+    "comm_check_closes": "boolean",
+    "arithmetic": "string",
+    "flops_per_s_per_gpu": "Float64",
+    "share_of_peak": "Float64",
+    "peak_memory_bytes": "Int64",
+    "energy_j_per_1000_samples": "Float64",
+    "loss_first": "Float64",
+    "loss_last": "Float64",
+    "eval_samples": "Int64",
+    "eval_correct": "Int64",
+}
+"""`series` is the text of the run's series key; `gpus` counts devices (with `device: cpu` what stands for them), `ranks`
+processes; `hook`: gradients went through hpcddp's communication hook, without which nothing of EXCHANGE is known;
+`flops_per_s_per_gpu` is what the model needs for the samples, and `share_of_peak` that of the GPU's peak in `arithmetic`.
+"""
+
+
+def runs_frame(records: StudyRecords) -> pd.DataFrame:
+    """All runs, counting or not, by label and run number."""
+    rows = [_row(run, records.hold) for run in records.runs]
+    return pd.DataFrame(rows, columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS)
+
+
+def _row(run: Run, hold: str) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(run, name) for name in RUN_COLUMNS if name in Run.__dataclass_fields__}
+    if run.point is not None:
+        layout, measure = run.point.layout, run.point.measure
+        row |= {
+            "series": key_text(series_key(run.point, hold, run.env_id, run.gpu)) if run.state != "missing" else None,
+            "nodes": layout.nodes,
+            "gpus_per_node": layout.gpus_per_node,
+            "gpus": run.point.gpus,
+            "ranks": run.point.ranks,
+            "batch_per_gpu": run.point.workload.batch_per_gpu,
+            "device": run.point.device,
+            "work": run.point.work,
+            "node_type": layout.node_type,
+            "input": measure.input,
+            "hook": measure.comm != "off",
+        }
+    measured = _measured(run)
+    return row | measured | _exchanged(run) | _achieved(run, measured.get("samples_per_s"))
+
+
+def _measured(run: Run) -> dict[str, float | None]:
+    if run.step_ns is None or run.part_ns is None or run.global_batch is None:
+        return {}
+    parts = {f"{part}_s": None if value is None else value / 1e9 for part, value in run.part_ns.items()}
+    return {"samples_per_s": float(throughput_per_s(run.global_batch, run.step_ns)), **parts}
+
+
+def _exchanged(run: Run) -> dict[str, float | None]:
+    found = run.exchange
+    if found is None:
+        return {}
+    times = (found.transfer_ns, found.peer_wait_ns, found.hidden_ns, found.busy_ns)
+    return {
+        **{f"{name}_s": ns / 1e9 for name, ns in zip(EXCHANGE, times, strict=True)},
+        "step_bytes": found.step_bytes,
+        "clock_error_s": None if found.clock_error_ns is None else found.clock_error_ns / 1e9,
+    }
+
+
+def _achieved(run: Run, samples_per_s: float | None) -> dict[str, Any]:
+    found = run.used
+    row: dict[str, Any] = {
+        "arithmetic": found.arithmetic,
+        "peak_memory_bytes": found.peak_memory_bytes,
+        "energy_j_per_1000_samples": found.energy_j_per_1000_samples,
+    }
+    if run.point and samples_per_s and found.flops_per_sample:
+        flops_per_s = flops_per_s_per_gpu(found.flops_per_sample, samples_per_s, run.point.gpus)
+        share = share_of_peak(flops_per_s, run.gpu, found.arithmetic) if run.gpu and found.arithmetic else None
+        row |= {"flops_per_s_per_gpu": flops_per_s, "share_of_peak": share}
+    return row

@@ -1,0 +1,216 @@
+"""From runs to points: medians with their interval, speedup and efficiency against one GPU and against one full node."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.numbers.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
+from hpcddp.analysis.numbers.costs import COST_COLUMNS, costs
+from hpcddp.analysis.numbers.effects import Ratio, ratio
+from hpcddp.analysis.numbers.frames import EXCHANGE, RUN_COLUMNS
+from hpcddp.analysis.numbers.intervals import spread
+from hpcddp.analysis.numbers.series import order, same_workload
+from hpcddp.analysis.numbers.steps import RECORDED, throughput_per_s, unaccounted
+from hpcddp.point import Point
+from hpcddp.records import PARTS
+
+PER_POINT = ("series", "nodes", "gpus_per_node", "gpus", "ranks", "batch_per_gpu", "global_batch")
+ALSO = ("device", "work", "input", "node_type", "gpu", "env_id")
+
+EXCHANGED = {"comm_overlap": "Float64", "step_bytes": "Float64", "algbw_bytes_per_s": "Float64", "busbw_bytes_per_s": "Float64"}
+
+BREAKDOWN_COLUMNS = {
+    "breakdown_label": "string",
+    "breakdown_n": "Int64",
+    "step_s": "Float64",
+    "step_hook_s": "Float64",
+    **{f"{part}_s": "Float64" for part in PARTS},
+    "unaccounted_s": "Float64",
+    **{f"{name}_s": "Float64" for name in (*EXCHANGE, "h2d_hidden")},
+    **EXCHANGED,
+}
+"""Where the step goes, from runs with the communication hook where there are any: parts and unaccounted add up to step_hook_s
+then, otherwise to step_s. Transfer and peer wait are comm_exposed split up; what is hidden is outside the sum.
+"""
+
+BASELINES = ("1gpu", "1node")
+"""What a point is measured against: one GPU, and one full node."""
+
+
+def _against_columns(base: str) -> dict[str, str]:
+    numbers = (f"speedup_{base}", f"efficiency_{base}", f"efficiency_{base}_low", f"efficiency_{base}_high")
+    return {**dict.fromkeys(numbers, "Float64"), f"efficiency_{base}_interval": "string"}
+
+
+SCALING_COLUMNS = {
+    "label": "string",
+    **{name: RUN_COLUMNS[name] for name in (*PER_POINT, *ALSO)},
+    "hook": "boolean",
+    "n": "Int64",
+    "samples_per_s": "Float64",
+    "samples_per_s_low": "Float64",
+    "samples_per_s_high": "Float64",
+    "interval": "string",
+    "full_node_gpus": "Int64",
+    **{name: kind for base in BASELINES for name, kind in _against_columns(base).items()},
+    **COST_COLUMNS,
+    **BREAKDOWN_COLUMNS,
+}
+"""One row per layout and series. Throughput is of runs without the communication hook; where `hook` is true, there are none.
+`interval` says what low and high are: `95 %`, `range`, or NA for a single run. Those of an efficiency are of both medians' runs;
+the baseline itself has none.
+"""
+
+
+def scaling_frame(runs: pd.DataFrame, planned: Sequence[Point], hold: str) -> pd.DataFrame:
+    """Points of the runs that count, larger series first, within a series by GPUs and nodes."""
+    rows = [_point_row(group) for _, group in by_point(runs)]
+    series: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        series.setdefault(row["series"], []).append(row)
+    for key, members in series.items():
+        node = full_node_gpus(members, [point for point in planned if same_workload(key, point, hold)])
+        for row in members:
+            row.update(_against(row, members, node))
+        members.sort(key=lambda row: (row["gpus"], row["nodes"]))
+    ordered = _ordered(series)
+    flat = [row for key in ordered for row in series[key]]
+    return pd.DataFrame(flat, columns=list(SCALING_COLUMNS)).astype(SCALING_COLUMNS)
+
+
+def by_point(runs: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
+    """(series, nodes, GPUs per node) and the runs that count, of those that were timed."""
+    counting = runs[(runs["state"] == "counts") & runs["step_ns"].notna()]
+    return counting.groupby(["series", "nodes", "gpus_per_node"], sort=True)
+
+
+def timed_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Of a point's runs those its throughput is of: without the communication hook where there are any."""
+    plain = runs[~runs["hook"].astype(bool)]
+    return plain if len(plain) else runs
+
+
+def rates_per_s(timed: pd.DataFrame) -> list[Fraction]:
+    """Samples per second of each run."""
+    pairs = zip(timed["global_batch"], timed["step_ns"], strict=True)
+    return [throughput_per_s(int(global_batch), float(step_ns)) for global_batch, step_ns in pairs]
+
+
+def _ordered(series: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
+    """Keys of series, most points first, then largest; equals by how they differ from the first of all."""
+    extent = {key: (-len(members), -members[-1]["gpus"]) for key, members in series.items()}
+    first = min(series, key=lambda key: (extent[key], order(key, key)), default="")
+    return sorted(series, key=lambda key: (extent[key], order(key, first)))
+
+
+def full_node_gpus(members: Sequence[dict[str, Any]], planned: Sequence[Point]) -> int:
+    """GPUs of a full node: the most per node among the series' points, measured or planned."""
+    return max([int(row["gpus_per_node"]) for row in members] + [point.layout.gpus_per_node for point in planned])
+
+
+def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
+    """A layout's row; `rates` are its runs' throughputs and `rate` their median as exact fractions, for ratios."""
+    with_hook = runs["hook"].astype(bool)
+    plain, hooked = runs[~with_hook], runs[with_hook]
+    timed = timed_runs(runs)
+    rates = rates_per_s(timed)
+    low, high, interval = spread(rates)
+    row = {
+        **{name: runs[name].iloc[0] for name in (*PER_POINT, *ALSO)},
+        "label": _labels(timed),
+        "hook": not len(plain),
+        "n": len(timed),
+        "rates": rates,
+        "rate": statistics.median(rates),
+        "samples_per_s": float(statistics.median(rates)),
+        "samples_per_s_low": low,
+        "samples_per_s_high": high,
+        "interval": interval,
+        "step_s": _step_s(timed),
+        "step_hook_s": _step_s(hooked) if len(hooked) else None,
+        **_breakdown(hooked if len(hooked) else plain),
+    }
+    return row | costs(row, timed)
+
+
+def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:
+    """Where the step goes: medians over runs."""
+    found = {f"{name}_s": _median(runs[f"{name}_s"]) for name in (*RECORDED, *EXCHANGE)}
+    exposed = ["comm_exposed_s"] if found["transfer_s"] is None else ["transfer_s", "peer_wait_s"]
+    parts = [found[name] for name in (*(f"{part}_s" for part in PARTS if part != "comm_exposed"), *exposed)]
+    return {
+        "breakdown_label": _labels(runs),
+        "breakdown_n": len(runs),
+        **found,
+        "unaccounted_s": unaccounted(_step_s(runs), parts),
+        **_bandwidths(_median(runs["step_bytes"]), found, int(runs["ranks"].iloc[0])),
+    }
+
+
+def _bandwidths(step_bytes: float | None, found: Mapping[str, float | None], ranks: int) -> dict[str, float | None]:
+    busy_s, hidden_s = found["comm_busy_s"], found["comm_hidden_s"]
+    if step_bytes is None or busy_s is None or hidden_s is None:
+        return dict.fromkeys(EXCHANGED)
+    algorithm = algorithm_bandwidth(step_bytes, busy_s)
+    return {
+        "comm_overlap": overlap_share(hidden_s, busy_s),
+        "step_bytes": step_bytes,
+        "algbw_bytes_per_s": algorithm,
+        "busbw_bytes_per_s": bus_bandwidth(algorithm, ranks),
+    }
+
+
+def _labels(runs: pd.DataFrame) -> str:
+    return " + ".join(sorted(set(runs["label"])))
+
+
+def _step_s(runs: pd.DataFrame) -> float:
+    return float(runs["step_ns"].median()) / 1e9
+
+
+def _against(row: dict[str, Any], members: Sequence[dict[str, Any]], node_gpus: int) -> dict[str, Any]:
+    """Speedup and efficiency of a row against both baselines; left out where the baseline is missing or larger than the point."""
+    found: dict[str, Any] = {"full_node_gpus": node_gpus}
+    for name, gpus in zip(BASELINES, (1, node_gpus), strict=True):
+        for base in members:
+            if (base["nodes"], base["gpus_per_node"]) == (1, gpus) and row["gpus"] >= gpus:
+                found |= _against_base(name, row, base)
+    return found
+
+
+def _against_base(name: str, row: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """A baseline against itself is 1 exactly: it has no interval."""
+    share = f"efficiency_{name}"
+    found = {
+        f"speedup_{name}": float(speedup(row["rate"], base["rate"])),
+        share: float(efficiency(row["rate"], row["gpus"], base["rate"], base["gpus"])),
+    }
+    if row is base:
+        return found
+    ends = efficiency_of_runs(row["rates"], row["gpus"], base["rates"], base["gpus"])
+    return found | {f"{share}_low": ends.low, f"{share}_high": ends.high, f"{share}_interval": ends.kind}
+
+
+def efficiency_of_runs(rates: Sequence[Fraction], gpus: int, base_rates: Sequence[Fraction], base_gpus: int) -> Ratio:
+    """Efficiency of medians over runs with its interval: both medians vary, and effects.ratio draws the runs of both."""
+    return ratio([rate / gpus for rate in rates], [rate / base_gpus for rate in base_rates])
+
+
+def speedup(rate: Fraction, base_rate: Fraction) -> Fraction:
+    """How many times the baseline's throughput."""
+    return rate / base_rate
+
+
+def efficiency(rate: Fraction, gpus: int, base_rate: Fraction, base_gpus: int) -> Fraction:
+    """Throughput per GPU relative to the baseline's: speedup / (gpus / base_gpus); 1 is perfect scaling."""
+    return speedup(rate, base_rate) * base_gpus / gpus
+
+
+def _median(values: pd.Series[Any]) -> float | None:
+    measured = values.dropna()
+    return float(measured.median()) if len(measured) else None

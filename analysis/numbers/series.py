@@ -1,0 +1,121 @@
+"""Which points may be compared: a series is the same workload, cluster, node type, GPU and environment at several layouts.
+
+Points of a series differ in nodes and GPUs per node only (with `hold: global_batch` in the batch per GPU that follows).
+Anything else that differs, env_id, GPU type and node type above all, makes another series: those are never averaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hpcddp.point import Point, flat_keys, to_json
+
+SHORT = {
+    "workload.batch_per_gpu": "batch/GPU",
+    "workload.loader_workers_per_rank": "workers",
+    "workload.data.name": "data",
+    "layout.node_type": "node type",
+    "layout.physical_cores_per_rank": "cores/rank",
+    "global_batch": "global batch",
+    "env_id": "env",
+    "gpu": "GPU",
+}
+"""Names of keys in tables and figures, where the last word of the key would not do."""
+
+OUTSIDE = (
+    *("layout.nodes", "layout.gpus_per_node", "workload.data.root", "workload.global_batch"),
+    *("measure.comm", "measure.profile_steps", "measure.profile_ranks", "measure.evaluate"),
+)
+"""Keys of a point that do not tell series apart: what a series varies, what is not hashed, what happens after the timed steps,
+and the communication hook: runs with it are where the breakdown comes from, runs without it where the throughput does.
+"""
+
+FOUND = ("gpu", "env_id")
+"""Keys of a series that are known at launch only."""
+
+Key = Mapping[str, Any]
+
+Apart = Mapping[str, Mapping[str, Any]]
+"""Text of a series key -> {short name: value} of what differs between series."""
+
+
+def workload_key(point: Point, hold: str) -> Key:
+    """Everything of a point that must be equal within a series, flat: `workload.model` and so on."""
+    flat = {key: value for key, value in flat_keys(point).items() if key not in OUTSIDE}
+    if hold == "global_batch":
+        del flat["workload.batch_per_gpu"]
+        flat["global_batch"] = point.global_batch
+    return flat
+
+
+def series_key(point: Point, hold: str, env_id: str | None, gpu: str | None) -> Key:
+    """The same with what was found at launch."""
+    return {**workload_key(point, hold), "env_id": env_id, "gpu": gpu}
+
+
+def key_text(key: Key) -> str:
+    """Equal keys, equal text; sorts the same everywhere."""
+    return to_json(dict(key))
+
+
+def same_workload(text: str, point: Point, hold: str) -> bool:
+    """Whether the point belongs to the series, whatever GPU and environment it will find."""
+    of_series = {name: value for name, value in json.loads(text).items() if name not in FOUND}
+    return key_text(of_series) == key_text(workload_key(point, hold))
+
+
+def order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool, float, str], ...]]:
+    """Sorts series keys by how much and what differs from the first, then by values: all batches, then all workers."""
+    key, base = json.loads(text), json.loads(first)
+    values = [value for _, value in sorted(key.items())]
+    numbered = tuple((isinstance(v, (int, float)), v if isinstance(v, (int, float)) else 0.0, to_json(v)) for v in values)
+    names = sorted(name for name in key if key[name] != base.get(name))
+    return len(names), tuple(names), numbered
+
+
+def differing(texts: Iterable[str]) -> Apart:
+    """What tells these series apart, in their order; nothing for a single series.
+
+    Of keys that always differ together (a node type and its GPU) the first stands for all.
+    """
+    keys = {text: json.loads(text) for text in texts}
+    names = sorted({name for key in keys.values() for name in key}, key=lambda name: (name in FOUND, name))
+    partitions: dict[tuple[int, ...], str] = {}
+    for name in names:
+        values = [to_json(key.get(name)) for key in keys.values()]
+        if len(set(values)) > 1:
+            partitions.setdefault(tuple(values.index(value) for value in values), name)
+    return {text: {short_name(name): key.get(name) for name in partitions.values()} for text, key in keys.items()}
+
+
+def full_names(apart: Apart) -> dict[str, str]:
+    """Key text -> `batch/GPU 64, workers 2`, all that tells the series from the others."""
+    return {text: words(values) for text, values in apart.items()}
+
+
+def short_names(apart: Apart) -> dict[str, str]:
+    """The same in full for the first series only; for the others what differs from it."""
+    first = next(iter(apart.values()), {})
+    return {
+        text: words({name: value for name, value in values.items() if values is first or value != first[name]})
+        for text, values in apart.items()
+    }
+
+
+def short_name(key: str) -> str:
+    """`workload.loader_workers_per_rank` -> `workers`."""
+    return SHORT.get(key, key.rpartition(".")[2].replace("_", " "))
+
+
+def words(values: Mapping[str, Any]) -> str:
+    """`batch/GPU 64, workers 2`"""
+    return ", ".join(f"{name} {value_text(value)}" for name, value in values.items())
+
+
+def value_text(value: Any) -> str:
+    """A key's value as short text; unknown where there is none."""
+    if isinstance(value, list):
+        return "+".join(map(str, value))
+    return "unknown" if value is None else str(value)[:24]

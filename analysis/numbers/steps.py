@@ -1,0 +1,144 @@
+"""Formulas within one run. A step of a DDP job lasts as long as its slowest rank; times are integer nanoseconds as recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hpcddp.records import PARTS
+
+Floats = NDArray[np.float64]
+"""Nanoseconds in doubles: exact up to 2^53 ns, 104 days; nan was not measured."""
+
+
+RECORDED = (*PARTS, "h2d_hidden")
+"""The parts of a step, and the copies that go on beside them, outside their sum."""
+
+
+@dataclass(frozen=True)
+class RunSteps:
+    """The steps of one run, reduced over its ranks; every array has one entry per step, and one row per rank where it says so."""
+
+    steady: NDArray[np.bool_]
+    """False for the warm-up, and for what follows a pause."""
+    step_ns: Floats
+    """Max over ranks."""
+    part_ns: Mapping[str, Floats]
+    """Part -> mean over the ranks that measured it; nan where none did."""
+    own_ns: Floats
+    """(ranks, steps): the step without exposed communication, which on a rank that is not the last is waiting for that one."""
+    step: NDArray[np.int64]
+    """The number of each in the run, ascending; there is a gap where the records of an attempt are lost."""
+
+
+def over_ranks(ranks: Iterable[pd.DataFrame], steady_from_step: int = 0) -> RunSteps:
+    """Reduces step tables, one rank at a time. ValueError where ranks stepped differently.
+
+    Steady: no flag says otherwise, and from the given step on.
+    """
+    first: pd.DataFrame | None = None
+    step_ns = np.zeros(0)
+    sums: dict[str, Any] = dict.fromkeys(RECORDED, 0)
+    counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
+    own: list[Floats] = []
+    for rank, table in enumerate(ranks):
+        if first is None:
+            first = table[["step", "flags"]].copy()
+        columns = columns_of(table)
+        if not all(np.array_equal(first[name].to_numpy(), columns[name]) for name in ("step", "flags")):
+            raise ValueError(f"rank {rank} did not step like rank 0 ({len(table)} and {len(first)} rows)")
+        step_ns = np.maximum(step_ns, columns["total_ns"]) if rank else columns["total_ns"].copy()
+        for part in RECORDED:
+            value = columns[f"{part}_ns"]
+            sums[part] = sums[part] + or_zero(value)
+            counts[part] = counts[part] + (1 if value.dtype == np.int64 else np.isfinite(value))
+        own.append((columns["total_ns"] - or_zero(columns["comm_exposed_ns"])).astype(np.float64))
+    if first is None:
+        raise ValueError("no rank has step rows")
+    parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
+    numbers = first["step"].to_numpy(dtype=np.int64)
+    return RunSteps(steady_rows(first, steady_from_step), step_ns.astype(np.float64), parts, np.stack(own), numbers)
+
+
+def before(steps: RunSteps, end: int) -> RunSteps:
+    """Those whose number is less than `end`."""
+    count = int(np.searchsorted(steps.step, end))
+    parts = {part: values[:count] for part, values in steps.part_ns.items()}
+    return RunSteps(steps.steady[:count], steps.step_ns[:count], parts, steps.own_ns[:, :count], steps.step[:count])
+
+
+def joined(stretches: Sequence[RunSteps]) -> RunSteps:
+    """The steps of a run that several attempts made, at least one, in the order of their numbers; of as many ranks each."""
+    if len(stretches) == 1:
+        return stretches[0]
+    return RunSteps(
+        np.concatenate([each.steady for each in stretches]),
+        np.concatenate([each.step_ns for each in stretches]),
+        {part: np.concatenate([each.part_ns[part] for each in stretches]) for part in stretches[0].part_ns},
+        np.concatenate([each.own_ns for each in stretches], axis=1),
+        np.concatenate([each.step for each in stretches]),
+    )
+
+
+def columns_of(table: pd.DataFrame) -> dict[str, Any]:
+    """By name: int64 as it is, all else in doubles, of which nan is an empty cell."""
+    cells = table.to_numpy()
+    if cells.dtype == np.int64:  # one block of memory
+        return dict(zip(table.columns, cells.T, strict=True))
+    names = [str(name) for name in table.columns]
+    return {name: table[name].to_numpy() if table[name].dtype == np.int64 else column_ns(table, name) for name in names}
+
+
+def or_zero(column: Any) -> Any:
+    """0 where nothing was measured."""
+    return column if column.dtype == np.int64 else np.nan_to_num(column)
+
+
+def steady_rows(table: pd.DataFrame, from_step: int) -> NDArray[np.bool_]:
+    """Which rows of a rank's step table count."""
+    steady: NDArray[np.bool_] = ((table["flags"] == 0) & (table["step"] >= from_step)).to_numpy()
+    return steady
+
+
+def column_ns(table: pd.DataFrame, name: str) -> Floats:
+    """A column of a rank's step table as nanoseconds; empty cells are nan."""
+    column = table[name]
+    return column.to_numpy(dtype=np.float64) if column.dtype == np.int64 else column.to_numpy(np.float64, na_value=np.nan)
+
+
+def mean_over_ranks(sums: Floats, counts: Floats | int) -> Floats:
+    """Sum over ranks / ranks that measured, per step (the same in all: one number); nan where none measured."""
+    means: Floats = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=np.greater(counts, 0))
+    return means
+
+
+def median_step_ns(steps: RunSteps) -> float | None:
+    """Median over steady steps of the slowest rank's time; None without a measured steady step."""
+    return median_or_none(steps.step_ns[steps.steady])
+
+
+def part_median_ns(steps: RunSteps, part: str) -> float | None:
+    """Median over steady steps of the part's mean over ranks; None where it was not measured."""
+    return median_or_none(steps.part_ns[part][steps.steady])
+
+
+def median_or_none(values: Floats) -> float | None:
+    """The median of what is finite; None of nothing."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if finite.size else None
+
+
+def throughput_per_s(global_batch: int, step_ns: float) -> Fraction:
+    """Samples per second: global_batch / step. An exact fraction, so that equal times give ratios of exactly 1."""
+    return Fraction(global_batch) * 10**9 / Fraction(step_ns)
+
+
+def unaccounted(step: float, parts: Iterable[float | None]) -> float:
+    """What the measured parts leave of the step, in their unit: gaps between marks, the slowest rank's excess over the mean."""
+    return step - sum(part for part in parts if part is not None)

@@ -1,0 +1,1 @@
+"""The page an application for computing time asks for."""

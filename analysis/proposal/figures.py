@@ -1,0 +1,22 @@
+"""The figures of a proposal: throughput and efficiency of the one series it is about."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from hpcddp.analysis.figures.efficiency import efficiency_figure
+from hpcddp.analysis.figures.scaling import scaling_figure
+from hpcddp.analysis.figures.style import DEFAULT, Style
+from hpcddp.analysis.numbers.series import full_names
+from hpcddp.analysis.proposal.proposal import Proposal
+
+
+def draw(found: Proposal, style: Style = DEFAULT) -> dict[str, Figure]:
+    """By name; none for a single size."""
+    if len(found.sizes) < 2:
+        return {}
+    findings, names = found.found, full_names(found.found.apart)
+    rows = findings.shown[findings.shown["series"] == found.sizes[0].row["series"]]
+    runs = findings.runs
+    rejected = runs[(runs["state"] == "rejected") & (runs["series"] == rows["series"].iloc[0])].dropna(subset=["samples_per_s"])
+    return {"scaling": scaling_figure(rows, names, rejected, style=style), "efficiency": efficiency_figure(rows, names, style)}

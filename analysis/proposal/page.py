@@ -1,0 +1,306 @@
+"""A proposal in words: the blocks of its page, in order. Nothing here is formatted; proposal_write.py does that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from hpcddp.analysis.numbers.effects import Ratio
+from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, Costs, Proposal, Size, Span, times
+from hpcddp.analysis.sentence import sentence
+from hpcddp.analysis.verdicts.verdicts import doubts
+from hpcddp.analysis.wording import duration, percent, quantity, unit, units
+
+SHOWN_FACTS = 3
+"""Values of one fact; the report has the others."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True)
+class Items:
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first column to the left, the others to the right; `left` all of them."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure's name; the ending is the format's."""
+
+    name: str
+    caption: str
+
+
+Block = Heading | Text | Items | Table | Picture
+
+
+def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
+    """`figures`: names of those that lie beside the page."""
+    blocks: list[Block] = [Heading(f"Scaling and resources: {found.found.records.name}"), Text(_summary(found))]
+    blocks += [Text(_workload(found)), Text(_method(found)), Heading("Hardware and software"), Items(list(_facts(found)))]
+    blocks += [Heading(_title(found)), _scaling(found)]
+    blocks += [Picture(name, _caption(found, name)) for name in figures]
+    blocks += [Heading("Job size"), Text(_choice(found))]
+    blocks += [Heading("Resources"), *_resources(found)]
+    unknown = list(_unknown(found))
+    if unknown:
+        blocks += [Heading("Not known"), Items(unknown)]
+    return [
+        *blocks,
+        Heading("Runs behind the numbers"),
+        Items([_source(found, i, size) for i, size in enumerate(found.sizes, 1)]),
+    ]
+
+
+def _summary(found: Proposal) -> str:
+    rows = pd.DataFrame([dict(size.row) for size in found.sizes])
+    more = f" {found.others} more series of the study are not shown here." if found.others else ""
+    runs = {(size.nodes, int(size.row["gpus_per_node"])): size.runs for size in found.sizes}
+    return (
+        sentence(
+            rows,
+            doubts=lambda told: doubts(
+                found.found.verdicts, [run for row in told for run in runs[row["nodes"], row["gpus_per_node"]]]
+            ),
+        )
+        + more
+    )
+
+
+def _workload(found: Proposal) -> str:
+    point = found.sizes[-1].runs[0].point
+    assert point is not None
+    workload = point.workload
+    batches = sorted({int(size.row["batch_per_gpu"]) for size in found.sizes})
+    totals = sorted({int(size.row["global_batch"]) for size in found.sizes})
+    gpu = unit(point.device)
+    batch = f"{' to '.join(map(str, dict.fromkeys((batches[0], batches[-1]))))} samples per {gpu} and step"
+    total = f"{' to '.join(map(str, dict.fromkeys((totals[0], totals[-1]))))} over all {gpu}s"
+    return (
+        f"Measured: training of {workload.model} on {workload.data.name} in {workload.precision} with PyTorch's "
+        f"DistributedDataParallel, {batch}, {total}. Work of a run: {' and '.join(found.found.kinds)}."
+    )
+
+
+def _method(found: Proposal) -> str:
+    return (
+        "Each number is the median over n runs of the run's median step after its warm-up, a step lasting as long as on its "
+        "slowest rank. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
+        "has neither. Efficiency is throughput per "
+        f"{_unit(found)} against that of the baseline named. Runs that failed a check do not count."
+    )
+
+
+def _facts(found: Proposal) -> Iterator[str]:
+    facts = found.provenance.facts
+    for name, values in facts.items():
+        more = f"; and {len(values) - SHOWN_FACTS} more" if len(values) > SHOWN_FACTS else ""
+        yield f"{name}: {'; '.join(values[:SHOWN_FACTS])}{more}"
+    yield from (f"{name}: not recorded" for name in ("processor", "GPU driver") if name not in facts and _needed(found, name))
+
+
+def _needed(found: Proposal, name: str) -> bool:
+    return name != "GPU driver" or found.sizes[0].row["device"] != "cpu"
+
+
+def _title(found: Proposal) -> str:
+    title = " and ".join(found.found.kinds)
+    return title[:1].upper() + title[1:]
+
+
+def _scaling(found: Proposal) -> Table:
+    gpu = _unit(found)
+    node = f"vs one node ({units(int(found.sizes[0].row['full_node_gpus']), _device(found))})"
+    heads = [
+        "nodes",
+        f"{gpu}s",
+        "n",
+        "samples/s",
+        f"efficiency vs one {gpu}",
+        f"efficiency {node}",
+        "epoch",
+        "node h per epoch",
+        *(["time to train", "node h to train"] if found.epochs is not None else []),
+        "runs",
+    ]
+    rows = [
+        [
+            str(size.nodes),
+            str(size.row["gpus"]),
+            str(size.row["n"]),
+            _rate(size),
+            _share(size.vs_gpu),
+            _share(size.vs_node) if size.row["gpus"] >= size.row["full_node_gpus"] else "-",
+            _or_unknown(size.row["epoch_s"], duration),
+            _or_unknown(size.row["node_h_per_epoch"], quantity),
+            *(
+                [_or_unknown(size.row["train_s"], duration), _or_unknown(size.row["node_h_to_train"], quantity)]
+                if found.epochs is not None
+                else []
+            ),
+            f"[{i}]",
+        ]
+        for i, size in enumerate(found.sizes, start=1)
+    ]
+    return Table(heads, rows)
+
+
+def _caption(found: Proposal, name: str) -> str:
+    gpu, each = _unit(found), int(found.sizes[0].row["full_node_gpus"])
+    baselines = f"one {gpu} and one node of {units(each, _device(found))}" if each > 1 else f"one {gpu}"
+    return f"{'Throughput' if name == 'scaling' else 'Efficiency'} of {found.found.records.name} against {baselines}."
+
+
+def _choice(found: Proposal) -> str:
+    choice = found.choice
+    if choice is None:
+        return (
+            f"No size follows from the measurements: none of full nodes has a known efficiency of {percent(ENOUGH)} or more "
+            f"against one node. --nodes N names a size nevertheless."
+        )
+    size = choice.size
+    what = f"{_nodes(size.nodes)} ({units(int(size.row['gpus']), _device(found))}) [{found.sizes.index(size) + 1}]"
+    return " ".join([f"{what}: {_why(choice)}.", *_caveats(choice)])
+
+
+def _why(choice: Choice) -> str:
+    known = choice.size.vs_node
+    share = "its efficiency against one node is not known" if known is None else f"{_share(known)} efficiency against one node"
+    if choice.asked:
+        return f"as asked for; {share}"
+    if choice.size.nodes == 1:
+        return f"the largest size with at least {percent(ENOUGH)} efficiency against one node is one node itself"
+    return f"the largest size measured with at least {percent(ENOUGH)} efficiency against one node; {share}"
+
+
+def _caveats(choice: Choice) -> Iterator[str]:
+    known = choice.size.vs_node
+    if known is not None and known.ratio < ENOUGH:
+        yield f"That is below {percent(ENOUGH)}."
+    if known is not None and known.low is not None and known.low < ENOUGH <= known.ratio:
+        yield f"Its {known.kind} reaches below {percent(ENOUGH)}: more runs would tell."
+    if choice.next is None:
+        yield "Larger sizes were not measured."
+    elif choice.next.vs_node is not None:
+        yield f"The next larger size, {_nodes(choice.next.nodes)}, has {_share(choice.next.vs_node)}."
+
+
+def _resources(found: Proposal) -> list[Block]:
+    choice, amounts = found.choice, found.costs
+    if choice is None:
+        return [Text("Not known without a job size.")]
+    if amounts is None:
+        return [Text("Not known: how many samples an epoch has was not recorded.")]
+    source = f"[{found.sizes.index(choice.size) + 1}]"
+    spread = {None: "From one run: the spread is not known.", "range": "In brackets: from the range of the runs."}
+    about = (
+        f"At {_nodes(choice.size.nodes)}, from the median throughput of {source}. "
+        f"{spread.get(amounts.kind, f'In brackets: from the {amounts.kind} interval.')} Training alone: start, evaluation, "
+        f"checkpoints and failed jobs come on top. Nodes count whole, however many of their {_unit(found)}s are used."
+    )
+    return [Text(about), _amounts(found, amounts)]
+
+
+def _amounts(found: Proposal, amounts: Costs) -> Table:
+    counts = {"one epoch": 1}
+    if found.epochs is not None:
+        counts[f"one training ({found.epochs} epochs)"] = found.epochs
+        if found.trainings > 1:
+            counts[f"{found.trainings} trainings"] = found.epochs * found.trainings
+    kinds: list[tuple[str, Span | None, Callable[[float], str]]] = [
+        ("time, one after the other" if found.trainings > 1 else "time", amounts.epoch_s, duration),
+        ("node hours", amounts.node_h, quantity),
+        ("GPU hours", amounts.gpu_h, quantity),
+        ("energy of the GPUs, kWh", amounts.gpu_kwh, quantity),
+    ]
+    rows = [[name, *(_spanned(times(span, count), text) for count in counts.values())] for name, span, text in kinds if span]
+    return Table(["", *counts], rows)
+
+
+def _unknown(found: Proposal) -> Iterator[str]:
+    if found.epochs is None:
+        yield "How many epochs a training takes: --epochs N, or train_epochs in the sweep, gives its node hours."
+    totals = sorted({int(size.row["global_batch"]) for size in found.sizes})
+    if found.costs and len(totals) > 1:
+        yield (
+            f"Whether a training takes as many epochs at every size: the global batch grows from {totals[0]} to {totals[-1]}, "
+            f"and convergence was not measured."
+        )
+    for name, sizes in (
+        ("one " + _unit(found), [size.vs_gpu for size in found.sizes]),
+        ("one node", [s.vs_node for s in found.sizes]),
+    ):
+        if all(known is None for known in sizes):
+            yield f"Efficiency against {name}: that baseline has no run that counts."
+    if found.costs and found.costs.gpu_kwh is None and _device(found) != "cpu":
+        yield "Energy: it was not recorded."
+    if any(len(size.rates) < 6 for size in found.sizes):
+        yield "95 % intervals of sizes with fewer than six runs."
+
+
+def _source(found: Proposal, number: int, size: Size) -> str:
+    """`[3] n16-g4-b32-...: runs r1, r2; checks passed by each: 9 of 9; rejected: r3 (gate ...)`"""
+    labels: dict[str, list[str]] = {}
+    for run in size.runs:
+        labels.setdefault(run.label, []).append(f"r{run.run}")
+    named = "; ".join(f"{label}: {', '.join(runs)}" for label, runs in labels.items())
+    passed = sorted({found.provenance.gates_of[run.name] for run in size.runs if run.name in found.provenance.gates_of})
+    checks = f"checks passed by each: {' or '.join(passed)}" if passed else "no checks were recorded"
+    left = "".join(f"; rejected: r{run.run} of {run.label} ({run.reason})" for run in size.rejected)
+    return f"[{number}] {named}; {checks}{left}"
+
+
+def _checks(found: Proposal) -> str:
+    gates = [f"{gate.name} ({gate.passed} of {gate.runs} runs)" for gate in found.provenance.gates]
+    return f"Checks that the runs passed: {', '.join(gates)}." if gates else "No checks were recorded."
+
+
+def _rate(size: Size) -> str:
+    row = size.row
+    low, high = (None if pd.isna(row[f"samples_per_s_{end}"]) else float(row[f"samples_per_s_{end}"]) for end in ("low", "high"))
+    return _spanned(Span(float(row["samples_per_s"]), low, high), quantity)
+
+
+def _spanned(span: Span, text: Callable[[float], str]) -> str:
+    if span.low is None or span.high is None:
+        return text(span.middle)
+    return f"{text(span.middle)} ({text(span.low)} to {text(span.high)})"
+
+
+def _share(known: Ratio | None) -> str:
+    if known is None:
+        return "unknown"
+    return _spanned(Span(known.ratio, known.low, known.high), percent)
+
+
+def _or_unknown(value: float, text: Callable[[float], str]) -> str:
+    return "unknown" if pd.isna(value) else text(float(value))
+
+
+def _nodes(count: int) -> str:
+    return "one node" if count == 1 else f"{count} nodes"
+
+
+def _device(found: Proposal) -> str:
+    return str(found.sizes[0].row["device"])
+
+
+def _unit(found: Proposal) -> str:
+    return unit(_device(found))

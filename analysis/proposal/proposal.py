@@ -1,0 +1,210 @@
+"""What an application for computing time asks for: how a study scales, which size of job that speaks for, what training costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.findings import Findings, find
+from hpcddp.analysis.numbers.effects import Ratio
+from hpcddp.analysis.numbers.scaling import by_point, efficiency_of_runs, rates_per_s, timed_runs
+from hpcddp.analysis.records.asked import read_asked
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.report.provenance import Provenance, provenance
+from hpcddp.errors import UsageError
+from hpcddp.runroot import Study
+
+ENOUGH = 0.70
+"""Efficiency against one node that a size is asked for with; a convention, not any one centre's rule: --nodes N overrides it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """A layout of the series, with all that was measured of it."""
+
+    row: Mapping[str, Any]
+    """Of scaling_frame."""
+    rates: tuple[Fraction, ...]
+    vs_gpu: Ratio | None
+    vs_node: Ratio | None
+    """Efficiencies; None where the baseline is missing."""
+    runs: tuple[Run, ...]
+    """Those the numbers are of."""
+    rejected: tuple[Run, ...]
+
+    @property
+    def nodes(self) -> int:
+        return int(self.row["nodes"])
+
+    @property
+    def full(self) -> bool:
+        """All GPUs of each node."""
+        return bool(self.row["gpus_per_node"] == self.row["full_node_gpus"])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The size of job that is asked for."""
+
+    size: Size
+    asked: bool
+    """By the user, not by its efficiency."""
+    next: Size | None
+    """The next larger size that was measured."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """An amount with what its throughput's interval makes of it; the ends are None where there is no spread."""
+
+    middle: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of one epoch, of a training and of all of them; None where epochs are not said. `kind` says what the spans are."""
+
+    epoch_s: Span
+    node_h: Span
+    gpu_h: Span | None
+    gpu_kwh: Span | None
+    kind: str | None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Everything the page says."""
+
+    found: Findings
+    provenance: Provenance
+    sizes: list[Size]
+    others: int
+    """Series besides this one, the largest."""
+    choice: Choice | None
+    costs: Costs | None
+    """None without a choice, or where an epoch's samples are not known."""
+    epochs: int | None
+    trainings: int
+
+
+def propose(study: Study, nodes: int | None = None, epochs: int | None = None, trainings: int = 1) -> Proposal:
+    """`epochs` of one training; by default those that the sweep says.
+
+    UsageError where no run of full training counts, or none was made on `nodes` full nodes.
+    """
+    epochs = epochs or read_asked(study).train_epochs
+    if trainings > 1 and epochs is None:
+        raise UsageError("--runs counts trainings of --epochs N epochs: give that, too")
+    found = find(load_study(study), epochs)
+    full = found.shown[found.shown["input"] == "full"]
+    if full.empty:
+        raise UsageError(f"{study.folder}: no run of full training counts; `hpcddp analyze {study.folder}` says why")
+    series = full["series"].iloc[0]
+    sizes = _sizes(found, full[full["series"] == series])
+    choice = choose(sizes, nodes)
+    return Proposal(
+        found=found,
+        provenance=provenance(study, [run for size in sizes for run in size.runs]),
+        sizes=sizes,
+        others=full["series"].nunique() - 1,
+        choice=choice,
+        costs=costs(choice.size) if choice else None,
+        epochs=epochs,
+        trainings=trainings,
+    )
+
+
+def choose(sizes: Sequence[Size], nodes: int | None) -> Choice | None:
+    """Of full nodes: those asked for, or the largest size with an efficiency against one node of at least ENOUGH."""
+    full = sorted((size for size in sizes if size.full), key=lambda size: size.nodes)
+    if nodes is not None:
+        fitting = [size for size in full if size.nodes == nodes]
+        if not fitting:
+            measured = ", ".join(str(size.nodes) for size in full) or "none"
+            raise UsageError(f"--nodes {nodes}: no run on {nodes} full nodes counts; measured: {measured}")
+    else:
+        fitting = [size for size in full if size.vs_node is not None and size.vs_node.ratio >= ENOUGH]
+    if not fitting:
+        return None
+    chosen = fitting[-1]
+    return Choice(chosen, nodes is not None, next((size for size in full if size.nodes > chosen.nodes), None))
+
+
+def costs(size: Size) -> Costs | None:
+    """Of one epoch at the size; None where its samples are not known."""
+    row = size.row
+    if pd.isna(row["epoch_s"]):
+        return None
+    seconds = float(row["epoch_s"])
+
+    def span(per_epoch: float | None) -> Span | None:
+        return None if per_epoch is None or pd.isna(per_epoch) else _span(float(per_epoch), row)
+
+    return Costs(
+        _span(seconds, row),
+        _span(float(row["node_h_per_epoch"]), row),
+        span(row["gpu_h_per_epoch"]),
+        span(row["gpu_kwh_per_epoch"]),
+        None if pd.isna(row["interval"]) else str(row["interval"]),
+    )
+
+
+def _span(amount: float, row: Mapping[str, Any]) -> Span:
+    """Time goes with 1 / throughput: the highest throughput is the least of it."""
+    if pd.isna(row["samples_per_s_low"]):
+        return Span(amount, None, None)
+    rate = float(row["samples_per_s"])
+    return Span(amount, amount * rate / float(row["samples_per_s_high"]), amount * rate / float(row["samples_per_s_low"]))
+
+
+def times(span: Span, count: int) -> Span:
+    """`count` of it."""
+    return Span(span.middle * count, *(None if end is None else end * count for end in (span.low, span.high)))
+
+
+def _sizes(found: Findings, rows: pd.DataFrame) -> list[Size]:
+    """In the order of the table."""
+    records = {(run.label, run.run): run for run in found.records.runs}
+    mine = found.runs[found.runs["series"] == rows["series"].iloc[0]]
+    timed = {(int(nodes), int(gpus)): timed_runs(members) for (_, nodes, gpus), members in by_point(mine)}
+    rates = {layout: tuple(rates_per_s(members)) for layout, members in timed.items()}
+    rejected = {key: members for key, members in mine[mine["state"] == "rejected"].groupby(["nodes", "gpus_per_node"])}
+    sizes = []
+    for row in rows.to_dict(orient="records"):
+        layout = int(row["nodes"]), int(row["gpus_per_node"])
+        sizes.append(
+            Size(
+                row={str(name): value for name, value in row.items()},
+                rates=rates[layout],
+                vs_gpu=_efficiency(rates, layout, (1, 1)),
+                vs_node=_efficiency(rates, layout, (1, int(row["full_node_gpus"]))),
+                runs=_of(records, timed[layout]),
+                rejected=_of(records, rejected.get(layout)),
+            )
+        )
+    return sizes
+
+
+def _of(records: Mapping[tuple[str, int], Run], members: pd.DataFrame | None) -> tuple[Run, ...]:
+    if members is None:
+        return ()
+    return tuple(records[str(label), int(run)] for label, run in zip(members["label"], members["run"], strict=True))
+
+
+def _efficiency(
+    rates: Mapping[tuple[int, int], Sequence[Fraction]], layout: tuple[int, int], base: tuple[int, int]
+) -> Ratio | None:
+    """Throughput per GPU against the baseline's; None where that is missing or larger than the layout."""
+    gpus, base_gpus = layout[0] * layout[1], base[0] * base[1]
+    if base not in rates or gpus < base_gpus:
+        return None
+    if layout == base:
+        return Ratio(1.0, None, None, None)
+    return efficiency_of_runs(rates[layout], gpus, rates[base], base_gpus)

@@ -1,0 +1,75 @@
+"""The page of a proposal as Markdown or LaTeX; every text is escaped here, once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hpcddp.analysis.proposal.page import Block, Heading, Items, Picture, Table, Text
+from hpcddp.analysis.report.export_tables import latex_text, markdown_text
+
+_AT_START = re.compile(r"^(\d+)([.)])|^([+-])(?= )")
+"""What Markdown takes for a list at the beginning of a line."""
+
+
+def to_markdown(blocks: Sequence[Block]) -> str:
+    """As GitHub reads it; the first heading is the page's."""
+    return "\n".join(_markdown(block, i == 0) for i, block in enumerate(blocks))
+
+
+def to_latex(blocks: Sequence[Block]) -> str:
+    """A part of a document; figures need the package graphicx."""
+    return "\n".join(_latex(block, i == 0) for i, block in enumerate(blocks))
+
+
+def _markdown(block: Block, first: bool) -> str:
+    match block:
+        case Heading():
+            return f"{'#' if first else '##'} {markdown_text(block.text)}\n"
+        case Text():
+            return f"{_line(block.text)}\n"
+        case Items():
+            return "".join(f"- {_line(text)}\n" for text in block.texts)
+        case Picture():
+            return f"![{markdown_text(block.caption)}]({block.name}.png)\n\n{_line(block.caption)}\n"
+        case Table():
+            rules = [":---" if i == 0 else "---:" for i in range(len(block.heads))]
+            rows = [[markdown_text(cell) for cell in row] for row in (block.heads, *block.rows)]
+            return "".join(f"| {' | '.join(row)} |\n" for row in (rows[0], rules, *rows[1:]))
+
+
+def _line(text: str) -> str:
+    return _AT_START.sub(lambda found: rf"{found[1]}\{found[2]}" if found[1] else rf"\{found[3]}", markdown_text(text))
+
+
+def _latex(block: Block, first: bool) -> str:
+    match block:
+        case Heading():
+            return rf"\{'section' if first else 'subsection'}*{{{_plain(block.text)}}}" + "\n"
+        case Text():
+            return f"{_bracketed(block.text)}\n"
+        case Items():
+            items = "".join(rf"\item {_bracketed(text)}" + "\n" for text in block.texts)
+            return r"\begin{itemize}" + f"\n{items}" + r"\end{itemize}" + "\n"
+        case Picture():
+            caption = rf"\caption{{{_plain(block.caption)}}}"
+            picture = rf"\includegraphics[width=\linewidth]{{{block.name}.pdf}}"
+            return "\n".join([r"\begin{figure}[ht]", r"\centering", picture, caption, r"\end{figure}", ""])
+        case Table():
+            rows = [" & ".join(_plain(cell) for cell in row) + r" \\" for row in (block.heads, *block.rows)]
+            columns = f"l{'r' * (len(block.heads) - 1)}"
+            body = [r"\hline", rows[0], r"\hline", *rows[1:], r"\hline"]
+            return "\n".join(
+                [r"\begin{center}", rf"\begin{{tabular}}{{{columns}}}", *body, r"\end{tabular}", r"\end{center}", ""]
+            )
+
+
+def _plain(text: str) -> str:
+    """LaTeX would make one long dash of two short ones."""
+    return latex_text(text.replace("--", "-\0-")).replace("\0", "{}")
+
+
+def _bracketed(text: str) -> str:
+    """A `[` at the start would be read as an argument of what stands before."""
+    escaped = _plain(text)
+    return f"{{}}{escaped}" if escaped.startswith("[") else escaped

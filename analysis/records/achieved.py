@@ -1,0 +1,72 @@
+"""What a run made of its GPUs: operations per second against their peak, memory and energy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpcddp.gpu_peaks import gpu_peak, peak_flops_per_s
+from hpcddp.point import Point
+
+MIXED = "fp32/tf32"
+"""TF32 in convolutions only, as torch has it unless told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Used:
+    """As the records tell; None is unknown."""
+
+    flops_per_sample: int | None = None
+    """Products and convolutions of forward and backward, a multiplication and an addition counting two."""
+    arithmetic: str | None = None
+    """A name of gpu_peaks.PRECISIONS, or MIXED."""
+    peak_memory_bytes: int | None = None
+    """The most any rank took: of its GPU by tensors, on a CPU of the node's memory."""
+    energy_j_per_1000_samples: float | None = None
+    """Of all GPUs, in the timed steps."""
+
+
+def used(point: Point, gpu: str | None, launch: Mapping[str, Any], end: Mapping[str, Any]) -> Used:
+    """From launch.json and end.json. What is not trained (`input: io`) takes no operations."""
+    peaks: list[dict[str, int]] = [entry.get("peak_memory_bytes") or {} for entry in end["ranks"]]
+    memory = [peak.get("allocated", peak.get("resident", 0)) for peak in peaks]
+    return Used(
+        flops_per_sample=end.get("flops_per_sample") if point.measure.input != "io" else None,
+        arithmetic=arithmetic(point.workload.precision, gpu, launch),
+        peak_memory_bytes=max(memory) if memory and all(memory) else None,
+        energy_j_per_1000_samples=(end.get("telemetry") or {}).get("energy_j_per_1000_samples"),
+    )
+
+
+def arithmetic(precision: str, gpu: str | None, launch: Mapping[str, Any]) -> str | None:
+    """What most operations ran in: the precision asked for, but fp32 may be TF32 on GPUs that have it. None where nobody says."""
+    if precision != "fp32" or gpu is None:
+        return precision
+    peak, allowed = gpu_peak(gpu), launch.get("tf32")
+    if peak is None:
+        return None
+    if peak.tf32 is None or (launch.get("environment") or {}).get("NVIDIA_TF32_OVERRIDE") == "0":
+        return "fp32"
+    if allowed is None or (allowed["products"] and not allowed["convolutions"]):
+        return None
+    if allowed["products"]:
+        return "tf32"
+    return MIXED if allowed["convolutions"] else "fp32"
+
+
+def flops_per_s_per_gpu(flops_per_sample: int, samples_per_s: float, gpus: int) -> float:
+    """flops_per_sample x samples_per_s / gpus: what the model needs, whatever the GPU did for it (the numerator of MFU,
+    Chowdhery et al. 2022, "PaLM", appendix B).
+    """
+    return flops_per_sample * samples_per_s / gpus
+
+
+def share_of_peak(flops_per_s: float, gpu: str, ran_in: str) -> float | None:
+    """Of the GPU's peak in that arithmetic; None where the peak is unknown.
+
+    MIXED counts against TF32's: nearly all operations of the networks that are trained here are convolutions. The share may be
+    too small, never too large.
+    """
+    peak = peak_flops_per_s(gpu, "tf32" if ran_in == MIXED else ran_in)
+    return None if peak is None else flops_per_s / peak

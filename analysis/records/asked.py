@@ -1,0 +1,75 @@
+"""study.json: what was asked for, checked. Without it nobody knows what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from hpcddp.analysis.records.files import is_there, read_object
+from hpcddp.analysis.records.rows import Rejected
+from hpcddp.analysis.records.shapes import Some, check_shape
+from hpcddp.errors import HpcddpError
+from hpcddp.runroot import Study
+
+MOST_RUNS = 1_000_000
+HOLDS = ("batch_per_gpu", "global_batch")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`repeats`: label -> runs that are expected, of the points that are still there; `train_epochs`: of a whole training."""
+
+    name: str
+    hold: str
+    repeats: Mapping[str, int]
+    train_epochs: int | None = None
+
+
+class _Entry(TypedDict, total=False):
+    label: str
+    repeat: Some
+
+
+class _Sweep(TypedDict, total=False):
+    hold: str
+    train_epochs: Some | None
+
+
+class _StudyFile(TypedDict, total=False):
+    name: str
+    repeat: Some
+    points: list[_Entry]
+    sweep: _Sweep
+
+
+def read_asked(study: Study) -> Asked:
+    """HpcddpError where it is damaged; jobs submitted by hand have none."""
+    file, name = study.study_file, study.folder.resolve().name
+    if not is_there(file):
+        return Asked(name, HOLDS[0], {})
+    try:
+        plain = read_object(file)
+        check_shape(plain, _StudyFile, "study.json")
+        return _asked(plain, name, study)
+    except FileNotFoundError as error:
+        raise HpcddpError(f"{file} is damaged: it links to nothing") from error
+    except Rejected as error:
+        raise HpcddpError(f"{file} is damaged: {error}") from error
+    except KeyError as key:
+        raise HpcddpError(f"{file} is damaged: it lacks {key}") from key
+
+
+def _asked(plain: Mapping[str, Any], name: str, study: Study) -> Asked:
+    repeats = {entry["label"]: entry.get("repeat") or plain["repeat"] for entry in plain["points"]}
+    sweep = plain.get("sweep", {})
+    hold = sweep.get("hold", HOLDS[0])
+    for label in repeats:
+        if label in ("", ".", "..") or "/" in label or not label.isprintable():
+            raise Rejected(f"{label!r} is no label of a point")
+    if sum(repeats.values()) > MOST_RUNS:
+        raise Rejected(f"it asks for {sum(repeats.values()):,} runs")
+    if hold not in HOLDS:
+        raise Rejected(f"hold is {hold!r}")
+    there = {label: repeat for label, repeat in repeats.items() if study.has_point(label)}
+    return Asked(plain.get("name", name), hold, there, sweep.get("train_epochs"))

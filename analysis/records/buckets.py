@@ -1,0 +1,251 @@
+"""The all-reduces of one attempt and the communication they did not hide, of all ranks, on the timeline of rank 0.
+
+Everything of a run is in memory at once, two integers per rank and all-reduce: all ranks decide whether a bucket could travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hpcddp.analysis.numbers.steps import columns_of, or_zero, steady_rows
+from hpcddp.analysis.records.cells import Room
+from hpcddp.analysis.records.ranks import steady_from_step, step_tables, told_of_ranks
+from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.analysis.records.shapes import MOST
+from hpcddp.records import BUCKET_COLUMNS, buckets_file
+
+Ints = NDArray[np.int64]
+
+AFTER_EXCHANGE = ("optimizer", "record", "other")
+"""The parts of a step that follow its exposed communication."""
+
+STEP_TYPES = {
+    **dict.fromkeys(("step", "flags", "start_ns", "total_ns"), "int64"),
+    **dict.fromkeys(("comm_exposed_ns", *(f"{part}_ns" for part in AFTER_EXCHANGE)), "float64"),
+}
+BUCKET_TYPES = dict.fromkeys(BUCKET_COLUMNS, "int64")
+
+
+@dataclass(frozen=True)
+class RunBuckets:
+    """Steady steps whose all-reduces were recorded, in Unix ns of rank 0's timeline.
+
+    Ranks are rows; columns are steps, or all-reduces by step and index.
+    """
+
+    hosts: tuple[str, ...]
+    clock_error_ns: int | None
+    """Ranks' times may be off by so much against each other; None where an offset is not known."""
+    start_ns: Ints
+    """(ranks, steps): the step begins."""
+    begin_ns: Ints
+    """(ranks, steps): nothing is left to compute, the rank waits for gradients."""
+    end_ns: Ints
+    """(ranks, steps): it has them."""
+    step: Ints
+    """(all-reduces,): the step of each, as a column of the arrays above; ascending."""
+    index: Ints
+    size_bytes: Ints
+    ready_ns: Ints
+    """(ranks, all-reduces)"""
+    done_ns: Ints
+
+
+@dataclass(frozen=True)
+class Window:
+    """Of every step of a rank, on its own timeline: its start, and the begin and the end of its exposed communication."""
+
+    start_ns: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+
+class Windows:
+    """Those of all ranks, from their step tables in order, and which steps count. A table at a time is looked at."""
+
+    def __init__(self, clocks: Sequence[Mapping[str, Any]], from_step: int = 0, before: int | None = None) -> None:
+        self._clocks, self._from_step, self.before = clocks, from_step, before
+        self.ranks: list[Window] = []
+        self.steady, self.numbers = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+        self.exposed = True
+        """Every rank measured its exposed communication."""
+
+    def add(self, steps: pd.DataFrame) -> None:
+        """The next rank's, if its table tells when steps begin."""
+        columns = columns_of(steps)
+        if "start_ns" not in columns or columns["total_ns"].dtype != np.int64:
+            return
+        if not self.ranks:
+            self.steady = steady_rows(steps, self._from_step)
+            if self.before is not None:
+                self.steady = self.steady & (columns["step"] < self.before)
+            self.numbers = columns["step"][self.steady]
+        self.exposed = self.exposed and bool(np.isfinite(columns["comm_exposed_ns"]).any())
+        self.ranks.append(_window(columns))
+
+    def at_rank_0(self, name: str, places: NDArray[np.intp]) -> Ints:
+        """(ranks, places): the windows' times by that name, on rank 0's timeline."""
+        pairs = zip(self.ranks, self._clocks, strict=True)
+        return np.array([to_rank_0(getattr(window, name)[places], clock) for window, clock in pairs])
+
+
+def windows_of(end: dict[str, Any], ranks: int, before: int | None = None) -> Windows:
+    """None yet; each rank's table is to be added. Steps count whose number is less than `before`."""
+    return Windows([entry.get("clock") or {} for entry in told_of_ranks(end, ranks)], steady_from_step(end), before)
+
+
+def read_buckets(
+    attempt: Path, end: dict[str, Any], ranks: int, warnings: list[str], windows: Windows | None = None
+) -> RunBuckets | None:
+    """None where no all-reduce of a steady step or no exposed communication was recorded.
+
+    Rejected where rows are missing or ranks differ. Without the windows of all ranks, step rows are read for them.
+    """
+    told = told_of_ranks(end, ranks)
+    if not all(entry.get("bucket_rows") for entry in told):
+        return None
+    if windows is None or len(windows.ranks) < ranks:
+        windows = windows_of(end, ranks, windows.before if windows else None)
+        for table in step_tables(attempt, told, STEP_TYPES, []):  # what is odd about them has been told
+            windows.add(table)
+    if not windows.exposed:
+        return None
+    clocks = [entry.get("clock") or {} for entry in told]
+    found = assemble(windows, _bucket_tables(attempt, told, warnings), clocks, [entry["host"] for entry in told])
+    if not all(_known(clock) for clock in clocks):
+        warnings.append(f"{'/'.join(attempt.parts[-3:])}: clock offsets between ranks are not known; taken as 0")
+    return found if found.step.size else None
+
+
+def _bucket_tables(attempt: Path, told: Sequence[dict[str, Any]], warnings: list[str]) -> Iterator[pd.DataFrame]:
+    """A rank's rows after another's, each by step and index: they are written in the order in which they were done. Each table
+    holds until the next.
+    """
+    room = Room()
+    for rank, entry in enumerate(told):
+        file = RowFile(buckets_file(attempt, rank), rank, entry["bucket_rows"], entry["bucket_crc32"])
+        table = read_rows(file, BUCKET_TYPES, warnings, room)
+        step, index = (np.diff(columns_of(table)[name]) for name in ("step", "index"))
+        ordered = bool(((step > 0) | ((step == 0) & (index >= 0))).all())
+        yield table if ordered else table.sort_values(["step", "index"], ignore_index=True)
+
+
+def assemble(
+    windows: Windows, buckets: Iterable[pd.DataFrame], clocks: Sequence[Mapping[str, Any]], hosts: Sequence[str]
+) -> RunBuckets:
+    """A table, a clock and a host per rank; Rejected where ranks have other buckets than rank 0.
+
+    Tables are by step and index, and looked at one at a time. Of a step without bucket rows nobody knows what travelled: it is
+    left out.
+    """
+    first: dict[str, Ints] = {}
+    times: dict[str, list[Ints]] = {"ready_ns": [], "done_ns": []}
+    counted = np.zeros(0, np.bool_)
+    for rank, (table, clock) in enumerate(zip(buckets, clocks, strict=True)):
+        columns = columns_of(table)
+        if not first:
+            first = {name: columns[name].copy() for name in ("step", "index", "bytes")}
+            counted = np.isin(first["step"], windows.numbers)
+        if not all(np.array_equal(columns[name], values) for name, values in first.items()):
+            raise Rejected(f"rank {rank} exchanged other buckets than rank 0 ({len(table)} and {counted.size} rows)")
+        for name, of_ranks in times.items():
+            of_ranks.append(to_rank_0(columns[name][counted], clock))
+    recorded = np.isin(windows.numbers, first["step"])
+    steps = np.flatnonzero(windows.steady)[recorded]
+    return RunBuckets(
+        hosts=tuple(hosts),
+        clock_error_ns=clock_error_ns(clocks),
+        **{name: windows.at_rank_0(name, steps) for name in ("start_ns", "begin_ns", "end_ns")},
+        step=np.searchsorted(windows.numbers[recorded], first["step"][counted]),
+        index=first["index"][counted],
+        size_bytes=first["bytes"][counted],
+        **{name: np.array(of_ranks) for name, of_ranks in times.items()},
+    )
+
+
+def joined(attempts: Sequence[RunBuckets]) -> RunBuckets:
+    """Those of a run whose attempts, at least one, each have their own clocks; a rank that moved has all its hosts' names.
+
+    Attempts follow each other without a gap, whatever their nodes took for the time.
+    """
+    if len(attempts) == 1:
+        return attempts[0]
+    errors = [each.clock_error_ns for each in attempts]
+    begins = np.cumsum([0, *(each.start_ns.shape[1] for each in attempts)])
+    shifts = _one_after_another(attempts)
+    times = {
+        name: np.concatenate([getattr(each, name) + shift for each, shift in zip(attempts, shifts, strict=True)], axis=1)
+        for name in TIMES
+    }
+    return RunBuckets(
+        hosts=joined_hosts([each.hosts for each in attempts]),
+        clock_error_ns=None if None in errors else max(error for error in errors if error is not None),
+        step=np.concatenate([each.step + begin for each, begin in zip(attempts, begins[:-1], strict=True)]),
+        index=np.concatenate([each.index for each in attempts]),
+        size_bytes=np.concatenate([each.size_bytes for each in attempts]),
+        **times,
+    )
+
+
+TIMES = ("start_ns", "begin_ns", "end_ns", "ready_ns", "done_ns")
+
+
+def _one_after_another(attempts: Sequence[RunBuckets]) -> list[int]:
+    """What to add to each one's times; Rejected where they cannot be times."""
+    shifts, free_ns = [], 0
+    for each in attempts:
+        times = [getattr(each, name) for name in TIMES]
+        first, last = min(int(array.min()) for array in times), max(int(array.max()) for array in times)
+        shifts.append(free_ns - first)
+        if max(abs(shifts[-1]), free_ns + last - first) > MOST:
+            raise Rejected("all-reduces lasted longer than can be true")
+        free_ns += last - first
+    return shifts
+
+
+def joined_hosts(attempts: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Of each rank the names of the hosts it ran on, each once."""
+    return tuple(" + ".join(dict.fromkeys(names)) for names in zip(*attempts, strict=True))
+
+
+def _window(columns: Mapping[str, Any]) -> Window:
+    """end = start + total - what comes after it; begin = end - exposed communication."""
+    end = columns["start_ns"] + columns["total_ns"]
+    for part in AFTER_EXCHANGE:
+        end -= or_zero(columns[f"{part}_ns"]).astype(np.int64, copy=False)
+    begin = end - or_zero(columns["comm_exposed_ns"]).astype(np.int64, copy=False)
+    return Window(columns["start_ns"].copy(), begin, end)
+
+
+def to_rank_0(times_ns: Ints, clock: Mapping[str, Any]) -> Ints:
+    """Times of a rank's timeline on rank 0's: the offset measured before and after training, interpolated in between.
+
+    `clock`: `start` and `end`, each None or `unix_ns`, `offset_ns`. One that is missing is taken to be as the other; both: 0.
+    """
+    known = [clock[when] for when in ("start", "end") if clock.get(when)]
+    if not known:
+        return times_ns
+    first, last = known[0], known[-1]
+    lasted_ns = last["unix_ns"] - first["unix_ns"]
+    drift = (last["offset_ns"] - first["offset_ns"]) / lasted_ns if lasted_ns else 0.0
+    moved = np.rint(drift * (times_ns - first["unix_ns"])).astype(np.int64)  # differences: Unix ns do not fit into a double
+    at_rank_0: Ints = times_ns + first["offset_ns"] + moved
+    return at_rank_0
+
+
+def clock_error_ns(clocks: Sequence[Mapping[str, Any]]) -> int | None:
+    """The largest error of an offset; None where any is not known."""
+    if not all(_known(clock) for clock in clocks):
+        return None
+    return max(int(clock[when]["error_ns"]) for clock in clocks for when in ("start", "end") if clock.get(when))
+
+
+def _known(clock: Mapping[str, Any]) -> bool:
+    return bool(clock.get("start") or clock.get("end"))

@@ -1,0 +1,112 @@
+"""What was made of records once, kept as plain JSON until they change: a file per run, in `.analysis/` beside the study's points.
+
+Kept with it is what it was made of: names, sizes and times of the files, the text of each end.json, and a hash of the code that
+read them. Where anything differs, or the file is damaged, it is as if nothing were kept. What cannot be written is not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import hpcddp
+from hpcddp.analysis.place import kept_folder
+from hpcddp.analysis.records.files import read_regular
+from hpcddp.runroot import Study
+
+TOOLS = ("numpy", "pandas", "matplotlib")
+
+
+@dataclass(frozen=True)
+class Made:
+    """What something was made of."""
+
+    key: str
+    csv_files: int
+    csv_bytes: int
+
+
+def made_of(folder: Path, *more: str, leave: Collection[str] = ()) -> Made | None:
+    """Of all files in the folder, without its sub-folders `leave`, and of `more`; None where one is a link: who knows to what."""
+    digest = hashlib.sha256(json.dumps([code_key(), *more]).encode())
+    count = size = 0
+    for path, found in _files(folder, leave):
+        if stat.S_ISLNK(found.st_mode):
+            return None
+        digest.update(os.fsencode(f"{path!r} {found.st_mode} {found.st_size} {found.st_mtime_ns}\n"))
+        if path.endswith("end.json"):
+            with contextlib.suppress(OSError, ValueError):
+                digest.update(read_regular(folder / path))
+        if path.endswith(".csv"):
+            count, size = count + 1, size + found.st_size
+    return Made(digest.hexdigest(), count, size)
+
+
+def _files(folder: Path, leave: Collection[str]) -> list[tuple[str, os.stat_result]]:
+    """Relative paths, sorted, each with its lstat."""
+    found, folders = [], [""]
+    while folders:
+        inside = folders.pop()
+        with contextlib.suppress(OSError), os.scandir(folder / inside) as entries:
+            for entry in entries:
+                path = os.path.join(inside, entry.name)
+                if not entry.is_dir(follow_symlinks=False):
+                    found.append((path, entry.stat(follow_symlinks=False)))
+                elif path not in leave:
+                    folders.append(path)
+    return sorted(found, key=lambda each: each[0])
+
+
+@functools.cache
+def code_key() -> str:
+    """Another one for every change of what reads and reduces."""
+    package = Path(hpcddp.__file__).parent
+    files = [*package.glob("*.py"), *(file for file in (package / "analysis").rglob("*.*") if file.parent.name != "__pycache__")]
+    digest = hashlib.sha256(json.dumps([version(name) for name in TOOLS]).encode())
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+class Kept:
+    """A study's kept values by name, in `folder` or where place.kept_folder says."""
+
+    def __init__(self, study: Study, folder: Path | None = None) -> None:
+        self._study, self._given = study, folder
+
+    @functools.cached_property
+    def _folder(self) -> Path:
+        return self._given or kept_folder(self._study)
+
+    def get(self, name: str, made: Made | None) -> Any:
+        """As put; None where nothing is kept that was made of the same."""
+        if made is None:
+            return None
+        try:
+            plain = json.loads(read_regular(self._file(name)))
+            return plain["value"] if plain["key"] == made.key else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def put(self, name: str, made: Made | None, plain: Any) -> None:
+        """Replaces what was kept by that name; a reader sees the old file, or the whole new one."""
+        if made is None:
+            return
+        file = self._file(name)
+        aside = file.with_name(f".{file.name}.{os.getpid()}")
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_text(json.dumps({"key": made.key, "value": plain}, separators=(",", ":")), encoding="utf-8")
+            aside.replace(file)
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name}.json"

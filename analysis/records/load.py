@@ -1,0 +1,124 @@
+"""A study's records as values: which runs count, which are rejected and why, which are missing.
+
+Two runs are read at a time, and reduced to their statistics at once; these are kept, and taken as long as nothing has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hpcddp.analysis.records.asked import read_asked
+from hpcddp.analysis.records.cells import prepare
+from hpcddp.analysis.records.files import is_there, read_object
+from hpcddp.analysis.records.kept import Kept, made_of
+from hpcddp.analysis.records.one_run import load_run
+from hpcddp.analysis.records.plain import from_plain, to_plain
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.records.shapes import MOST
+from hpcddp.analysis.records.side_by_side import each
+from hpcddp.analysis.verdicts.seen import read_predicted
+from hpcddp.errors import HpcddpError
+from hpcddp.point import Point, flat_keys, point_from_dict
+from hpcddp.runroot import Study
+from hpcddp.textout import one_line
+
+Loaded = tuple[Run, tuple[str, ...]]
+"""A run, and what is odd about its records but harmless."""
+
+
+@dataclass(frozen=True)
+class StudyRecords:
+    """All runs of a study, by label and number; `points` are the planned ones whose point.json is there."""
+
+    name: str
+    hold: str
+    """`batch_per_gpu` or `global_batch`: what stays constant as ranks grow."""
+    points: tuple[Point, ...]
+    runs: tuple[Run, ...]
+    warnings: tuple[str, ...]
+    predicted: Mapping[str, tuple[float, float]]
+    """Label -> samples per second, from and to, as foretold when the study was submitted."""
+
+
+def load_study(study: Study, keep_in: Path | None = None) -> StudyRecords:
+    """Reads a study's folder; HpcddpError where there is none, or study.json is damaged.
+
+    What is made of its runs is kept in `keep_in`, by default where place.kept_folder says.
+    """
+    if not study.folder.is_dir():
+        raise HpcddpError(f"{study.folder}: no study there, nothing was submitted to it yet; look at the name")
+    asked = read_asked(study)
+    warnings: list[str] = []
+    labels = sorted(folder.name for folder in study.folder.iterdir() if is_there(study.point_file(folder.name)))
+    points = {label: _read_point(study, label, warnings) for label in labels}
+    numbers = {
+        label: sorted({*range(1, asked.repeats.get(label, 0) + 1), *_run_numbers(study, label)})
+        for label in sorted({*asked.repeats, *points})
+    }
+    loaded = _load_runs(study, Kept(study, keep_in), [(label, run) for label in numbers for run in numbers[label]], points)
+    warnings.extend(warning for _, odd in loaded for warning in odd)
+    return StudyRecords(
+        name=asked.name,
+        hold=asked.hold,
+        points=tuple(point for _, point in sorted(points.items()) if point is not None),
+        runs=tuple(run for run, _ in loaded),
+        warnings=tuple(one_line(warning) for warning in warnings),
+        predicted=read_predicted(study.folder / "prediction.json"),
+    )
+
+
+def _load_runs(study: Study, kept: Kept, which: Sequence[tuple[str, int]], points: Mapping[str, Point | None]) -> list[Loaded]:
+    """In that order. What was kept of a run is taken; the others are read, two at a time."""
+    made = {of: made_of(study.run_dir(*of), repr(of), repr(points.get(of[0]))) for of in which if study.run_dir(*of).is_dir()}
+    found = {of: _as_kept(kept.get(_kept_name(*of), made[of]), points.get(of[0])) for of in made}
+    unread = [made[of] for of in made if found[of] is None]
+    much = prepare(sum(of.csv_files for of in unread if of), sum(of.csv_bytes for of in unread if of))
+
+    def load(of: tuple[str, int]) -> Loaded:
+        known = found.get(of)
+        if known is not None:
+            return known
+        odd: list[str] = []
+        run = load_run(study, *of, points.get(of[0]), odd)
+        if run.attempt is not None:
+            with contextlib.suppress(TypeError):
+                kept.put(_kept_name(*of), made.get(of), to_plain((replace(run, point=None), tuple(odd))))
+        return run, tuple(odd)
+
+    return each(load, which, processes=much)
+
+
+def _kept_name(label: str, run: int) -> str:
+    return f"{label}.r{run}"
+
+
+def _as_kept(plain: Any, point: Point | None) -> Loaded | None:
+    try:
+        run, odd = from_plain(Loaded, plain)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return replace(run, point=point), odd
+
+
+def _read_point(study: Study, label: str, warnings: list[str]) -> Point | None:
+    """None (with a warning) where it cannot be read: no run of the point counts."""
+    try:
+        point = point_from_dict(read_object(study.point_file(label))["point"])
+        numbers = [value for value in flat_keys(point).values() if isinstance(value, int)]
+        if max(*numbers, point.global_batch) > MOST:
+            raise HpcddpError("a number in it is too large to be true")
+    except (HpcddpError, KeyError, FileNotFoundError) as error:
+        warnings.append(f"{label}/point.json is damaged: {error}; submit the sweep again to write it anew, or move it away")
+        return None
+    return point
+
+
+def _run_numbers(study: Study, label: str) -> list[int]:
+    """Of the folders r1, r2, ...; a number that no study reaches is no run's."""
+    found = (re.fullmatch(r"r([1-9][0-9]{0,8})", path.name) for path in (study.folder / label).glob("r*"))
+    return [int(match[1]) for match in found if match]

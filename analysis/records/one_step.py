@@ -1,0 +1,134 @@
+"""The rows of one step of every rank, found without reading the others: a file's rows ascend by step."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcddp.analysis.numbers.steps import RunSteps
+from hpcddp.analysis.numbers.timeline import BucketStep, RankStep, Timeline, typical_steps
+from hpcddp.analysis.records.buckets import to_rank_0
+from hpcddp.analysis.records.parts import Part
+from hpcddp.analysis.records.rows import Rejected
+from hpcddp.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS, buckets_file, steps_file
+
+NEAR_BYTES = 4096
+"""Within so much of a row lines are read one by one."""
+
+LOOKED_AT = 200
+"""Steps nearest to the median of which one should have its all-reduces recorded; of how many that is so is the run's choice."""
+
+Row = Mapping[str, int | None]
+
+
+def read_timeline(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
+    """The typical step of all, with all-reduces where there are any; None where a row of it is none.
+
+    `steps`: those of the parts, whose files are whole.
+    """
+    try:
+        return _read(parts, steps)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _read(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
+    hooked, begins = any(part.hooked for part in parts), [int(part.steps.step[0]) for part in parts]
+    for place in islice(typical_steps(steps), LOOKED_AT):
+        step = int(steps.step[place])
+        part = parts[bisect_right(begins, step) - 1]
+        attempt, told = part.attempt, part.told
+        if hooked and not (part.hooked and _buckets(attempt, 0, step, told[0])):
+            continue  # one rank tells: they all record the same steps
+        buckets = [_buckets(attempt, rank, step, entry) for rank, entry in enumerate(told)] if hooked else []
+        if all(buckets):
+            rows = [_rows(steps_file(attempt, rank), STEP_COLUMNS, step) for rank in range(len(told))]
+            return _timeline(step, [found[0] for found in rows], buckets, told) if all(rows) else None
+    return None
+
+
+def _timeline(step: int, rows: Sequence[Row], buckets: Sequence[Sequence[Row]], told: Sequence[Mapping[str, Any]]) -> Timeline:
+    clocks = [entry.get("clock") or {} for entry in told]
+    aligned = len(told) == 1 or all(clock.get("start") or clock.get("end") for clock in clocks)
+    starts = [_at(row, "start_ns", clock) for row, clock in zip(rows, clocks, strict=True)]
+    origins = [min(starts)] * len(starts) if aligned else starts
+    ranks = [RankStep(rank, str(told[rank]["host"]), starts[rank] - origins[rank], _parts(row)) for rank, row in enumerate(rows)]
+    return Timeline(step, aligned, tuple(ranks), _travels(buckets, clocks, origins) if buckets else ())
+
+
+def _parts(row: Row) -> tuple[tuple[str, int], ...]:
+    return tuple((part, ns) for part in PARTS if (ns := row[f"{part}_ns"]) is not None)
+
+
+def _travels(
+    buckets: Sequence[Sequence[Row]], clocks: Sequence[Mapping[str, Any]], origins: Sequence[int]
+) -> tuple[BucketStep, ...]:
+    """Of each bucket, over the ranks; in the order in which they begin to travel."""
+    found = []
+    for of_ranks in zip(*buckets, strict=True):
+        views = list(zip(of_ranks, clocks, origins, strict=True))
+        ready = [_at(row, "ready_ns", clock) - origin for row, clock, origin in views]
+        done = [_at(row, "done_ns", clock) - origin for row, clock, origin in views]
+        first = of_ranks[0]
+        found.append(BucketStep(int(first["index"] or 0), int(first["bytes"] or 0), min(ready), max(ready), max(done)))
+    return tuple(sorted(found, key=lambda bucket: (bucket.last_ready_ns, bucket.index)))
+
+
+def _at(row: Row, name: str, clock: Mapping[str, Any]) -> int:
+    """A time of the row on rank 0's clock."""
+    return int(to_rank_0(np.array([row[name]], dtype=np.int64), clock)[0])
+
+
+def _buckets(attempt: Path, rank: int, step: int, told: Mapping[str, Any]) -> list[Row]:
+    """By index: they are written in the order in which they were done."""
+    return sorted(_rows(buckets_file(attempt, rank), BUCKET_COLUMNS, step), key=lambda row: row["index"] or 0)
+
+
+def _rows(file: Path, columns: Sequence[str], step: int) -> list[Row]:
+    try:
+        return [
+            {name: int(cell) if cell else None for name, cell in zip(columns, line.decode().rstrip("\n").split(","), strict=True)}
+            for line in lines_of_step(file, step)
+        ]
+    except ValueError as error:
+        raise Rejected(f"{file.name}: step {step} cannot be read: {error}") from error
+
+
+def lines_of_step(file: Path, step: int) -> list[bytes]:
+    """The lines that begin with the step's number, of a CSV file whose lines ascend by it; lines without one end the file."""
+    found = []
+    with file.open("rb") as opened:
+        opened.seek(_before(opened, file.stat().st_size, step))
+        for line in opened:
+            number = _number(line)
+            if number is None or number > step:
+                break
+            if number == step:
+                found.append(line)
+    return found
+
+
+def _before(opened: Any, end: int, step: int) -> int:
+    """Where a line begins that is the first one, or before those of the step and not far from them."""
+    opened.readline()
+    low, high = opened.tell(), end
+    while high - low > NEAR_BYTES:
+        middle = (low + high) // 2
+        opened.seek(middle)
+        opened.readline()
+        at, number = opened.tell(), _number(opened.readline())
+        if number is None or number >= step:
+            high = middle
+        else:
+            low = at
+    return int(low)
+
+
+def _number(line: bytes) -> int | None:
+    digits = line.partition(b",")[0]
+    return int(digits) if digits.isdigit() and line.endswith(b"\n") else None

@@ -1,0 +1,60 @@
+"""What each rank of an attempt recorded of its steps, and what end.json says of the rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.numbers.steps import RECORDED, RunSteps, over_ranks
+from hpcddp.analysis.records.cells import Room
+from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.records import steps_file
+
+COLUMNS = {"step": "int64", "flags": "int64", "total_ns": "float64", **{f"{part}_ns": "float64" for part in RECORDED}}
+"""What is read of step rows, as pandas types; other columns are left aside."""
+
+
+def read_steps(
+    attempt: Path, end: dict[str, Any], ranks: int, warnings: list[str], watch: Callable[[pd.DataFrame], None] | None = None
+) -> RunSteps:
+    """The attempt's steps over all its ranks; Rejected where rows are missing or differ from what was recorded.
+
+    `watch` is shown each rank's table in passing.
+    """
+    tables = step_tables(attempt, told_of_ranks(end, ranks), COLUMNS, warnings)
+    try:
+        return over_ranks(_shown(tables, watch) if watch else tables, steady_from_step(end))
+    except ValueError as error:
+        raise Rejected(str(error)) from error
+
+
+def _shown(tables: Iterator[pd.DataFrame], watch: Callable[[pd.DataFrame], None]) -> Iterator[pd.DataFrame]:
+    for table in tables:
+        watch(table)
+        yield table
+
+
+def told_of_ranks(end: dict[str, Any], ranks: int) -> list[dict[str, Any]]:
+    """What end.json says of each rank, in order; Rejected where it says nothing of one."""
+    told = {entry["rank"]: entry for entry in end["ranks"]}
+    for rank in range(ranks):
+        if rank not in told:
+            raise Rejected(f"end.json tells nothing of rank {rank}")
+    return [told[rank] for rank in range(ranks)]
+
+
+def step_tables(
+    attempt: Path, told: list[dict[str, Any]], columns: dict[str, str], warnings: list[str]
+) -> Iterator[pd.DataFrame]:
+    """The step rows of one rank after another; each table holds until the next."""
+    room = Room()
+    for rank, entry in enumerate(told):
+        yield read_rows(RowFile(steps_file(attempt, rank), rank, entry["rows"], entry["crc32"]), columns, warnings, room)
+
+
+def steady_from_step(end: dict[str, Any]) -> int:
+    """The first step that counts, where the run found its own warm-up longer than the one asked for."""
+    return int((end.get("protocol") or {}).get("steady_from_step") or 0)

@@ -1,0 +1,132 @@
+"""A rank's CSV of one attempt, checked against what its end.json tells of it, where there is one."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hpcddp.analysis.records.cells import AROUND, EMPTY, Room, prepared
+from hpcddp.analysis.records.files import read_regular
+
+MOST_HEADER, MOST_ROW = 4096, 1024
+"""Bytes; the worker's have 130 and at most 200."""
+
+EXACT = 10**15
+"""Below it pandas reads a number into a double without an error."""
+
+
+class Rejected(Exception):
+    """The run must not count; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A rank's file: how many rows of it count, and as end.json tells the checksum of all its bytes, header included."""
+
+    file: Path
+    rank: int
+    rows: int
+    crc32: int | None
+    """None where the attempt did not come to write it: rows after those are not looked at."""
+
+    @property
+    def short(self) -> str:
+        """Relative to the study: a moved run root gives the same words."""
+        return "/".join(self.file.parts[-5:])
+
+
+def read_rows(told: RowFile, columns: Mapping[str, str], warnings: list[str], room: Room | None = None) -> pd.DataFrame:
+    """The columns, as their pandas types, or int64 where every cell is measured; Rejected where rows are missing or differ from
+    what was recorded.
+
+    A table read into a `room` holds until the next one is.
+    """
+    found = _read_digits(told, columns, room or Room())
+    if found is not None:
+        return found
+    data, surplus = _whole_rows(told)
+    if surplus:
+        warnings.append(f"{told.short}: {surplus} after the {told.rows} rows recorded; left aside")
+    try:
+        return pd.read_csv(io.BytesIO(data), usecols=list(columns), dtype=columns)
+    except (ValueError, OverflowError) as error:
+        raise Rejected(f"rank {told.rank}: {told.short} cannot be read: {error}") from error
+
+
+def _read_digits(told: RowFile, columns: Mapping[str, str], room: Room) -> pd.DataFrame | None:
+    """The same of a file that is whole and holds plain numbers, several times as fast; None leaves it to what can say why not."""
+    parse = prepared()
+    if parse is None:
+        return None
+    data = _read_bytes(told, room)
+    end = data.size - AROUND
+    if end <= AROUND or (told.crc32 is not None and zlib.crc32(data[AROUND:end].data) != told.crc32):
+        return None
+    header = data[AROUND : min(AROUND + MOST_HEADER, end)].tobytes().partition(b"\n")[0]
+    names = header.decode("ascii", "replace").split(",")
+    if told.rows > end:
+        return None
+    cells = room.for_cells(len(names), told.rows)
+    if parse(data, AROUND + len(header) + 1, end, cells) != told.rows:
+        return None
+    bits = np.bitwise_or.reduce(cells, axis=1)
+    if not _as_typed(names, cells, bits, columns):
+        return None
+    table = pd.DataFrame(cells.T, columns=names, copy=False)
+    for name in (name for name, type_ in columns.items() if type_ == "float64" and bits[names.index(name)] < 0):
+        table[name] = table[name].astype("float64").mask(table[name] == EMPTY)
+    return table
+
+
+def _read_bytes(told: RowFile, room: Room) -> NDArray[np.uint8]:
+    """The file's, and AROUND before and after; nothing but those where it is none, or too large for the rows it should have."""
+    if told.file.is_file():
+        with told.file.open("rb", buffering=0) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            if size <= MOST_HEADER + told.rows * MOST_ROW:
+                data = room.for_bytes(size)
+                if opened.readinto(data[AROUND : AROUND + size].data) == size:
+                    return data
+    return room.for_bytes(0)
+
+
+def _as_typed(names: list[str], cells: NDArray[np.int64], bits: NDArray[np.int64], columns: Mapping[str, str]) -> bool:
+    """Whether each column is there once, whole numbers have no empty cells, and the others are exact in doubles.
+
+    `bits`: all that are set in each column; a column with an empty cell has all of them.
+    """
+    if any(names.count(name) != 1 for name in columns):
+        return False
+    places = [(names.index(name), type_) for name, type_ in columns.items()]
+    return all(0 <= bits[i] < EXACT or cells[i].max() < EXACT if type_ == "float64" else bits[i] >= 0 for i, type_ in places)
+
+
+def _whole_rows(told: RowFile) -> tuple[bytes, str]:
+    """The bytes end.json's checksum is of, and in words what follows them (nothing: '')."""
+    who = f"rank {told.rank}"
+    try:
+        most = MOST_HEADER + (told.rows + 1) * MOST_ROW
+        lines = read_regular(told.file, most, cut=told.crc32 is None).splitlines(keepends=True)
+    except OSError as error:
+        raise Rejected(f"{who}: {told.short} is missing") from error
+    except ValueError as error:
+        raise Rejected(f"{who}: {told.short} is damaged: {error}") from error
+    whole, surplus = lines[: told.rows + 1], lines[told.rows + 1 :]
+    if len(whole) < told.rows + 1:
+        raise Rejected(f"{who}: {told.short} has {max(len(whole) - 1, 0)} of {told.rows} rows")
+    if not whole[-1].endswith(b"\n"):
+        raise Rejected(f"{who}: the last row of {told.short} is damaged")
+    data = b"".join(whole)
+    if told.crc32 is None:
+        return data, ""
+    if zlib.crc32(data) != told.crc32:
+        raise Rejected(f"{who}: {told.short} does not match its checksum in end.json")
+    return data, f"{len(surplus)} damaged line{'s' if len(surplus) > 1 else ''}" if surplus else ""

@@ -1,0 +1,80 @@
+"""A run as a value: what its records tell, reduced to statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hpcddp.analysis.numbers.communication import Communication
+from hpcddp.analysis.numbers.distribution import Distribution
+from hpcddp.analysis.numbers.rank_map import RankMap
+from hpcddp.analysis.numbers.timeline import Timeline
+from hpcddp.analysis.records.achieved import Used
+from hpcddp.analysis.verdicts.seen import Early, Rhythm, Seen
+from hpcddp.point import Point
+from hpcddp.textout import one_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One repetition of a point; None is unknown."""
+
+    label: str
+    run: int
+    state: Literal["counts", "rejected", "missing"]
+    reason: str | None = None
+    """Why it does not count."""
+    point: Point | None = None
+    attempt: str | None = None
+    """JOB.RESTART, of the one that ended the run."""
+    restarts: int = 0
+    """How many attempts before it made steps that count."""
+    lost_steps: int = 0
+    """Steps that count and of which no records are left."""
+    env_id: str | None = None
+    gpu: str | None = None
+    """The GPUs' names, each once, joined by ` + `; None on a CPU."""
+    fabric_gbps: float | None = None
+    """Of all of a node's adapters, as the cluster's profile had it."""
+    global_batch: int | None = None
+    epoch_samples: int | None = None
+    """Samples of the training set."""
+    steady_steps: int | None = None
+    step_ns: float | None = None
+    step_ci_percent: float | None = None
+    """Half the width of the median step's 95 % interval within this run, % of it."""
+    stopped_by: str | None = None
+    """What ended the timed steps, as the run said; with it, where it saw the end of its warm-up."""
+    warmup_detected_steps: int | None = None
+    comm_check: str | None = None
+    """With `comm: check`: what the run said of how its views of the exchange agree."""
+    comm_check_closes: bool | None = None
+    part_ns: Mapping[str, float | None] | None = None
+    """Of the parts and the hidden copies, the median over steady steps of the mean over ranks."""
+    used: Used = Used()
+    seen: Seen | None = None
+    early: Early | None = None
+    rhythm: Rhythm | None = None
+    distribution: Distribution | None = None
+    rank_map: RankMap | None = None
+    """Of several ranks."""
+    timeline: Timeline | None = None
+    exchange: Communication | None = None
+    """With `comm: on` only."""
+    collectives: Mapping[str, Any] | None = None
+    """comm.json, of a benchmark of collectives."""
+    loss_first: float | None = None
+    loss_last: float | None = None
+    eval_samples: int | None = None
+    eval_correct: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As a reader finds it: `r2 of n01-g4-b32-3fa9c1d2e07b`."""
+        return f"r{self.run} of {one_line(self.label)}"
+
+    @property
+    def trains(self) -> bool:
+        """False for a benchmark of collectives: it has no steps."""
+        return self.point is not None and self.point.work != "comm"

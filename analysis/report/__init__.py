@@ -1,0 +1,1 @@
+"""The page: index.html with its style and script, report.md and LaTeX tables."""

@@ -1,0 +1,37 @@
+"""How the numbers of a report came about, for whoever has only the report; docs/method.md says it at length."""
+
+from __future__ import annotations
+
+METHOD = [
+    (
+        "step",
+        "One optimizer step, as long as its slowest rank. A run's step is the median over its timed steps, a point's the median "
+        "over its runs; throughput is the global batch divided by it.",
+    ),
+    (
+        "interval",
+        "From six runs on, the 95 % interval of the median over runs (interpolated order statistics, no distribution assumed); "
+        "the range below that; nothing for a single run. n is the number of runs.",
+    ),
+    (
+        "efficiency",
+        "Throughput per GPU relative to the baseline's. One GPU and one full node are both shown, because neither alone tells "
+        "how a step to more nodes fares. Its interval draws the runs of both medians (bootstrap), or is their extremes.",
+    ),
+    (
+        "parts of a step",
+        "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a CPU. What the "
+        "medians of the parts leave of the step is `unaccounted`.",
+    ),
+    (
+        "communication",
+        "Exposed is what backward did not hide; transfer is bytes under way, peer wait is another rank being late. The breakdown "
+        "comes from runs with a communication hook, throughput from runs without it.",
+    ),
+    (
+        "not counted",
+        "Warm-up steps, the step after a pause, and runs that failed a check: those are shown as rejected, with the reason. GPU "
+        "types, node types and software environments are never averaged together.",
+    ),
+]
+"""Term, what it means."""

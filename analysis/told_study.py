@@ -1,0 +1,48 @@
+"""One study read, compared, drawn and told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpcddp.analysis.figures.references import Published, published
+from hpcddp.analysis.findings import Findings, find
+from hpcddp.analysis.place import report_folder
+from hpcddp.analysis.records.asked import read_asked
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study import How, StudyResult
+from hpcddp.analysis.told import to_blocks, to_plain
+from hpcddp.analysis.write import write_plain, write_tables, write_texts
+from hpcddp.runroot import Study
+
+
+def tell_study(study: Study, report: Path | None, keep_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
+    """What it says, and the folder of its report, None where there is nothing to report; HpcddpError for a damaged study.json."""
+    beside = published(how.overlay, how.overlay_rejected)
+    found = find(load_study(study, keep_in), how.train_epochs or read_asked(study).train_epochs)
+    files: list[str] = []
+    if any(run.state != "missing" for run in found.records.runs):
+        report = report or report_folder(study)
+        files = _write(report, study, found, beside, how.style)
+    plain = to_plain(found, files)
+    if report and files:
+        write_plain(report / "report.json", plain)
+    missing = tuple(run.name for run in found.records.runs if run.state == "missing")
+    written = report if files else None
+    return StudyResult(found.records.name, to_blocks(found, written, study.folder), plain, missing), written
+
+
+def _write(report: Path, study: Study, found: Findings, beside: Published, style: str) -> list[str]:
+    """Tables, figures and the page with them; returns their paths relative to `report`."""
+    from hpcddp.analysis.figures.figures import draw, draw_close, write_figures
+    from hpcddp.analysis.figures.style import STYLES
+    from hpcddp.analysis.report.provenance import provenance
+    from hpcddp.analysis.report.report import report_files
+
+    files = write_tables(report, found)
+    figures, left_out = draw(found.shown, found.runs, found.shown_apart, beside.points, STYLES[style])
+    closer, more_left_out = draw_close(found, STYLES[style])
+    figures |= closer
+    found.notes.extend([*left_out, *more_left_out, *beside.notes])
+    files += write_figures(report / "figures", figures, STYLES[style])
+    texts = report_files(found, provenance(study, found.records.runs), beside.points, report, files)
+    return [*files, *write_texts(report, texts)]

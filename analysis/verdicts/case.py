@@ -1,0 +1,152 @@
+"""What a verdict is, and what the judging functions are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.numbers.series import same_workload
+from hpcddp.analysis.records.load import StudyRecords
+from hpcddp.analysis.records.run import Run
+from hpcddp.point import Point
+
+WRONG, DOUBTFUL, LIMITED, INCOMPLETE = 3.0, 2.0, 1.0, 0.0
+"""Weights: wrong results come first, then doubtful ones, what limits speed, what is missing; a share below 1 is added."""
+
+INPUT_SHARE = 0.10
+"""Of the step. Less is what a loader's jitter costs on a sound study; ten per cent is more than a first node's DDP costs."""
+
+
+AGAIN = "remove those runs' folders (`POINT/rN`) and submit again: runs that are done stay otherwise"
+"""How a run that is done is had once more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A finding about a study."""
+
+    name: str
+    """One of verdicts.NAMES."""
+    where: str
+    """`at every point from 1x2 on`, nodes x GPUs per node; `on r007`."""
+    evidence: str
+    """A sentence with numbers."""
+    advice: str
+    """The next thing to do, with the `--set` or the command where there is one."""
+    numbers: Mapping[str, float]
+    runs: tuple[str, ...]
+    """`r2 of n01-g4-b32-3fa9c1d2e07b`"""
+    weight: float
+
+
+Row = pd.Series
+"""Of the scaling table."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One study; tables as Findings has them."""
+
+    records: StudyRecords
+    table: pd.DataFrame
+    """Its runs."""
+    points: pd.DataFrame
+    """The scaling table's rows that are shown."""
+    names: Mapping[str, str]
+    limits: pd.DataFrame
+    stragglers: pd.DataFrame
+    buckets: pd.DataFrame
+    fits: pd.DataFrame
+
+    @cached_property
+    def series(self) -> list[tuple[str, pd.DataFrame]]:
+        """What tells each series from the others (`` for a single one) and its points, by GPUs and nodes."""
+        return [(self.names[str(key)], group) for key, group in self.points.groupby("series", sort=False)]
+
+    @property
+    def several(self) -> list[tuple[str, pd.DataFrame]]:
+        """Series of several layouts, and a single series whatever it has: those that are told of scaling."""
+        wide = [(name, group) for name, group in self.series if len(group) > 1]
+        return [(name if len(wide) > 1 else "", group) for name, group in wide or self.series[:1]]
+
+    def planned(self, row: Row) -> list[Point]:
+        """Of the row's series, with or without a run."""
+        return [point for point in self.records.points if same_workload(row["series"], point, self.records.hold)]
+
+    @property
+    def counting(self) -> list[Run]:
+        """Training runs that count."""
+        return [run for run in self.records.runs if run.state == "counts" and run.trains]
+
+    @cached_property
+    def _by_point(self) -> dict[tuple[Any, ...], list[Run]]:
+        found: dict[tuple[Any, ...], list[Run]] = {}
+        keys = self.table[["series", "nodes", "gpus_per_node"]].itertuples(index=False, name=None)
+        for key, run in zip(keys, self.records.runs, strict=True):
+            if run.state == "counts" and run.trains:
+                found.setdefault(key, []).append(run)
+        return found
+
+    def runs_of(self, row: Row) -> list[Run]:
+        """The runs of a point that count."""
+        return self._by_point.get((row["series"], row["nodes"], row["gpus_per_node"]), [])
+
+    def point_of(self, row: Row) -> Point:
+        """One of those that the row is of: they are the same but for what series do not tell apart."""
+        point = self.runs_of(row)[0].point
+        assert point is not None
+        return point
+
+
+def step_s(row: Row) -> float:
+    """Of the runs that the breakdown is of."""
+    return float(row["step_hook_s"] if pd.notna(row["step_hook_s"]) else row["step_s"])
+
+
+def layout(row: Row) -> str:
+    """`16x4`"""
+    return f"{row['nodes']}x{row['gpus_per_node']}"
+
+
+def where(rows: Sequence[Row], series: pd.DataFrame, name: str) -> str:
+    """Which points of a series: by name, or `every point from .. on`; with what tells the series from others."""
+    labels = [layout(row) for row in rows]
+    last = [layout(row) for _, row in series.iterrows()][-len(labels) :]
+    if len(labels) == len(series) > 1:
+        found = "at every point"
+    elif labels == last and len(labels) > 2:
+        found = f"at every point from {labels[0]} on"
+    else:
+        found = f"at {listed(labels)}"
+    return f"{found} ({name})" if name else found
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`; the first four of more."""
+    if len(words) > 5:
+        return f"{', '.join(words[:4])} and {len(words) - 4} more"
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def run_numbers(runs: Sequence[Run]) -> str:
+    """`run r3`, `runs r1-r6`, `runs r1, r4-r6`."""
+    numbers = sorted({run.run for run in runs})
+    spans = [[n for _, n in group] for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    words = [f"r{span[0]}-r{span[-1]}" if len(span) > 1 else f"r{span[0]}" for span in spans]
+    return f"run{'s' if len(numbers) > 1 else ''} {', '.join(words)}"
+
+
+def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Each once."""
+    return tuple(dict.fromkeys(run.name for run in runs))
+
+
+def span(values: Sequence[float], unit: str = " %", scale: float = 100) -> str:
+    """`61-74 %`; one number where they are as good as equal."""
+    low, high = (f"{scale * value:.0f}" for value in (min(values), max(values)))
+    return f"{low}{unit}" if low == high else f"{low}-{high}{unit}"

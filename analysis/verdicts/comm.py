@@ -1,0 +1,175 @@
+"""Communication-bound and latency-bound: gradients travel with nothing left to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.verdicts.case import LIMITED, Case, Row, Verdict, layout, run_names, run_numbers, span, step_s, where
+from hpcddp.analysis.wording import quantity
+
+COMM_SHARE = 0.15
+"""Of the step: an efficiency of 85 %, below what 8 V100 or A100 of one node reach in mixed precision (84-87 %)."""
+
+LINK_FULL = 0.7
+"""Of the bandwidth that bench comm fitted to large messages: what buckets of some MB reach on a sound link."""
+
+LATENCY_SHARE = 0.5
+"""Of the time that gradients travel: with more, buckets wait for the link more than for its bandwidth."""
+
+DEFAULT_CAP_MB = 25
+"""DDP's own bucket size."""
+
+LATENCY_EXPOSED = 0.10
+"""Of the step."""
+
+SMALL_BUCKET = 256 * 2**10
+"""Bytes per bucket where no latency was measured: 25 us at 10 GB/s, about what a call costs between nodes."""
+
+
+def communication_bound(case: Case) -> Iterator[Verdict]:
+    """Gradients travel with nothing left to compute, and it is not their number that costs."""
+    for name, series in case.series:
+        found = [(row, share) for _, row in series.iterrows() if (share := comm_share(case, row)) is not None]
+        if not found:
+            continue
+        rows, shares = [row for row, _ in found], [share for _, share in found]
+        split = [row for row in rows if pd.notna(row["transfer_s"])]
+        worst = max(split or rows, key=lambda row: _exposed_share(row) or 0.0)
+        runs = [run for row in rows for run in case.runs_of(row)]
+        all_split = len(split) == len(rows)
+        what = "gradients travelling" if all_split else "communication (transfer or waiting for other ranks)"
+        yield Verdict(
+            name="communication-bound",
+            where=where(rows, series, name),
+            evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(runs)})"
+            f"{_link_words(case, worst)}",
+            advice=_comm_advice(case, worst),
+            numbers={"exposed_share_low": min(shares), "exposed_share_high": max(shares), **_link(case, worst)},
+            runs=run_names(runs),
+            weight=LIMITED + max(shares),
+        )
+
+
+def comm_share(case: Case, row: Row) -> float | None:
+    """Exposed transfer as a share of the step (with what is not split from it); None below COMM_SHARE, or where latency is it.
+
+    Points without the hook are taken to be as those of their series that have it.
+    """
+    share = _exposed_share(row)
+    if share is None or share < COMM_SHARE:
+        return None
+    alike = case.points[case.points["series"] == row["series"]]
+    by_latency = [each for _, each in alike.iterrows() if latency_share(case, each) is not None]
+    known = any(layout(each) == layout(row) for each in by_latency) or (by_latency and pd.isna(row["transfer_s"]))
+    return None if known else share
+
+
+def _exposed_share(row: Row) -> float | None:
+    exposed = row["transfer_s"] if pd.notna(row["transfer_s"]) else row["comm_exposed_s"]
+    if row["ranks"] < 2 or pd.isna(exposed):
+        return None
+    return float(exposed / step_s(row))
+
+
+def _link(case: Case, row: Row) -> dict[str, float]:
+    """Bus bandwidth that gradients reached, and that of bench comm on the same layout."""
+    fitted = _fit(case, row)
+    pairs = {"busbw_bytes_per_s": row["busbw_bytes_per_s"], "fitted_busbw_bytes_per_s": fitted.get("busbw_bytes_per_s")}
+    return {name: float(value) for name, value in pairs.items() if value is not None and pd.notna(value)}
+
+
+def _fit(case: Case, row: Row) -> Mapping[str, Any]:
+    """Of the all-reduce on the point's layout, by bench comm; nothing where it was not measured."""
+    same = (case.fits["op"] == "all_reduce") & (case.fits["nodes"] == row["nodes"]) & (case.fits["ranks"] == row["ranks"])
+    found = case.fits[same & (case.fits["gpu"].fillna("") == ("" if pd.isna(row["gpu"]) else row["gpu"]))]
+    return {} if found.empty else {str(name): value for name, value in found.iloc[0].items()}
+
+
+def _link_words(case: Case, row: Row) -> str:
+    link = _link(case, row)
+    if "busbw_bytes_per_s" not in link:
+        return ""
+    reached = f"; they travel at {quantity(link['busbw_bytes_per_s'] / 1e9)} GB/s (bus bandwidth)"
+    if "fitted_busbw_bytes_per_s" not in link:
+        return reached
+    return f"{reached} of the {quantity(link['fitted_busbw_bytes_per_s'] / 1e9)} GB/s of `hpcddp bench comm`"
+
+
+def _comm_advice(case: Case, row: Row) -> str:
+    link, workload = _link(case, row), case.point_of(row).workload
+    reached, fitted = link.get("busbw_bytes_per_s"), link.get("fitted_busbw_bytes_per_s")
+    larger = _larger_batch(case, row)
+    if pd.isna(row["transfer_s"]):
+        return "`--set measure.comm=on` tells transfer from waiting for other ranks, and which rank they wait for"
+    if reached is None or fitted is None:
+        return f"`hpcddp bench comm SWEEP.yaml` says what the link can carry; fewer exchanges: {larger}"
+    if reached < LINK_FULL * fitted:
+        cap = workload.ddp.bucket_cap_mb or DEFAULT_CAP_MB
+        return f"the link can carry more: larger buckets, `--set workload.ddp.bucket_cap_mb={4 * cap:g}`, or {larger}"
+    if workload.ddp.compression == "none" and workload.precision != "fp64":
+        return f"the link is full: half the bytes, `--set workload.ddp.compression=bf16`, or fewer exchanges, {larger}"
+    return f"the link is full: fewer exchanges, {larger}"
+
+
+def _larger_batch(case: Case, row: Row) -> str:
+    if case.records.hold == "global_batch":
+        return f"`--set workload.global_batch={2 * int(row['global_batch'])}`"
+    return f"`--set workload.batch_per_gpu={2 * int(row['batch_per_gpu'])}`"
+
+
+def latency_bound(case: Case) -> Iterator[Verdict]:
+    """Exposed communication of which most is the cost of calls, not of bytes."""
+    for name, series in case.series:
+        found = [(row, share) for _, row in series.iterrows() if (share := latency_share(case, row)) is not None]
+        if not found:
+            continue
+        rows, shares = [row for row, _ in found], [share for _, share in found]
+        worst = rows[shares.index(max(shares))]
+        number, latency_s = _buckets(case, worst), _latency_s(case, worst)
+        runs = [run for row in rows for run in case.runs_of(row)]
+        cost = f", each at least {quantity(latency_s * 1e6)} us whatever its size" if latency_s else ""
+        size_kib = float(worst["step_bytes"]) / number / 1024
+        yield Verdict(
+            name="latency-bound",
+            where=where(rows, series, name),
+            evidence=f"{span(shares)} of the step is {number} exchanges of {quantity(size_kib)} KiB on average{cost} "
+            f"({run_numbers(runs)})",
+            advice=_latency_advice(case, worst, number),
+            numbers={"exposed_share_high": max(shares), "buckets": number, "bucket_bytes": size_kib * 1024}
+            | ({"latency_s": latency_s} if latency_s else {}),
+            runs=run_names(runs),
+            weight=LIMITED + max(shares),
+        )
+
+
+def latency_share(case: Case, row: Row) -> float | None:
+    """Exposed communication of a point whose buckets cost latency first; None for any other."""
+    share, number = _exposed_share(row), _buckets(case, row)
+    if share is None or share < LATENCY_EXPOSED or not number or pd.isna(row["step_bytes"]):
+        return None
+    latency_s = _latency_s(case, row)
+    if latency_s is None:
+        return share if row["step_bytes"] / number <= SMALL_BUCKET else None
+    return share if number * latency_s >= LATENCY_SHARE * row["comm_busy_s"] else None
+
+
+def _latency_s(case: Case, row: Row) -> float | None:
+    latency_s = _fit(case, row).get("latency_s")
+    return None if latency_s is None or pd.isna(latency_s) else float(latency_s)
+
+
+def _buckets(case: Case, row: Row) -> int:
+    """Exchanges per step, in the point's first run with the hook."""
+    found = case.buckets[case.buckets["label"].isin(row["breakdown_label"].split(" + "))]
+    return 0 if found.empty else len(found[found["run"] == found["run"].iloc[0]])
+
+
+def _latency_advice(case: Case, row: Row, number: int) -> str:
+    cap = case.point_of(row).workload.ddp.bucket_cap_mb or DEFAULT_CAP_MB
+    if number > 2:
+        larger = DEFAULT_CAP_MB if cap < DEFAULT_CAP_MB else 4 * cap
+        return f"fewer, larger buckets: `--set workload.ddp.bucket_cap_mb={larger:g}`"
+    return f"the model is small for this many ranks: more work between exchanges, {_larger_batch(case, row)}"

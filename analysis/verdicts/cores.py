@@ -1,0 +1,118 @@
+"""CPU starvation: more processes than physical cores. Slurm counts the threads of a core as CPUs; they are no cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.case import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, where
+from hpcddp.analysis.wording import percent
+
+BUSY = 0.9
+"""Of the CPU time the job could use: loaders that wait for disks or for the trainer leave more."""
+
+
+def cores_of(run: Run) -> float | None:
+    """Physical cores of each rank: those it may run on, otherwise those that were asked for."""
+    assert run.point is not None
+    found = run.seen.processors.of_rank if run.seen else None
+    asked = run.point.layout.physical_cores_per_rank
+    return found if found is not None else asked
+
+
+def most_cores(run: Run) -> int | None:
+    """Physical cores that the node has for each of its GPUs; on CPUs for each rank."""
+    if run.point is None or run.seen is None or run.seen.processors.physical is None:
+        return None
+    per_node = run.point.layout.gpus_per_node
+    found = run.seen.processors
+    return (found.physical or 0) // (max(found.gpus or per_node, per_node) if run.point.device == "cuda" else per_node)
+
+
+def needed_cores(run: Run) -> int:
+    """One for each loader worker and one for the rank; on CPUs those that it computes with."""
+    assert run.point is not None
+    computes = run.point.layout.physical_cores_per_rank if run.point.device == "cpu" else None
+    return run.point.workload.loader_workers_per_rank + (computes or 1)
+
+
+def most_workers(run: Run, cores: float) -> int:
+    """Loader workers for which that many cores of a rank suffice; not below 0."""
+    assert run.point is not None
+    return max(math.floor(cores) - (needed_cores(run) - run.point.workload.loader_workers_per_rank), 0)
+
+
+def starved(run: Run) -> float | None:
+    """How many of the cores a rank needs it lacks, as a share; None where its processors are not known to be busy, or suffice."""
+    cores, needed = cores_of(run), needed_cores(run)
+    if cores is None or cores >= needed:
+        return None
+    busy = run.seen.processors.busy if run.seen else None
+    waits = (run.part_ns or {}).get("data_wait")
+    waiting = waits is not None and run.step_ns is not None and waits >= INPUT_SHARE * run.step_ns
+    return 1 - cores / needed if (waiting if busy is None else busy >= BUSY) else None
+
+
+def cpu_starvation(case: Case) -> Iterator[Verdict]:
+    """More processes than physical cores, and the CPUs have no time left."""
+    for name, series in case.series:
+        rows, runs = lacking(case, series)
+        if not runs:
+            continue
+        worst = max(runs, key=lambda run: (starved(run) or 0.0, run.name))
+        cores, processors = cores_of(worst) or 0.0, worst.seen.processors if worst.seen else None
+        busy = processors.busy if processors else None
+        threads = processors.threads if processors else 1
+        yield Verdict(
+            name="CPU starvation",
+            where=where(rows, series, name),
+            evidence=f"a rank has {cores:.3g} physical core{'s' * (cores != 1)}{_threads_words(cores, threads)} and needs "
+            f"{needed_cores(worst)}{'' if busy is None else f'; its CPUs are busy {percent(min(busy, 1))} of the time'} "
+            f"({run_numbers(runs)})",
+            advice=cpu_advice(runs),
+            numbers={"cores": cores, "needed": needed_cores(worst), **({} if busy is None else {"busy_share": busy})},
+            runs=run_names(runs),
+            weight=LIMITED + min(0.99, starved(worst) or 0.0),
+        )
+
+
+def lacking(case: Case, series: pd.DataFrame) -> tuple[list[Row], list[Run]]:
+    """Points of a series that lack cores, and their runs that do."""
+    rows = [row for _, row in series.iterrows() if starved_share(case, row) is not None]
+    return rows, [run for row in rows for run in case.runs_of(row) if starved(run) is not None]
+
+
+def starved_share(case: Case, row: Row) -> float | None:
+    """Of a point: where at least half of its runs lack cores."""
+    runs = case.runs_of(row)
+    shares = [share for run in runs if (share := starved(run)) is not None]
+    return max(shares) if shares and 2 * len(shares) >= len(runs) else None
+
+
+def _threads_words(cores: float, threads: int) -> str:
+    return f" ({cores * threads:.3g} CPUs as Slurm counts: {threads} per core)" if threads > 1 else ""
+
+
+def cpu_advice(runs: Sequence[Run]) -> str:
+    """More cores where the node has them, otherwise fewer processes."""
+    run = max(runs, key=lambda run: (starved(run) or 0.0, run.name))
+    assert run.point is not None
+    cores, most, needed = cores_of(run) or 0.0, most_cores(run), needed_cores(run)
+    if most is not None and most > cores:
+        more = min(most, needed)
+        return f"ask for {more} physical cores per rank, not {cores:.3g}: `--set layout.physical_cores_per_rank={more}`"
+    workers = run.point.workload.loader_workers_per_rank
+    if workers:
+        return (
+            f"the node has no more cores, and more processes than cores take turns: "
+            f"`--set workload.loader_workers_per_rank={min(max(most_workers(run, cores), 1), workers - 1)}`"
+        )
+    physical = run.seen.processors.physical if run.seen and run.seen.processors.physical else 1
+    each = run.point.layout.physical_cores_per_rank or 1
+    return (
+        f"more ranks than cores take turns, and this is no scaling: leave such points out, "
+        f"`--where 'layout.gpus_per_node <= {max(physical // each, 1)}'`"
+    )

@@ -1,0 +1,95 @@
+"""What the runs' own gates and telemetry say against them: ranks apart, wrong evaluation, throttled clocks, shared nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.case import AGAIN, DOUBTFUL, WRONG, Case, Verdict, run_names
+from hpcddp.analysis.wording import percent
+
+UNSYNCHRONISED = {
+    "parameters agree": "call the model through DDP only, and freeze or leave out the same parameters on every rank",
+    "buffers agree": "buffers may change in forward() only, and DDP's broadcast_buffers must stay on",
+    "ranks stepped equally": "give every rank as many batches: a factory's data set must be as long on each of them",
+    "ranks agree": "see whether it repeats; if it does, show the site comm.json",
+}
+"""Gate -> what to do."""
+
+EVALUATION = "evaluation counts every sample once"
+CLOCKS = "GPU clocks held"
+NODES = "nodes as asked for"
+
+FOREIGN = 0.05
+"""Of a node's CPU time, by others: several cores of a large node; monitoring and file system daemons take one at most."""
+
+
+def unsynchronised(case: Case) -> Iterator[Verdict]:
+    """Ranks trained different models, or different numbers of steps."""
+    for gate, advice in UNSYNCHRONISED.items():
+        yield from _of_gate(case, gate, "unsynchronised ranks", advice, WRONG)
+
+
+def wrong_evaluation(case: Case) -> Iterator[Verdict]:
+    """Accuracy is not that of the evaluation set."""
+    advice = "quote no accuracy of these runs; hand over the whole evaluation split in one order, without a sampler of your own"
+    yield from _of_gate(case, EVALUATION, "wrong evaluation", advice, WRONG)
+
+
+def clock_throttling(case: Case) -> Iterator[Verdict]:
+    """GPUs ran slower than they can, for heat, power supply or hardware."""
+    advice = "have the site look at that GPU's cooling and power, and leave the node out, `--set slurm.exclude=HOST`"
+    yield from _of_gate(case, CLOCKS, "clock throttling", advice, DOUBTFUL)
+
+
+def _of_gate(case: Case, gate: str, name: str, advice: str, weight: float) -> Iterator[Verdict]:
+    found = [run for run in case.records.runs if _evidence(run, gate)]
+    if found:
+        told = len([run for run in case.records.runs if run.state != "missing"])
+        yield Verdict(
+            name=name,
+            where=f"in {len(found)} of {told} runs",
+            evidence=f"{_evidence(found[0], gate)} ({found[0].name}); these runs do not count",
+            advice=f"{advice}; then {AGAIN}",
+            numbers={"runs": len(found), "of": told},
+            runs=run_names(found),
+            weight=weight + 0.99 * len(found) / told,
+        )
+
+
+def _evidence(run: Run, gate: str) -> str | None:
+    """What the gate says against the run; None if it passed."""
+    return run.seen.failed.get(gate) if run.seen else None
+
+
+def shared_node(case: Case) -> Iterator[Verdict]:
+    """Others computed on a node in the timed steps, or the job had a part of a node it asked for as a whole."""
+    yield from _of_gate(case, NODES, "shared node", "ask the site why jobs do not get whole nodes", DOUBTFUL)
+    runs = [run for run in case.counting if _foreign(run)[0] > FOREIGN]
+    if not runs:
+        return
+    worst = max(runs, key=_foreign)
+    share, host = _foreign(worst)
+    yield Verdict(
+        name="shared node",
+        where=f"in {len(runs)} of {len(case.counting)} runs",
+        evidence=f"others took up to {percent(share)} of a node's CPU time in the timed steps ({host}, {worst.name})",
+        advice=_share_advice(worst, host),
+        numbers={"foreign_share": share, "runs": len(runs), "of": len(case.counting)},
+        runs=run_names(runs),
+        weight=DOUBTFUL + min(0.99, share),
+    )
+
+
+def _share_advice(run: Run, host: str) -> str:
+    if run.seen is None or not run.seen.slurm:
+        return f"end what else runs on {host}, then {AGAIN}"
+    if run.point and not run.point.layout.exclusive:
+        return "ask for whole nodes: `--set layout.exclusive=true`"
+    return f"ask the site what runs there, and leave the node out, `--set slurm.exclude={host}`; then {AGAIN}"
+
+
+def _foreign(run: Run) -> tuple[float, str]:
+    """Others' share of the CPU time of the host where it is largest; 0 where it is not known."""
+    known = run.seen.foreign if run.seen else {}
+    return max(((share, host) for host, share in known.items() if share is not None), default=(0.0, ""))

@@ -1,0 +1,93 @@
+"""Input-bound: the step waits for its batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.case import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, span, step_s, where
+from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, lacking, most_cores, most_workers
+from hpcddp.analysis.wording import percent, quantity
+
+NO_FASTER = 0.05
+"""A trainer that a resident batch makes faster by no more than this share does not wait for data."""
+
+
+def input_bound(case: Case) -> Iterator[Verdict]:
+    """The step waits for its batch; where the limits were measured, a resident batch must make it faster."""
+    for name, series in case.series:
+        found = [(row, share) for _, row in series.iterrows() if (share := input_share(case, row)) is not None]
+        if not found:
+            continue
+        rows, shares = [row for row, _ in found], [share for _, share in found]
+        runs = [run for row in rows for run in case.runs_of(row)]
+        gain = 1 / (1 - max(shares)) - 1
+        yield Verdict(
+            name="input-bound",
+            where=where(rows, series, name),
+            evidence=f"{span(shares)} of the step waits for data ({run_numbers(runs)}){_limits_words(case, rows[-1])}; without "
+            f"waiting it would be up to {percent(gain)} faster",
+            advice=_input_advice(case, series, rows),
+            numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain, **_limits(case, rows[-1])},
+            runs=run_names(runs),
+            weight=LIMITED + max(shares),
+        )
+
+
+def input_share(case: Case, row: Row) -> float | None:
+    """The share of a point's step that waits for data; None below INPUT_SHARE."""
+    if row["input"] != "full" or pd.isna(row["data_wait_s"]):
+        return None
+    share = float(row["data_wait_s"] / step_s(row))
+    limits = _limits(case, row)
+    if "trainer" in limits and limits["trainer"] <= (1 + NO_FASTER) * row["samples_per_s"]:
+        return None
+    return share if share >= INPUT_SHARE else None
+
+
+def _limits(case: Case, row: Row) -> dict[str, float]:
+    """Samples/s of the trainer alone and of the loader alone, where they were measured at the point's layout."""
+    same = (case.limits["nodes"] == row["nodes"]) & (case.limits["gpus_per_node"] == row["gpus_per_node"])
+    rows = case.limits[same & (case.limits["full"] == row["samples_per_s"])]
+    pairs = (("trainer", "synthetic"), ("loader", "io"))
+    return {name: float(rows[column].iloc[0]) for name, column in pairs if len(rows) and pd.notna(rows[column].iloc[0])}
+
+
+def _limits_words(case: Case, row: Row) -> str:
+    limits = _limits(case, row)
+    words = [f"the {who} alone reaches {quantity(rate)} samples/s" for who, rate in limits.items()]
+    return f"; {', '.join(words)}" if words else ""
+
+
+def _input_advice(case: Case, series: pd.DataFrame, rows: Sequence[Row]) -> str:
+    """Lacking cores comes first, wherever in the series, in the words of that verdict: more workers would need more of them."""
+    _, starving = lacking(case, series)
+    if starving:
+        return cpu_advice(starving)
+    run = _widest(case, rows)
+    assert run.point is not None
+    cores, most, workers = cores_of(run), most_cores(run), run.point.workload.loader_workers_per_rank
+    if cores and workers < (more := most_workers(run, cores)):
+        return (
+            f"a rank has {math.floor(cores)} physical cores and {workers or 'no'} loader worker{'s' * (workers != 1)}: "
+            f"`--set workload.loader_workers_per_rank={more}`"
+        )
+    if cores and most and most > cores:
+        return (
+            f"ask for {most} physical cores per rank, not {cores:.3g}: `--set layout.physical_cores_per_rank={most} "
+            f"--set workload.loader_workers_per_rank={max(most_workers(run, most), workers)}`"
+        )
+    if not workers:
+        return "batches are loaded between steps: `--set workload.loader_workers_per_rank=2` loads them while the step goes on"
+    return (
+        "`--set measure.input=io` times the loader alone: add workers and cores while it gets faster, then move the data to a "
+        "faster file system or into fewer files"
+    )
+
+
+def _widest(case: Case, rows: Sequence[Row]) -> Run:
+    """A run of the point with the most ranks per node: what it may have, all may have."""
+    return case.runs_of(max(rows, key=lambda row: int(row["gpus_per_node"])))[0]

@@ -1,0 +1,185 @@
+"""What verdicts need to know of a run besides its medians: failed gates, processors, others' use of them, the rhythm of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcddp.analysis.numbers.steps import Floats, RunSteps
+from hpcddp.analysis.records.files import read_object
+from hpcddp.errors import HpcddpError
+from hpcddp.point import Point
+
+OF_STEP = ("data_wait", "comm_exposed")
+"""Parts whose own reasons to vary are asked for when steps are of two kinds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processors:
+    """Of one node; None is unknown."""
+
+    physical: int | None
+    """Cores of the node."""
+    threads: int
+    """Logical CPUs per core."""
+    gpus: int | None
+    of_rank: float | None
+    """Physical cores that each rank may run on, shared ones counted once."""
+    busy: float | None
+    """Share of their time in which the job's CPUs computed, on its busiest node; the job's own where it has a part of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rhythm:
+    """Steady steps parted into fast and slow ones so that these differ most from each other."""
+
+    fast_ns: float
+    slow_ns: float
+    slow_share: float
+    apart: float
+    """Share of the steps' variance between the two kinds (Otsu 1979): 0.64 of a normal distribution, 1 of two values."""
+    slow_later: float
+    """How often a slow step comes after a fast one, of all pairs: 0.5 if they alternate, 0 if all slow ones come first."""
+    of_part: Mapping[str, float]
+    """Share of the difference that a part of the step makes up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Of one run."""
+
+    failed: Mapping[str, str]
+    """Gate -> its evidence, of those that failed."""
+    slurm: bool
+    """Whether Slurm placed the job."""
+    foreign: Mapping[str, float | None]
+    """Host -> others' share of its CPU time in the timed steps."""
+    processors: Processors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Early:
+    """The timed steps that the run itself counts to its warm-up."""
+
+    steps: int
+    slower: float
+    """By which share their median is above that of the later ones."""
+    moved: float
+    """By which share they raise the median of all."""
+
+
+def read_seen(attempt: Path, point: Point | None, launch: Mapping[str, Any], end: Mapping[str, Any]) -> Seen:
+    """From launch.json, end.json and the first node's record."""
+    nodes = (end.get("telemetry") or {}).get("nodes") or []
+    return Seen(
+        failed={gate["name"]: gate["evidence"] for gate in end["gates"] if not gate["passed"]},
+        slurm=launch.get("backend") == "slurm",
+        foreign={str(node.get("host")): node.get("cpu_foreign_share") for node in nodes},
+        processors=_processors(attempt, point.layout.node_type if point else None, launch, nodes),
+    )
+
+
+def _processors(
+    attempt: Path, node_type: str | None, launch: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]
+) -> Processors:
+    """The node type's as its profile has them, otherwise what the first node said of itself, every CPU taken for a core."""
+    profile = launch.get("profile") or {}
+    kind = (profile.get("node_types") or {}).get(node_type or profile.get("default_node_type")) or {}
+    threads, physical = kind.get("smt") or 1, kind.get("physical_cores")
+    logical = physical * threads if physical else _logical_cpus(attempt, launch)
+    here = (launch.get("cpus_of_ranks") or [])[: launch.get("ranks_per_node") or 1]
+    own = min(sum(here), logical) if logical and here else None
+    return Processors(
+        physical=physical or logical,
+        threads=threads,
+        gpus=kind.get("gpus"),
+        of_rank=own / len(here) / threads if own else None,
+        busy=max(filter(None, (_busy(node, own, logical) for node in nodes)), default=None),
+    )
+
+
+def _busy(node: Mapping[str, Any], own: int | None, logical: int | None) -> float | None:
+    if not own or not logical:
+        return None
+    share = node.get("cpu_busy_share" if own == logical else "cpu_job_share")
+    return None if share is None else float(share) * logical / own
+
+
+def _logical_cpus(attempt: Path, launch: Mapping[str, Any]) -> int | None:
+    """nodes/HOST.json of the first host; None where it cannot be read."""
+    try:
+        found = read_object(attempt / "nodes" / f"{(launch.get('hosts') or [''])[0]}.json")
+        return int(found["cpus"])
+    except (OSError, HpcddpError, ValueError, KeyError, TypeError):
+        return None
+
+
+def early(steps: RunSteps, warming: NDArray[np.bool_]) -> Early | None:
+    """`warming`: of each step, whether its attempt counts it to its warm-up. None where no timed step is, or all are."""
+    first = warming[steps.steady]
+    if not first.any() or first.all():
+        return None
+    times = steps.step_ns[steps.steady]
+    later = float(np.median(times[~first]))
+    return Early(
+        steps=int(first.sum()),
+        slower=float(np.median(times[first])) / later - 1,
+        moved=float(np.median(times)) / later - 1,
+    )
+
+
+def rhythm(steps: RunSteps) -> Rhythm | None:
+    """None for fewer than 20 steady steps, or if all last equally long."""
+    times = steps.step_ns[steps.steady]
+    if times.size < 20 or times.min() == times.max():
+        return None
+    limit, apart = _threshold(times)
+    slow = times > limit
+    fast_ns, slow_ns = float(times[~slow].mean()), float(times[slow].mean())
+    parts = {part: steps.part_ns[part][steps.steady] for part in OF_STEP}
+    return Rhythm(
+        fast_ns=fast_ns,
+        slow_ns=slow_ns,
+        slow_share=float(slow.mean()),
+        apart=apart,
+        slow_later=_slow_later(slow),
+        of_part={
+            name: float(values[slow].mean() - values[~slow].mean()) / (slow_ns - fast_ns)
+            for name, values in parts.items()
+            if np.isfinite(values).all()
+        },
+    )
+
+
+def _threshold(times: Floats) -> tuple[float, float]:
+    """The greatest fast value for which most of the variance lies between fast and slow, and the share that does."""
+    ordered = np.sort(times)
+    n, below = ordered.size, np.arange(1, ordered.size)
+    sums = np.cumsum(ordered)
+    fast, slow = sums[:-1] / below, (sums[-1] - sums[:-1]) / (n - below)
+    between = np.where(ordered[1:] > ordered[:-1], below * (n - below) * (slow - fast) ** 2 / n**2, 0)
+    best = int(between.argmax())
+    return float(ordered[best]), float(between[best] / ordered.var())
+
+
+def _slow_later(slow: NDArray[np.bool_]) -> float:
+    """Pairs of a fast step and a slow one after it / all pairs."""
+    return float(np.cumsum(~slow)[slow].sum()) / float(slow.sum() * (~slow).sum())
+
+
+def read_predicted(file: Path) -> dict[str, tuple[float, float]]:
+    """Label -> samples per second, from and to; nothing where there is no prediction that can be read.
+
+    `points`: `label`, `samples_per_s_low` and `samples_per_s_high` each, whatever else is there.
+    """
+    try:
+        points = read_object(file)["points"]
+        bands = [(str(p["label"]), float(p["samples_per_s_low"]), float(p["samples_per_s_high"])) for p in points]
+    except (OSError, HpcddpError, ValueError, KeyError, TypeError):
+        return {}
+    return {label: (low, high) for label, low, high in bands if 0 < low <= high}

@@ -1,0 +1,160 @@
+"""Steps that are too few, not yet steady, or of two kinds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.case import DOUBTFUL, Case, Verdict, run_names, where
+from hpcddp.analysis.verdicts.seen import Rhythm
+from hpcddp.analysis.wording import percent, quantity
+
+FEW_STEPS = 20
+"""With fewer the interval of a run's median is not known."""
+
+WIDE_PERCENT = 2.0
+"""Half the 95 % interval of a run's median step: the default of measure.interval_percent."""
+
+TOO_MANY = 50
+"""Times as many steps: a run of minutes would take hours."""
+
+MOVED = 0.01
+"""What steps of the warm-up may add to the median step: half of what its interval may be."""
+
+EARLY_SLOWER = 0.10
+"""Beyond the noise of steps, however few they are."""
+
+TWO_KINDS = 0.85
+"""Rhythm.apart of steps of two kinds; normal noise has 0.64, uniform 0.75."""
+
+APART = 0.10
+"""By which share slow steps are slower at least."""
+
+EACH_KIND = 0.10
+"""Of the steps; fewer slow ones are spikes that medians do not see."""
+
+FIRST_SLOW = 0.2
+"""Rhythm.slow_later below which slow steps come first: that is a warm-up."""
+
+EXPLAINED = 0.5
+"""Of the difference between slow and fast steps."""
+
+
+def too_few_steps(case: Case) -> Iterator[Verdict]:
+    """Runs whose median step is not known well, point by point."""
+    for name, series in case.series:
+        found = [(row, wide) for _, row in series.iterrows() if (wide := _wide(case.runs_of(row)))]
+        if not found:
+            continue
+        rows, runs = [row for row, _ in found], [run for _, wide in found for run in wide]
+        worst = max(runs, key=lambda run: (run.step_ci_percent or math.inf, run.name))
+        steps, interval = worst.steady_steps or 0, worst.step_ci_percent
+        known = "not known" if interval is None else f"known to {interval:.1f} % only"
+        yield Verdict(
+            name="too few steps",
+            where=where(rows, series, name),
+            evidence=f"with {steps} timed steps the median of {worst.name} is {known}{_others(len(runs) - 1)}",
+            advice=_steps_advice(worst),
+            numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},
+            runs=run_names(runs),
+            weight=DOUBTFUL + min(0.99, (interval or 50) / 100),
+        )
+
+
+def _wide(runs: list[Run]) -> list[Run]:
+    """Those of a point whose medians are not known, where most are not: one alone is an outlier.
+
+    Not where steps are of two kinds, or begin too early: more of the same would not help.
+    """
+    wide = [run for run in runs if (run.steady_steps or 0) < FEW_STEPS or (run.step_ci_percent or 0) > WIDE_PERCENT]
+    helped = [run for run in wide if not _begins_slowly(run) and not _bursts(run)]
+    return helped if 2 * len(helped) > len(runs) else []
+
+
+def _others(runs: int) -> str:
+    return f"; {runs} more run{'s are' if runs > 1 else ' is'} not known to {WIDE_PERCENT:.0f} % either" if runs else ""
+
+
+def _steps_advice(run: Run) -> str:
+    """How many would do: an interval is as wide as 1 / sqrt(steps)."""
+    more = max(1.0, (run.step_ci_percent or 0) / WIDE_PERCENT) ** 2
+    if more > TOO_MANY:
+        return "steps vary too much for more of them to help: find out what disturbs them, then `--set measure.stop=interval`"
+    steps = (run.steady_steps or 1) * more
+    digit = 10 ** max(1, math.floor(math.log10(steps)) - 1)
+    enough = max(100, math.ceil(steps / digit) * digit)
+    return f"`--set measure.steps={enough}`, or `--set measure.stop=interval` to go on until it is known"
+
+
+def warmup_inside(case: Case) -> Iterator[Verdict]:
+    """Timed steps that the run itself counts to its warm-up, and that are slower."""
+    runs = [run for run in case.counting if _begins_slowly(run)]
+    if runs:
+        worst = max(runs, key=lambda run: (run.early.moved if run.early else 0, run.name))
+        assert worst.early is not None
+        needed = max(run.warmup_detected_steps or 0 for run in runs)
+        yield Verdict(
+            name="warm-up inside the window",
+            where=f"in {len(runs)} of {len(case.counting)} runs",
+            evidence=f"the first {worst.early.steps} timed steps of {worst.name} are {percent(worst.early.slower)} slower than "
+            f"later ones, and raise the median step by {100 * worst.early.moved:.1f} %",
+            advice=f"`--set measure.warmup_steps={_rounded_up(needed)}`, or `--set measure.warmup=detect`",
+            numbers={"slower": worst.early.slower, "moved": worst.early.moved, "warmup_steps_needed": needed},
+            runs=run_names(runs),
+            weight=DOUBTFUL + min(0.99, max(worst.early.moved, 0)),
+        )
+
+
+def _begins_slowly(run: Run) -> bool:
+    return run.early is not None and (run.early.moved > MOVED or run.early.slower > EARLY_SLOWER)
+
+
+def _rounded_up(steps: int) -> int:
+    return -(-steps // 50) * 50
+
+
+def burst_network(case: Case) -> Iterator[Verdict]:
+    """Between nodes, some steps are fast as long as the network lets a burst pass: a token bucket."""
+    runs = [run for run in case.counting if _bursts(run) and not _alone(case, run)]
+    if not runs:
+        return
+    worst = max(runs, key=lambda run: (run.rhythm.slow_ns / run.rhythm.fast_ns if run.rhythm else 0, run.name))
+    rhythm = worst.rhythm
+    assert rhythm is not None
+    slower = rhythm.slow_ns / rhythm.fast_ns - 1
+    fast, slow = quantity(rhythm.fast_ns / 1e6), quantity(rhythm.slow_ns / 1e6)
+    order = "first come the fast ones, then the slow ones" if rhythm.slow_later > 1 - FIRST_SLOW else "they take turns"
+    yield Verdict(
+        name="burst network",
+        where=f"in {len(runs)} of {len(case.counting)} runs",
+        evidence=f"steps of {worst.name} are of two kinds: {percent(1 - rhythm.slow_share)} last {fast} ms, "
+        f"{percent(rhythm.slow_share)} {slow} ms; {order}, as on a network that lets bursts pass faster",
+        advice="time the sustained rate, after a warm-up that uses the burst up: `--set measure.warmup_steps=500 "
+        "--set measure.stop=seconds --set measure.seconds=120`; ask the site or provider for the guaranteed bandwidth",
+        numbers={"slower": slower, "slow_share": rhythm.slow_share, "apart": rhythm.apart},
+        runs=run_names(runs),
+        weight=DOUBTFUL + min(0.99, slower),
+    )
+
+
+def _bursts(run: Run) -> bool:
+    """Steps of two kinds on several nodes that neither data nor a warm-up explains, but communication where it was measured."""
+    found = run.rhythm
+    if found is None or not _two_kinds(found) or run.point is None or run.point.layout.nodes < 2:
+        return False
+    by_data, by_comm = found.of_part.get("data_wait", 0), found.of_part.get("comm_exposed", 1)
+    return found.slow_later >= FIRST_SLOW and by_data < EXPLAINED <= by_comm
+
+
+def _alone(case: Case, run: Run) -> bool:
+    """Whether steps on one node are of two kinds as well, where nobody measured what makes them: then it is not the network."""
+    if run.rhythm is None or "comm_exposed" in run.rhythm.of_part:
+        return False
+    inside = [other.rhythm for other in case.counting if other.rhythm and other.point and other.point.layout.nodes == 1]
+    return any(_two_kinds(rhythm) for rhythm in inside)
+
+
+def _two_kinds(found: Rhythm) -> bool:
+    apart = found.apart >= TWO_KINDS and found.slow_ns >= (1 + APART) * found.fast_ns
+    return apart and EACH_KIND <= found.slow_share <= 1 - EACH_KIND

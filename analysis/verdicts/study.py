@@ -1,0 +1,151 @@
+"""What a study compares with: baselines that are noisy or missing, other hardware, what was predicted."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+import pandas as pd
+
+from hpcddp.analysis.numbers.series import key_text
+from hpcddp.analysis.verdicts.case import DOUBTFUL, INCOMPLETE, Case, Row, Verdict, layout, listed, run_names, run_numbers, where
+from hpcddp.analysis.wording import percent, quantity, unit, units
+from hpcddp.repeats import FEWEST
+
+NOISY_FROM = 0.05
+"""Low to high of a baseline's interval or range, of its median: six runs that differ by 1 % (standard deviation) stay below."""
+
+NOISY_ALWAYS = 0.20
+"""With a baseline known no better, a speedup of 7 may be one of 6 or 8."""
+
+
+def noisy_baseline(case: Case) -> Iterator[Verdict]:
+    """The runs of a baseline differ by more than what is claimed against it."""
+    for name, series in case.series:
+        for column, gpus in (("efficiency_1gpu", 1), ("efficiency_1node", int(series["full_node_gpus"].iloc[0]))):
+            others = series[(series["gpus"] > gpus) & series[column].notna()]
+            base = series[(series["nodes"] == 1) & (series["gpus_per_node"] == gpus)]
+            if others.empty or base.empty or pd.isna(base["interval"].iloc[0]):
+                continue
+            row, effect = base.iloc[0], float((1 - others[column]).abs().max())
+            width = float((row["samples_per_s_high"] - row["samples_per_s_low"]) / row["samples_per_s"])
+            if width <= NOISY_FROM or width <= min(effect, NOISY_ALWAYS):
+                continue
+            runs = case.runs_of(row)
+            claimed = f"the points are within {percent(effect)} of perfect scaling" if width > effect else "speedups follow it"
+            yield Verdict(
+                name="noisy baseline",
+                where=where([row], series, name),
+                evidence=f"{row['n']} runs give {_range(row['samples_per_s_low'], row['samples_per_s_high'])} samples/s "
+                f"({row['interval']}), {percent(width)} of the median; {claimed} ({run_numbers(runs)})",
+                advice=_more_runs(int(row["n"])),
+                numbers={"width": width, "effect": effect, "n": int(row["n"])},
+                runs=run_names(runs),
+                weight=DOUBTFUL + min(0.99, width),
+            )
+            break  # the full node may be one GPU
+
+
+def _range(low: float, high: float) -> str:
+    return f"{quantity(low)} to {quantity(high)}"
+
+
+def _more_runs(n: int) -> str:
+    more = FEWEST if n < FEWEST else 2 * n
+    return f"`--set repeat={more}`, on nodes that nobody shares; outliers.csv names runs far from the others"
+
+
+def mixed_hardware(case: Case) -> Iterator[Verdict]:
+    """One workload met several GPU types, though nobody asked for them: its points are not comparable with each other."""
+    counting = case.table[(case.table["state"] == "counts") & case.table["gpu"].notna()]
+    for _, rows in counting.groupby(counting["series"].map(_whatever_gpu), sort=True):
+        kinds = sorted(set(rows["gpu"]))
+        if len(kinds) == 1 and " + " not in kinds[0]:
+            continue
+        met = "; ".join(f"{kind}: {listed(_layouts(rows[rows['gpu'] == kind]))}" for kind in kinds)
+        names = [f"r{row['run']} of {row['label']}" for _, row in rows.iterrows()]
+        inside = any(" + " in kind for kind in kinds)
+        why = "a job on several types is as slow as the slowest" if inside else "they are never pooled or compared"
+        yield Verdict(
+            name="mixed hardware",
+            where=f"on {listed(kinds)}",
+            evidence=f"runs of one workload met {met}; {why}",
+            advice="ask for one: `--set layout.node_type=NAME` (`hpcddp clusters show` lists them), and submit what is missing",
+            numbers={"kinds": len(kinds)},
+            runs=tuple(names),
+            weight=DOUBTFUL + 0.5,
+        )
+
+
+def _whatever_gpu(series: str) -> str:
+    return key_text({name: value for name, value in json.loads(series).items() if name != "gpu"})
+
+
+def _layouts(rows: pd.DataFrame) -> list[str]:
+    ordered = rows.sort_values(["gpus", "nodes"], kind="stable")
+    return list(dict.fromkeys(layout(row) for _, row in ordered.iterrows()))
+
+
+def baseline_missing(case: Case) -> Iterator[Verdict]:
+    """A series that has no point on one GPU, or none on one full node, to compare with."""
+    for name, series in case.several:
+        row = series.iloc[0]
+        node, gpu = int(row["full_node_gpus"]), unit(row["device"])
+        wanted = {1: f"one {gpu}"} | ({node: f"one full node ({units(node, row['device'])})"} if node > 1 else {})
+        for gpus, what in wanted.items():
+            if not ((series["nodes"] == 1) & (series["gpus_per_node"] == gpus)).any():
+                yield _missing(case, row, gpus, what, name)
+
+
+def _missing(case: Case, row: Row, gpus: int, what: str, name: str) -> Verdict:
+    planned = [point.label for point in case.planned(row) if (point.layout.nodes, point.layout.gpus_per_node) == (1, gpus)]
+    unknown = f"there is no speedup or efficiency against {what}"
+    return Verdict(
+        name="baseline missing",
+        where=f"at 1x{gpus}{f' ({name})' if name else ''}",
+        evidence=f"{unknown}: {planned[0]} has no run that counts" if planned else f"{unknown}: the sweep has no such point",
+        advice="`hpcddp submit` the sweep again: it runs what is missing"
+        if planned
+        else f"add the point to the sweep: `baseline: {{layout.nodes: [1], layout.gpus_per_node: [{gpus}]}}` under `points`",
+        numbers={"gpus": gpus},
+        runs=(),
+        weight=INCOMPLETE + (0.5 if planned else 0.1),
+    )
+
+
+def out_of_line(case: Case) -> Iterator[Verdict]:
+    """Points whose throughput lies outside of what was predicted before they ran."""
+    for name, series in case.series:
+        found = [(row, off) for _, row in series.iterrows() if (off := _off(case, row))]
+        if not found:
+            continue
+        rows, worst = [row for row, _ in found], max(found, key=lambda pair: abs(math.log(pair[1][0])))
+        row, (share, low, high) = worst
+        runs = [run for row in rows for run in case.runs_of(row)]
+        yield Verdict(
+            name="out of line with prediction",
+            where=where(rows, series, name),
+            evidence=f"{layout(row)} reaches {quantity(row['samples_per_s'])} samples/s where {_range(low, high)} were predicted "
+            f"({run_numbers(runs)})",
+            advice="look at the other verdicts first; if the runs are sound, correct what the profile says of this machine",
+            numbers={"measured_by_predicted": share, "low": low, "high": high},
+            runs=run_names(runs),
+            weight=DOUBTFUL + min(0.99, abs(1 - share)),
+        )
+
+
+def _off(case: Case, row: Row) -> tuple[float, float, float] | None:
+    """Measured / the nearest end of what was predicted, and both ends; None inside of them or without a prediction.
+
+    The whole interval must lie outside, not only the median.
+    """
+    bands = [case.records.predicted[label] for label in row["label"].split(" + ") if label in case.records.predicted]
+    if not bands:
+        return None
+    low, high = min(band[0] for band in bands), max(band[1] for band in bands)
+    known = pd.notna(row["interval"])
+    least, most = (row[f"samples_per_s_{end}" if known else "samples_per_s"] for end in ("low", "high"))
+    if most < low:
+        return float(row["samples_per_s"]) / low, low, high
+    return (float(row["samples_per_s"]) / high, low, high) if least > high else None

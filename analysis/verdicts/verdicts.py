@@ -1,0 +1,120 @@
+"""Verdicts: named findings about a study, each with its evidence and the next thing to do. A closed list; sound studies get none.
+
+    case.py       what a verdict is, and what each function below is given
+    gates.py      unsynchronised ranks, wrong evaluation, clock throttling, shared node
+    steps.py      too few steps, warm-up inside the window, burst network
+    study.py      noisy baseline, mixed hardware, out of line with prediction, baseline missing
+    cores.py      CPU starvation
+    input.py      input-bound
+    comm.py       latency-bound, communication-bound
+    straggler.py  straggler
+    seen.py       what is read of each run for them
+
+Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.case import Case, Row, Verdict
+from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
+from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
+from hpcddp.analysis.verdicts.gates import clock_throttling, shared_node, unsynchronised, wrong_evaluation
+from hpcddp.analysis.verdicts.input import input_bound, input_share
+from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
+from hpcddp.analysis.verdicts.straggler import straggler, waited_share
+from hpcddp.analysis.verdicts.study import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
+from hpcddp.analysis.wording import WIDE
+
+ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
+    "unsynchronised ranks": unsynchronised,
+    "wrong evaluation": wrong_evaluation,
+    "clock throttling": clock_throttling,
+    "shared node": shared_node,
+    "mixed hardware": mixed_hardware,
+    "warm-up inside the window": warmup_inside,
+    "too few steps": too_few_steps,
+    "noisy baseline": noisy_baseline,
+    "burst network": burst_network,
+    "out of line with prediction": out_of_line,
+    "CPU starvation": cpu_starvation,
+    "input-bound": input_bound,
+    "straggler": straggler,
+    "latency-bound": latency_bound,
+    "communication-bound": communication_bound,
+    "baseline missing": baseline_missing,
+}
+"""Name -> what finds it."""
+
+CAUSES: Mapping[str, tuple[Callable[[Case, Row], float | None], str]] = {
+    "CPU starvation": (starved_share, "too few processor cores"),
+    "input-bound": (input_share, "waiting for data"),
+    "straggler": (waited_share, "waiting for one slow rank or node"),
+    "latency-bound": (latency_share, "many small messages between ranks"),
+    "communication-bound": (comm_share, "exchanging gradients"),
+}
+"""What may hold a point back, how much of it, and how the sentence says it."""
+
+DOUBTS: Mapping[str, str] = {
+    "too few steps": "too few timed steps",
+    "noisy baseline": "a baseline whose runs differ",
+    "warm-up inside the window": "warm-up among the timed steps",
+    "burst network": "a network that is faster in bursts",
+    "shared node": "other jobs on the nodes",
+}
+"""Verdicts that leave the numbers of runs that count open, and how the sentence says it."""
+
+MARGIN = " " * 11
+OF_A_KIND = 2
+"""Verdicts of one name told on the terminal; report.json has them all."""
+
+
+def verdicts(case: Case) -> list[Verdict]:
+    """The weightiest first, of equals those of most runs; then in the order of ALL."""
+    found = [verdict for find in ALL.values() for verdict in find(case)]
+    return sorted(found, key=lambda verdict: (-verdict.weight, -len(verdict.runs)))
+
+
+def cause(case: Case, row: Row) -> str | None:
+    """What holds a point back most, in a newcomer's words; None where nothing does that verdicts know."""
+    shares = {words: share for find, words in CAUSES.values() if (share := find(case, row)) is not None}
+    return max(shares, key=lambda words: shares[words], default=None)
+
+
+def doubts(found: Sequence[Verdict], runs: Sequence[Run]) -> list[str]:
+    """Why numbers of these runs are not certain, in the sentence's words."""
+    mine = {run.name for run in runs if run.state == "counts"}
+    return list(dict.fromkeys(DOUBTS[each.name] for each in found if each.name in DOUBTS and mine.intersection(each.runs)))
+
+
+def verdict_rows(found: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """For report.json."""
+    return [{**vars(verdict), "numbers": dict(verdict.numbers), "runs": list(verdict.runs)} for verdict in found]
+
+
+def verdict_lines(found: Sequence[Verdict], width: int = WIDE) -> list[str]:
+    """For the terminal: each with its evidence, then its advice, once where several in a row have the same."""
+    names = dict.fromkeys(verdict.name for verdict in found)
+    of_name = {name: [verdict for verdict in found if verdict.name == name] for name in names}
+    told = [verdict for alike in of_name.values() for verdict in alike[:OF_A_KIND]]
+    lines = []
+    for verdict, after in zip(told, [*told[1:], None], strict=False):
+        lines += _wrapped(f"{verdict.name} {verdict.where}: {verdict.evidence}", "  VERDICT  ", width)
+        left = len(of_name[verdict.name]) - OF_A_KIND
+        if left > 0 and (after is None or after.name != verdict.name):
+            lines.append(f"{MARGIN}and {left} more of this name: see report.json")
+        if after is None or after.advice != verdict.advice:
+            lines += _wrapped(verdict.advice, MARGIN, width)
+    return lines
+
+
+def _wrapped(text: str, before: str, width: int) -> list[str]:
+    """Lines of that width; what stands between backticks is not broken, so that it can be copied."""
+    pieces = text.split("`")
+    glued = "`".join(piece.replace(" ", "\0") if index % 2 else piece for index, piece in enumerate(pieces))
+    lines = textwrap.wrap(glued, width - len(before), break_long_words=False, break_on_hyphens=False)
+    return [f"{before if index == 0 else ' ' * len(before)}{line}".replace("\0", " ") for index, line in enumerate(lines)]

@@ -1,0 +1,55 @@
+"""Which runs go to Slurm together: those whose job scripts are the same become the tasks of one array."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+from hpcddp.backends.base import Batch, Submission
+from hpcddp.launcher import command_from_snapshot
+from hpcddp.script import Launch
+
+
+def in_arrays(requests: Sequence[Submission], most: Callable[[], int]) -> list[Batch]:
+    """Batches in the order in which they shall start; `most` says how many tasks an array may have (0: no arrays here).
+
+    Jobs of equal priority start in the order of submission, and tasks in that of their numbers. So a batch holds runs of one
+    repetition only, unless all that follow are of its shape: the second run of any point comes after the first of all points, and
+    a cluster that slows down slows all points alike.
+    """
+    shapes = _shapes(requests)
+    groups: list[list[Submission]] = []
+    for _, of_repetition in itertools.groupby(requests, key=lambda request: request.spec.run):
+        by_shape: dict[str, list[Submission]] = {}
+        for request in of_repetition:
+            by_shape.setdefault(shapes[request.spec.label], []).append(request)
+        for shape, same in by_shape.items():
+            if groups and shapes[groups[-1][0].spec.label] == shape:
+                groups[-1] += same
+            else:
+                groups.append(same)
+    return [Batch(requests=part) for group in groups for part in _parts(group, most)]
+
+
+def _shapes(requests: Sequence[Submission]) -> dict[str, str]:
+    """By label, what all points have in common whose runs may be one array: the script, but for the array's own name and folder.
+
+    A point that is alone in what it asks for needs no look at its script.
+    """
+    points: dict[Hashable, dict[str, Submission]] = {}
+    for request in requests:
+        points.setdefault(request.shape, {})[request.spec.label] = request
+    return {label: _script(request) if len(alike) > 1 else label for alike in points.values() for label, request in alike.items()}
+
+
+def _script(request: Submission) -> str:
+    if request.render_text is None:
+        return request.spec.label
+    command = command_from_snapshot(request.python, request.code, "", request.spec.point)
+    return f"{request.entry}\n{request.render_text(Launch(command=command, array=''))}"
+
+
+def _parts(group: list[Submission], most: Callable[[], int]) -> Iterator[tuple[Submission, ...]]:
+    size = max(1, most()) if len(group) > 1 else 1
+    for start in range(0, len(group), size):
+        yield tuple(group[start : start + size])

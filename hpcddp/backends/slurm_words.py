@@ -1,0 +1,113 @@
+"""Slurm's words for why a job waits and how it ended, as short sentences. From job_reason_codes.html and squeue(1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+WAITING: Mapping[str, str] = {
+    "None": "just submitted",
+    "Priority": "jobs of higher priority come first",
+    "Resources": "the nodes it needs are busy",
+    "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions": (
+        "nodes it needs are down, drained or reserved"
+    ),
+    "ReqNodeNotAvail": "nodes it needs are down, drained or reserved",
+    "Reservation": "waits for its reservation",
+    "ReservationDeleted": "its reservation is gone: it will not start",
+    "Dependency": "waits for another job",
+    "DependencyNeverSatisfied": "waits for a job that failed: it will never start",
+    "BeginTime": "waits for its begin time (a requeued job: some two minutes)",
+    "JobArrayTaskLimit": "as many runs of its array are at work as were allowed at a time",
+    "Licenses": "waits for a licence",
+    "Cleaning": "its last start is being cleaned up",
+    "Prolog": "its nodes are being prepared",
+    "JobHeldUser": "held by its user; `scontrol release` lets it go",
+    "JobHeldAdmin": "held by an administrator",
+    "JobHoldMaxRequeue": "held: it was requeued too often; `scontrol release` lets it go",
+    "launch_failed_requeued_held": "held: a node could not start it; `scontrol release` lets it go",
+    "BadConstraints": "no node is as it asks for: it will never start",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionNodeLimit": "it asks for more or fewer nodes than its partition allows: it will not start",
+    "PartitionTimeLimit": "it asks for more time than its partition allows: it will not start",
+    "AccountNotAllowed": "its account may not use this partition: it will not start",
+    "QOSNotAllowed": "its QOS may not be used here: it will not start",
+    "InvalidAccount": "its account is not valid: it will not start",
+    "InvalidQOS": "its QOS is not valid: it will not start",
+    "NodeDown": "a node it needs is down",
+    "FrontEndDown": "no front end is up to start it",
+    "QOSJobLimit": "a limit of its QOS on jobs is reached",
+    "QOSResourceLimit": "a limit of its QOS on resources is reached",
+    "QOSTimeLimit": "the time its QOS allows is used up",
+    "QOSUsageThreshold": "its share of the QOS is used up for now",
+    "AssociationJobLimit": "a limit of its account on jobs is reached",
+    "AssociationResourceLimit": "a limit of its account on resources is reached",
+    "AssociationTimeLimit": "the time its account allows is used up",
+}
+"""Whole reasons; those of limits are put together from their parts."""
+
+_LIMIT = re.compile(
+    r"(?P<whose>Assoc|QOS)(?P<which>Grp|Max)(?P<what>Billing|CPU|GRES|SubmitJobs?|Jobs?|Memory|Mem|Nodes?|Wall|Energy)"
+    r"(?P<time>RunMinutes|Minutes|Duration)?(?P<per>PerUser|PerAccount|PerJob|PerNode)?(?:Limit)?",
+    re.IGNORECASE,
+)
+"""`QOSMaxNodePerUserLimit`, `AssocGrpCPUMinutesLimit`: slurm.h has some sixty of them."""
+
+_WHAT = {
+    "billing": "billing units",
+    "cpu": "processors",
+    "gres": "GPUs",
+    "job": "jobs at a time",
+    "jobs": "jobs at a time",
+    "submitjob": "jobs in the queue",
+    "submitjobs": "jobs in the queue",
+    "mem": "memory",
+    "memory": "memory",
+    "node": "nodes",
+    "nodes": "nodes",
+    "wall": "time",
+    "energy": "energy",
+}
+
+_PER = {"peruser": " a user", "peraccount": " an account", "perjob": " a job", "pernode": " a node"}
+
+ENDED: Mapping[str, str] = {
+    "CANCELLED": "cancelled",
+    "TIMEOUT": "the wall time was over",
+    "OUT_OF_MEMORY": "out of memory",
+    "NODE_FAIL": "a node failed",
+    "BOOT_FAIL": "a node did not boot",
+    "PREEMPTED": "preempted",
+    "DEADLINE": "the deadline passed",
+}
+
+
+def waiting_words(reason: str) -> str:
+    """Why a job waits: `the nodes it needs are busy (Resources)`; a reason that is not known is shown as it is."""
+    word = reason.split(",", maxsplit=1)[0]
+    words = WAITING.get(reason) or WAITING.get(word) or _limit_words(word)
+    return f"{words} ({reason})" if words and reason != "None" else words or reason
+
+
+def _limit_words(word: str) -> str | None:
+    """A limit of an account or a QOS: what it counts, and whether the job can start some day."""
+    found = _LIMIT.fullmatch(word)
+    if found is None:
+        return None
+    whose = "its account" if found["whose"].lower() == "assoc" else "its QOS"
+    what, per = _WHAT[found["what"].lower()], (found["per"] or "").lower()
+    if per in ("perjob", "pernode"):
+        return f"it asks for more {what} than {whose} allows{_PER[per]}: it will not start"
+    if (found["time"] or "").lower() == "minutes" or what == "time":
+        return f"the budget of {whose} is used up"
+    return f"{whose} allows{_PER.get(per, '')} no more {what} just now"
+
+
+def ended_words(state: str, exit_code: str) -> str:
+    """How a job failed: `out of memory (OUT_OF_MEMORY)`, `exit code 15 (FAILED)`; `exit_code` as sacct has it."""
+    code, _, signal = exit_code.partition(":")
+    if state == "FAILED" and exit_code:
+        return f"killed by signal {signal} (FAILED)" if code == "0" and signal != "0" else f"exit code {code} (FAILED)"
+    words = ENDED.get(state)
+    return f"{words} ({state})" if words else state

@@ -1,0 +1,91 @@
+"""What a study has taken of its budget, and whether what is to be submitted still fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcddp.errors import UsageError
+from hpcddp.hours import Budget, Hours
+from hpcddp.order import Order
+from hpcddp.point import Point
+from hpcddp.runroot import Study
+from hpcddp.status import RunState, read_point
+from hpcddp.used import lasted_h
+
+Run = tuple[Point, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Of a study."""
+
+    budget: Budget
+    used: Hours
+    """By the records of attempts that are over."""
+    waiting: Hours
+    """At most, by runs that wait or run."""
+
+    def holds(self, more: Hours) -> bool:
+        return self.budget.holds(self.used + self.waiting + more)
+
+    def words(self, more: Hours) -> str:
+        """A line that sets the budget against use and what would be added."""
+        parts = [f"{self.used} used"]
+        parts += [f"at most {self.waiting} by runs not over yet"] if self.waiting != Hours() else []
+        parts += [f"at most {more} by runs to submit"] if more != Hours() else []
+        return f"budget {self.budget}: {'; '.join(parts)}"
+
+
+def at_most(order: Order, point: Point) -> Hours:
+    """Of one run: the time asked for, on all its nodes."""
+    return _hours(order, point, order.source.sweep.slurm.walltime_min / 60)
+
+
+def account(study: Study, order: Order, states: Sequence[RunState]) -> Account:
+    """Of all that was ever submitted of the study, also of points that are not in this order."""
+    used, waiting = Hours(), Hours()
+    points = {planned.point.label: planned.point for planned in order.points}
+    for state in states:
+        attempts = study.attempts(state.label, state.run)
+        if (point := points.get(state.label) or read_point(study, state.label)) is None:
+            continue
+        points[state.label] = point
+        if state.job is not None and state.phase in ("queued", "running", "unknown"):
+            waiting += at_most(order, point)
+            attempts = [attempt for attempt in attempts if attempt.name.rpartition(".")[0] != state.job]
+        for attempt in attempts:
+            used += _hours(order, point, lasted_h(attempt))
+    return Account(budget=order.source.sweep.budget or order.settings.budget, used=used, waiting=waiting)
+
+
+def budget_words(study: Study, order: Order, states: Sequence[RunState], runs: Sequence[Run]) -> str | None:
+    """The budget, what is used of it and what these runs would take at most; None where there is none."""
+    if not (order.source.sweep.budget or order.settings.budget):
+        return None
+    return account(study, order, states).words(sum((at_most(order, point) for point, _ in runs), Hours()))
+
+
+def affordable(study: Study, order: Order, states: Sequence[RunState], runs: Sequence[Run]) -> list[Run]:
+    """The runs; of an order that may be cut short, as many of the first as the budget holds. UsageError where it does not hold
+    all of another.
+    """
+    if not (order.source.sweep.budget or order.settings.budget):
+        return list(runs)
+    taken, more = account(study, order, states), Hours()
+    for number, (point, _) in enumerate(runs):
+        more += at_most(order, point)
+        if order.is_cut_at_budget and not taken.holds(more):
+            return list(runs[:number])
+    if runs and not taken.holds(more):
+        raise UsageError(
+            f"{taken.words(more)}. Raise budget.node_hours or budget.gpu_hours, ask for less with slurm.walltime_min or repeat, "
+            "or submit less with --where or --max-jobs"
+        )
+    return list(runs)
+
+
+def _hours(order: Order, point: Point, hours: float) -> Hours:
+    request = order.requests.get(point.label)
+    gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_per_node
+    return Hours(node=point.layout.nodes * hours, gpu=point.layout.nodes * gpus * hours)

@@ -1,0 +1,149 @@
+"""A study as one archive: records, scripts and predictions, in equal bytes for an equal study.
+
+NAME/bundle.json     what this is, and what was left out
+NAME/...             the study's files under their own paths (bundle_names.py)
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from hpcddp import __version__
+from hpcddp.bundle_names import is_folder_of_runs, kind_of, why_left_out
+from hpcddp.errors import UsageError
+from hpcddp.pseudonyms import Pseudonyms, pseudonyms
+from hpcddp.runroot import Study
+
+SCHEMA = 1
+"""Of bundle.json: 1 (0.1.0)."""
+
+TELL = ("logs", "profiles")
+"""Kinds of files that may say anything: no name in them can be replaced for sure."""
+
+LINKS = "links: they point elsewhere"
+
+STRANGE = why_left_out("")
+"""Files that nothing of a study accounts for; the first NAMED are named."""
+
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What went into a bundle."""
+
+    files: Mapping[str, int]
+    """Kind -> how many."""
+    left_out: Mapping[str, int]
+    """Reason -> how many files."""
+    strange: tuple[str, ...]
+    """The first few of those that hpcddp did not write."""
+    remaining: Mapping[str, tuple[str, ...]]
+    """File -> names that are still in it though they should be replaced: they are part of what was run."""
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class _Contents:
+    files: list[tuple[str, str]]
+    """(path below the study, kind), sorted."""
+    folders: list[str]
+    left_out: Counter[str]
+    strange: list[str]
+
+
+def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = False) -> Packed:
+    """Writes the bundle beside `out` and renames it; UsageError where `out` is there and `force` is not given."""
+    if out.exists() and not force:
+        raise UsageError(f"{out} is already there; give -o another name, or --force to replace it")
+    contents = _contents(study, TELL if pseudonymise else ())
+    names = pseudonyms(_texts(study, contents), str(study.folder.resolve())) if pseudonymise else None
+    remaining: dict[str, tuple[str, ...]] = {}
+    aside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        with aside.open("wb") as raw:
+            _write(raw, study, contents, names, remaining)
+        aside.replace(out)
+    finally:
+        aside.unlink(missing_ok=True)
+    kinds = Counter(kind for _, kind in contents.files)
+    return Packed(kinds, contents.left_out, tuple(sorted(contents.strange)[:NAMED]), remaining, out.stat().st_size)
+
+
+def _contents(study: Study, without: tuple[str, ...]) -> _Contents:
+    found = _Contents([], [], Counter(), [])
+    for folder, folders, files in os.walk(study.folder):
+        below = Path(folder).relative_to(study.folder).as_posix()
+        prefix = "" if below == "." else f"{below}/"
+        if is_folder_of_runs(below):
+            found.folders.append(below)
+        found.left_out.update(LINKS for name in folders if os.path.islink(os.path.join(folder, name)))
+        for name in files:
+            path = prefix + name
+            kind = kind_of(path)
+            if os.path.islink(os.path.join(folder, name)):
+                found.left_out[LINKS] += 1
+            elif kind is None:
+                found.left_out[why_left_out(path)] += 1
+                found.strange.extend([path] if why_left_out(path) == STRANGE else [])
+            elif kind in without:
+                found.left_out[f"{kind}: they may name anybody"] += 1
+            else:
+                found.files.append((path, kind))
+    found.files.sort()
+    found.folders.sort()
+    return found
+
+
+def _texts(study: Study, contents: _Contents) -> Iterator[tuple[str, bytes]]:
+    """Files with their bytes; rows of numbers without them."""
+    for path, _ in contents.files:
+        yield path, b"" if path.endswith(".csv") else (study.folder / path).read_bytes()
+
+
+def _write(
+    raw: IO[bytes], study: Study, contents: _Contents, names: Pseudonyms | None, remaining: dict[str, tuple[str, ...]]
+) -> None:
+    top = study.folder.resolve().name
+    about = {"schema": SCHEMA, "hpcddp": __version__, "pseudonymised": names is not None, "left_out": dict(contents.left_out)}
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        _add(archive, f"{top}/bundle.json", (json.dumps(about, indent=1, sort_keys=True) + "\n").encode())
+        for folder in contents.folders:
+            _add(archive, f"{top}/{folder}", None)
+        for path, data, left in _renamed(study, contents, names):
+            _add(archive, f"{top}/{path}", data)
+            if left:
+                remaining[path] = left
+
+
+def _renamed(study: Study, contents: _Contents, names: Pseudonyms | None) -> Iterator[tuple[str, bytes, tuple[str, ...]]]:
+    """(path, bytes, names that are left), one file at a time."""
+    if names is None:
+        yield from ((path, (study.folder / path).read_bytes(), ()) for path, _ in contents.files)
+        return
+    for path, _ in sorted(contents.files, key=lambda each: names.path(each[0])):
+        data = names.file(path, (study.folder / path).read_bytes())
+        yield names.path(path), data, tuple(names.left(path, data))
+
+
+def _add(archive: tarfile.TarFile, path: str, data: bytes | None) -> None:
+    """A file, or a folder without data; nothing of this machine's clock, users and permissions."""
+    member = tarfile.TarInfo(path)
+    member.mode = 0o644
+    if data is None:
+        member.type, member.mode = tarfile.DIRTYPE, 0o755
+    else:
+        member.size = len(data)
+    archive.addfile(member, io.BytesIO(data or b""))

@@ -1,0 +1,48 @@
+"""What of a study's folder a bundle holds, by name: whoever packs and whoever unpacks ask here, and nothing else passes."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+Kind = Literal["records", "nodes", "scripts", "profiles", "logs"]
+
+_LABEL = r"n\d+-g\d+-(?:b\d+|comm)-[0-9a-f]{12}"
+_ATTEMPT = rf"{_LABEL}/r\d+/[\w.+-]*\.\d+"
+_JOB = r"\.jobs/[\w.+-]+(?:/\d+)?"
+
+_KINDS: dict[Kind, str] = {
+    "records": r"study\.json|prediction\.json|submissions\.jsonl|bundle\.json"
+    rf"|{_LABEL}/point\.json"
+    rf"|{_ATTEMPT}/(?:launch|end|comm)\.json|{_ATTEMPT}/events\.jsonl"
+    rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json)",
+    "nodes": rf"{_ATTEMPT}/nodes/[\w.-]+\.(?:json|node\.csv|gpus\.csv)",
+    "scripts": rf"{_JOB}/[\w.+-]+\.sh|{_JOB}/(?:spec|state)\.json",
+    "profiles": rf"{_ATTEMPT}/ranks/\d+\.trace\.json\.gz",
+    "logs": rf"{_JOB}/[\w.+-]+\.(?:out|err)|\.jobs/runner\.log",
+}
+
+_FOLDERS = re.compile(rf"{_LABEL}(?:/r\d+(?:/[\w.+-]*\.\d+)?)?")
+
+_REASONS = (
+    (r"\.code/.*", "the snapshot of the code that ran"),
+    (r"(?:report|\.analysis)/.*", "the report: `hpcddp analyze` makes it anew"),
+    (r"\.jobs/lock/.*", "the lock of `hpcddp submit`"),
+    (rf"{_ATTEMPT}/checkpoints/.*", "checkpoints: a run that is done needs none"),
+    (r".*\.pkl", "submitit's pickles: nobody should load someone else's"),
+)
+
+
+def kind_of(path: str) -> Kind | None:
+    """What a file is by its path below the study; None for what no bundle holds."""
+    return next((kind for kind, pattern in _KINDS.items() if re.fullmatch(pattern, path)), None)
+
+
+def is_folder_of_runs(path: str) -> bool:
+    """A point's, a run's or an attempt's: kept even where it is empty, since that says something, too."""
+    return _FOLDERS.fullmatch(path) is not None
+
+
+def why_left_out(path: str) -> str:
+    """Of a file without a kind, in words."""
+    return next((reason for pattern, reason in _REASONS if re.fullmatch(pattern, path)), "files that hpcddp did not write")

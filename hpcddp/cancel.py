@@ -1,0 +1,35 @@
+"""Ending what waits or runs of a study, with a note of who did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcddp.alone import alone
+from hpcddp.backends.base import Backend
+from hpcddp.errors import UsageError
+from hpcddp.runroot import Study
+from hpcddp.status import RunState
+from hpcddp.submissions import follow, last_told, mend, tell_all, user_name
+
+
+def live_runs(states: Sequence[RunState], points: Sequence[str]) -> list[RunState]:
+    """Those that wait or run, of the points whose labels begin so, or of all; UsageError for a beginning that no label has."""
+    for point in points:
+        if not any(state.label.startswith(point) for state in states):
+            known = ", ".join(dict.fromkeys(state.label for state in states))
+            raise UsageError(f"no point `{point}` in this study; it has {known}")
+    live = (state for state in states if state.phase in ("queued", "running"))
+    return [state for state in live if not points or state.label.startswith(tuple(points))]
+
+
+def cancel_runs(study: Study, runs: Sequence[RunState], backends: Sequence[Backend]) -> None:
+    """Asks each backend once, and leaves a line for each run in submissions.jsonl; a submission must not be at work meanwhile."""
+    with alone(study):
+        mend(study)
+        told = last_told(study)
+        mine = [told[state.label, state.run] for state in runs if (state.label, state.run) in told]
+        for backend in backends:
+            lines = [line for line in mine if line.backend == backend.name and line.job is not None]
+            if lines:
+                backend.cancel({str(line.job): line.name for line in lines})
+                tell_all(study, [follow(line, "cancelled", reason=user_name()) for line in lines])

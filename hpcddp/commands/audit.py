@@ -1,0 +1,78 @@
+"""`hpcddp audit`: what in someone else's table of results does not add up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpcddp.commands.options import format_option, print_json, remark
+
+if TYPE_CHECKING:
+    from hpcddp.analysis.audit.nodes import KnownNode
+    from hpcddp.cluster import NodeType
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--cluster", metavar="NAME|FILE", help="A profile: node lists, GPUs per node and GPU types are checked against it.")
+@format_option
+@click.pass_context
+def audit(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> None:
+    """Check published numbers: averages, speedups, baselines, hardware.
+
+    FILE is a CSV or TSV table, a row for each measurement, as printed: no
+    number rounded again. Columns, or other usual names for them:
+
+    \b
+      size      nodes, gpus_per_node, gpus
+      result    time (s, or m:ss, h:mm:ss), throughput
+      claim     average, median, speedup, efficiency, baseline
+      hardware  node_list, gpu_type
+      work      batch_per_gpu, global_batch, samples, epochs, steps
+      parts     compute, comm, bandwidth
+      apart     model, dataset, precision, workers, experiment, ...
+      runs      run; a row with run `avg` or `median` sums up the others
+
+    A number is wrong only where nothing that rounds to its digits fits.
+    Ends with 0 where nothing is found, with 4 where something is.
+
+    \b
+    hpcddp audit results.csv
+    hpcddp audit results.csv --cluster rcc --format json
+    """
+    from hpcddp.analysis.audit.audit import audit as audit_table
+    from hpcddp.errors import DIFFERS
+    from hpcddp.textout import inert
+
+    found = audit_table(file, _known_nodes(cluster) if cluster else None)
+    for text in found.table.remarks:
+        remark(inert(text))
+    print_json(found.plain) if format_ == "json" else click.echo(inert(found.text))
+    if found.findings:
+        ctx.exit(DIFFERS)
+
+
+def _gpu(node: NodeType) -> str | None:
+    """`V100 32GB`"""
+    return f"{node.gpu} {node.gpu_memory_gb}GB" if node.gpu and node.gpu_memory_gb else node.gpu
+
+
+def _known_nodes(cluster: str) -> dict[str, KnownNode]:
+    """The nodes that a profile names; UsageError where it names none."""
+    from hpcddp.analysis.audit.nodes import KnownNode, expand
+    from hpcddp.cluster import load_profile
+    from hpcddp.errors import UsageError
+
+    profile = load_profile(cluster)
+    known = {
+        name: KnownNode(kind, node.gpus, _gpu(node))
+        for kind, node in profile.node_types.items()
+        for name in (expand(node.names) if node.names else ())
+    }
+    if not known:
+        raise UsageError(
+            f"the profile of {profile.name} names no nodes (`names:` of a node type); leave --cluster out, or add them"
+        )
+    return known

@@ -1,0 +1,43 @@
+"""`hpcddp clean`: remove what of a study nothing needs any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("study", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".")
+@click.option("--yes", is_flag=True, help="Remove them; else they are only listed.")
+def clean(study: Path, yes: bool) -> None:
+    """List, or remove, checkpoints and code that nothing needs.
+
+    Of STUDY, by default this folder: checkpoints of runs that are done and of attempts that were given up, and snapshots of code
+    that no job needs. Never records, and nothing of runs that wait or run.
+
+    \b
+    hpcddp clean jobs/rcc-bigmnist
+    hpcddp clean jobs/rcc-bigmnist --yes
+    """
+    from contextlib import nullcontext
+
+    from hpcddp.alone import alone
+    from hpcddp.clean import waste
+    from hpcddp.runroot import single_study
+    from hpcddp.status import study_states
+    from hpcddp.textout import inert, size, table
+
+    of = single_study(study.absolute())
+    with alone(of) if yes else nullcontext():
+        found = waste(of, study_states(of))
+        if yes:
+            for one in found:
+                one.remove()
+    if not found:
+        click.echo("nothing to remove")
+        return
+    rows = [(one.path.relative_to(of.folder), one.why, size(one.bytes)) for one in found]
+    click.echo(inert(table(("path", "why", "size"), rows, left=("path", "why"))))
+    total = size(sum(one.bytes for one in found))
+    click.echo(f"{total} removed" if yes else f"{total} to remove: hpcddp clean {study} --yes")

@@ -1,0 +1,75 @@
+"""`hpcddp compare`: two studies, point by point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpcddp.commands.options import format_option, print_json, style_option
+
+STUDY = click.Path(exists=True, path_type=Path)
+
+
+@click.command()
+@click.argument("a", type=STUDY)
+@click.argument("b", type=STUDY)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(min=0, max=100, max_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="How much slower B may be.",
+)
+@click.option("-o", "output", type=click.Path(path_type=Path, file_okay=False), help="Folder for compare.json and the figure.")
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="File for JUnit XML: a test case per point.")
+@style_option
+@format_option
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    a: Path,
+    b: Path,
+    threshold: float,
+    output: Path | None,
+    junit: Path | None,
+    style: str,
+    format_: str,
+) -> None:
+    """Compare two studies: how fast B trains, relative to A.
+
+    A and B are folders or bundles. Clusters, GPUs, software and dates may
+    differ; points are matched by layout and workload. A point is slower
+    where the whole 95 % interval of the ratio lies beyond the threshold;
+    with fewer than six runs, by the medians. Ends with 4 where a point is
+    slower, with 3 where B lacks runs.
+
+    \b
+    hpcddp compare jobs/before jobs/after
+    hpcddp compare jobs/before jobs/after --threshold 3 --junit compare.xml
+    """
+    from hpcddp.analysis.comparison.compare import compare as compare_studies
+    from hpcddp.analysis.comparison.compare import to_plain
+    from hpcddp.analysis.comparison.junit import to_junit
+    from hpcddp.analysis.comparison.told import to_text
+    from hpcddp.errors import DIFFERS, INCOMPLETE
+    from hpcddp.runroot import single_study
+    from hpcddp.textout import inert
+    from hpcddp.unbundle import opened
+
+    with opened(a) as root_a, opened(b) as root_b:
+        found = compare_studies(single_study(root_a), single_study(root_b), threshold / 100, (str(a), str(b)))
+    plain = to_plain(found)
+    if output is not None:
+        from hpcddp.analysis.figures.compare import compare_figure
+        from hpcddp.analysis.figures.style import STYLES, save
+        from hpcddp.analysis.write import write_plain
+
+        write_plain(output / "compare.json", plain)
+        save(compare_figure(found, STYLES[style]), output / "compare", STYLES[style])
+    if junit is not None:
+        junit.write_text(to_junit(found), encoding="utf-8")
+    print_json(plain) if format_ == "json" else click.echo(inert(to_text(found)))
+    if found.regressions or found.unfinished:
+        ctx.exit(DIFFERS if found.regressions else INCOMPLETE)

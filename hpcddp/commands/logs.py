@@ -1,0 +1,34 @@
+"""`hpcddp logs`: what the ranks of a run and its batch script wrote."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("point", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--rank", type=click.IntRange(min=0), help="By default the one at fault, else rank 0.")
+def logs(point: Path, rank: int | None) -> None:
+    """Print the logs of a point's newest job.
+
+    POINT is its folder, or that of one of its runs. Each log comes below its path; of a long one, the end.
+
+    \b
+    hpcddp logs jobs/rcc-bigmnist/n04-g4-b32-3fa9c1d2e07b
+    hpcddp logs jobs/rcc-bigmnist/n04-g4-b32-3fa9c1d2e07b/r2 --rank 3
+    """
+    from hpcddp.joblogs import job_logs, newest_job, rank_at_fault, shown
+    from hpcddp.runroot import Study
+    from hpcddp.textout import inert
+
+    folder = point.resolve()
+    one = re.fullmatch(r"r(\d+)", folder.name)
+    label = folder.parent if one else folder
+    study = Study(label.parent)
+    run, job = newest_job(study, label.name, int(one[1]) if one else None)
+    which = rank_at_fault(study, label.name, run, job) if rank is None else rank
+    for file in job_logs(study, job, which):
+        click.echo(inert(shown(file)))

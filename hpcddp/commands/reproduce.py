@@ -1,0 +1,84 @@
+"""`hpcddp reproduce`: a study's sweep, to be run on another cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpcddp.commands.options import read_settings, read_study, remark, requests_for, set_option, study_folder, user_of
+
+
+@click.command()
+@click.argument("study", type=click.Path(exists=True, path_type=Path))
+@click.option("--cluster", required=True, metavar="NAME|FILE", help="The profile of the cluster to run it on.")
+@set_option
+@click.option(
+    "-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="The file; by default STUDY-CLUSTER.yaml here."
+)
+def reproduce(study: Path, cluster: str, settings: tuple[str, ...], output: Path | None) -> None:
+    """Write a study's sweep for another cluster, to be submitted there.
+
+    Says what of it the cluster would refuse, and how to go on: submit it,
+    then compare both studies. STUDY is a folder or a bundle. Nothing is
+    submitted.
+
+    \b
+    hpcddp reproduce scaling.tar.gz --cluster rcc
+    hpcddp reproduce scaling.tar.gz --cluster rcc --set layout.node_type=a40
+    """
+    from hpcddp.cluster import load_profile
+    from hpcddp.errors import UsageError
+    from hpcddp.plan import without_folder
+
+    profile = load_profile(cluster)
+    name, planned, text = _sweep_text(study, cluster, settings)
+    file = output or Path(f"{name}-{profile.name}.yaml")
+    try:
+        with file.open("x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError as error:
+        raise UsageError(f"{file} is already there; give -o another name, or remove it first") from error
+    own = read_settings()
+    there = study_folder(file, None, own)
+    click.echo(f"{file} is to be looked at first. Then:\nhpcddp submit {file}\nhpcddp compare {study} {there}")
+    try:
+        source, _, points = read_study(file, None, (), (), ())
+        if profile.backend == "slurm":
+            requests_for(source, profile, points, user_of(source, own))
+    except UsageError as error:
+        raise UsageError(f"{error}\n{file} does not fit {profile.name} as it is: edit it") from error
+    for sentence in without_folder(points, own.data_roots):
+        remark(sentence)
+    if len(points) != planned:
+        remark(f"the study has {planned} points, this sweep {len(points)}: only its last submission's is recorded")
+
+
+def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[str, int, str]:
+    """The study's name, how many points it has, and the new sweep as YAML; what was taken out of it is said."""
+    import os
+
+    import yaml
+
+    from hpcddp.cluster import is_profile_file
+    from hpcddp.errors import UsageError
+    from hpcddp.reproduce import in_order, transplanted
+    from hpcddp.runroot import single_study
+    from hpcddp.status import read_study_file
+    from hpcddp.sweep import make_sweep
+    from hpcddp.unbundle import opened
+
+    with opened(study) as root:
+        found = single_study(root)
+        asked = read_study_file(found)
+        name = found.folder.resolve().name
+    if not asked.get("sweep"):
+        raise UsageError(f"{study}: its study.json holds no sweep, so there is nothing to run again")
+    place = os.path.abspath(cluster) if is_profile_file(cluster) else cluster
+    document, dropped = transplanted(asked["sweep"], place)
+    groups = [group for entry in asked["points"] for group in entry.get("groups", ())]
+    source = make_sweep(in_order(document, groups), settings, Path(f"{study}: the sweep in study.json"))
+    for each in dropped:
+        remark(f"left out, as it means something on its own cluster only: {each}")
+    head = f"# The sweep of {name}, by `hpcddp reproduce`.\n"
+    return name, len(asked.get("points", ())), head + yaml.safe_dump(dict(source.document), sort_keys=False, allow_unicode=True)

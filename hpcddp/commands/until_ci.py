@@ -1,0 +1,45 @@
+"""`hpcddp submit --until-ci`: how many runs of each point the records so far ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcddp.commands.options import remark
+
+if TYPE_CHECKING:
+    from hpcddp.backends.base import Backend
+    from hpcddp.order import Order
+    from hpcddp.runroot import Study
+
+
+def order_until(order: Order, study: Study, backend: Backend, percent: float, at_most: int) -> Order:
+    """The order with as many runs of each point as its records so far ask for; says how well points are known."""
+    from dataclasses import replace
+
+    from hpcddp.analysis.numbers.precision import precision
+    from hpcddp.repeats import how_well, rejected_words, repeats_until
+    from hpcddp.status import study_states
+
+    had: dict[str, int] = {}
+    rejected: dict[str, list[int]] = {}
+    for state in study_states(study, backend):
+        had[state.label] = max(state.run, had.get(state.label, 0))
+        if state.phase == "done" and state.detail:  # the gates that failed
+            rejected.setdefault(state.label, []).append(state.run)
+    known = precision(study) if had else {}
+    labels = [planned.point.label for planned in order.points]
+    for label in labels:
+        if label in rejected:
+            remark(rejected_words(label, rejected[label]))
+        elif label in had:
+            remark(how_well(label, had, known, percent, at_most))
+    return replace(order, more=repeats_until(labels, had, known, percent, at_most), is_cut_at_budget=True)
+
+
+def is_open(order: Order, study: Study, until_ci: float | None) -> bool:
+    """Whether medians are less well known than was asked for: --max-repeat or a rejected run ended it."""
+    from hpcddp.analysis.numbers.precision import precision
+    from hpcddp.repeats import open_points
+
+    labels = [planned.point.label for planned in order.points]
+    return until_ci is not None and bool(open_points(labels, precision(study), until_ci))

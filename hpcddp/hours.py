@@ -1,0 +1,45 @@
+"""Node hours and GPU hours, as centres account for them, and how many of them a study may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcddp.schema import at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hours:
+    """What jobs take."""
+
+    node: float = 0.0
+    gpu: float = 0.0
+    """Of the GPUs that were asked for, used or not."""
+
+    def __add__(self, other: Hours) -> Hours:
+        return Hours(node=self.node + other.node, gpu=self.gpu + other.gpu)
+
+    def __mul__(self, times: int) -> Hours:
+        return Hours(node=self.node * times, gpu=self.gpu * times)
+
+    def __str__(self) -> str:
+        return f"{self.node:,.1f} node hours" + (f", {self.gpu:,.1f} GPU hours" if self.gpu else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Of a whole study, whatever was submitted when. None: no limit."""
+
+    node_hours: float | None = at_least(0, None)
+    gpu_hours: float | None = at_least(0, None)
+
+    def holds(self, hours: Hours) -> bool:
+        """Whether so much may be taken."""
+        limits = ((self.node_hours, hours.node), (self.gpu_hours, hours.gpu))
+        return all(limit is None or taken <= limit for limit, taken in limits)
+
+    def __bool__(self) -> bool:
+        return self != Budget()
+
+    def __str__(self) -> str:
+        limits = ((self.node_hours, "node hours"), (self.gpu_hours, "GPU hours"))
+        return " and ".join(f"{limit:,.1f} {what}" for limit, what in limits if limit is not None)

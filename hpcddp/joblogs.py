@@ -1,0 +1,106 @@
+"""The logs of a job: what its ranks and its batch script wrote, in the job's folder."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpcddp.ended import recorded_end
+from hpcddp.errors import UsageError
+from hpcddp.reasons import LogLine
+from hpcddp.runroot import Study
+from hpcddp.submissions import last_told
+from hpcddp.textout import size
+
+TAIL_BYTES = 8192
+
+SHOWN_BYTES = 64_000
+"""Of a log that is shown to people."""
+
+RANKS_READ = 4
+"""Of a job with many ranks that failed, the logs of so many that wrote something are read: they tend to say the same."""
+
+_NO_REASON = ("frame #", "<omitting", "Exception raised from", "submitit WARNING (")
+"""C++ frames, which torch prints below an error of its own; submitit's remarks on signals, which any cancelled job gets."""
+
+
+def rank_logs(folder: Path, kind: str = "err") -> dict[int, Path]:
+    """By rank; `kind` is `err` or `out`."""
+    named = ((re.fullmatch(rf".*_(\d+)_log\.{kind}", file.name), file) for file in folder.glob(f"*_log.{kind}"))
+    return {int(found[1]): file for found, file in sorted(named, key=lambda each: each[1].name) if found}
+
+
+def last_words(folder: Path) -> list[LogLine]:
+    """The last lines on stderr of the first ranks that wrote some, then of the batch script; of each, the last first."""
+    written = (lines for _, file in sorted(rank_logs(folder).items()) if (lines := list(_last_lines(file))))
+    ranks = itertools.chain.from_iterable(itertools.islice(written, RANKS_READ))
+    return [*ranks, *_last_lines(folder / "batch.err")]
+
+
+def _last_lines(file: Path) -> Iterator[LogLine]:
+    for line in reversed(tail(file).splitlines()):
+        if line.strip() and not line.startswith(_NO_REASON):
+            yield LogLine(file.name, line.strip())
+
+
+def tail(file: Path, at_most_bytes: int = TAIL_BYTES) -> str:
+    """The end of the file, from the beginning of a line; nothing where there is no such file."""
+    try:
+        with file.open("rb") as text:
+            size = text.seek(0, os.SEEK_END)
+            text.seek(max(0, size - at_most_bytes))
+            read = text.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    cut = read.find(b"\n") + 1 if size > at_most_bytes else 0
+    return read[cut:].decode("utf-8", errors="replace")
+
+
+def newest_job(study: Study, label: str, run: int | None) -> tuple[int, str]:
+    """The point's run that was submitted last, or `run`, and its newest job; UsageError where none was."""
+    told = [line for line in last_told(study).values() if line.label == label and line.job and run in (None, line.run)]
+    if told:
+        newest = max(told, key=lambda line: line.unix_s)
+        return newest.run, str(newest.job)
+    found = [
+        path for path in (study.folder / label).glob("r[0-9]*/*.*") if path.is_dir() and run in (None, int(path.parent.name[1:]))
+    ]
+    if not found:
+        raise UsageError(
+            f"{study.folder / label}: no job of this {'point' if run is None else 'run'} yet; `hpcddp status` tells more"
+        )
+    attempt = max(found, key=lambda path: path.stat().st_mtime)
+    return int(attempt.parent.name[1:]), attempt.name.rpartition(".")[0]
+
+
+def rank_at_fault(study: Study, label: str, run: int, job: str) -> int:
+    """By the newest attempt of that job; 0 where nobody is known to be."""
+    for attempt in reversed(study.attempts(label, run)):
+        if attempt.name.rpartition(".")[0] == job:
+            fault = (recorded_end(attempt) or {}).get("fault") or {}
+            return int(fault.get("rank", 0))
+    return 0
+
+
+def job_logs(study: Study, job: str, rank: int) -> list[Path]:
+    """What that rank and the batch script wrote, where they wrote something; UsageError where there is no such rank."""
+    folder = study.job_dir(job)
+    ranks = [rank_logs(folder, kind) for kind in ("out", "err")]
+    if rank and not any(rank in logs for logs in ranks):
+        known = f"it has logs of ranks {min(ranks[1])} to {max(ranks[1])}" if ranks[1] else "its ranks left no logs"
+        raise UsageError(f"{folder}: no log of rank {rank}; {known}")
+    files = [*(logs[rank] for logs in ranks if rank in logs), folder / "batch.out", folder / "batch.err"]
+    written = [file for file in files if file.is_file() and file.stat().st_size]
+    if not written:
+        raise UsageError(f"{folder}: nothing was written to a log; `hpcddp status` tells why the job ended")
+    return written
+
+
+def shown(file: Path) -> str:
+    """The log below its path, the end of it where it is long."""
+    whole = file.stat().st_size
+    left_out = f" (its last {size(SHOWN_BYTES)} of {size(whole)})" if whole > SHOWN_BYTES else ""
+    return f"== {file}{left_out}\n{tail(file, SHOWN_BYTES).rstrip()}"

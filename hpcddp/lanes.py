@@ -1,0 +1,30 @@
+"""So many runs at a time on a cluster that would start more: each job waits for the end of an earlier one; Slurm sees to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hpcddp.backends.base import Batch
+from hpcddp.job_array import array_of
+
+
+class Lanes:
+    """As many queues as runs may run at a time; what is in one runs in turn. An array takes several and may run as many tasks."""
+
+    def __init__(self, lanes: int | None, live: Iterable[str]) -> None:
+        """`lanes` None: no limit. `live`: jobs that wait or run already, which count."""
+        ids = list(dict.fromkeys(array_of(job) for job in live))
+        self._ends = [ids[lane::lanes] for lane in range(lanes or 0)]
+
+    def place(self, batch: Batch) -> Batch:
+        """The batch, behind those whose end has come to be waited for longest."""
+        if not self._ends:
+            return batch
+        taken = self._ends[: len(batch.requests)]
+        return replace(batch, at_once=len(taken), after=tuple(dict.fromkeys(job for end in taken for job in end)))
+
+    def took(self, batch: Batch, jobs: list[str]) -> None:
+        """The batch was submitted as these jobs."""
+        taken, rest = self._ends[: len(batch.requests)], self._ends[len(batch.requests) :]
+        self._ends = [*rest, *([array_of(jobs[0])] for _ in taken)]

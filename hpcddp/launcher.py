@@ -1,0 +1,102 @@
+"""Who starts the ranks: the backend each of them, or one torchrun per node, whose ranks then leave what the others would.
+
+torchrun is told where to meet by PET_ variables (torch/distributed/argparse_util.py), since a node's number and a step's port are
+known inside the step only. Standard library only, Python 3.10.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from hpcddp.job_array import put_pickle, slurm_job
+from hpcddp.point import Point
+from hpcddp.records import write_json
+
+RUN_ID = "TORCHELASTIC_RUN_ID"
+"""torchrun sets it in every process that it starts."""
+
+SUBMITIT = {
+    "slurm": ("SLURM_PROCID", "SLURM_LOCALID"),
+    "local": ("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID"),
+}
+"""By SUBMITIT_EXECUTOR: where submitit's job side finds rank and local rank (its `_env` tables)."""
+
+
+def command_by_hand(python: str, point: Point) -> str:
+    """Shell text of a step's tasks where `python`, also shell text, has hpcddp installed."""
+    start = f"-m torch.distributed.run {_torchrun_options(point)} " if point.layout.launcher == "torchrun" else ""
+    return f"{python} -u {start}-m hpcddp.worker"
+
+
+def command_from_snapshot(python: str, code: Path, folder: str, point: Point) -> str:
+    """The same where ranks run submitit's job side, from the snapshot `code`, on the files in `folder` (shell text too)."""
+    bootstrap = shlex.quote(str(code / "bootstrap.py"))
+    if point.layout.launcher == "direct":
+        return f"{python} -u {bootstrap} {folder}"
+    start = f"{python} -u {bootstrap} --module hpcddp.worker.torchrun {folder}"
+    return f"{start} {_torchrun_options(point)} {bootstrap} {folder}"
+
+
+def _torchrun_options(point: Point) -> str:
+    """A rank that ends ends the job, and is noticed at once (torch 2.1 looks every 5 s)."""
+    return f"--nnodes={point.layout.nodes} --nproc-per-node={point.ranks_per_node} --max-restarts=0 --monitor-interval=0.1"
+
+
+def by_torchrun(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether torchrun started this process."""
+    return RUN_ID in env
+
+
+def take_place(folder: Path) -> None:
+    """Makes this process the one that submitit expects in `folder`: the pickle is there, and a rank of torchrun has the number
+    that it would have if each rank were a task, and logs of its own.
+    """
+    executor = os.environ.get("SUBMITIT_EXECUTOR", "")
+    if executor == "slurm":
+        put_pickle(folder, os.environ)
+    if not by_torchrun():
+        return
+    rank, job = os.environ["RANK"], slurm_job(os.environ) if executor == "slurm" else os.environ["SUBMITIT_LOCAL_JOB_ID"]
+    os.environ.update(zip(SUBMITIT[executor], (rank, os.environ["LOCAL_RANK"]), strict=True))
+    for handle, kind in ((1, "out"), (2, "err")):
+        log = os.open(folder / f"{job}_{rank}_log.{kind}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        os.dup2(log, handle)
+        os.close(log)
+
+
+def ended_words(rank: int, code: int) -> str:
+    """How a rank ended, by the exit code that its parent sees."""
+    return f"rank {rank} was killed by {signal.Signals(-code).name}" if code < 0 else f"rank {rank} ended with exit code {code}"
+
+
+def forget_failure(folder: Path, node: str) -> None:
+    """A requeued job has the folder of its first start."""
+    _note(folder, node).unlink(missing_ok=True)
+
+
+def note_failure(folder: Path, node: str, codes: Mapping[int, int]) -> str:
+    """Leaves in the folder of the job which rank ended a torchrun, by the exit codes of those that failed; the sentence.
+
+    A rank that was killed comes before those that miss it, and these before those that torchrun itself then ended by SIGTERM.
+    """
+    first = min(codes, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] > 0))
+    words = ended_words(first, codes[first])
+    write_json(_note(folder, node), {"killed": codes[first] < 0, "unix_ns": time.time_ns(), "words": words})
+    return words
+
+
+def first_failure(folder: Path) -> str | None:
+    """The sentence of the node that failed first; a killed rank before those that miss it. None where torchrun noted nothing."""
+    notes = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("torchrun.*.json")]
+    first = min(notes, key=lambda note: (not note["killed"], note["unix_ns"]), default=None)
+    return None if first is None else str(first["words"])
+
+
+def _note(folder: Path, node: str) -> Path:
+    return folder / f"torchrun.{node}.json"

@@ -1,0 +1,132 @@
+"""What a user wants submitted, what is sure to go wrong with it, and what of each of its runs a cluster is given."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hpcddp.backends.base import Submission
+from hpcddp.catalog import is_factory
+from hpcddp.cluster import ClusterProfile
+from hpcddp.errors import UsageError
+from hpcddp.git import git_commit
+from hpcddp.jobspec import JobSpec
+from hpcddp.plan import without_folder
+from hpcddp.point import Point
+from hpcddp.request import JobRequest
+from hpcddp.runroot import Study
+from hpcddp.schema import encode
+from hpcddp.script import Launch, render
+from hpcddp.settings import Settings, config_file
+from hpcddp.snapshot import take_snapshot
+from hpcddp.sweep import SweepFile
+from hpcddp.sweep_points import PlannedPoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is to be submitted: points of a sweep, on a cluster, for a user."""
+
+    source: SweepFile
+    profile: ClusterProfile
+    points: Sequence[PlannedPoint]
+    requests: Mapping[str, JobRequest]
+    """By label; empty where nothing is asked of Slurm."""
+    settings: Settings
+    more: Mapping[str, int] = field(default_factory=dict)
+    """By label, where a point shall be run more often than the sweep says."""
+    max_running: int | None = None
+    """So many runs of the study at a time; None: as many as the cluster likes."""
+    is_cut_at_budget: bool = False
+    """Whether as many runs are submitted as the budget holds where it does not hold all; False: none are."""
+    max_jobs: int | None = None
+    """So many runs are submitted at once; None: all that are missing."""
+    after: tuple[str, ...] = ()
+    """Jobs of Slurm, of whatever study, that have to end well first."""
+
+    @property
+    def repeats(self) -> dict[str, int]:
+        """How often each point shall be run, by label."""
+        asked = self.source.sweep.repeat
+        return {planned.point.label: max(asked, self.more.get(planned.point.label, 0)) for planned in self.points}
+
+
+def obstacles(order: Order) -> list[str]:
+    """What is sure to be refused or to fail whatever the cluster says, a sentence each with the next step."""
+    found = without_folder(order.points, order.settings.data_roots)
+    if order.profile.slurm.account_required and _account(order) is None:
+        found.append(
+            f"{order.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
+        )
+    if order.after and order.profile.backend != "slurm":
+        found.append(f"--after {order.after[0]}: jobs of Slurm are meant, and {order.profile.name} has none; leave it out")
+    return found
+
+
+def check_order(order: Order) -> None:
+    """UsageError with every obstacle."""
+    if found := obstacles(order):
+        raise UsageError("\n".join(found))
+
+
+def submissions(study: Study, order: Order, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
+    """One for each run, all with one snapshot."""
+    near = order.source.file.resolve().parent
+    code = take_snapshot(study, _factories(order.points), near=[near])
+    profile = encode(dataclasses.replace(order.profile, facts={}))
+    commit = git_commit(near)
+    return [
+        Submission(
+            spec=JobSpec(
+                point=anchored(point),
+                run=run,
+                study=str(study.folder),
+                backend="local" if backend == "local" else "slurm",
+                data_root=order.settings.data_roots.get(point.workload.data.name),
+                profile=profile,
+                git_commit=commit,
+            ),
+            code=code,
+            python=order.profile.compute.python,
+            walltime_min=order.source.sweep.slurm.walltime_min,
+            token=secrets.token_hex(4),
+            render_text=_renderer(order, point),
+            shape=_shape(order, point),
+            account=_account(order),
+        )
+        for point, run in runs
+    ]
+
+
+def _renderer(order: Order, point: Point) -> Callable[[Launch], str] | None:
+    request = order.requests.get(point.label)
+    if request is None:
+        return None
+    return lambda launch: render(order.profile, point, request, launch)
+
+
+def _shape(order: Order, point: Point) -> JobRequest | None:
+    request = order.requests.get(point.label)
+    return request and dataclasses.replace(request, name="")
+
+
+def _factories(points: Sequence[PlannedPoint]) -> list[str]:
+    """The user's own models and data, as `package.module:factory`."""
+    names = {name for p in points for name in (p.point.workload.model, p.point.workload.data.name)}
+    return sorted(name for name in names if is_factory(name))
+
+
+def anchored(point: Point) -> Point:
+    """A relative data root is meant from where the user stands; the job stands elsewhere."""
+    data = point.workload.data
+    if data.root is None or data.root.startswith(("/", "$", "~")):
+        return point
+    workload = dataclasses.replace(point.workload, data=dataclasses.replace(data, root=os.path.abspath(data.root)))
+    return dataclasses.replace(point, workload=workload)
+
+
+def _account(order: Order) -> str | None:
+    return order.source.sweep.account or order.settings.account

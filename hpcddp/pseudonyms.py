@@ -1,0 +1,224 @@
+"""Names of hosts and people, and their folders, replaced in a study's files: the same name by the same word everywhere."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from hpcddp.errors import HpcddpError
+from hpcddp.point import point_from_dict
+from hpcddp.schema import SchemaError
+
+KEPT = (
+    *("schema", "hpcddp", "id", "label", "name", "groups", "model", "precision", "layout", "measure", "node_type"),
+    *("point", "env_id", "versions", "gpus", "backend", "launcher", "communication", "device", "clock", "tf32", "git_commit"),
+    *("state", "job", "array", "task", "token", "event", "entry", "code"),
+)
+"""Keys whose values say what was run, not where or by whom; they stay as they are (`point` where it is an id)."""
+
+_PEOPLE = {
+    "SLURM_JOB_USER": "user",
+    "SLURM_JOB_ACCOUNT": "account",
+    "SLURM_JOB_GROUP": "group",
+    "SLURM_JOB_RESERVATION": "reservation",
+    "account": "account",
+    "reservation": "reservation",
+}
+"""Keys -> what their values are names of."""
+
+_HOSTS = ("host", "hosts", "MASTER_ADDR", "SLURM_SUBMIT_HOST")
+_NUMBERS = ("SLURM_JOB_UID", "SLURM_JOB_GID")
+
+_OPTION = re.compile(r"--(account|reservation)[= ]([^\s'\"]+)|#SBATCH\s+-(A) ?([^\s'\"]+)")
+_NODES = re.compile(r"(--(?:nodelist|exclude)[= ]|#SBATCH\s+-[wx] ?)[^\s'\"]+")
+_HOME = re.compile(r"/(?:home|users)/([\w.-]+)")
+_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_ADDRESS = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])")
+_PATH = re.compile(r"(?<![\w.$}/~-])/[\w.+@%~-]+(?:/[\w.+@%~-]+)*")
+_SYSTEM = ("bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "study", "sys", "usr", "tmp", "var")
+"""First parts of paths that say nothing of a person."""
+
+NOBODY = ("root", "localhost", "127.0.0.1")
+
+
+@dataclass(frozen=True)
+class Pseudonyms:
+    """Name -> what stands for it, and paths -> theirs."""
+
+    names: Mapping[str, str]
+    paths: Mapping[str, str]
+
+    @functools.cached_property
+    def _any(self) -> re.Pattern[str]:
+        """Any of the names where it is not part of a longer word, the longest first; without names nothing."""
+        longest = sorted(self.names, key=lambda name: (-len(name), name))
+        return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest))})(?![A-Za-z0-9])" if longest else r"(?!)")
+
+    def text(self, text: str) -> str:
+        """Free text with all of it replaced."""
+        text = _NODES.sub(r"\1nodes", text)
+        text = self._named(text)
+        text = _PATH.sub(lambda found: self.paths.get(found[0], found[0]), text)
+        return _ADDRESS.sub("0.0.0.0", _MAIL.sub("user@example.org", text))
+
+    def plain(self, value: Any, key: str = "", hosts: tuple[str, ...] = ()) -> Any:
+        """The same for the strings of a JSON value, but for those of KEPT; `hosts` are those of the record it is in."""
+        if key in KEPT and not (key == "point" and isinstance(value, dict)):
+            return value
+        if isinstance(value, dict):
+            hosts = tuple(map(str, value["hosts"])) if isinstance(value.get("hosts"), list) else hosts
+            return {name: self.plain(each, name, hosts) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.plain(each, key, hosts) for each in value]
+        if not isinstance(value, str):
+            return value
+        if key.endswith("NODELIST"):
+            return ",".join(self._named(host) for host in hosts) or "nodes"
+        return "0" if key in _NUMBERS else self.text(value)
+
+    def file(self, path: str, data: bytes) -> bytes:
+        """A file of the study, its names replaced."""
+        if path.endswith(".csv"):
+            return data  # numbers
+        text = data.decode("utf-8", errors="replace")
+        if path.endswith(".jsonl"):
+            return "".join(self._json(line, indent=None) + "\n" for line in text.splitlines()).encode()
+        if path.endswith(".json"):
+            done = self._json(text, indent=1) + "\n"
+            _same_point(path, done)
+            return done.encode()
+        return self.text(text).encode()
+
+    def path(self, path: str) -> str:
+        """`.../nodes/r001.node.csv` -> `.../nodes/node01.node.csv`"""
+        folder, _, name = path.rpartition("/")
+        if not folder.endswith("/nodes"):
+            return path
+        stem = host_of(name)
+        return f"{folder}/{self.names.get(stem, stem)}{name[len(stem) :]}"
+
+    def left(self, path: str, data: bytes) -> list[str]:
+        """Names that are still in it: of a person or a host, but also words that must stay."""
+        text = "" if path.endswith(".csv") else data.decode("utf-8", errors="replace")
+        return sorted(set(self._any.findall(text)))
+
+    def _named(self, text: str) -> str:
+        return self._any.sub(lambda found: self.names[found[0]], text)
+
+    def _json(self, text: str, indent: int | None) -> str:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return self.text(text)  # torn: it stays so
+        separators = None if indent else (",", ":")
+        return json.dumps(self.plain(value), indent=indent, sort_keys=True, separators=separators)
+
+
+def pseudonyms(files: Iterable[tuple[str, bytes]], folder: str) -> Pseudonyms:
+    """From everything that names somebody in the study's files, (path, bytes) each; `folder` is the study's own place."""
+    found: dict[str, set[str]] = {}
+    studies, paths = {folder}, set[str]()
+    for path, data in files:
+        if "/nodes/" in path:
+            _add(found, "node", host_of(PurePosixPath(path).name))
+        values = _values(path, data.decode("utf-8", errors="replace"))
+        for kind, name in (each for key, text in values for each in (*_told(key, text), *_written(text))):
+            studies.add(name) if kind == "study" else _add(found, kind, name)
+        paths.update(path for _, text in values for path in _PATH.findall(text))
+    names = {name: word for kind, members in found.items() for name, word in _numbered(kind, members).items()}
+    names |= {each: "/study" for each in studies if each.count("/") > 1}
+    ours = [each for each in paths if each.split("/")[1] not in _SYSTEM and not _below(each, studies)]
+    return Pseudonyms(names, _path_words(ours, names))
+
+
+def _path_words(paths: Iterable[str], names: Mapping[str, str]) -> dict[str, str]:
+    """By the text as it is once names are replaced: that happens first."""
+    replaced = Pseudonyms(names, {})
+    return _numbered("/path", {replaced._named(path) for path in paths})
+
+
+def host_of(file_name: str) -> str:
+    """`r001.node.csv`, `r001.json` -> `r001`"""
+    return re.sub(r"\.(?:json|node\.csv|gpus\.csv)$", "", file_name)
+
+
+def _told(key: str, value: str) -> Iterator[tuple[str, str]]:
+    """(kind, name) of what stands under a key that says what it is."""
+    if key in _HOSTS:
+        yield "node", value
+    elif key in _PEOPLE:
+        yield _PEOPLE[key], value
+    elif key == "study" and value.startswith("/"):
+        yield "study", value
+
+
+def _written(text: str) -> Iterator[tuple[str, str]]:
+    """(kind, name) of what options of sbatch and folders of users name."""
+    for option, value, short, other in _OPTION.findall(text):
+        yield ("account" if short else option), value or other
+    yield from (("user", name) for name in _HOME.findall(text))
+
+
+def _values(path: str, text: str) -> list[tuple[str, str]]:
+    """(key, string) of every JSON value in the text; of other text, and where it is damaged, all of it under no key."""
+    documents = text.splitlines() if path.endswith(".jsonl") else [text]
+    found: list[tuple[str, str]] = []
+    for each in documents:
+        try:
+            found.extend(_strings(json.loads(each), "") if path.endswith((".json", ".jsonl")) else [("", each)])
+        except ValueError:
+            found.append(("", each))
+    return found
+
+
+def _strings(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _strings(each, name)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each, key)
+    elif isinstance(value, str):
+        yield key, value
+
+
+def _add(found: dict[str, set[str]], kind: str, name: str) -> None:
+    """A host by its full name and its short one."""
+    if name and name not in NOBODY and not name.startswith("$"):
+        found.setdefault(kind, set()).add(name)
+        if kind == "node" and not _ADDRESS.fullmatch(name):
+            found[kind].add(name.partition(".")[0])
+
+
+def _numbered(kind: str, names: Iterable[str]) -> dict[str, str]:
+    """node01, node02, ...; a person who is alone has no number. A host's full name gets its short one's word."""
+    names = set(names)
+    shorts = sorted({name.partition(".")[0] if kind == "node" and not _ADDRESS.fullmatch(name) else name for name in names})
+    width = max(2, len(str(len(shorts))))
+    words = {
+        short: kind if len(shorts) == 1 and kind not in ("node", "/path") else f"{kind}{i:0{width}d}"
+        for i, short in enumerate(shorts, start=1)
+    }
+    return {name: words.get(name) or words[name.partition(".")[0]] for name in sorted(names)}
+
+
+def _below(path: str, studies: Iterable[str]) -> bool:
+    return any(path == study or path.startswith(f"{study}/") for study in studies)
+
+
+def _same_point(path: str, text: str) -> None:
+    """HpcddpError where a name was a word of the point itself."""
+    if not path.endswith("/point.json"):
+        return
+    try:
+        plain = json.loads(text)
+        same = point_from_dict(plain["point"]).id == plain["id"]
+    except (SchemaError, KeyError, ValueError, TypeError):
+        return  # damaged before
+    if not same:
+        raise HpcddpError(f"{path}: a name to be replaced is part of what was run; bundle it without --pseudonymise")

@@ -1,0 +1,287 @@
+"""Why a run did not finish, as a sentence, and what to do next: from Slurm's word, end.json and the end of the logs.
+
+What Slurm itself ended comes first, since whatever ranks say of it is a consequence; then what the ranks recorded; then the logs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hpcddp.backends.base import JobState
+
+AGAIN = "submit it again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """`line`: the line of a log or error that says so, where the sentence is not that line already."""
+
+    sentence: str
+    next_step: str
+    line: str | None = None
+
+
+class LogLine(NamedTuple):
+    """A line of a log, and the name of its file."""
+
+    file: str
+    text: str
+
+
+_KEEP_OFF = "submit it again; to keep off {node}: --set slurm.exclude={node}"
+
+_MEMORY = (
+    "ask for more with slurm.mem_mb in the sweep, or lower workload.loader_workers_per_rank or batch_per_gpu; "
+    "then submit it again"
+)
+
+_ROOM = "make room where the runs are, or put them elsewhere with --runs; then submit it again"
+
+_ENVIRONMENT = "mend `compute` of the cluster's profile, which `hpcddp clusters show` shows; then submit it again"
+
+_PREEMPTED = f"{AGAIN}; with measure.resume: true a run goes on from its last checkpoint"
+
+_BY_SLURM: Mapping[str, tuple[str, str]] = {
+    "CANCELLED": ("cancelled{by}", f"{AGAIN} if that was not meant"),
+    "TIMEOUT": (
+        "its time limit{limit} was over",
+        "raise slurm.walltime_min in the sweep{above}, or take fewer steps; then submit it again",
+    ),
+    "DEADLINE": ("its deadline passed before it was done", "leave --deadline out, or give a later one; then submit it again"),
+    "OUT_OF_MEMORY": ("it used more memory than Slurm gave it", _MEMORY),
+    "NODE_FAIL": ("{node} failed", _KEEP_OFF),
+    "BOOT_FAIL": ("{node} did not boot", _KEEP_OFF),
+    "PREEMPTED": ("it had to make room for a job of higher priority", _PREEMPTED),
+}
+"""Slurm's word for what it ended itself -> sentence and next step."""
+
+_CONSEQUENCES = ("died", "silent", "contact", "time_out", "interrupted")
+"""Kinds of faults that ranks see when Slurm ends them."""
+
+_BY_FAULT: Mapping[str, str] = {
+    "died": _KEEP_OFF,
+    "silent": _KEEP_OFF,
+    "hung": "look at the place it names, and at `hpcddp logs`; if it is always on {node}: --set slurm.exclude={node}",
+    "stuck": "submit it again; if it comes back, have the network between these nodes looked at",
+    "out_of_memory": "set workload.batch_per_gpu{fits} in the sweep, which makes it another point; then submit",
+    "disk": _ROOM,
+    "loader": "lower workload.loader_workers_per_rank in the sweep, which makes it another point; then submit",
+    "contact": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
+    "time_out": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
+    "user": "mend that; then submit it again",
+    "interrupted": AGAIN,
+    "error": "`hpcddp logs` shows where in the code; mend it, then submit it again",
+}
+"""Kind of a fault (worker/faults.py) -> next step; its sentence is the worker's own."""
+
+_DATA = "put the data where every node sees them, or name their folder with workload.data.root; then submit it again"
+
+_NO_GPU = "submit it again; if it is always {node}, tell its administrators, and keep off it: --set slurm.exclude={node}"
+
+_BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"no such folder on|data prepare|workload\.data\.root|fetch it again"), _DATA),
+    (re.compile(r"finds no GPU"), _NO_GPU),
+    (re.compile(r"under `compute`|is built without CUDA|install a build"), _ENVIRONMENT),
+)
+"""Next steps for some of the sentences of kind `user`."""
+
+_BY_LOG: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"oom[-_ ]kill|out-of-memory handler|exceeded (?:job|step) memory limit", re.IGNORECASE),
+        "it used more memory than Slurm gave it",
+        _MEMORY,
+    ),
+    (re.compile(r"Node failure on (?P<node>[\w.-]+)"), "{node} failed", _KEEP_OFF),
+    (
+        re.compile(r"CUDA out of memory|OutOfMemoryError|DefaultCPUAllocator|\bMemoryError\b"),
+        "memory ran out",
+        "take a smaller workload.batch_per_gpu in the sweep, which makes it another point; then submit",
+    ),
+    (re.compile(r"no `module` command"), "its node has no `module` command", _ENVIRONMENT),
+    (
+        re.compile(
+            r"Unable to locate a modulefile for '(?P<a>[^']+)'|The following module\(s\) are unknown: \"(?P<b>[^\"]+)\""
+            r"|script failed with status \d+: module load (?P<c>\S+)"
+        ),
+        "there is no module `{0}` on its node",
+        "name one that `module avail` lists there in `compute` of the cluster's profile; then submit it again",
+    ),
+    (re.compile(r"No module named '?(?P<a>torch)\b"), "the Python of its node has no torch", _ENVIRONMENT),
+    (
+        re.compile(r"No module named '?(?P<a>[\w.]+)"),
+        "the Python of its node has no module `{0}`",
+        "put it beside the sweep, or install it in the compute environment; then submit it again",
+    ),
+    (
+        re.compile(
+            r"(?P<a>[^\s:]+): command not found|exec: (?P<b>[^\s:]+): (?:cannot execute: )?(?:not found|No such file)"
+            r"|execve\(\): (?P<c>[^\s:]+): No such file|line \d+: (?P<d>[^\s:]+): No such file"
+        ),
+        "`{0}` is not there on its node",
+        _ENVIRONMENT,
+    ),
+    (
+        re.compile(r"script failed with status \d+: (?P<a>.+)"),
+        "a line of its job script failed: {0}",
+        _ENVIRONMENT,
+    ),
+    (
+        re.compile(r"error while loading shared libraries: (?P<a>[^\s:]+)|(?P<b>lib[\w.+-]+): cannot open shared object file"),
+        "its node lacks the library {0}",
+        "load the module that brings it, in `compute` of the cluster's profile; then submit it again",
+    ),
+    (
+        re.compile(r"version `(?P<a>GLIBC\w*_[\d.]+)' not found|Illegal instruction|cannot execute binary file"),
+        "its environment was built for another machine than its node",
+        _ENVIRONMENT,
+    ),
+    (
+        re.compile(
+            r"No CUDA GPUs are available|no CUDA-capable device|no NVIDIA driver|couldn't communicate with the NVIDIA driver"
+        ),
+        "its node shows torch no GPU",
+        _NO_GPU,
+    ),
+    (re.compile(r"No space left on device|[Dd]isk quota exceeded"), "its disk is full", _ROOM),
+    (re.compile(r"Read-only file system"), "its file system is mounted read-only there", _ROOM),
+    (
+        re.compile(r"(?:FileNotFoundError|No such file or directory):? ?'?(?P<a>/[^']+)?"),
+        "a file or folder is missing on its node",
+        _DATA,
+    ),
+    (
+        re.compile(r"Permission denied"),
+        "it may not use a file that it needs",
+        "give yourself the right to it; then submit it again",
+    ),
+    (re.compile(r"Bus error"), "its node's /dev/shm is full", _BY_FAULT["loader"]),
+    (re.compile(r"Address already in use"), "a port it needs is taken on its node", AGAIN),
+    (
+        re.compile(r"srun: error: (?P<node>[\w.-]+): (?P<a>tasks? [\d,-]+: (?:Killed|Segmentation fault|Aborted|Bus error))"),
+        "a process on {node} ended without a word ({0})",
+        "submit it again; if memory ran out, ask for more with slurm.mem_mb; to keep off {node}: --set slurm.exclude={node}",
+    ),
+)
+"""What a log says -> sentence and next step; `{0}` is what the pattern found. The first pattern that fits any line counts."""
+
+_ENDED_BY = (
+    (re.compile(r"DUE TO TIME LIMIT"), "TIMEOUT"),
+    (re.compile(r"DUE TO NODE FAILURE"), "NODE_FAIL"),
+    (re.compile(r"DUE TO PREEMPTION"), "PREEMPTED"),
+)
+"""slurmstepd's words in the log of a job that Slurm itself has forgotten."""
+
+_FITS = re.compile(r": (\d+) is the largest power of two that may fit|take a smaller one, such as (\d+)")
+"""worker/memory_fit.py's words."""
+
+
+def reason_of(seen: JobState, end: Mapping[str, Any] | None, log: Sequence[LogLine], cancelled_by: str | None = None) -> Reason:
+    """`seen`: what the backend says of the job; `end`: its newest end.json, or what stands for it (`reason`, `fault`);
+    `log`: the last lines of its logs, those of a rank before the batch script's; `cancelled_by`: who said so to hpcddp.
+    """
+    told = str(end["reason"]) if end and end.get("reason") else None
+    if told and end and end.get("state") == "interrupted":
+        return Reason(sentence=told, next_step=AGAIN)
+    word = _word(seen, log, cancelled_by)
+    if word is not None:
+        return _by_slurm(word, seen, end, log, cancelled_by)
+    fault = (end or {}).get("fault") or {}
+    if told is None or fault.get("kind") == "died":
+        found = _by_log(seen, log)
+        if found and (told is None or found.next_step == _MEMORY):
+            return (
+                found
+                if told is None
+                else Reason(sentence=f"{found.sentence}; {told}", next_step=found.next_step, line=found.line)
+            )
+    if told is not None:
+        return _by_fault(told, fault, seen)
+    sentence = _seen_words(seen)
+    if log:
+        sentence += f"; {log[0].file} ends: {log[0].text}"
+    return Reason(sentence=sentence, next_step="`hpcddp logs` shows what it wrote; submit it again" if log else AGAIN)
+
+
+def _word(seen: JobState, log: Sequence[LogLine], cancelled_by: str | None) -> str | None:
+    """What Slurm itself ended, also where it has forgotten the job."""
+    if seen.word in _BY_SLURM:
+        return seen.word
+    if cancelled_by and seen.word is None:
+        return "CANCELLED"
+    return next((word for pattern, word in _ENDED_BY for line in log if pattern.search(line.text)), None)
+
+
+def _by_slurm(
+    word: str, seen: JobState, end: Mapping[str, Any] | None, log: Sequence[LogLine], cancelled_by: str | None
+) -> Reason:
+    sentence, next_step = _BY_SLURM[word]
+    fault = (end or {}).get("fault") or {}
+    limit, who = limit_min(seen.time_limit), cancelled_by or seen.by
+    facts = {
+        "by": f" by {who}" if who else "",
+        "limit": f" of {limit:,} min" if limit else "",
+        "above": f" above {limit}" if limit else "",
+        "node": _lost_node(log) or (fault.get("host") if fault.get("kind") == "silent" else None) or _nodes(seen),
+    }
+    told = str(end["reason"]) if end and end.get("reason") else None
+    consequence = fault.get("kind") in _CONSEQUENCES and word not in ("OUT_OF_MEMORY", "NODE_FAIL")
+    more = f"; {told}" if told and not consequence else ""
+    line = next((f"{one.file}: {one.text}" for one in log if "DUE TO" in one.text or "Node failure" in one.text), None)
+    return Reason(sentence=f"{sentence.format(**facts)} ({word}){more}", next_step=next_step.format(**facts), line=line)
+
+
+def _by_fault(told: str, fault: Mapping[str, Any], seen: JobState) -> Reason:
+    kind, line = fault.get("kind", "error"), fault.get("line")
+    step = next((step for pattern, step in _BY_SENTENCE if kind in ("user", "error") and pattern.search(told)), None)
+    found = _FITS.search(told)
+    facts = {"node": fault.get("host") or _nodes(seen), "fits": f" to {found[1] or found[2]}" if found else " lower"}
+    step = (step or _BY_FAULT.get(kind, _BY_FAULT["error"])).format(**facts)
+    said = line if line and re.sub(r"^\[Errno \d+\] ", "", line.rpartition(": ")[2]) not in told else None
+    return Reason(sentence=f"{_before(seen)}{told}", next_step=step, line=said)
+
+
+def _by_log(seen: JobState, log: Sequence[LogLine]) -> Reason | None:
+    for pattern, sentence, step in _BY_LOG:
+        for line in log:
+            if found := pattern.search(line.text):
+                groups = found.groupdict()
+                what = next((text for name, text in groups.items() if text and name != "node"), "")
+                node = groups.get("node") or _nodes(seen)
+                return Reason(
+                    sentence=f"{_before(seen)}{sentence.format(what, node=node)}",
+                    next_step=step.format(what, node=node),
+                    line=f"{line.file}: {line.text}",
+                )
+    return None
+
+
+def _seen_words(seen: JobState) -> str:
+    if seen.phase == "done":
+        return "it ended without leaving a whole end.json"
+    return seen.detail or "it failed"
+
+
+def _before(seen: JobState) -> str:
+    """What the backend saw, where that is more than that a process ended with a code: what follows explains the code."""
+    only_a_code = seen.phase != "done" and (seen.detail is None or "exit code" in seen.detail)
+    return "" if only_a_code else f"{_seen_words(seen)}; "
+
+
+def _lost_node(log: Sequence[LogLine]) -> str | None:
+    return next((found[1] for line in log if (found := re.search(r"Node failure on ([\w.-]+)", line.text))), None)
+
+
+def _nodes(seen: JobState) -> str:
+    return seen.nodes or "its node"
+
+
+def limit_min(text: str | None) -> int | None:
+    """Slurm's `1-12:00:00`, `20:00` or `00:20:00` in whole minutes; None where there is no limit, or none is known."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text or "")
+    if found is None:
+        return None
+    days, hours, minutes, _ = (int(part or 0) for part in found.groups())
+    return (days * 24 + hours) * 60 + minutes

@@ -1,0 +1,204 @@
+"""The points that a sweep comes to: its groups' combinations, resolved on a cluster, and the baselines they lack."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpcddp.catalog import check_workload
+from hpcddp.cluster import ClusterProfile
+from hpcddp.errors import UsageError
+from hpcddp.point import Layout, Measure, Point, Workload
+from hpcddp.point_rules import check_point
+from hpcddp.schema import Path, SchemaError, decode, did_you_mean
+from hpcddp.sweep import Sweep, SweepFile, chosen_groups, placed, set_dotted
+from hpcddp.sweep_baselines import Baseline, lacking
+from hpcddp.sweep_groups import Combination, Group
+from hpcddp.where import Condition, compared, parse_condition
+
+DEFAULTS = Measure()
+
+
+@dataclass(frozen=True)
+class PlannedPoint:
+    """A point and the groups of the sweep it is in."""
+
+    point: Point
+    groups: tuple[str, ...]
+    is_added: bool = False
+    """No group lists it: it is what points of its groups are compared with."""
+
+
+def expand(
+    source: SweepFile, profile: ClusterProfile, groups: Sequence[str] = (), also: Mapping[str, Sequence[Any]] | None = None
+) -> list[PlannedPoint]:
+    """The union of the groups' points in the file's order, equal points merged by id; no groups: the one point. Then the
+    baselines that these lack, unless the sweep says otherwise or a group that was not chosen has them.
+
+    `also` (key -> values) is one more product over every group; a group's own axis of that key wins.
+    """
+    also = also or {}
+    for name in groups:
+        if name not in source.groups:
+            raise UsageError(f"{source.file}: no group `{name}` in points{did_you_mean(name, source.groups)}")
+    chosen = chosen_groups(source, groups)
+    measured = _measured(source, chosen, profile, also)
+    found: dict[str, Point] = {}
+    of_groups: dict[str, dict[str, None]] = {}
+    for _, point, name in measured:
+        found.setdefault(point.id, point)
+        of_groups.setdefault(point.id, {}).update({name: None} if name else {})
+    planned = [PlannedPoint(point, tuple(of_groups[id_])) for id_, point in found.items()]
+    lacked = lacking(measured) if source.sweep.baselines else []
+    if lacked and len(chosen) < len(source.groups):  # a group that was not chosen may have them
+        names = {group.name for group in chosen}
+        others = [group for group in source.groups.values() if group.name not in names]
+        in_all = lacking([*measured, *_measured(source, others, profile, also)])
+        lacked = [baseline for baseline in in_all if names & set(baseline.groups)]
+    return [*planned, *_possible(lacked, profile)]
+
+
+def _measured(
+    source: SweepFile, groups: Sequence[Group], profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
+) -> list[tuple[Sweep, Point, str]]:
+    """Every point of the groups, with the sweep of it alone and its group."""
+    return [(*pair, group.name) for group in groups for pair in _points(source, group, profile, also)]
+
+
+def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterator[PlannedPoint]:
+    """Those that can be: a profile of rank 3, say, cannot be had of one GPU."""
+    for baseline in baselines:
+        with contextlib.suppress(UsageError):
+            yield PlannedPoint(resolve(baseline.sweep, profile), baseline.groups, is_added=True)
+
+
+def _points(
+    source: SweepFile, group: Group, profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
+) -> Iterator[tuple[Sweep, Point]]:
+    """Of one group, those that its conditions leave; what none of them chooses need not be possible."""
+    choice = _Choice(source, group)
+    rest = {key: value for key, value in source.document.items() if key != "points"}  # the values of an axis may be thousands
+    none = True
+    for combination in group.combinations(also):
+        sweep = _decode(rest, combination, source, group)
+        if combination.included or choice.keeps(_filled(sweep, profile)):
+            none = False
+            yield sweep, resolve(sweep, profile)
+    if none:
+        message = f"`where` and `exclude` leave group `{group.name}` no point"
+        raise placed(SchemaError(("points", group.name), message), source.file)
+
+
+class _Choice:
+    """What `where` and `exclude` of a group leave of its product."""
+
+    def __init__(self, source: SweepFile, group: Group) -> None:
+        self._file = source.file
+        here: Path = ("points", group.name)
+        self._conditions = [
+            (self._parsed(text, (*here, word)), (*here, word), word == "where")
+            for word, texts in (("where", group.where), ("exclude", group.exclude))
+            for text in texts
+        ]
+
+    def keeps(self, point: Point) -> bool:
+        if not self._conditions:
+            return True
+        values = compared(point)
+        return all(self._holds(condition, values, place) == wanted for condition, place, wanted in self._conditions)
+
+    def _parsed(self, text: str, place: Path) -> Condition:
+        try:
+            return parse_condition(text)
+        except UsageError as error:
+            raise placed(SchemaError(place, f"`{text}`: {error}"), self._file) from error
+
+    def _holds(self, condition: Condition, values: Mapping[str, Any], place: Path) -> bool:
+        try:
+            return condition.holds(values)
+        except UsageError as error:
+            raise placed(SchemaError(place, f"`{condition.text}`: {error}"), self._file) from error
+
+
+def _decode(rest: Mapping[str, Any], combination: Combination, source: SweepFile, group: Group) -> Sweep:
+    """The sweep of one point; a complaint about a value of an axis names its place in the file."""
+    document = copy.deepcopy(dict(rest))
+    for key, value in combination.values.items():
+        set_dotted(document, key, value)
+    try:
+        return decode(Sweep, document)
+    except SchemaError as error:
+        own = [key for key in combination.values if key in combination.places]
+        if not own:
+            raise
+        key = next((key for key in own if error.path[: key.count(".") + 1] == tuple(key.split("."))), own[0])
+        raise placed(SchemaError(combination.places[key], error.message), source.file) from error
+
+
+def resolve(sweep: Sweep, profile: ClusterProfile) -> Point:
+    """The point of a sweep without groups: defaults that depend on the cluster or on `hold` filled in."""
+    _check_batch(sweep)
+    point = _filled(sweep, profile)
+    check_workload(point.workload)
+    check_point(point)
+    return point
+
+
+def _filled(sweep: Sweep, profile: ClusterProfile) -> Point:
+    """The same, possible or not."""
+    return Point(
+        cluster=profile.name,
+        workload=_with_batch(sweep),
+        layout=with_node_type(sweep.layout, profile),
+        measure=_without_unused(sweep.measure, sweep.work),
+        work=sweep.work,
+        device=sweep.device,
+    )
+
+
+def _without_unused(measure: Measure, work: str) -> Measure:
+    """What has no say in this run at its default: equal work has equal ids."""
+    unused = {
+        "steps": work != "steps" or measure.stop == "seconds",
+        "interval_percent": measure.stop != "interval",
+        "max_steps": measure.stop == "steps",
+        "profile_ranks": not measure.profile_steps,
+        "evaluate": measure.input != "full",
+        "comm": measure.input == "io",
+    }
+    return dataclasses.replace(measure, **{key: getattr(DEFAULTS, key) for key, holds in unused.items() if holds})
+
+
+def _check_batch(sweep: Sweep) -> None:
+    """UsageError for a global batch that is missing, unwanted or not divisible."""
+    batch, gpus = sweep.workload.global_batch, sweep.layout.nodes * sweep.layout.gpus_per_node
+    if sweep.hold == "batch_per_gpu":
+        if batch is not None:
+            raise UsageError("workload.global_batch needs `hold: global_batch`; this sweep holds batch_per_gpu")
+    elif batch is None:
+        raise UsageError("`hold: global_batch` needs workload.global_batch, the samples per step over all GPUs")
+    elif batch % gpus:
+        raise UsageError(f"workload.global_batch {batch} cannot be shared equally by {gpus} GPUs")
+
+
+def _with_batch(sweep: Sweep) -> Workload:
+    workload, gpus = sweep.workload, sweep.layout.nodes * sweep.layout.gpus_per_node
+    if sweep.hold == "batch_per_gpu" or workload.global_batch is None:
+        return workload
+    return dataclasses.replace(workload, batch_per_gpu=workload.global_batch // gpus, global_batch=None)
+
+
+def with_node_type(layout: Layout, profile: ClusterProfile) -> Layout:
+    """The node type named, and its cores shared out among its GPUs where the sweep does not say how many a rank gets."""
+    if not profile.node_types:
+        return layout
+    name = layout.node_type or profile.default_node_type
+    node = profile.node_type(name)
+    cores = layout.physical_cores_per_rank
+    if cores is None and node.physical_cores and node.gpus:
+        cores = max(1, node.physical_cores // max(node.gpus, layout.gpus_per_node))
+    return dataclasses.replace(layout, node_type=name, physical_cores_per_rank=cores)

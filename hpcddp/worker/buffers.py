@@ -1,0 +1,37 @@
+"""What every rank has in a model's buffers (BatchNorm's running statistics) when DDP calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hpcddp.worker.checksums import checksum
+from hpcddp.worker.training.learner import Learner
+
+
+class _Seen(Exception):
+    """The checksum."""
+
+
+def buffers_at_next_forward(learner: Learner) -> str | None:
+    """Checksum of the buffers as DDP's next forward would use them; None for a model without any, or no DDP. All ranks call it.
+
+    Between steps they differ by rank, by design: each has seen its own samples, and DDP hands rank 0's to all at the beginning of
+    a forward. That forward is begun and left again before the model computes: nothing changes, nothing needs compiling.
+    """
+    if learner.ddp is None or next(learner.module.buffers(), None) is None:
+        return None
+
+    def look(*_: Any) -> None:
+        raise _Seen(checksum(learner.module.buffers()))
+
+    hook = learner.ddp.module.register_forward_pre_hook(look)
+    try:
+        with torch.no_grad():
+            learner.ddp(torch.zeros(1))
+    except _Seen as seen:
+        return str(seen)
+    finally:
+        hook.remove()
+    raise AssertionError("DDP's forward did not call the model")

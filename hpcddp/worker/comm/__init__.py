@@ -1,0 +1,1 @@
+"""Communication: seen in training, cross-checked, and by itself."""

@@ -1,0 +1,27 @@
+"""An attempt that trains nothing: the benchmark of the ranks' collectives, from their meeting to end.json."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from hpcddp.jobspec import JobSpec
+from hpcddp.point import to_json
+from hpcddp.records import SCHEMA, write_json
+from hpcddp.worker import gates
+from hpcddp.worker.comm.bench import bench_comm
+from hpcddp.worker.finish import write_end
+from hpcddp.worker.rendezvous import Meeting
+
+
+def run_comm(spec: JobSpec, meeting: Meeting, attempt: Path) -> bool | None:
+    """Measures, and records on rank 0: there whether all gates passed, None elsewhere."""
+    found = bench_comm(meeting)
+    digest = hashlib.sha256(to_json(found).encode()).hexdigest()[:12]
+    ranks = meeting.gather("comm", {"rank": meeting.rank.rank, "host": meeting.rank.host, "digest": digest})
+    if not ranks:
+        return None
+    write_json(attempt / "comm.json", {"schema": SCHEMA, "point": spec.point.id, "run": spec.run, **found})
+    checked = [gates.collectives_correct(found["ops"]), gates.ranks_agree([entry.pop("digest") for entry in ranks])]
+    write_end(attempt, "done", None, gates=checked, ranks=ranks)
+    return all(gate["passed"] for gate in checked)

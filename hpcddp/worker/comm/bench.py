@@ -1,0 +1,180 @@
+"""`work: comm`: how long collectives take on the job's own ranks, by size.
+
+What the clock includes: every size is called once and checked, then called back to back, first untimed and then in
+REPETITIONS batches, between which a rank does nothing but read the clock (on a GPU after waiting for it): no pause lets a token
+bucket fill up. A batch takes as long as on the rank where it takes longest; a call's time is that over the calls of the batch,
+and the median, least and greatest over the batches are kept. Where no rank waits for the others (broadcasts of small
+messages) calls that follow each other overlap, as in nccl-tests.
+
+Whatever decides on further calls (how many, which sizes) is first agreed on by all ranks, so that all make the same ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcddp.bandwidth import bus_share, fit
+from hpcddp.textout import message_size
+from hpcddp.worker.comm.collectives import COLLECTIVES, ITEM_BYTES, Collective, elements, farthest
+from hpcddp.worker.rendezvous import Meeting
+
+SIZES = tuple(4**power for power in range(5, 16))
+"""Bytes: 1 KiB, 4 KiB, ... 1 GiB."""
+
+REPETITIONS = 5
+BATCH_S = 0.02
+"""How long a batch shall take at least, unless that were more than MAX_CALLS calls."""
+MAX_CALLS = 8192
+
+CALL_LIMIT_S = 1.0
+"""A size whose one call would take longer is left out."""
+OP_LIMIT_S = 40.0
+"""No further size of an operation is begun after that: the whole takes about three minutes at most, on slow links."""
+
+COPIES = 3
+"""Messages in memory at once: input, output, and what gloo keeps for itself (its reduce-scatter is an all-reduce of a copy)."""
+
+
+def bench_comm(meeting: Meeting, sizes: Sequence[int] = SIZES, ops: Iterable[str] = COLLECTIVES) -> dict[str, Any]:
+    """What comm.json holds beside the names of run and point; all ranks call it and get the same.
+
+    `ops`: by operation `sizes` (a row for each size that was timed), `left_out` (bytes and reason), `not_supported` (the
+    backend's words) and `fit`.
+    """
+    room_bytes = -int(_agreed(meeting, [-_room_bytes(meeting)])[0])
+    return {
+        "backend": meeting.backend,
+        "ranks": meeting.rank.world,
+        "nodes": meeting.rank.nodes,
+        "dtype": "float32",
+        "repetitions": REPETITIONS,
+        "send_recv_ranks": farthest(meeting),
+        "ops": {op: _bench_op(meeting, op, sizes, room_bytes) for op in ops},
+    }
+
+
+def _bench_op(meeting: Meeting, op: str, sizes: Sequence[int], room_bytes: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"sizes": [], "left_out": [], "not_supported": None}
+    begun_s = time.perf_counter()
+    for size in sizes:
+        elapsed_s = _agreed(meeting, [time.perf_counter() - begun_s])[0]
+        reason = impossible(op, size, meeting.rank.world, room_bytes) or too_slow(op, size, found["sizes"], elapsed_s)
+        if reason:
+            found["left_out"].append({"bytes": size, "reason": reason})
+            continue
+        try:
+            found["sizes"].append(_bench_size(meeting, op, size))
+        except RuntimeError as error:
+            if not _is_not_supported(error):
+                raise
+            found["not_supported"] = str(error)
+            break
+    times_s, least_s = ({row["bytes"]: row[name] for row in found["sizes"]} for name in ("time_s", "time_min_s"))
+    fitted = fit(times_s, least_s)
+    return {**found, "fit": dataclasses.asdict(fitted)}
+
+
+def impossible(op: str, size: int, ranks: int, room_bytes: int) -> str | None:
+    """Why a message of `size` bytes cannot be had; None where it can."""
+    if op == "send_recv" and ranks == 1:
+        return "it takes two ranks"
+    if elements(op, size, ranks) == 0:
+        return f"too small to be shared among {ranks} ranks"
+    if size * COPIES > room_bytes:
+        return f"{COPIES} messages of {message_size(size)} need more than the {room_bytes / 2**20:.0f} MiB that a rank has"
+    return None
+
+
+def too_slow(op: str, size: int, rows: Sequence[Mapping[str, Any]], elapsed_s: float) -> str | None:
+    """Why a message of `size` bytes would take too long; None where not. `rows`: those of the operation so far."""
+    expected_s = rows[-1]["time_s"] * size / rows[-1]["bytes"] if rows else 0.0
+    if expected_s > CALL_LIMIT_S:
+        return f"a call would take about {expected_s:.2f} s; at most {CALL_LIMIT_S:g} s"
+    if elapsed_s > OP_LIMIT_S:
+        return f"the {OP_LIMIT_S:g} s for {op} were over"
+    return None
+
+
+def _bench_size(meeting: Meeting, op: str, size: int) -> dict[str, Any]:
+    """One row: `correct` is whether all ranks got what they should, bit for bit."""
+    ranks = meeting.rank.world
+    count = elements(op, size, ranks)
+    collective = COLLECTIVES[op](meeting, count)
+    collective.call()
+    wrong_rank = int(_agreed(meeting, [0 if collective.correct() else meeting.rank.rank + 1])[0]) - 1
+    collective.clear()
+    calls = _calls_of_a_batch(meeting, collective)
+    times_s = _agreed(meeting, timed(meeting, collective, calls))
+    time_s, sent = statistics.median(times_s), count * ITEM_BYTES
+    return {
+        "bytes": sent,
+        "calls": calls,
+        "time_s": time_s,
+        "time_min_s": min(times_s),
+        "time_max_s": max(times_s),
+        "algbw_bytes_per_s": sent / time_s,
+        "busbw_bytes_per_s": sent / time_s * bus_share(op, ranks),
+        "correct": wrong_rank < 0,
+        "wrong_rank": wrong_rank if wrong_rank >= 0 else None,
+    }
+
+
+def _calls_of_a_batch(meeting: Meeting, collective: Collective) -> int:
+    """Doubled until a batch takes long enough: the first calls, which are slow, decide nothing."""
+    calls = 1
+    while calls < MAX_CALLS and _agreed(meeting, [_batch_s(meeting, collective, calls)])[0] < BATCH_S:
+        calls *= 2
+    return calls
+
+
+def timed(meeting: Meeting, collective: Collective, calls: int) -> list[float]:
+    """Seconds per message on this rank, of each batch."""
+    _batch_s(meeting, collective, 1 + calls // 5)
+    return [_batch_s(meeting, collective, calls) / calls / collective.messages for _ in range(REPETITIONS)]
+
+
+def _batch_s(meeting: Meeting, collective: Collective, calls: int) -> float:
+    begun_s = time.perf_counter()
+    for _ in range(calls):
+        collective.call()
+    if meeting.device.type == "cuda":
+        torch.cuda.synchronize(meeting.device)
+    return time.perf_counter() - begun_s
+
+
+def _agreed(meeting: Meeting, values: Sequence[float]) -> list[float]:
+    """The greatest of each over all ranks, the same numbers everywhere; returns when all ranks are here."""
+    greatest = torch.tensor(values, dtype=torch.float64, device=meeting.device)
+    dist.all_reduce(greatest, dist.ReduceOp.MAX)
+    agreed: list[float] = greatest.tolist()
+    return agreed
+
+
+def _room_bytes(meeting: Meeting) -> int:
+    """Free memory: of the rank's GPU, or its share of what the node has and Slurm gives."""
+    if meeting.device.type == "cuda":
+        return torch.cuda.mem_get_info(meeting.device)[0]
+    slurm_mb = int(os.environ.get("SLURM_MEM_PER_NODE") or 0)
+    free = [_available_bytes(), *([slurm_mb * 2**20] if slurm_mb else [])]
+    return min(free) // meeting.rank.ranks_per_node
+
+
+def _available_bytes() -> int:
+    """Linux's own estimate of what can be had without swapping, proc(5)."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    (line,) = [line for line in lines if line.startswith("MemAvailable:")]
+    return int(line.split()[1]) * 1024
+
+
+def _is_not_supported(error: RuntimeError) -> bool:
+    """`ProcessGroupGloo does not support reduce_scatter`, `no support for ...`, NotImplementedError."""
+    return isinstance(error, NotImplementedError) or "support" in str(error)

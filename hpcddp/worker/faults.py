@@ -1,0 +1,139 @@
+"""What went wrong, as one plain sentence that names rank and host, and the line of the log that says so.
+
+Imports without torch: an attempt whose torch does not load has its sentence too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcddp.errors import HpcddpError
+from hpcddp.point import Point
+from hpcddp.worker.memory_fit import out_of_memory
+from hpcddp.worker.ranks import Rank
+
+CONTACT = re.compile(
+    r"gloo|\bnccl|connection (was )?(closed|reset|refused)|broken pipe|socket|store|process ?group|timed? ?out|failed to recv",
+    re.IGNORECASE,
+)
+"""Of a RuntimeError: torch's words when a collective or the store failed. Another rank is the cause more often than not."""
+
+_TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
+
+_LOADER_DIED = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal: (\w[\w ]*)|exited unexpectedly)")
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """`kind` is one of a closed list, for programs; `sentence` is for people; `rank` is the one at fault, on `host`.
+
+    user: the user can mend it. out_of_memory. disk: it cannot be written to, or read. loader: a process of the data loader died.
+    contact: a collective failed, and nobody is known to be the cause; time_out: the same after a long wait. died: the process
+    ended without a word. hung: no progress, and no sign of life. silent: not heard from. stuck: no rank gets any further.
+    interrupted: ended by a signal. error: anything else.
+    """
+
+    kind: str
+    rank: int
+    host: str
+    sentence: str
+    line: str | None = None
+    """As the rank's log has it."""
+
+
+def fault_of(error: BaseException, rank: Rank, point: Point | None = None) -> Fault:
+    """The error of this rank; with its point, memory that ran out comes with the batch that would fit."""
+    kind, words = _kind_and_words(error, rank, point)
+    line = traceback.format_exception_only(type(error), error)[-1].strip()
+    return Fault(kind=kind, rank=rank.rank, host=rank.host, sentence=f"rank {rank.rank} on {rank.host}: {words}", line=line)
+
+
+def to_plain(fault: Fault) -> dict[str, Any]:
+    """For JSON."""
+    return asdict(fault)
+
+
+def from_plain(plain: Mapping[str, Any]) -> Fault:
+    """The reverse."""
+    return Fault(**plain)
+
+
+def own_words(error: BaseException) -> str:
+    """The message alone: of an error in a loader's process, torch puts the whole traceback before it."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    before, _, words = str(error).rpartition(f"\n{name}: ")
+    return words.strip() if before.startswith("Caught ") else str(error)
+
+
+def _kind_and_words(error: BaseException, rank: Rank, point: Point | None) -> tuple[str, str]:
+    if isinstance(error, HpcddpError):
+        cause = error.__cause__
+        return "disk" if isinstance(cause, OSError) and cause.errno in _NO_SPACE else "user", own_words(error)
+    memory = out_of_memory(error, point, rank.local_rank)
+    if memory:
+        return "out_of_memory", memory
+    return next((found for rule in _RULES if (found := rule(error))), ("error", _at(error, _first_line(error))))
+
+
+def _disk(error: BaseException) -> tuple[str, str] | None:
+    if not isinstance(error, OSError) or error.errno is None or isinstance(error, ConnectionError | TimeoutError):
+        return None
+    what = f"`{error.filename}`" if error.filename else "a file"
+    cause = os.strerror(error.errno)
+    if error.errno in _NO_SPACE:
+        return "disk", f"{what} cannot be written: {cause}. What was recorded before is kept; make room, and submit again"
+    if error.errno == errno.EROFS:
+        return "disk", f"{what} cannot be written: {cause}. Put the runs elsewhere with --runs"
+    return "disk", _at(error, f"{what}: {cause}")
+
+
+def _loader(error: BaseException) -> tuple[str, str] | None:
+    found = _LOADER_DIED.search(str(error))
+    if not found:
+        return None
+    how = f"was ended by signal {found[1].strip()}" if found[1] else "ended unexpectedly"
+    full = "/dev/shm of the node is full" if "shared memory" in str(error) or found[1] == "Bus error" else "memory ran out"
+    return "loader", f"a process of its data loader {how}; most often {full}: lower workload.loader_workers_per_rank"
+
+
+def _contact(error: BaseException) -> tuple[str, str] | None:
+    if not isinstance(error, RuntimeError | ConnectionError | TimeoutError) or not CONTACT.search(str(error)):
+        return None
+    if _TIMED_OUT.search(str(error)):
+        return "time_out", f"waited for the other ranks until the time was over ({_first_line(error)})"
+    return "contact", f"lost contact with another rank ({_first_line(error)})"
+
+
+def _interrupted(error: BaseException) -> tuple[str, str] | None:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "was interrupted"
+    return ("interrupted", f"ended itself by exit({error.code})") if isinstance(error, SystemExit) else None
+
+
+def _key(error: BaseException) -> tuple[str, str] | None:
+    return ("error", _at(error, f"there is no {own_words(error)} to look up")) if isinstance(error, KeyError) else None
+
+
+_RULES: tuple[Callable[[BaseException], tuple[str, str] | None], ...] = (_loader, _contact, _disk, _interrupted, _key)
+
+
+def _first_line(error: BaseException) -> str:
+    """torch's messages go on with advice and C++ frames."""
+    words = own_words(error).strip()
+    return words.splitlines()[0].strip() if words else "an error without a message"
+
+
+def _at(error: BaseException, words: str) -> str:
+    """With the place in the source."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{words} (in {frames[-1].name}, {Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else words

@@ -1,0 +1,83 @@
+"""Who is to blame when ranks stand still: a pure judgement on what each of them told, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpcddp.worker.faults import Fault
+from hpcddp.worker.pulse import AFTER, BEFORE, LONGEST_S, Beat
+
+_AFTER = {
+    None: "before its batch had come",
+    "data_wait": "once its batch had come",
+    "h2d_exposed": "once its batch was on the device",
+    "comm_exposed": "after the exchange of gradients",
+    "record": "after its rows were written",
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The last beat of a rank, and when it came."""
+
+    host: str
+    beat: Beat
+    heard_s: float
+
+
+def judge(seen: Mapping[int, Seen], world: int, now_s: float) -> Fault | None:
+    """The rank that holds up the others, None while there may be none. `seen`: ranks that are watched and have not left.
+
+    A rank is silent that has not been heard from: it is stopped, or its node is lost. Ranks that are further than another wait
+    for it, so only those behind all others are judged, and only in their steps: they hang when they neither get on nor show a
+    sign of life for as long as their patience, or, whatever they do, for LONGEST_S.
+    """
+    return silent(seen, now_s) or _behind(seen, world)
+
+
+def silent(seen: Mapping[int, Seen], now_s: float) -> Fault | None:
+    """A rank that has not been heard from for too long, None while there is none."""
+    for rank, one in sorted(seen.items()):
+        silent_s = now_s - one.heard_s
+        if silent_s > (one.beat.patience_s if one.beat.stepping else LONGEST_S):
+            what = "it is stopped, or its node or the network is lost"
+            words = f"has not been heard of for {silent_s:.0f} s, when it was {place(one.beat)}: {what}"
+            return Fault(kind="silent", rank=rank, host=one.host, sentence=f"rank {rank} on {one.host} {words}")
+    return None
+
+
+def _behind(seen: Mapping[int, Seen], world: int) -> Fault | None:
+    if not seen:
+        return None
+    lowest = min(one.beat.position for one in seen.values())
+    behind = {rank: one for rank, one in sorted(seen.items()) if one.beat.position == lowest}
+    if not all(one.beat.stepping for one in behind.values()):
+        return None
+    rank, first = next(iter(behind.items()))
+    alone = len(behind) < world or world == 1
+    too_long = all(one.beat.still_s >= LONGEST_S for one in behind.values())
+    if alone and (too_long or all(one.beat.idle_s >= one.beat.patience_s for one in behind.values())):
+        return Fault(kind="hung", rank=rank, host=first.host, sentence=_hung(behind, too_long=too_long))
+    if too_long:
+        hosts = ", ".join(dict.fromkeys(one.host for one in seen.values()))
+        words = f"no rank got any further for {first.beat.still_s:.0f} s, {place(first.beat)}"
+        return Fault(kind="stuck", rank=rank, host=first.host, sentence=f"{words}: look at the network between {hosts}")
+    return None
+
+
+def _hung(behind: Mapping[int, Seen], *, too_long: bool) -> str:
+    rank, first = next(iter(behind.items()))
+    others = [str(other) for other in behind if other != rank]
+    who = f"rank {rank} on {first.host}" + (f" (and {', '.join(others)})" if others else "")
+    what = "did not get any further" if too_long else "hung, without progress or a sign of life,"
+    return f"{who} {what} for {first.beat.still_s:.0f} s, {place(first.beat)}"
+
+
+def place(beat: Beat) -> str:
+    """Where a rank is, in words."""
+    if beat.position == BEFORE:
+        return "before its first step"
+    if beat.position == AFTER:
+        return "after its last step"
+    return f"in step {beat.position[0]}, {_AFTER.get(beat.after, f'after its {beat.after}')}"

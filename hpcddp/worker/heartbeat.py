@@ -1,0 +1,141 @@
+"""A heartbeat: every rank tells rank 0 once a second how far it is, so that one that dies, stops or hangs is named at once.
+
+Nothing else knows: gloo and NCCL tell the others that a connection broke, or nothing for ten minutes, and Slurm sees processes.
+Over TCP to rank 0, at the address where the ranks met: a file system that nodes share may show a beat a minute late, and its
+metadata server would be asked for every rank once a second; the store of the rendezvous has one thread wait for another.
+A thread per rank wakes once a second, and at once when a connection ends; the steps themselves do nothing for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import select
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hpcddp.errors import HpcddpError
+from hpcddp.point import Point
+from hpcddp.worker.beats import Alone, Ending, Hub, Spoke
+from hpcddp.worker.faults import Fault, fault_of
+from hpcddp.worker.finish import end_with_others, fail
+from hpcddp.worker.pulse import Pulse, hang_limit_s
+from hpcddp.worker.ranks import Rank
+from hpcddp.worker.timing.steptimer import StepTimer
+
+PERIOD_S = 1.0
+
+ANSWER_S = 3.0
+"""How long a rank whose collective failed waits to be told which rank is the cause."""
+
+
+ROWS_S = 1.0
+"""How long a rank that ends with another waits for its own main thread to fail of the same: it writes the last rows out."""
+
+
+class Heart:
+    """Around all that ranks do together: `with Heart(...)` ends the process, the fault recorded, where an error leaves it."""
+
+    def __init__(self, rank: Rank, store: Any, attempt: Path, point: Point) -> None:
+        self._rank, self._attempt, self._point = rank, attempt, point
+        self._pulse = Pulse(hang_limit_s(), time.monotonic())
+        self._side = _side(rank, store)
+        self._wake, self._waker = os.pipe()
+        self._side.ends.register(self._wake, select.POLLIN)
+        self._stopped = False
+        self._failing = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="hpcddp-heart", daemon=True)
+
+    def watch(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
+        """The steps begin, and `timer` tells how far they are; None: they are over. `sampler`: telemetry's process."""
+        self._pulse.watch(timer, sampler)
+
+    def leave(self) -> None:
+        """This rank goes its way from here on, and so may the others."""
+        self._side.leave()
+
+    def __enter__(self) -> Heart:
+        os.register_at_fork(after_in_child=self._side.close)  # a loader's process that holds it would keep the connection open
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self._fail(error)
+        self._stopped = True
+        os.write(self._waker, b"\n")
+        self._thread.join()
+        self._side.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failing.set()
+        fault = fault_of(error, self._rank, self._point)
+        if fault.kind in ("contact", "time_out"):
+            self._thread.join(ANSWER_S)  # it ends the process when the cause is told
+        self._side.tell(fault)
+        fail(self._attempt, self._rank, error, fault)
+
+    def _live(self) -> None:
+        try:
+            self._beat_until_stopped()
+        except Exception:
+            print(f"hpcddp: rank {self._rank.rank} on {self._rank.host} is not watched any more", file=sys.stderr)
+            traceback.print_exc()
+
+    def _beat_until_stopped(self) -> None:
+        due_s = time.monotonic()
+        while not self._stopped:
+            some_ended = self._side.ends.poll(max(0.0, 1000 * (due_s - time.monotonic())))
+            now_s = time.monotonic()
+            ending = self._side.news(now_s) if some_ended else None
+            if not ending and now_s >= due_s:
+                due_s = now_s + PERIOD_S
+                ending = self._side.tick(self._pulse.beat(now_s), now_s)
+            if ending:
+                self._end(ending)
+
+    def _end(self, ending: Ending) -> None:
+        if ending.how != "hangs itself":
+            self._failing.wait(ROWS_S)
+        if ending.how == "with others":
+            end_with_others(self._rank, ending.fault)
+        fault = self._own_hang(ending.fault) if ending.how == "hangs itself" else ending.fault
+        self._side.tell(fault)
+        fail(self._attempt, self._rank, HpcddpError(fault.sentence), fault, for_all=ending.for_all)
+
+    def _own_hang(self, fault: Fault) -> Fault:
+        """With the place in the source where this process is, whose stack goes into the log."""
+        stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident or 0])
+        print("hpcddp: where it hangs:", *stack.format(), sep="\n", file=sys.stderr)
+        last = stack[-1]
+        return dataclasses.replace(
+            fault, sentence=f"{fault.sentence} (in {last.name}, {Path(last.filename).name} line {last.lineno})"
+        )
+
+
+@contextlib.contextmanager
+def stepping(heart: Heart | None, timer: StepTimer[Any], sampler: int | None) -> Iterator[None]:
+    """Around the steps: outside of them ranks may take as long as they like."""
+    if heart:
+        heart.watch(timer, sampler)
+    yield
+    if heart:
+        heart.watch(None)
+
+
+def _side(rank: Rank, store: Any) -> Hub | Spoke | Alone:
+    """Whatever keeps the ranks from being watched, they train."""
+    if rank.world == 1:
+        return Alone(rank)
+    try:
+        return Spoke(rank, store) if rank.rank else Hub(rank, store)
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
+        print(f"hpcddp: rank {rank.rank} on {rank.host} cannot be watched, and trains all the same: {error}", file=sys.stderr)
+        return Alone(rank)

@@ -1,0 +1,109 @@
+"""Memory that ran out: how much there was, and which batch would fit. Imports without torch."""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from hpcddp.catalog import parameters
+from hpcddp.point import Point
+
+_SAYS_SO = re.compile(r"out of memory|DefaultCPUAllocator|_STATUS_ALLOC_FAILED", re.IGNORECASE)
+
+_ASKED = (
+    re.compile(r"Tried to allocate ([\d.]+) ([KMG]iB)"),  # CUDACachingAllocator
+    re.compile(r"tried to allocate (\d+) (byte)s"),  # DefaultCPUAllocator
+)
+
+_BYTES = {"byte": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class Memory(NamedTuple):
+    """Bytes. `need` is what was held at most and what was asked for then: the whole need is that or more."""
+
+    what: str
+    limit: int
+    need: int
+
+
+def out_of_memory(error: BaseException, point: Point | None, gpu: int) -> str | None:
+    """The words for an error that says that memory ran out, on a GPU or in the node; None for any other error."""
+    text = str(error)
+    if not isinstance(error, MemoryError) and not _SAYS_SO.search(text):
+        return None
+    asked = asked_bytes(text)
+    on_gpu = "CUDA" in text or "CUBLAS" in text or "CUDNN" in text
+    memory = (_of_gpu if on_gpu else _of_node)(asked, gpu)
+    if memory is None:
+        return f"{'GPU' if on_gpu else 'the node'} memory ran out{_advice(point, None)}"
+    more = f" and {_gib(asked)} more asked for" if asked else ""
+    return f"{memory.what} ran out: {_gib(memory.need - asked)} of {_gib(memory.limit)} were taken{more}{_advice(point, memory)}"
+
+
+def asked_bytes(text: str) -> int:
+    """What the allocator could not give; 0 where it does not say."""
+    for pattern in _ASKED:
+        if found := pattern.search(text):
+            return int(float(found[1]) * _BYTES[found[2]])
+    return 0
+
+
+def fitting_batch(point: Point, limit: int, need: int) -> int | None:
+    """The largest power of two that may fit: memory is parameters, gradients and momentum, and the rest grows with the batch.
+
+    More is needed than had been asked for when it failed, so no larger batch fits; this one does if little was missing.
+    None where the batch is not what fills the memory.
+    """
+    held = _held_bytes(point)
+    if need <= max(limit, held) or limit <= held:
+        return None
+    most = int(point.workload.batch_per_gpu * (limit - held) / (need - held))
+    fits = 1 << (most.bit_length() - 1) if most else 0
+    return fits if 0 < fits < point.workload.batch_per_gpu else None
+
+
+def _held_bytes(point: Point) -> int:
+    """Whatever the batch: each parameter, its gradient and momentum; 0 for a model that only its code knows."""
+    count = parameters(point.workload) or 0
+    copies = 2 + (point.workload.optimizer.momentum > 0)
+    return count * copies * (8 if point.workload.precision == "fp64" else 4)
+
+
+def _advice(point: Point | None, memory: Memory | None) -> str:
+    if point is None:
+        return ""
+    batch = point.workload.batch_per_gpu
+    fits = fitting_batch(point, memory.limit, memory.need) if memory else None
+    if batch == 1:
+        return ", with one sample per GPU: nothing smaller is left; take a smaller model, or a node type with more memory"
+    if fits is None:
+        return f", with batch_per_gpu {batch}: take a smaller one, such as {batch // 2}, or split it by workload.accumulate"
+    parts = next((parts for parts in (2, 4, 8, 16, 32) if batch % parts == 0 and batch // parts <= fits), None)
+    split = f", or keep the batch with workload.accumulate={parts}" if parts else ""
+    return f", with batch_per_gpu {batch}: {fits} is the largest power of two that may fit{split}"
+
+
+def _of_gpu(asked: int, gpu: int) -> Memory | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    free, _ = torch.cuda.mem_get_info(gpu)
+    limit = free + torch.cuda.memory_reserved(gpu)
+    return Memory(f"memory of GPU {gpu} ({torch.cuda.get_device_name(gpu)})", limit, torch.cuda.max_memory_allocated(gpu) + asked)
+
+
+def _of_node(asked: int, _: int) -> Memory | None:
+    """What this process took and what is left: the rest of the node's memory is others'."""
+    try:
+        free = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux: getrusage(2)
+    return Memory("memory of the node", peak + int(free.split()[1]) * 1024, peak + asked)
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

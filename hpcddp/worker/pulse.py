@@ -1,0 +1,134 @@
+"""How far a rank is, and whether it is alive: looked at from a thread beside it, so that its steps do nothing for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcddp.worker.timing.steptimer import StepTimer
+
+HANG_VARIABLE = "HPCDDP_HANG_S"
+
+HANG_S = 18.0
+"""Without progress and without a sign of life. A run on 2 nodes was over 25 s after a rank had stopped."""
+
+LONGEST_S = 540.0
+"""Whatever it does: before the collectives' own time-out of 10 min, after which NCCL ends the process without a word."""
+
+TIMES_LONGEST = 10.0
+"""A rank whose longest step took 5 s may be still for 50 s."""
+
+BUSY = 0.05
+"""Of a processor: with less, a rank and its children are idle. gloo's own threads took 0.007 while all waits, NCCL's less."""
+
+FIRST_STEPS = 2
+"""They take what they take: kernels are chosen, buckets rebuilt, loaders started."""
+
+LATE_S = 5.0
+"""Two beats further apart than this: this process itself was stopped, or starved, and nothing is known of the time between."""
+
+BEFORE, AFTER = (-1, 0), (1 << 60, 0)
+"""Positions before the first step, and when the steps are over."""
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a rank tells of itself."""
+
+    position: tuple[int, int]
+    """Steps closed, and marks in the step after that: the rank with the lowest is the one that others wait for."""
+    after: str | None
+    """The part of the step that was marked last; None where none was."""
+    stepping: bool
+    """In the timed steps, past the first ones: outside of them nobody knows how long anything may take."""
+    still_s: float
+    """Since the position changed."""
+    idle_s: float
+    """Since the position changed or the rank showed a sign of life."""
+    patience_s: float
+    """How long idle_s may be."""
+
+
+class Pulse:
+    """`limit_s`: as the user set it, whatever a rank does meanwhile; None: HANG_S without a sign of life."""
+
+    def __init__(self, limit_s: float | None, now_s: float) -> None:
+        self._timer: StepTimer[Any] | None = None
+        self._first_step: int | None = None
+        self._limit_s = limit_s
+        self._place = (BEFORE, False)
+        self._since_s = self._alive_s = self._looked_s = now_s
+        self._cpu_s = 0.0
+        self._longest_s = 0.0
+        self._sampler: int | None = None
+
+    def watch(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
+        """The steps that the timer times begin; None: they are over. `sampler`: the process that reads the node's counters."""
+        self._timer, self._sampler = timer, sampler
+        if timer:
+            self._first_step = timer.position()[0]
+
+    def beat(self, now_s: float) -> Beat:
+        """Called about once a second, by one thread."""
+        position, after, stepping = self._where()
+        if now_s - self._looked_s > LATE_S:
+            self._since_s = self._alive_s = now_s
+        if (position, stepping) != self._place:
+            if stepping and self._place[1]:
+                self._longest_s = max(self._longest_s, now_s - self._since_s)
+            self._place, self._since_s, self._alive_s = (position, stepping), now_s, now_s
+        elif self._limit_s is None and self._is_alive(now_s - self._looked_s):
+            self._alive_s = now_s
+        self._looked_s = now_s
+        patience_s = self._limit_s or max(HANG_S, TIMES_LONGEST * self._longest_s)
+        return Beat(position, after, stepping, now_s - self._since_s, now_s - self._alive_s, min(patience_s, LONGEST_S))
+
+    def _where(self) -> tuple[tuple[int, int], str | None, bool]:
+        timer, first_step = self._timer, self._first_step
+        if timer is None or first_step is None:
+            return (BEFORE if first_step is None else AFTER), None, False
+        closed, marks, after = timer.position()
+        return (closed, marks), after, timer.going and closed >= first_step + FIRST_STEPS
+
+    def _is_alive(self, elapsed_s: float) -> bool:
+        """Whether this process or its children computed meanwhile, or one of them waits for a disk."""
+        cpu_s, waits_for_disk = signs_of_life(self._sampler)
+        computed_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
+        return waits_for_disk or computed_s > BUSY * elapsed_s
+
+
+def hang_limit_s() -> float | None:
+    """HPCDDP_HANG_S; None where it is not set, or is no number of seconds."""
+    text = os.environ.get(HANG_VARIABLE, "")
+    try:
+        return float(text) if text and float(text) > 0 else None
+    except ValueError:
+        return None
+
+
+def signs_of_life(but: int | None = None) -> tuple[float, bool]:
+    """Seconds that this process and its children have computed; whether its main thread or a child is in an uninterruptible
+    wait, as for a disk or a file server (state D of proc(5)). The child `but` lives whatever the rank does, and does not count.
+    Where there is no /proc, nobody is ever idle.
+    """
+    main = f"/proc/{os.getpid()}/task/{os.getpid()}"
+    try:
+        children = Path(f"{main}/children").read_text().split()
+        stats = [_stat(f"{main}/stat"), *(_stat(f"/proc/{child}/stat") for child in children if int(child) != but)]
+    except OSError:
+        return time.process_time(), True
+    return time.process_time() + sum(cpu_s for cpu_s, _ in stats[1:]), any(disk for _, disk in stats)
+
+
+def _stat(file: str) -> tuple[float, bool]:
+    """Seconds computed, and whether in state D; nothing of a process that has ended meanwhile."""
+    try:
+        state, *rest = Path(file).read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0, False
+    return (int(rest[10]) + int(rest[11])) / _TICKS_PER_S, state == "D"

@@ -1,0 +1,96 @@
+"""The job's GPUs by NVML, through NVIDIA's own Python module (nvidia-ml-py). Otherwise standard library only, Python 3.10."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+READINGS: dict[str, tuple[Callable[[Any, Any], int], ...]] = {
+    "util_percent": (lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,),
+    "mem_used_bytes": (lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,),
+    "power_mw": (lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu),),
+    "energy_mj": (lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),),
+    "sm_mhz": (lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),),
+    "mem_mhz": (lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),),
+    "temperature_c": (
+        lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureV(gpu, nvml.NVML_TEMPERATURE_GPU),
+        lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    ),
+    "throttle_reasons": (
+        lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu),
+        lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+    ),
+}
+"""GPU_COLUMNS from the third on. The second of two is what older drivers know; it goes away with CUDA 14 (pynvml.py)."""
+
+
+class NoGpus(Exception):
+    """No GPU can be read; the message is the reason."""
+
+
+class GpuReader:
+    """Reads rows of GPU_COLUMNS for `count` GPUs, the first ones this process may use; NoGpus where NVML does not tell of them.
+
+    `nvml` is the module pynvml.
+    """
+
+    def __init__(self, nvml: Any, count: int, env: Mapping[str, str] = os.environ) -> None:
+        self._nvml = nvml
+        try:
+            nvml.nvmlInit()
+            self._gpus = _visible(nvml, env)[:count]
+        except nvml.NVMLError as error:
+            raise NoGpus(f"no NVML: {error}") from error
+        if not self._gpus:
+            raise NoGpus("NVML knows no GPU that this job may use")
+
+    def about(self) -> list[dict[str, Any]]:
+        """`gpu`, `name` and `uuid` of each."""
+        nvml = self._nvml
+        return [
+            {"gpu": number, "name": nvml.nvmlDeviceGetName(gpu), "uuid": nvml.nvmlDeviceGetUUID(gpu)}
+            for number, gpu in enumerate(self._gpus)
+        ]
+
+    def rows(self) -> Iterator[tuple[int | None, ...]]:
+        """One reading of every GPU; None where a GPU does not tell."""
+        for number, gpu in enumerate(self._gpus):
+            yield time.time_ns(), number, *(self._first(ways, gpu) for ways in READINGS.values())
+
+    def _first(self, ways: tuple[Callable[[Any, Any], int], ...], gpu: Any) -> int | None:
+        for read in ways:
+            try:
+                return read(self._nvml, gpu)
+            except (self._nvml.NVMLError, AttributeError):  # AttributeError: a module older than the function
+                continue
+        return None
+
+
+def _visible(nvml: Any, env: Mapping[str, str]) -> list[Any]:
+    """NVML's handles in the order in which CUDA numbers the GPUs."""
+    gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    told = env.get("CUDA_VISIBLE_DEVICES")
+    entries = [str(index) for index in range(len(gpus))] if told is None else [part.strip() for part in told.split(",") if part]
+    if any(entry.isdigit() for entry in entries):
+        _refuse_other_order(nvml, gpus, env)
+    return [_named(nvml, gpus, entry) for entry in entries]
+
+
+def _named(nvml: Any, gpus: list[Any], entry: str) -> Any:
+    """The GPU of an entry of CUDA_VISIBLE_DEVICES: a number, or a UUID or its beginning (CUDA Programming Guide, there)."""
+    if entry.isdigit() and int(entry) < len(gpus):
+        return gpus[int(entry)]
+    found = [gpu for gpu in gpus if entry.startswith("GPU-") and nvml.nvmlDeviceGetUUID(gpu).startswith(entry)]
+    if len(found) == 1:
+        return found[0]
+    if entry.startswith("MIG-"):
+        return nvml.nvmlDeviceGetHandleByUUID(entry)
+    raise NoGpus(f"NVML knows no GPU `{entry}` of CUDA_VISIBLE_DEVICES")
+
+
+def _refuse_other_order(nvml: Any, gpus: list[Any], env: Mapping[str, str]) -> None:
+    """NVML numbers GPUs by their place on the bus; CUDA puts the fastest first unless told otherwise."""
+    if env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({nvml.nvmlDeviceGetName(gpu) for gpu in gpus}) > 1:
+        raise NoGpus("GPUs of several types: NVML and CUDA number them alike only with CUDA_DEVICE_ORDER=PCI_BUS_ID")

@@ -1,0 +1,84 @@
+"""The process that reads a node's counters while its ranks train; telemetry.py starts and ends it.
+
+Cost on a machine of 2 cores, 100 processes and no GPU: 0.08 % of a core at 1 Hz, 0.7 % at 10 Hz; 13 MB; 40 ms to start.
+Without Slurm's cgroup 0.02 ms more per reading and process of the job. What NVML's own calls take is not in it.
+Standard library and, for GPUs, nvidia-ml-py only; Python 3.10.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hpcddp.bootstrap import die_with_parent
+from hpcddp.records import GPU_COLUMNS, NODE_COLUMNS, RowWriter, gpus_file, node_file
+from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
+from hpcddp.worker.telemetry.job_cpu import job_cpu_ns
+from hpcddp.worker.telemetry.node import NodeReader
+
+LOWEST = 19
+"""nice(2): whenever a rank wants this processor, it goes first."""
+
+
+def main() -> None:
+    """Arguments: the attempt's folder, host, readings per second, a rank's process id, ranks of this node, GPUs to read.
+
+    Says in one line of JSON which GPUs it reads, then reads until anything comes in (or nothing ever will) on standard input.
+    """
+    attempt, host, hz, rank_pid, ranks, gpus = sys.argv[1:]
+    die_with_parent(rank_pid, signal.SIGKILL)
+    for meant_for_the_job in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(meant_for_the_job, signal.SIG_IGN)
+    reader, why = _open_gpus(int(gpus))
+    print(json.dumps({"hz": float(hz), "gpus": reader.about() if reader else [], "no_gpus": why}), flush=True)
+    os.nice(LOWEST)  # only now: a rank waits for that line
+    node = NodeReader(job_cpu_ns(int(rank_pid), int(ranks)))
+    with contextlib.ExitStack() as files:
+        of_node = files.enter_context(RowWriter(node_file(Path(attempt), host), NODE_COLUMNS))
+        of_gpus = files.enter_context(RowWriter(gpus_file(Path(attempt), host), GPU_COLUMNS)) if reader else None
+
+        def read() -> None:
+            of_node.row(node.row())
+            of_node.flush()
+            if reader and of_gpus:
+                for row in reader.rows():
+                    of_gpus.row(row)
+                of_gpus.flush()
+
+        repeat(read, 1 / float(hz))
+
+
+def repeat(action: Callable[[], None], period_s: float) -> None:
+    """Calls `action` now and every `period_s` until standard input has something or is closed; what is missed is left out."""
+    due_s = time.monotonic()
+    while True:
+        action()
+        late_s = time.monotonic() - due_s
+        due_s += period_s * (1 + math.floor(late_s / period_s))
+        if select.select([sys.stdin], [], [], max(0.0, due_s - time.monotonic()))[0]:
+            return
+
+
+def _open_gpus(count: int) -> tuple[GpuReader | None, str | None]:
+    """A reader, or why there is none."""
+    if not count:
+        return None, "the run uses no GPU"
+    try:
+        return GpuReader(importlib.import_module("pynvml"), count), None
+    except ImportError as error:
+        return None, f"no NVML: {error}; nvidia-ml-py, where the job is submitted or where it runs, brings it"
+    except NoGpus as error:
+        return None, str(error)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Telemetry of a run: one process per node reads counters beside the ranks; its readings are summed up when they have trained."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hpcddp
+from hpcddp.point import Point
+from hpcddp.worker.ranks import Rank
+from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.telemetry.summary import node_summary, run_summary, timed_window
+
+PROGRAM = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); from hpcddp.worker.telemetry.sampler import main; main()"
+
+FIRST_WORD_S = 30.0
+"""NVML takes seconds to start where no process holds the driver."""
+
+LAST_READING_S = 5.0
+
+
+class Sampler:
+    """The process of this node; `about` is what nodes/HOST.json tells of it: `hz`, `gpus` and `no_gpus`, why there are none."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.about: dict[str, Any] = self._first_word()
+
+    def _first_word(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], FIRST_WORD_S)[0]:
+            return {"no_gpus": f"telemetry has not begun within {FIRST_WORD_S:.0f} s"}
+        line = self._process.stdout.readline()
+        return dict(json.loads(line)) if line else {"no_gpus": "telemetry ended at once; the job's output says why"}
+
+    def stop(self) -> None:
+        """Returns when it has ended. A word does it, as closing the pipe might not: a loader's process may hold a copy of it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.communicate(b"\n", timeout=LAST_READING_S)
+        self._process.kill()
+        self._process.wait()
+
+
+def start(point: Point, rank: Rank, attempt: Path) -> Sampler | None:
+    """The sampler of this node, started by its first rank; None in others, and with `telemetry_hz: 0`."""
+    if rank.local_rank or not point.measure.telemetry_hz:
+        return None
+    path = "\n".join([*sys.path, str(Path(hpcddp.__file__).parent.parent)])  # its own may be known to an import hook only
+    gpus = point.layout.gpus_per_node if point.device == "cuda" else 0
+    told = (attempt, rank.host, point.measure.telemetry_hz, os.getpid(), rank.ranks_per_node, gpus)
+    # without site's start-up hooks: they take time and may bring anything; all paths come with `path`
+    command = [sys.executable, "-S", "-B", "-c", PROGRAM, path, *map(str, told)]
+    return Sampler(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+
+
+def finish(
+    sampler: Sampler | None, point: Point, meeting: Meeting, attempt: Path, steady_from_step: int
+) -> dict[str, Any] | None:
+    """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere."""
+    mine = None
+    if sampler:
+        sampler.stop()
+        window = timed_window(attempt, meeting.rank.rank, steady_from_step)
+        mine = node_summary(attempt, meeting.rank.host, window, point.global_batch) if window else None
+    nodes = [entry for entry in meeting.gather("telemetry", mine) if entry]
+    return run_summary(point.measure.telemetry_hz, nodes) if nodes else None

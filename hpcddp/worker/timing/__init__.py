@@ -1,0 +1,1 @@
+"""Clocks, the marks of a step, and the files they end in."""

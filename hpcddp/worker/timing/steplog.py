@@ -1,0 +1,77 @@
+"""A rank's step and bucket rows, from the step clock into their files as time goes by."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hpcddp.records import BUCKET_COLUMNS, STEP_COLUMNS, RowWriter, buckets_file, steps_file
+from hpcddp.worker.timing.steptimer import StepTimer, TimedStep
+
+AT_ONCE = 16
+"""Rows of short steps are written together: code that has just run is several times faster than code that training pushed out of
+the processor's caches (5 against 30 us a row beside the MNIST CNN)."""
+
+AT_LEAST_EVERY_S = 0.5
+
+
+class StepLog:
+    """`buckets`: whether a communication hook tells of the all-reduces."""
+
+    def __init__(self, timer: StepTimer[Any], attempt: Path, rank: int, *, buckets: bool) -> None:
+        self.timer = timer
+        self.times_ns = array("q")
+        """Totals of the steps written so far."""
+        self._write_at = 0.0
+        self._steps = RowWriter(steps_file(attempt, rank), STEP_COLUMNS)
+        self._buckets = RowWriter(buckets_file(attempt, rank), BUCKET_COLUMNS) if buckets else None
+
+    def write_finished(self) -> None:
+        """Writes what has passed, from time to time; never waits."""
+        now = time.monotonic()
+        if self.timer.waiting >= AT_ONCE or now >= self._write_at:
+            self._write_at = now + AT_LEAST_EVERY_S
+            self._write(self.timer.finished())
+
+    def pause(self) -> None:
+        """Hands everything so far to the operating system; waits for it. `timer.restart` ends the pause.
+
+        A checkpoint comes after a pause: rows of steps that it holds must outlive a rank that is killed.
+        """
+        self._write(self.timer.drain())
+        for writer in (self._steps, self._buckets):
+            if writer:
+                writer.flush()
+
+    def counts(self) -> dict[str, int]:
+        """Rows and checksums of the files, for end.json; final once the log is closed."""
+        found = {"rows": self._steps.rows, "crc32": self._steps.crc32}
+        if self._buckets:
+            found |= {"bucket_rows": self._buckets.rows, "bucket_crc32": self._buckets.crc32}
+        return found
+
+    def _write(self, steps: Iterable[TimedStep]) -> None:
+        for step in steps:
+            self._steps.row(step.row)
+            self.times_ns.append(step.row[-1] or 0)
+            if self._buckets:
+                for bucket in step.buckets:
+                    self._buckets.row(bucket)
+
+    def __enter__(self) -> StepLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.pause()
+        elif not isinstance(error, OSError):  # a disk that has failed is not asked again
+            with contextlib.suppress(RuntimeError):  # a device that has failed cannot be asked how far it came
+                self._write(self.timer.finished())
+        for writer in (self._steps, self._buckets):
+            if writer:
+                writer.__exit__(kind, error, trace)

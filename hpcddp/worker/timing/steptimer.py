@@ -1,0 +1,159 @@
+"""The step clock: every part of a step lies between two marks on one timeline, and the steps follow each other without a gap."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple
+
+from hpcddp.records import PARTS, STEP_COLUMNS
+from hpcddp.worker.timing.clock import Clock, Stamp
+
+Row = tuple[int | None, ...]
+
+_COLUMN = {part: STEP_COLUMNS.index(f"{part}_ns") for part in (*PARTS, "h2d_hidden")}
+
+
+class TimedStep(NamedTuple):
+    """A step whose time has passed, in integers: of STEP_COLUMNS, and of BUCKET_COLUMNS in the order the buckets were done."""
+
+    row: Row
+    buckets: list[Row]
+
+
+class Bucket(Generic[Stamp]):
+    """An all-reduce of a step: `ready` is when its gradients were, `done` when it had ended; set before the step closes."""
+
+    __slots__ = ("done", "index", "ready", "size_bytes")
+
+    done: Stamp
+
+    def __init__(self, index: int, size_bytes: int, ready: Stamp) -> None:
+        self.index = index
+        self.size_bytes = size_bytes
+        self.ready = ready
+
+
+class _Open(Generic[Stamp]):
+    """What has been stamped of one step."""
+
+    __slots__ = ("buckets", "copy", "flags", "marks")
+
+    def __init__(self) -> None:
+        self.flags = 0
+        self.marks: list[tuple[str, Stamp]] = []
+        self.copy: tuple[Stamp, Stamp] | None = None
+        self.buckets: list[Bucket[Stamp]] = []
+
+
+class StepTimer(Generic[Stamp]):
+    """Collects the marks of steps and turns them into rows, in order, once their time has passed; counts from `first_step`."""
+
+    def __init__(self, clock: Clock[Stamp], first_step: int = 0) -> None:
+        self.clock = clock
+        self._stamp = clock.stamp
+        self._open = _Open[Stamp]()
+        self._closed: deque[_Open[Stamp]] = deque()
+        self._step = first_step
+        self.going = False
+        """Between restart and drain: steps follow each other."""
+        self._last, self._start_unix_ns = clock.anchor()
+
+    def mark(self, part: str) -> None:
+        """What lies between the last mark and this one was `part`; a part may come several times in a step."""
+        self._open.marks.append((part, self._stamp()))
+
+    def copied(self, begin: Stamp, end: Stamp) -> None:
+        """This step's batch was copied from `begin` to `end` beside other work: h2d_hidden is what h2d_exposed leaves of it."""
+        self._open.copy = (begin, end)
+
+    def bucket(self, index: int, size_bytes: int, ready: Stamp) -> Bucket[Stamp]:
+        """An all-reduce of this step begins. Its end may be stamped in another thread."""
+        bucket = Bucket(index, size_bytes, ready)
+        self._open.buckets.append(bucket)
+        return bucket
+
+    def close_step(self, flags: int) -> None:
+        """Ends the step; the rest of it since the last mark was `other`."""
+        self.mark("other")
+        self._open.flags = flags
+        self._closed.append(self._open)
+        self._open = _Open()
+
+    def position(self) -> tuple[int, int, str | None]:
+        """Steps closed, marks in the open one and the last of them; may be asked from another thread, a step out at worst."""
+        marks = self._open.marks
+        return self._step + len(self._closed), len(marks), marks[-1][0] if marks else None
+
+    @property
+    def waiting(self) -> int:
+        """Closed steps that nobody has taken yet."""
+        return len(self._closed)
+
+    def finished(self) -> Iterator[TimedStep]:
+        """The steps whose last mark has passed; never waits."""
+        while self._closed and self.clock.passed(self._closed[0].marks[-1][1]):
+            yield self._resolve(self._closed.popleft())
+
+    def drain(self) -> Iterator[TimedStep]:
+        """All closed steps; waits for them."""
+        self.going = False
+        if self._closed:
+            self.clock.wait(self._closed[-1].marks[-1][1])
+        yield from self.finished()
+
+    def restart(self) -> None:
+        """Leaves out what was done since the last step closed; all steps must have been drained. The timeline runs on."""
+        now = self._stamp()
+        self.clock.wait(now)
+        self._start_unix_ns += self.clock.between_ns(self._last, now)
+        self.clock.free(self._last)
+        self._last = now
+        self.going = True
+
+    def unix_now(self) -> Callable[[], int]:
+        """Reads Unix time on the timeline of the steps, in ns; all steps must have been drained.
+
+        A GPU's clock keeps a pace of its own: in the minutes of a run its events come to be off the host's clock.
+        """
+        stamp, unix_ns = self.clock.anchor()
+        behind_ns = unix_ns - self._start_unix_ns - self.clock.between_ns(self._last, stamp)
+        self.clock.free(stamp)
+        return lambda: self.clock.unix_now_ns() - behind_ns
+
+    def _resolve(self, step: _Open[Stamp]) -> TimedStep:
+        between_ns, first, start_unix_ns = self.clock.between_ns, self._last, self._start_unix_ns
+        row: list[int | None] = [None] * len(STEP_COLUMNS)
+        previous = first
+        for part, stamp in step.marks:
+            column = _COLUMN[part]
+            row[column] = (row[column] or 0) + between_ns(previous, stamp)
+            previous = stamp
+        if step.copy:
+            row[_COLUMN["h2d_hidden"]] = max(0, between_ns(*step.copy) - (row[_COLUMN["h2d_exposed"]] or 0))
+        total_ns = between_ns(first, previous)
+        row[0], row[1], row[2], row[-1] = self._step, step.flags, start_unix_ns, total_ns
+        rows = [
+            (between_ns(first, bucket.done), between_ns(first, bucket.ready), bucket.index, bucket.size_bytes)
+            for bucket in step.buckets
+        ]
+        buckets: list[Row] = [
+            (self._step, index, size_bytes, start_unix_ns + ready_ns, start_unix_ns + done_ns)
+            for done_ns, ready_ns, index, size_bytes in sorted(rows)
+        ]
+        self._free(first, step)
+        self._last, self._start_unix_ns = previous, start_unix_ns + total_ns
+        self._step += 1
+        return TimedStep(tuple(row), buckets)
+
+    def _free(self, first: Stamp, step: _Open[Stamp]) -> None:
+        """All stamps but the last: the next step begins with it."""
+        free = self.clock.free
+        free(first)
+        for _, stamp in step.marks[:-1]:
+            free(stamp)
+        for stamp in step.copy or ():
+            free(stamp)
+        for bucket in step.buckets:
+            free(bucket.ready)
+            free(bucket.done)

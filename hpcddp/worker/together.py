@@ -1,0 +1,119 @@
+"""Ranks that step together end together: a rank that has left the others is named, instead of ten minutes of waiting for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from hpcddp.errors import HpcddpError
+from hpcddp.worker.rendezvous import Meeting
+
+STRAGGLE = timedelta(minutes=2)
+"""How long a rank may take from the last all-reduce to the end of its steps: an optimizer step and the writing of its rows."""
+
+ALONE = timedelta(seconds=30)
+"""How long a rank that has evaluated too few samples, or too many, waits for the others."""
+
+Steps = tuple[int, int]
+"""Made, and planned."""
+
+
+def agree_on_steps(meeting: Meeting, planned: int) -> None:
+    """HpcddpError in a rank that would make another number of steps than rank 0."""
+    if meeting.rank.rank == 0:
+        meeting.store.set("hpcddp/planned", str(planned))
+    elif (theirs := int(meeting.store.get("hpcddp/planned"))) != planned:
+        raise HpcddpError(f"is to make {planned} timed steps and rank 0 {theirs}: do both see the same data?")
+
+
+def end_together(meeting: Meeting, steps: Steps, straggle: timedelta = STRAGGLE) -> None:
+    """Tells the others that this rank has made its steps; returns when all have.
+
+    HpcddpError if these are fewer than planned, or if a rank does not come: either way some would wait in an all-reduce for ever.
+    The process of a rank that fails ends, and with it the others' collectives (gloo) or all ranks (srun, the local runner).
+    """
+    made, planned = steps
+    _tell(meeting, "ended", f"{made} {planned}")
+    if made != planned:
+        raise HpcddpError(f"ended after {made} of {planned} steps; the others wait for it in step {made}")
+    missing = missing_after(meeting, "ended", straggle)
+    if missing:
+        raise HpcddpError(
+            f"ended after {made} of {planned} steps, but rank {missing[0]} did not within {straggle.total_seconds():g} s: "
+            f"one of the two left an all-reduce out, or made one too many; without any (measure.input io), one loads slower"
+        )
+
+
+def told_own_share(meeting: Meeting, samples: int, due: int, limit: timedelta = ALONE) -> None:
+    """Returns when this rank may go on from its evaluation; HpcddpError where others wait for its part in theirs.
+
+    Only a rank that did not evaluate what was its to do waits here for the others: where rank 0 evaluates alone, through DDP and
+    with BatchNorm, rank 0 waits for a broadcast that nobody else takes part in.
+    """
+    _tell(meeting, "evaluated", str(samples))
+    missing = [] if samples == due else missing_after(meeting, "evaluated", limit)
+    if missing:
+        raise HpcddpError(
+            f"evaluated {samples} of its {due} samples, and rank {missing[0]} has not come to the end of its own since: "
+            f"every rank evaluates its share, with the model itself and not through DDP, whose buffers all ranks must broadcast"
+        )
+
+
+def leave_together(meeting: Meeting, took: timedelta, straggle: timedelta = STRAGGLE) -> None:
+    """Returns when all ranks have come to their ends. `took`: from the end of the steps, where all were together, to here.
+
+    HpcddpError where a rank needs ten times as long, and more: it waits for the others in a collective that they do not make.
+    """
+    _tell(meeting, "leaving", "")
+    limit = 10 * took + straggle
+    missing = missing_after(meeting, "leaving", limit)
+    if missing:
+        raise HpcddpError(
+            f"came to its end, and rank {missing[0]} did not within {limit.total_seconds():.0f} s: it may wait for the others in "
+            f"what all ranks must do together, such as a forward through DDP, which broadcasts the model's buffers"
+        )
+    meeting.leave()
+
+
+def missing_after(meeting: Meeting, stage: str, limit: timedelta) -> list[int]:
+    """Ranks that have not told of `stage` when all have, or time is up."""
+    peers = range(meeting.rank.world)
+    try:
+        meeting.store.wait([_key(stage, peer) for peer in peers], limit)
+    except RuntimeError:
+        return [peer for peer in peers if not meeting.store.check([_key(stage, peer)])]
+    return []
+
+
+@contextlib.contextmanager
+def naming_who_left(meeting: Meeting, steps_made: Callable[[], int]) -> Iterator[None]:
+    """Around the steps: a collective that fails because others have ended theirs says so; any other error is left as it is."""
+    try:
+        yield
+    except RuntimeError as error:
+        left = _who_left(meeting)
+        if not left:
+            raise
+        peer, (made, planned) = left
+        raise HpcddpError(
+            f"waited in step {steps_made()} for rank {peer}, which ended after {made} of {planned} steps"
+        ) from error
+
+
+def _who_left(meeting: Meeting) -> tuple[int, Steps] | None:
+    """The first other rank that has ended its steps; None also where the store is gone with rank 0."""
+    with contextlib.suppress(RuntimeError):
+        for peer in range(meeting.rank.world):
+            if peer != meeting.rank.rank and meeting.store.check([_key("ended", peer)]):
+                made, planned = map(int, meeting.store.get(_key("ended", peer)).split())
+                return peer, (made, planned)
+    return None
+
+
+def _tell(meeting: Meeting, stage: str, word: str) -> None:
+    meeting.store.set(_key(stage, meeting.rank.rank), word)
+
+
+def _key(stage: str, rank: int) -> str:
+    return f"hpcddp/{stage}/{rank}"

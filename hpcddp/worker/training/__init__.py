@@ -1,0 +1,1 @@
+"""Models, data on the device and the loop that trains."""

@@ -1,0 +1,58 @@
+"""Batches that travel to the GPU while the one before them trains."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from hpcddp.data import Batch, TrainLoader
+from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.training.inputs import OrderWatch, endless, to_device
+
+
+class _Copy(NamedTuple):
+    batch: Batch
+    begin: Any
+    end: Any
+    """Stamps in the copy stream."""
+
+
+class CopyAheadFeed:
+    """A loader's batches, each copied from pinned memory on a stream of its own, one step before it is trained on.
+
+    `h2d_exposed` is what the compute stream still waits for, `h2d_hidden` the rest of the copy. `data_wait` is for the batch of
+    the step after, but for an epoch's first: that is taken when its step begins, so that no epoch begins before its time.
+    """
+
+    def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
+        self.steps_per_epoch = loader.steps_per_epoch
+        self.watch = OrderWatch()
+        self._batches = endless(loader, self.watch, first_step)
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._taken = first_step
+        self._ahead: _Copy | None = None
+
+    def next(self, timer: StepTimer[Any]) -> Batch:
+        copy = self._ahead or self._begin(timer)
+        self._ahead = self._begin(timer) if self._taken % self.steps_per_epoch else None
+        timer.mark("data_wait")
+        compute = torch.cuda.current_stream(self._device)
+        compute.wait_event(copy.end)
+        for part in copy.batch:
+            part.record_stream(compute)  # its memory came from the copy stream, which does not know when training is done with it
+        timer.mark("h2d_exposed")
+        timer.copied(copy.begin, copy.end)
+        return copy.batch
+
+    def close(self) -> None:
+        self._batches.close()
+
+    def _begin(self, timer: StepTimer[Any]) -> _Copy:
+        batch = next(self._batches)
+        self._taken += 1
+        with torch.cuda.stream(self._stream):
+            begin = timer.clock.stamp()
+            batch = to_device(batch, self._device)
+            return _Copy(batch, begin, timer.clock.stamp())

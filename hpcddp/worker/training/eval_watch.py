@@ -1,0 +1,50 @@
+"""Whether the samples that a rank evaluates are those that are its to evaluate: a few are looked at again in the source."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+
+from hpcddp.data import Batch, Source
+from hpcddp.data.loading import read_part
+from hpcddp.data.source import to_bytes
+
+
+class EvalWatch:
+    """`due`: the indices that are this rank's, in the order in which its batches bring them."""
+
+    PROBES = 8
+
+    def __init__(self, due: range) -> None:
+        last = len(due) - 1
+        self._due = due
+        self._probes = sorted({last * probe // (self.PROBES - 1) for probe in range(self.PROBES)}) if due else []
+        self._seen: dict[int, tuple[int, int]] = {}
+
+    def passing(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches; of the samples at the probes a CRC is kept."""
+        begin = 0
+        for batch in batches:
+            end = begin + len(batch[1])
+            self._seen |= {probe: _crc(batch, probe - begin) for probe in self._probes if begin <= probe < end}
+            begin = end
+            yield batch
+
+    def stray(self, source: Source) -> int | None:
+        """The first probed index in whose place something else came, or nothing; None where all are as the source has them.
+
+        A user's source may draw its images at random even for evaluation: then its labels alone are compared.
+        """
+        for probe in self._probes:
+            index = self._due[probe]
+            once, again = (_crc(read_part(source, ("eval", [index])), 0) for _ in range(2))
+            seen = self._seen.get(probe)
+            if seen is None or seen[0] != once[0] or (seen[1] != once[1] == again[1]):
+                return index
+        return None
+
+
+def _crc(batch: Batch, place: int) -> tuple[int, int]:
+    """Of the label and of the image."""
+    images, labels = batch
+    return zlib.crc32(to_bytes(labels[place])), zlib.crc32(to_bytes(images[place]))

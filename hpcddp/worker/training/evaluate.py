@@ -1,0 +1,71 @@
+"""Accuracy on the whole evaluation set: every sample once, whatever the number of ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from hpcddp.data import Batch, Source, eval_batches
+from hpcddp.data.order import Share, eval_range
+from hpcddp.point import Workload
+from hpcddp.worker import gates
+from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.together import told_own_share
+from hpcddp.worker.training.eval_watch import EvalWatch
+from hpcddp.worker.training.inputs import to_device
+from hpcddp.worker.training.learner import Learner
+
+Evaluation = tuple[dict[str, Any], gates.Gate]
+"""The whole set's counts, and whether they are of each sample once."""
+
+
+def evaluate(workload: Workload, source: Source, learner: Learner, meeting: Meeting) -> Evaluation | None:
+    """All ranks call it; on rank 0 the whole set's `samples`, `correct` and `loss` with their gate, None elsewhere."""
+    share = Share(workload.batch_per_gpu, meeting.rank.rank, meeting.rank.world)
+    due = eval_range(len(source), share)
+    watch = EvalWatch(due)
+    workers = workload.loader_workers_per_rank
+    batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
+    found = evaluate_share(learner, watch.passing(batches))
+    told_own_share(meeting, found["samples"], len(due))
+    shares = meeting.gather("evaluation", {**found, "due": [due.start, due.stop], "stray": watch.stray(source)})
+    return (combine(shares), gates.evaluation_is_exact(shares, len(source))) if shares else None
+
+
+def evaluate_share(learner: Learner, batches: Iterable[Batch]) -> dict[str, Any]:
+    """This rank's `samples`, `correct` and `loss_sum` over its batches.
+
+    The model itself is called, not its DDP wrapper: ranks may have different numbers of batches and must not wait for each
+    other. BatchNorm's statistics are rank 0's for all, as DDP has them before each step.
+    """
+    for buffer in learner.module.buffers():
+        dist.broadcast(buffer, 0)
+    learner.module.eval()
+    samples, sums = 0, torch.zeros(2, dtype=torch.float64, device=learner.device)
+    with torch.no_grad():
+        for batch in batches:
+            sums += _correct_and_loss(learner, to_device(batch, learner.device))
+            samples += len(batch[1])
+    correct, loss_sum = sums.tolist()
+    return {"samples": samples, "correct": int(correct), "loss_sum": loss_sum}
+
+
+def combine(shares: list[dict[str, Any]]) -> dict[str, Any]:
+    """All ranks' `samples` and `correct`, and the mean `loss`: None where it is infinite or no number, or nothing was counted."""
+    samples, correct, loss_sum = (sum(share[key] for share in shares) for key in ("samples", "correct", "loss_sum"))
+    known = samples and math.isfinite(loss_sum)
+    return {"samples": samples, "correct": correct, "loss": loss_sum / samples if known else None}
+
+
+def _correct_and_loss(learner: Learner, batch: Batch) -> torch.Tensor:
+    images, labels = batch
+    with learner.autocast():
+        scores = learner.module(learner.normalize(images))
+    correct = (scores.argmax(dim=1) == labels).sum()
+    loss = nn.functional.cross_entropy(scores.double(), labels, reduction="sum")
+    return torch.stack((correct.double(), loss))

@@ -1,0 +1,104 @@
+"""Feeds: where a step's batch comes from, and which part of the step that costs."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from hpcddp.catalog import dataset_facts
+from hpcddp.data import Batch, Source, TrainLoader, open_source
+from hpcddp.data.synthetic import SyntheticSource
+from hpcddp.jobspec import JobSpec
+from hpcddp.point import Point
+from hpcddp.worker.paths import data_root_as_given
+from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.training.copy_ahead import CopyAheadFeed
+from hpcddp.worker.training.inputs import OrderWatch, endless, to_device
+
+
+class Feed(Protocol):
+    """A rank's batches, epoch after epoch without an end."""
+
+    steps_per_epoch: int
+    watch: OrderWatch
+    """Of the epochs begun."""
+
+    def next(self, timer: StepTimer[Any]) -> Batch:
+        """The next batch, on the device. Marks `data_wait` and `h2d_exposed`, each only where it happens."""
+        ...
+
+    def close(self) -> None:
+        """No batch is asked for any more."""
+        ...
+
+
+class LoaderFeed:
+    """Batches of a loader, each copied to the device when its step begins."""
+
+    def __init__(self, loader: TrainLoader, device: Any, first_step: int = 0) -> None:
+        self.steps_per_epoch = loader.steps_per_epoch
+        self.watch = OrderWatch()
+        self._batches = endless(loader, self.watch, first_step)
+        self._device = device
+
+    def next(self, timer: StepTimer[Any]) -> Batch:
+        batch = next(self._batches)
+        timer.mark("data_wait")
+        batch = to_device(batch, self._device)
+        timer.mark("h2d_exposed")
+        return batch
+
+    def close(self) -> None:
+        self._batches.close()
+
+
+class ResidentFeed:
+    """One batch on the device, over and over: nothing is loaded, nothing is copied, no epoch begins."""
+
+    def __init__(self, batch: Batch, steps_per_epoch: int) -> None:
+        self.steps_per_epoch = steps_per_epoch
+        self.watch = OrderWatch()
+        self._batch = batch
+
+    def next(self, timer: StepTimer[Any]) -> Batch:
+        return self._batch
+
+    def close(self) -> None: ...
+
+
+def training_source(spec: JobSpec) -> Source:
+    """What the point trains on. `input: synthetic` reads no file of a known data set; a user's own is asked for one batch."""
+    point = spec.point
+    facts = dataset_facts(point.workload.data)
+    if point.measure.input == "synthetic" and facts:
+        return SyntheticSource(facts, "train")
+    return open_source(point.workload.data, "train", data_root_as_given(spec))
+
+
+def make_feed(point: Point, source: Source, meeting: Meeting, first_step: int = 0) -> Feed:
+    """The feed that `measure.input` asks for; its first batch is that of the run's step `first_step`."""
+    if point.measure.input == "synthetic":
+        return ResidentFeed(first_batch(point, source, meeting), max(1, len(source) // point.global_batch))
+    if point.workload.copy_ahead:
+        return CopyAheadFeed(_loader(point, source, meeting), meeting.device, first_step)
+    return LoaderFeed(_loader(point, source, meeting), meeting.device, first_step)
+
+
+def first_batch(point: Point, source: Source, meeting: Meeting) -> Batch:
+    """The rank's share of the source's first samples, on the device."""
+    samples = point.global_batch // point.ranks
+    first = meeting.rank.rank * samples
+    batch = source.batch([index % len(source) for index in range(first, first + samples)])
+    return to_device(batch, meeting.device)
+
+
+def _loader(point: Point, source: Source, meeting: Meeting) -> TrainLoader:
+    return TrainLoader(
+        source,
+        batch_size=point.global_batch // point.ranks,
+        rank=meeting.rank.rank,
+        ranks=meeting.rank.world,
+        workers=point.workload.loader_workers_per_rank,
+        seed=point.workload.seed,
+        pin_memory=meeting.device.type == "cuda",
+    )

@@ -1,0 +1,135 @@
+"""One optimizer step: model, precision, micro-batches and gradient exchange."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hpcddp.data import Batch, Source
+from hpcddp.point import Workload
+from hpcddp.worker.training.inputs import Normalize
+from hpcddp.worker.training.models import build_model
+from hpcddp.worker.training.parallel import autocast, spread
+
+Mark = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What a step works with. `module` is the model itself, `model` the same as a step calls it: compiled, spread over devices.
+
+    With fp16, torch's GradScaler reads on the host, once per step, whether a gradient was infinite: the host waits for the GPU.
+    """
+
+    module: nn.Module
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: Any
+    """torch's GradScaler; None without fp16."""
+    normalize: Normalize
+    device: torch.device
+    precision: str
+    accumulate: int
+
+    @property
+    def ddp(self) -> DistributedDataParallel | None:
+        """The model as DDP has it; None where no gradients travel."""
+        return self.model if isinstance(self.model, DistributedDataParallel) else None
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The mixed precision of the workload around forward and loss."""
+        return autocast(self.device, self.precision)
+
+    def step(self, batch: Batch, mark: Mark) -> torch.Tensor:
+        """One optimizer step on this rank's share (images N x C x H x W, labels N, on the device); the mean loss, detached."""
+        loss = self.gradients(batch, mark)
+        if self.scaler:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        mark("optimizer")
+        return loss
+
+    def gradients(self, batch: Batch, mark: Mark, *, exchange: bool = True) -> torch.Tensor:
+        """Forward and backward of a step, added to the gradients there are; without `exchange` they stay the rank's own."""
+        if self.accumulate == 1:
+            return self._micro_step(batch, mark, exchange)
+        micro_batches = list(zip(*(part.chunk(self.accumulate) for part in batch), strict=True))
+        last = len(micro_batches) - 1
+        losses = [self._micro_step(part, mark, exchange and number == last) for number, part in enumerate(micro_batches)]
+        return torch.stack(losses).sum()
+
+    def _micro_step(self, batch: Batch, mark: Mark, exchange: bool) -> torch.Tensor:
+        """Forward and backward of a micro-batch: its share of the mean loss over the rank's batch, detached."""
+        with self._exchange(exchange):
+            loss = self._loss(*batch)
+            if self.accumulate > 1:
+                loss = loss / self.accumulate
+            mark("forward")
+            self._backward(loss, mark)
+        return loss.detach()
+
+    def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The mean over a micro-batch."""
+        with self.autocast():
+            loss: torch.Tensor = nn.functional.cross_entropy(self.model(self.normalize(images)), labels)
+        return loss
+
+    def _backward(self, loss: torch.Tensor, mark: Mark) -> None:
+        """Marks the end of the computation, then the end of the exchange that went on behind it.
+
+        Autograd runs its queued callbacks in order when all gradients are there. Ours is queued by the first gradient, DDP's own,
+        which waits for the exchange, by the last: so ours comes first. It runs in the compute stream, as DDP's does.
+        """
+
+        def at_the_end(_: torch.Tensor) -> None:
+            engine = torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: mark("backward"))
+
+        loss.register_hook(at_the_end)  # type: ignore[no-untyped-call]
+        scaled: torch.Tensor = self.scaler.scale(loss) if self.scaler else loss
+        scaled.backward()  # type: ignore[no-untyped-call]
+        mark("comm_exposed")
+
+    def _exchange(self, now: bool) -> contextlib.AbstractContextManager[Any]:
+        """Gradients are averaged with the last micro-batch only."""
+        return contextlib.nullcontext() if now or self.ddp is None else self.ddp.no_sync()
+
+
+def make_learner(workload: Workload, source: Source, device: torch.device, rank: int, *, gpus: int = 1) -> Learner:
+    """The same model in every rank (same seed), its random draws while training (dropout) different in each.
+
+    `gpus`: devices of this process, more than one with data_parallel only; `device` is the first of them.
+    """
+    module = build_model(workload.model, classes=source.classes, height=source.shape[1], seed=workload.seed)
+    dtype = torch.float64 if workload.precision == "fp64" else torch.float32
+    layout = torch.channels_last if workload.channels_last else torch.preserve_format
+    if workload.sync_batchnorm:
+        module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+    module.to(device=device, dtype=dtype).to(memory_format=layout)
+    torch.manual_seed(workload.seed + 1 + rank)
+    chosen = workload.optimizer
+    return Learner(
+        module=module,
+        model=spread(module, workload, device, gpus),
+        optimizer=torch.optim.SGD(module.parameters(), chosen.lr, momentum=chosen.momentum, weight_decay=chosen.weight_decay),
+        scaler=make_scaler(device) if workload.precision == "fp16" else None,
+        normalize=Normalize(source.mean, source.std, dtype=dtype, device=device, channels_last=workload.channels_last),
+        device=device,
+        precision=workload.precision,
+        accumulate=workload.accumulate,
+    )
+
+
+def make_scaler(device: torch.device) -> Any:
+    """Loss scaling. Before torch 2.3 there is CUDA's class only, as fp16 is CUDA's only."""
+    make = getattr(torch.amp, "GradScaler", None)
+    return make(device.type) if make else torch.cuda.amp.GradScaler()

@@ -1,0 +1,92 @@
+"""How a model is spread over devices: DDP, one process with several GPUs, or not at all; and torch's compression of gradients."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from hpcddp.errors import HpcddpError
+from hpcddp.point import Ddp, Workload
+
+AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[Any]:
+    """The mixed precision of that name; nothing for fp32 and fp64."""
+    dtype = AUTOCAST.get(precision)
+    return torch.autocast(device.type, dtype=dtype) if dtype else contextlib.nullcontext()
+
+
+def spread(module: nn.Module, workload: Workload, device: torch.device, gpus: int) -> nn.Module:
+    """What a step calls instead of `module`, whose parameters it trains; `gpus`: devices of this process.
+
+    Compiled first and wrapped afterwards, as torch's documentation has it: within DDP's forward, torch.compile splits the graph
+    at the buckets so that gradients still travel during backward. torch.compile of the wrapped model compiled nothing in 2.15.
+    """
+    called: Any = torch.compile(module) if workload.compile else module
+    if workload.parallel == "ddp":
+        return _ddp(called, workload.ddp, device)
+    if workload.parallel == "data_parallel":
+        return _data_parallel(called, workload, device, gpus)
+    bare: nn.Module = called
+    return bare
+
+
+def _ddp(module: nn.Module, chosen: Ddp, device: torch.device) -> DistributedDataParallel:
+    # A size that is not given is not passed on: only then is the first bucket 1 MiB, so that the exchange begins early.
+    size: dict[str, Any] = {} if chosen.bucket_cap_mb is None else {"bucket_cap_mb": chosen.bucket_cap_mb}
+    ddp = DistributedDataParallel(
+        module,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        static_graph=chosen.static_graph,
+        gradient_as_bucket_view=chosen.gradient_as_bucket_view,
+        **size,
+    )
+    _compress(ddp, chosen)
+    return ddp
+
+
+def _compress(ddp: DistributedDataParallel, chosen: Ddp) -> None:
+    """Registers torch's hook of that name.
+
+    PowerSGD begins as early as torch allows, with the third step: its default of 1,000 would leave whole runs uncompressed.
+    """
+    if chosen.compression in AUTOCAST:
+        ddp.register_comm_hook(None, getattr(default_hooks, f"{chosen.compression}_compress_hook"))
+    elif chosen.compression == "powersgd":
+        try:
+            from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=chosen.powersgd_rank, start_powerSGD_iter=2)
+        except ImportError as error:
+            raise HpcddpError(f"ddp.compression powersgd: torch's hook needs NumPy, which does not load ({error})") from error
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+
+def _data_parallel(module: nn.Module, workload: Workload, device: torch.device, gpus: int) -> nn.Module:
+    """On a CPU, DataParallel calls the module as it is."""
+    if device.type == "cuda" and torch.cuda.device_count() < gpus:
+        raise HpcddpError(
+            f"parallel: data_parallel is to use {gpus} GPUs in one process, which sees {torch.cuda.device_count()}: "
+            f"look at the job's GPU request and at CUDA_VISIBLE_DEVICES"
+        )
+    return DataParallel(_InAutocast(module, device, workload.precision), device_ids=list(range(gpus)))
+
+
+class _InAutocast(nn.Module):
+    """DataParallel runs each replica in a thread, where autocast is on but has lost its type: bf16 would be fp16."""
+
+    def __init__(self, module: nn.Module, device: torch.device, precision: str) -> None:
+        super().__init__()
+        self.module = module
+        self._device = device
+        self._precision = precision
+
+    def forward(self, images: torch.Tensor) -> Any:
+        with autocast(self._device, self._precision):
+            return self.module(images)

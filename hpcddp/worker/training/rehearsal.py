@@ -1,0 +1,55 @@
+"""A step without its end, before the first one that counts: what happens once only is done then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from hpcddp.data import Batch
+from hpcddp.worker.training.learner import Learner
+
+UNSETTLED = 2
+"""Backward passes after which DDP's buckets are what they stay."""
+
+
+def rehearse_steps(learner: Learner, batch: Batch, made: int) -> None:
+    """Makes DDP exchange gradients as it does after `made` steps of a run.
+
+    DDP begins with buckets made from the model's parameters in reverse order. Its first backward notes in which order gradients
+    come, and its second forward fills the buckets anew in rank 0's order, once and for all (Reducer::rebuild_buckets in torch's
+    reducer.cpp; with static_graph the second and the third). Where in a bucket a gradient lies decides in which order an
+    all-reduce adds up the ranks' parts, and from three ranks on floating point tells. So a process's first steps differ from all
+    later ones, and a run taken up at step n by a new process would differ from one in a single piece, from step n on, by the last
+    bits. After as many passes as the run has made, two at most, the buckets are those of its step n.
+    """
+    for _ in range(min(made, UNSETTLED)):
+        rehearse(learner, batch)
+
+
+def rehearse(learner: Learner, batch: Batch) -> None:
+    """Forward and backward of a batch such as training has (on the device), gradients exchanged and thrown away.
+
+    Random numbers and BatchNorm's statistics are put back, parameters are not touched. All ranks call it, before their buckets
+    are timed.
+    """
+    learner.model.train()
+    with _undone(learner.module, learner.device):
+        learner.gradients(batch, _unmarked)
+        learner.optimizer.zero_grad(set_to_none=True)
+
+
+def _unmarked(_: str) -> None: ...
+
+
+@contextmanager
+def _undone(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Random numbers and buffers are afterwards what they were before."""
+    before = [buffer.clone() for buffer in module.buffers()]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+    with torch.no_grad():
+        for buffer, value in zip(module.buffers(), before, strict=True):
+            buffer.copy_(value)

@@ -1,0 +1,230 @@
+"""Taking a run up where its newest checkpoint was, and writing the next ones.
+
+A checkpoint holds what rank 0 has of the model, the optimizer and the loss scaler, which all ranks have alike (parameters are
+compared), of BatchNorm's statistics, which DDP hands from rank 0 to all before each step, and every rank's random numbers. The
+samples that come next follow from the number of steps made. Only what a rank draws itself is restored: a user's data that draw
+in a loader's process, and not by the word they are given, draw something else after a restart.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hpcddp.data.source import to_bytes
+from hpcddp.errors import HpcddpError
+from hpcddp.jobspec import JobSpec
+from hpcddp.records import append_line
+from hpcddp.runroot import Study
+from hpcddp.worker.checksums import checksum
+from hpcddp.worker.launch_record import env_id, versions
+from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.stop_signal import ask_for_requeue
+from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.training.checkpoint import newest_whole, prune, to_resume, unpack, write_checkpoint
+from hpcddp.worker.training.interrupt import Looks, Verdict
+from hpcddp.worker.training.learner import Learner
+
+Stretch = dict[str, Any]
+"""Steps of a run that an attempt made and that count: `attempt` (JOB.RESTART), `first_step`, `steps`."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an attempt begins."""
+
+    signature: dict[str, Any] = field(default_factory=dict)
+    """What the run's checkpoints must have in common."""
+    step: int = 0
+    history: tuple[Stretch, ...] = ()
+    """The steps before that, by the attempts that made them."""
+    state: dict[str, Any] | None = None
+    """The checkpoint; None at step 0."""
+    record: dict[str, Any] | None = None
+    """`resumed` of launch.json, on rank 0: `attempt`, `checkpoint` (below the run's folder), `step`, `history`, `passed_over`
+    (sentences). None where the run begins."""
+
+
+def find_start(spec: JobSpec, meeting: Meeting, attempt: Path, samples: int) -> Start:
+    """All ranks call it: rank 0 looks for the newest whole checkpoint of the run and hands it to all.
+
+    HpcddpError where it is of other software or other data: to go on would mix what cannot be pooled.
+    """
+    if not spec.point.measure.resume:
+        return Start()
+    file, data, passed_over = newest_whole(_earlier(spec, attempt)) if meeting.rank.rank == 0 else (None, b"", [])
+    for sentence in passed_over:
+        tell(attempt, "passed over", sentence)
+    signature, data = _signature(spec, meeting, samples), _to_all(meeting, data)
+    if not data:
+        return Start(signature, record=_record(attempt, None, {"steps": 0, "history": []}, passed_over) if passed_over else None)
+    state = unpack(data)
+    _check_same(state, signature, attempt.parent)
+    record = _record(attempt, file, state, passed_over) if file else None
+    return Start(signature, state["steps"], tuple(state["history"]), state, record)
+
+
+def put_back(state: dict[str, Any], learner: Learner, rank: int) -> None:
+    """Makes the learner what it was; DDP and the optimizer keep their tensors, which get other values."""
+    learner.module.load_state_dict(state["module"])
+    with torch.no_grad():
+        for buffer, value in zip(learner.module.buffers(), state["buffers"], strict=True):
+            buffer.copy_(value)
+    learner.optimizer.load_state_dict(state["optimizer"])
+    if learner.scaler:
+        learner.scaler.load_state_dict(state["scaler"])
+    _put_back_random(state["random"][rank], learner.device)
+
+
+class Keeper:
+    """Writes the checkpoints of an attempt; all ranks call its methods after the same steps."""
+
+    def __init__(self, spec: JobSpec, meeting: Meeting, learner: Learner, start: Start, timer: StepTimer[Any]) -> None:
+        self._spec = spec
+        self._meeting = meeting
+        self._attempt = spec.attempt_dir(meeting.rank.job, meeting.rank.restart)
+        self._timer = timer
+        self._learner = learner
+        self._start = start
+        self.first_step = start.step
+        self._looks = Looks(meeting, start.step, spec.point.measure.checkpoint_every_min)
+        self.requeues = False
+        """On rank 0: the job will be requeued."""
+
+    def look(self, made: int) -> Verdict:
+        """What comes after `made` steps; what asking takes is part of the next step's record_ns."""
+        verdict = self._looks.verdict(made) if self._looks.due(made) else None
+        if verdict == "on":
+            self._timer.mark("record")
+        return verdict or "on"
+
+    def keep(self, made: int, *, last: bool) -> None:
+        """Returns when the checkpoint after `made` steps is there. `last`: the attempt ends with it, the job shall be requeued.
+
+        HpcddpError where ranks do not have the same parameters: a restart would hide it.
+        """
+        learner = self._learner
+        told = {"parameters": checksum(learner.module.parameters()), "random": _random(learner.device)}
+        ranks = self._meeting.gather(f"to keep after {made}", told)
+        if ranks:
+            _refuse_different([rank["parameters"] for rank in ranks], made)
+            self._write(made, [rank["random"] for rank in ranks])
+            self.requeues = last and ask_for_requeue()
+        self._meeting.share(f"kept after {made}", None)
+
+    def _write(self, made: int, draws: list[Any]) -> None:
+        began_s, learner = time.monotonic(), self._learner
+        state = {
+            **self._start.signature,
+            "steps": made,
+            "history": history_of(self._start, self._attempt, made),
+            "module": learner.module.state_dict(),
+            "buffers": list(learner.module.buffers()),
+            "optimizer": learner.optimizer.state_dict(),
+            "scaler": learner.scaler.state_dict() if learner.scaler else None,
+            "random": draws,
+        }
+        file = write_checkpoint(self._attempt, made, state)
+        prune([*_attempts_before(self._spec, self._attempt), self._attempt])
+        facts = {"step": made, "bytes": file.stat().st_size, "took_s": round(time.monotonic() - began_s, 3)}
+        tell(self._attempt, "checkpoint", file.name, **facts)
+
+
+def _record(attempt: Path, file: Path | None, state: dict[str, Any], passed_over: list[str]) -> dict[str, Any]:
+    """`resumed` of launch.json."""
+    name = file.relative_to(attempt.parent) if file else None
+    steps = state["steps"]
+    print(f"hpcddp: goes on after {steps} steps, from {name}" if name else "hpcddp: begins anew, at step 0", flush=True)
+    return {
+        "attempt": name.parts[0] if name else None,
+        "checkpoint": str(name) if name else None,
+        "step": steps,
+        "history": list(state["history"]),
+        "passed_over": passed_over,
+    }
+
+
+def history_of(start: Start, attempt: Path, made: int) -> list[Stretch]:
+    """Whose steps make up a run of which `made` steps are made, in order; an attempt that made none is left out."""
+    mine = {"attempt": attempt.name, "first_step": start.step, "steps": made - start.step}
+    return [*start.history, *([mine] if mine["steps"] else [])]
+
+
+def tell(attempt: Path, event: str, what: str, **facts: Any) -> None:
+    """A line of events.jsonl, and of the job's output where it is more than a matter of course."""
+    append_line(attempt / "events.jsonl", {"unix_ns": time.time_ns(), "event": event, "what": what, **facts})
+    if event != "checkpoint":
+        print(f"hpcddp: {event}: {what}", flush=True)
+
+
+def _earlier(spec: JobSpec, attempt: Path) -> list[Path]:
+    return to_resume(_attempts_before(spec, attempt))
+
+
+def _attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
+    """The run's attempts older than this one, oldest first."""
+    attempts = Study(Path(spec.study)).attempts(spec.label, spec.run)
+    return attempts[: attempts.index(attempt)] if attempt in attempts else attempts
+
+
+def _signature(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, Any]:
+    """What must be the same for a run to go on."""
+    software = env_id(versions(), meeting.device.type)
+    return {"point": spec.point.id, "run": spec.run, "samples": samples, "torch": str(torch.__version__), "env_id": software}
+
+
+def _check_same(state: dict[str, Any], mine: dict[str, Any], run: Path) -> None:
+    odd = next((key for key in mine if state.get(key) != mine[key]), None)
+    if odd:
+        raise HpcddpError(
+            f"the newest checkpoint of {run.parent.name}, {run.name} has {odd} {state.get(odd)}, and this attempt {mine[odd]}: "
+            f"their steps are not of one run. Go back to what it was, or remove {run}/*/checkpoints to begin anew"
+        )
+
+
+def _refuse_different(sums: list[str], made: int) -> None:
+    odd = next((rank for rank, found in enumerate(sums) if found != sums[0]), None)
+    if odd is not None:
+        raise HpcddpError(
+            f"after {made} steps the parameters of rank {odd} are not rank 0's ({sums[odd]}, {sums[0]}): no checkpoint is "
+            f"written, as going on from it would hide that. Is the model called outside DDP?"
+        )
+
+
+def _to_all(meeting: Meeting, data: bytes) -> bytes:
+    """Rank 0's bytes, in every rank: one rank reads the file, and all go on from the same."""
+    size: int = meeting.share("checkpoint's bytes", len(data))
+    if not size or meeting.rank.world == 1:
+        return data
+    mine = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(size, dtype=torch.uint8)
+    shared = mine.to(meeting.device)
+    dist.broadcast(shared, 0)
+    return bytes(to_bytes(shared))
+
+
+def _random(device: torch.device) -> dict[str, Any]:
+    """This rank's random numbers to come, torch's and Python's, as JSON takes it."""
+    version, words, gauss = random.getstate()
+    return {
+        "torch": to_bytes(torch.get_rng_state()).hex(),
+        "cuda": to_bytes(torch.cuda.get_rng_state(device)).hex() if device.type == "cuda" else None,
+        "python": [version, list(words), gauss],
+    }
+
+
+def _put_back_random(draws: dict[str, Any], device: torch.device) -> None:
+    version, words, gauss = draws["python"]
+    random.setstate((version, tuple(words), gauss))
+    torch.set_rng_state(_bytes(draws["torch"]))
+    if draws["cuda"] is not None:
+        torch.cuda.set_rng_state(_bytes(draws["cuda"]), device)
+
+
+def _bytes(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8).clone()

@@ -1,0 +1,137 @@
+"""The training loop: warm-up, then the timed steps, each timed part by part."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hpcddp.data import Batch
+from hpcddp.point import Point
+from hpcddp.records import AFTER_PAUSE, WARMUP
+from hpcddp.worker.checksums import checksum
+from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.telemetry.peak_memory import peak_memory_bytes
+from hpcddp.worker.timing.steplog import StepLog
+from hpcddp.worker.training.feeds import Feed
+from hpcddp.worker.training.learner import Learner, Mark
+from hpcddp.worker.training.resume import Keeper
+from hpcddp.worker.training.window import Window
+
+Work = Callable[[Batch, Mark], torch.Tensor | None]
+
+
+@dataclass
+class Losses:
+    """The rank's losses as tensors on its device, so that keeping them waits for nothing."""
+
+    first: torch.Tensor | None = None
+    last: torch.Tensor | None = None
+    total: torch.Tensor | None = None
+    """Finite only if every loss is: one operation per step keeps watch over all of them."""
+
+    def add(self, loss: torch.Tensor | None) -> None:
+        if loss is None:
+            return
+        self.first = loss if self.first is None else self.first
+        self.last = loss
+        self.total = loss if self.total is None else self.total + loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What one rank did."""
+
+    first_step: int
+    """The run's step with which this attempt began."""
+    steps: int
+    """Of the run that are made, those before `first_step` included."""
+    interrupted: bool
+    """Told to stop before the run's last step."""
+    rows: int
+    crc32: int
+    bucket_rows: int | None = None
+    bucket_crc32: int | None = None
+    loss_first: float | None
+    loss_last: float | None
+    """Mean over the rank's share of the first and the last step; None if not finite, or if nothing was trained."""
+    finite: bool
+    """Every loss of this rank was finite; so also where there was none."""
+    checksums: dict[str, str]
+    """SHA-256 of the parameters, by when it was taken."""
+    epochs: int
+    """Epochs begun."""
+    repeated_epoch: int | None
+    """The first epoch that began as the one before it."""
+    protocol: dict[str, Any]
+    """As end.json has it, by this rank's steps."""
+    peak_memory_bytes: dict[str, int]
+
+
+def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
+    point: Point,
+    learner: Learner,
+    feed: Feed,
+    log: StepLog,
+    meeting: Meeting,
+    *,
+    keeper: Keeper | None = None,
+) -> Trained:
+    """Makes the point's steps and writes a row for each; what is done between two stretches of steps is not timed.
+
+    `keeper`: of a run that resumes; it says where to begin, and ends the steps early when the ranks are told to stop.
+    """
+    window = Window(point, feed.steps_per_epoch, log.times_ns, meeting, keeper)
+    work = work_of(point, learner)
+    losses, timer, timed_from = Losses(), log.timer, window.timed_from
+    checksums = {"at the start": checksum(learner.module.parameters())}
+    learner.model.train()
+    with log, contextlib.closing(window.stretches()) as stretches:
+        for stretch in stretches:
+            after_pause = AFTER_PAUSE if stretch.start else 0
+            timer.restart()
+            for step in stretch:
+                batch = feed.next(timer)
+                loss = work(batch, timer.mark)
+                log.write_finished()  # of earlier steps: this one's row is part of the next one's record_ns
+                timer.mark("record")
+                losses.add(loss)
+                timer.close_step(after_pause | (WARMUP if step < timed_from else 0))
+                after_pause = 0
+            log.pause()
+            if stretch.stop == timed_from - 1:
+                checksums[f"after step {stretch.stop}"] = checksum(learner.module.parameters())
+    checksums["at the end"] = checksum(learner.module.parameters())
+    return Trained(
+        first_step=window.first_step,
+        steps=window.steps,
+        interrupted=window.interrupted,
+        **log.counts(),
+        loss_first=_number(losses.first),
+        loss_last=_number(losses.last),
+        finite=losses.total is None or _number(losses.total) is not None,
+        checksums=checksums,
+        epochs=feed.watch.epochs,
+        repeated_epoch=feed.watch.repeated,
+        protocol=window.record(),
+        peak_memory_bytes=peak_memory_bytes(learner.device),
+    )
+
+
+def work_of(point: Point, learner: Learner) -> Work:
+    """What a step does with its batch."""
+    return _nothing if point.measure.input == "io" else learner.step
+
+
+def _nothing(batch: Batch, mark: Mark) -> None:
+    """What `input: io` does with a batch: it has been loaded and copied, and that was all."""
+
+
+def _number(loss: torch.Tensor | None) -> float | None:
+    """None for a loss that JSON cannot hold (infinite or not a number)."""
+    value = math.nan if loss is None else loss.item()
+    return value if math.isfinite(value) else None

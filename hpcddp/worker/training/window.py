@@ -1,0 +1,139 @@
+"""The steps of a run: warm-up and timed ones, in stretches between pauses, until its rule says that they are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+from hpcddp.errors import HpcddpError
+from hpcddp.point import Point
+from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.training.garbage import collecting
+from hpcddp.worker.training.interrupt import Verdict
+from hpcddp.worker.training.resume import Keeper
+from hpcddp.worker.training.stopping import More, more_for_interval, more_for_seconds, steady_state
+
+
+class Part:
+    """Steps up to the next checkpoint: after each but the last it is asked whether one is due, and then they end there."""
+
+    def __init__(self, steps: range, look: Callable[[int], Verdict]) -> None:
+        self.start, self.stop = steps.start, steps.stop
+        self.verdict: Verdict = "on"
+        self._look = look
+
+    def __iter__(self) -> Iterator[int]:
+        for step in range(self.start, self.stop):
+            yield step
+            if step + 1 < self.stop:
+                self.verdict = self._look(step + 1)
+                if self.verdict != "on":
+                    self.stop = step + 1
+                    return
+
+
+class Window:
+    """`times_ns` grows as the attempt goes: the total of every step of it that a pause has waited for.
+
+    Steps count from the run's first; where the attempt takes the run up at a later one, the warm-up begins there again.
+    """
+
+    def __init__(
+        self, point: Point, steps_per_epoch: int, times_ns: Sequence[int], meeting: Meeting, keeper: Keeper | None = None
+    ) -> None:
+        self._measure = point.measure
+        self._rule: str = "epoch" if point.work == "epoch" else point.measure.stop
+        self._planned = point.measure.warmup_steps + timed_steps(point, steps_per_epoch)
+        self._times_ns = times_ns
+        self._meeting = meeting
+        self._keeper = keeper
+        self._pauses: list[int] = []
+        self._stopped_by = self._rule
+        self.first_step = keeper.first_step if keeper else 0
+        self.timed_from = min(self.first_step + point.measure.warmup_steps, self._planned)
+        self.steps = self.timed_from
+        """Decided upon so far, warm-up included."""
+        self.interrupted = False
+        """Told to stop: a later attempt makes the steps that are left."""
+
+    def stretches(self) -> Generator[range | Part, None, None]:
+        """Steps with no pause among them; what is done before the next stretch is asked for is outside the timing.
+
+        The pause between warm-up and timed steps comes before the last warm-up step, so that the device's queue is full again
+        when timing begins.
+        """
+        begin = max(self.first_step, self.timed_from - 1)
+        if begin > self.first_step:
+            yield from self._cut(range(self.first_step, begin))
+        with collecting(self._measure.gc):
+            while not self.interrupted and (more := self._more(begin)):
+                self.steps = begin + more
+                if begin > self.first_step:
+                    self._pauses.append(begin)
+                yield from self._cut(range(begin, self.steps))
+                begin = self.steps
+
+    def record(self) -> dict[str, Any]:
+        """How the attempt was measured, for end.json."""
+        measure, first = self._measure, self.first_step
+        steady = steady_state(measure, self._times_ns, {step - first for step in self._pauses})
+        found = steady.median
+        return {
+            "input": measure.input,
+            "gc": measure.gc,
+            "warmup": measure.warmup,
+            "warmup_steps": measure.warmup_steps,
+            "warmup_detected_steps": steady.detected_steps,
+            "steady_from_step": first + steady.from_step,
+            "stop": measure.stop,
+            "stopped_by": "interruption" if self.interrupted else self._stopped_by,
+            "timed_steps": max(0, self.steps - self.timed_from),
+            "pauses": self._pauses,
+            "interval_percent": found.half_percent if found else None,
+            "effective_steps": found.effective_steps if found else None,
+        }
+
+    def _cut(self, steps: range) -> Iterator[range | Part]:
+        """In one piece, or ended where a checkpoint is due, which is written before the rest is asked for."""
+        keeper = self._keeper
+        if keeper is None:
+            yield steps
+            return
+        while steps and not self.interrupted:
+            yield (part := Part(steps, keeper.look))
+            steps = range(part.stop, steps.stop)
+            if steps:
+                self.interrupted = part.verdict == "stop"
+                keeper.keep(part.stop, last=self.interrupted)
+                if self.interrupted:
+                    self.steps = part.stop
+                else:
+                    self._pauses.append(part.stop)
+
+    def _more(self, begin: int) -> int:
+        """How many steps follow from `begin` on before the next pause; 0: no more."""
+        if self._rule in {"steps", "epoch"}:
+            return self._planned - begin
+        decided = self._decide() if self._meeting.rank.rank == 0 else None
+        more = More(*self._meeting.share(f"steps after {self.steps}", decided))
+        self._stopped_by = more.stopped_by
+        return self.steps - begin + more.steps if more.steps else 0
+
+    def _decide(self) -> More:
+        """By the rank's own steps: with DDP all ranks' steps last as long as the slowest one's."""
+        if self._rule == "seconds":
+            return more_for_seconds(self._measure, self._times_ns)
+        return more_for_interval(self._measure, self._times_ns, set(self._pauses))
+
+
+def timed_steps(point: Point, steps_per_epoch: int) -> int:
+    """How many are planned after the warm-up; with `work: epoch` the epoch's, less the warm-up."""
+    warmup = point.measure.warmup_steps
+    if point.work != "epoch":
+        return point.measure.steps
+    if steps_per_epoch <= warmup:
+        raise HpcddpError(
+            f"an epoch has {steps_per_epoch} steps of {point.global_batch} samples and measure.warmup_steps is {warmup}: "
+            f"nothing is left to time; lower it, or take smaller batches or more data"
+        )
+    return steps_per_epoch - warmup

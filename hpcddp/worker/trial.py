@@ -1,0 +1,101 @@
+"""A training run on one rank: what it needs, its timed steps, and what is looked at after them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcddp.data import Source
+from hpcddp.jobspec import JobSpec
+from hpcddp.records import trace_file
+from hpcddp.worker.checks import told_of_rank
+from hpcddp.worker.comm.check import check_comm
+from hpcddp.worker.comm.hook import time_buckets
+from hpcddp.worker.rendezvous import TIMEOUT, Meeting
+from hpcddp.worker.timing.clock import clock_for
+from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
+from hpcddp.worker.timing.steplog import StepLog
+from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.together import STRAGGLE, agree_on_steps, end_together, naming_who_left
+from hpcddp.worker.training.compiling import compile_now
+from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
+from hpcddp.worker.training.learner import Learner, make_learner
+from hpcddp.worker.training.profiling import profile_steps
+from hpcddp.worker.training.rehearsal import rehearse_steps
+from hpcddp.worker.training.resume import Keeper, Start, put_back
+from hpcddp.worker.training.train import Trained, train, work_of
+from hpcddp.worker.training.window import timed_steps
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the steps of a rank work with."""
+
+    spec: JobSpec
+    meeting: Meeting
+    attempt: Path
+    learner: Learner
+    feed: Feed
+    log: StepLog
+    compile_s: float | None
+    """None where nothing was compiled."""
+    keeper: Keeper | None
+    """None without `measure.resume`."""
+
+
+def prepare(spec: JobSpec, source: Source, meeting: Meeting, attempt: Path, start: Start) -> Trial:
+    """All that is done before the first step: the model is made, compiled, taken up, its buckets are watched where asked for."""
+    point, rank = spec.point, meeting.rank.rank
+    learner = make_learner(point.workload, source, meeting.device, rank, gpus=point.gpus // point.ranks)
+    compile_s = compile_now(learner, first_batch(point, source, meeting)) if point.workload.compile else None
+    if start.state:
+        rehearse_steps(learner, first_batch(point, source, meeting), start.step)
+        put_back(start.state, learner, rank)
+    hooked = point.measure.comm != "off"
+    log = StepLog(StepTimer(clock_for(meeting.device.type), start.step), attempt, rank, buckets=hooked)
+    if learner.ddp and hooked:
+        time_buckets(learner.ddp, log.timer)
+    keeper = Keeper(spec, meeting, learner, start, log.timer) if point.measure.resume else None
+    return Trial(spec, meeting, attempt, learner, make_feed(point, source, meeting, start.step), log, compile_s, keeper)
+
+
+def train_timed(trial: Trial) -> dict[str, Any]:
+    """Trains; what this rank has to tell at its end: of Trained and told_of_rank, and its clock before and after."""
+    spec, meeting, timer = trial.spec, trial.meeting, trial.log.timer
+    offsets = {"start": offset_to_rank_0(meeting, timer.unix_now(), "start")}
+    trained = _train(trial)
+    offsets["end"] = offset_to_rank_0(meeting, timer.unix_now(), "end")
+    told = told_of_rank(spec, meeting.rank, trial.learner, trial.attempt)
+    return {**vars(trained), **told, "clock": offsets, "reason": _why_interrupted(trial, trained)}
+
+
+def look_closer(trial: Trial) -> dict[str, Any] | None:
+    """After the timed steps: the cross-check of communication (on rank 0 what it found) and the profile, where asked for."""
+    measure, rank, timer = trial.spec.point.measure, trial.meeting.rank.rank, trial.log.timer
+    found = check_comm(trial.meeting, trial.learner, trial.feed, timer) if measure.comm == "check" else None
+    if measure.profile_steps:
+        trace = trace_file(trial.attempt, rank) if rank in measure.profile_ranks else None
+        profile_steps(measure.profile_steps, work_of(trial.spec.point, trial.learner), trial.feed, timer, trace)
+    return found
+
+
+def _why_interrupted(trial: Trial, trained: Trained) -> str | None:
+    """Why the attempt ended before the run's last step, and what comes next; None where it did not."""
+    if not trained.interrupted:
+        return None
+    requeued = trial.keeper is not None and trial.keeper.requeues
+    then = "the job is requeued and goes on from there" if requeued else "submit it again to go on from there"
+    return f"told to stop (SIGUSR2): there is a checkpoint after step {trained.steps - 1}; {then}"
+
+
+def _train(trial: Trial) -> Trained:
+    """As many steps as all ranks are to make, and then the waiting for all of them."""
+    point, meeting, log = trial.spec.point, trial.meeting, trial.log
+    agree_on_steps(meeting, timed_steps(point, trial.feed.steps_per_epoch))
+    first_step = trial.keeper.first_step if trial.keeper else 0
+    with naming_who_left(meeting, lambda: first_step + log.counts()["rows"]):
+        trained = train(point, trial.learner, trial.feed, log, meeting, keeper=trial.keeper)
+    # Nothing holds ranks together that only load: they may end far apart.
+    end_together(meeting, (trained.rows, trained.steps - first_step), TIMEOUT if point.measure.input == "io" else STRAGGLE)
+    return trained

@@ -1,0 +1,194 @@
+"""Tables of results as people publish them, right in every digit they show, and the same with one fault planted.
+
+Times follow a told efficiency with noise of 0-3 %; each number is computed from the unrounded ones and then printed.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import random
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SAMPLES = {"mnist": 60_000, "cifar10": 50_000, "imagenet": 1_281_167}
+V100_NODES = [f"gn{i:02}" for i in range(1, 7)]
+SHAPES = {
+    "both": [(1, 1), (1, 2), (1, 4), (2, 4), (4, 4)],
+    "one GPU per node": [(1, 1), (2, 1), (3, 1), (4, 1), (6, 1)],
+    "in the node": [(1, 1), (1, 2), (1, 3), (1, 4)],
+    "nodes": [(1, 4), (2, 4), (4, 4), (6, 4)],
+}
+
+Cells = dict[str, str]
+
+
+@dataclass
+class Made:
+    """A table in the making: `rows` hold printed cells, `true` the unrounded time of each."""
+
+    rng: random.Random
+    rows: list[Cells]
+    true: list[float]
+    shape: str
+    runs: int
+    show: Callable[[float], str]
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def of(self, nodes: int, gpus: int) -> list[int]:
+        """Indices of the runs of a layout."""
+        cells = (str(nodes), str(gpus))
+        return [i for i, row in enumerate(self.rows) if (row["nodes"], row["gpus_per_node"]) == cells and row.get("run") != "avg"]
+
+    def layouts(self) -> list[tuple[int, int]]:
+        return list(dict.fromkeys((int(row["nodes"]), int(row["gpus_per_node"])) for row in self.rows))
+
+    def mean(self, layout: tuple[int, int]) -> float:
+        return statistics.fmean(self.true[i] for i in self.of(*layout))
+
+    def leave_out(self, *columns: str) -> None:
+        for row, name in itertools.product(self.rows, columns):
+            row.pop(name, None)
+
+    def write(self, file: Path) -> Path:
+        columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        with file.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.DictWriter(out, columns, restval="")
+            writer.writeheader()
+            writer.writerows(self.rows)
+        return file
+
+
+def clean(rng: random.Random, **fixed: Any) -> Made:
+    """A table without a fault; `fixed` says what it must be like: shape, runs, average, decimals, noise, parts."""
+    shape = fixed.get("shape", rng.choice(list(SHAPES)))
+    runs = fixed.get("runs", rng.choice([1, 1, 3, 5]))
+    name = rng.choice(list(SAMPLES))
+    batch = rng.choice([32, 64, 100, 256])
+    noise = fixed.get("noise", rng.uniform(0, 0.03))
+    made = Made(rng, [], [], shape, runs, fixed.get("show") or _printer(rng))
+    work_s, share, first = 10 ** rng.uniform(3, 4.3), 1.0 + rng.choice([0, 0, 0, 0.02]), SHAPES[shape][0]
+    for nodes, gpus in SHAPES[shape]:
+        size = nodes * gpus
+        for run in range(runs):
+            ideal = work_s / size if size > first[0] * first[1] else work_s / (first[0] * first[1])
+            true = ideal / share * (1 + rng.gauss(0, noise))
+            cells = {"dataset": name, "nodes": str(nodes), "gpus_per_node": str(gpus), "batch_per_gpu": str(batch)}
+            cells["node_list"] = _node_list(rng, nodes)
+            if runs > 1:
+                cells["run"] = str(run + 1)
+            cells["time"] = made.show(true)
+            made.rows.append(cells)
+            made.true.append(true)
+        share *= 1 - rng.uniform(0, 0.1)
+    _counts(made, SAMPLES[name], batch)
+    _averages(made, fixed.get("average", rng.choice(["column", "first", "row", ""])))
+    _claims(made)
+    if fixed.get("parts", rng.random() < 0.2):
+        _parts(made)
+    return made
+
+
+def _printer(rng: random.Random) -> Callable[[float], str]:
+    kind = rng.choice(["clock", "decimals", "minutes", "cut"])
+    decimals = rng.choice([1, 2, 4])
+    if kind == "clock":
+        return lambda value: f"{int(value) // 3600}:{int(value) // 60 % 60:02}:{value % 60 // 1:02.0f}"
+    if kind == "minutes":
+        return lambda value: f"{int(value) // 60}m{value % 60 // 1:02.0f}s"
+    if kind == "cut":
+        return lambda value: f"{int(value * 100) / 100:.2f}"
+    return lambda value: f"{value:.{decimals}f}"
+
+
+def _node_list(rng: random.Random, count: int) -> str:
+    first = rng.randint(0, 6 - count)
+    names = V100_NODES[first : first + count]
+    return names[0] if count == 1 else f"gn[{names[0][2:]}-{names[-1][2:]}]"
+
+
+def _counts(made: Made, samples: int, batch: int) -> None:
+    """Some tables say samples, steps, the global batch, all GPUs, throughput or the GPU type."""
+    chosen = {name for name in ("samples", "steps", "global_batch", "gpus", "throughput", "gpu_type") if made.rng.random() < 0.4}
+    for row, true in zip(made.rows, made.true, strict=True):
+        size = int(row["nodes"]) * int(row["gpus_per_node"])
+        cells = {
+            "samples": str(samples),
+            "steps": str(-(-samples // (batch * size))),
+            "global_batch": str(batch * size),
+            "gpus": str(size),
+            "throughput": f"{samples / true * (1 + made.rng.gauss(0, 0.003)):.1f}",
+            "gpu_type": "V100-32GB",
+        }
+        row.update({name: cells[name] for name in cells if name in chosen})
+
+
+def _averages(made: Made, kind: str) -> None:
+    if made.runs == 1 or not kind:
+        return
+    for layout in made.layouts():
+        shown, of = made.show(made.mean(layout)), made.of(*layout)
+        for i in of if kind == "column" else of[:1] if kind == "first" else []:
+            made.rows[i]["average"] = shown
+        if kind == "row":
+            kept = {key: made.rows[of[0]][key] for key in ("dataset", "nodes", "gpus_per_node", "batch_per_gpu")}
+            made.rows.insert(of[-1] + 1, {**kept, "run": "avg", "time": shown})
+            made.true.insert(of[-1] + 1, 0.0)
+
+
+def _claims(made: Made) -> None:
+    """Speedup and efficiency of the means, on the row that holds the average, or on every run's row."""
+    base = made.layouts()[0]
+    percent, named = made.rng.random() < 0.4, made.rng.random() < 0.4
+    which = made.rng.choice([("speedup",), ("efficiency",), ("speedup", "efficiency")])
+    words = "1 GPU" if base == (1, 1) else "1 node"
+    names = {word: f"{word} vs {words}" if named else word for word in which}
+    made.extra = names
+    for layout in made.layouts():
+        speedup = made.mean(base) / made.mean(layout)
+        share = speedup / (layout[0] * layout[1] / (base[0] * base[1]))
+        shown = {"speedup": f"{speedup:.2f}", "efficiency": f"{100 * share:.1f}%" if percent else f"{share:.3f}"}
+        if layout == base and made.rng.random() < 0.5:
+            shown = {"speedup": "1", "efficiency": "100%" if percent else "1"}
+        rows = [i for i, row in enumerate(made.rows) if (int(row["nodes"]), int(row["gpus_per_node"])) == layout]
+        summary = [i for i in rows if made.rows[i].get("run") == "avg"]
+        for i in summary or rows:
+            made.rows[i].update({names[word]: shown[word] for word in which})
+
+
+def _parts(made: Made) -> None:
+    for row, true in zip(made.rows, made.true, strict=True):
+        if row.get("run") != "avg":
+            share = made.rng.uniform(0.6, 0.8)
+            row.update(compute=made.show(true * share), comm=made.show(true * made.rng.uniform(0.05, 0.15)))
+
+
+def clean_weak(rng: random.Random) -> Made:
+    """Steps of a fixed batch per GPU: times hardly change, throughput grows; speedups are of throughput."""
+    made = Made(rng, [], [], "weak", rng.choice([1, 3]), lambda value: f"{value:.4f}")
+    step_s, batch, share = rng.uniform(0.05, 0.9), rng.choice([32, 128]), 1.0
+    with_time, noise, percent = rng.random() < 0.5, rng.uniform(0, 0.03), rng.random() < 0.5
+    rates: dict[int, list[float]] = {}
+    for nodes in (1, 2, 4, 8, 16):
+        for run in range(made.runs):
+            true = step_s / share * (1 + rng.gauss(0, noise))
+            rates.setdefault(nodes, []).append(batch * 4 * nodes / true)
+            cells = {
+                "nodes": str(nodes),
+                "gpus": str(4 * nodes),
+                "batch size per GPU": str(batch),
+                "img/s": f"{rates[nodes][-1]:.1f}",
+            }
+            made.rows.append(cells | ({"step time (s)": f"{true:.4f}"} if with_time else {}) | {"run": str(run + 1)})
+            made.true.append(true)
+        share *= 1 - rng.uniform(0, 0.08)
+        speedup = statistics.fmean(rates[nodes]) / statistics.fmean(rates[1])
+        for row in made.rows[-made.runs :]:
+            row["speedup"] = f"{speedup:.2f}"
+            row["efficiency (%)" if percent else "efficiency"] = (
+                f"{speedup / nodes * (100 if percent else 1):.{1 if percent else 3}f}"
+            )
+    return made

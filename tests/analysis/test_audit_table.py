@@ -1,0 +1,106 @@
+"""Tables are read as people write them, and what cannot be read is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis.audit.audit import audit
+from hpcddp.analysis.audit.cells import number, seconds
+from hpcddp.analysis.audit.columns import column
+from hpcddp.analysis.audit.nodes import expand
+from hpcddp.analysis.audit.table import read_table
+from hpcddp.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("8521", None, 8521),
+        ("12.5", "min", 750),
+        ("75 min", None, 4500),
+        ("1:05", None, 65),
+        ("2:22:01", None, 8521),
+        ("1:30", "h:mm", 5400),
+        ("1-02:03:04", None, 93784),
+        ("1h23m", None, 4980),
+        ("1,200.5", None, 1200.5),
+        ("0,95", None, 0.95),
+        ("12.3 ± 0.4", None, 12.3),
+        ("350 ms", None, 0.35),
+    ],
+)
+def test_times_as_people_write_them(text: str, unit: str | None, value: float) -> None:
+    """Seconds, clock, words and units."""
+    assert seconds(text, unit).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["soon", "1:75", "1:02:61", "-5", "0", "12.5.1", "3 lightyears"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"time|unit"):
+        seconds(text)
+
+
+def test_a_number_is_what_rounds_or_is_cut_to_its_digits() -> None:
+    """1.80 is from 1.795 (rounded) to 1.81 (cut off); 2:05 is from 2:04.5 to 2:06."""
+    assert (number("1.80").can_be.low, number("1.80").can_be.high) == pytest.approx((1.795, 1.81))
+    assert (seconds("2:05").can_be.low, seconds("2:05").can_be.high) == pytest.approx((124.5, 126))
+
+
+@pytest.mark.parametrize(
+    ("header", "meaning", "unit", "baseline"),
+    [
+        ("Epoch time (min)", "time", "min", None),
+        ("img/s", "throughput", None, None),
+        ("#GPUs", "gpus", None, None),
+        ("GPUs/node", "gpus_per_node", None, None),
+        ("efficiency vs 1 node", "efficiency", None, "1 node"),
+        ("Efficiency (vs. one GPU) [%]", "efficiency", "percent", "1 GPU"),
+        ("speedup_1gpu", "speedup", None, "1 GPU"),
+        ("time_h", "time", "h", None),
+    ],
+)
+def test_headers_as_people_write_them(header: str, meaning: str, unit: str | None, baseline: str | None) -> None:
+    found = column(header)
+    assert (found.meaning, found.unit, found.baseline) == (meaning, unit, baseline)
+
+
+def test_node_lists() -> None:
+    """Ranges keep their zeros; several prefixes; text after the brackets."""
+    assert expand("gn[01-03,07]") == ["gn01", "gn02", "gn03", "gn07"]
+    assert expand("a1,b[09-10]-ib") == ["a1", "b09-ib", "b10-ib"]
+    for text in ("gn[03-07-09]", "gn[05-02]", "gn[1", "gn]", "gn[x]"):
+        with pytest.raises(ValueError, match="not a node list"):
+            expand(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "table.csv:1: empty"),
+        ("nodes,time\n", "table.csv:1: a header and no rows"),
+        ("time,speedup\n1,1\n", "table.csv:1: no column says how many GPUs"),
+        ("nodes,tme\n1,1\n", "did you mean `time`"),
+        ("nodes,colour\n1,red\n", "table.csv:1: no column holds a result"),
+        ("nodes,time\n1,10\n2,soon\n", "table.csv:3: time: `soon` is not a time; write seconds"),
+        ("nodes,time\n1,10\nfour,12\n", "table.csv:3: nodes: `four` is not a number"),
+        ("nodes,time\n1,10,12\n", "table.csv:2: 3 cells under 2 headers"),
+        ("nodes,epoch time,wall time\n1,10,12\n", "table.csv:1: `epoch time` and `wall time` both mean time"),
+        ("nodes,time,time\n1,10,12\n", "table.csv:1: `time` and `time` both mean time"),
+        ("nodes,time\n,10\n", "table.csv:2: neither nodes nor gpus is filled in"),
+        ("nodes,time\n1.5,10\n", "`1.5` is not a whole number"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    """File, line, cell and what to write instead."""
+    (tmp_path / "table.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as error:
+        audit(tmp_path / "table.csv")
+    assert message in str(error.value)
+
+
+def test_unknown_columns_are_told(tmp_path: Path) -> None:
+    """Not read, with the nearest known name; notes and settings need no remark."""
+    (tmp_path / "t.csv").write_text("nodes,time,speedpu,comment,model\n1,10,1,x,vgg\n", encoding="utf-8")
+    assert read_table(tmp_path / "t.csv").remarks == ("column `speedpu` is not read; did you mean `speedup`?",)

@@ -1,0 +1,200 @@
+"""What is kept of a study: taken as long as nothing has changed, otherwise as if it were not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis import How, analyze
+from hpcddp.analysis.records import kept
+from hpcddp.analysis.records.load import Loaded, StudyRecords, load_study
+from hpcddp.analysis.records.plain import from_plain, to_plain
+from hpcddp.records import steps_file
+from hpcddp.runroot import Study
+
+from .synthetic import MS, Bucket, Told, point, write_run, write_study
+
+POINT = point(1, 2)
+BUCKETS = [
+    Bucket(size_bytes=4_000_000, ready_ns=3 * MS, done_ns=5 * MS),
+    Bucket(size_bytes=1_000, ready_ns=4 * MS, done_ns=6 * MS),
+]
+SHARES = {"forward": 0.25, "backward": 0.5, "comm_exposed": 0.125, "optimizer": 1 / 16}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """One point of two ranks with one run."""
+    study = write_study(tmp_path / "s", [POINT])
+    write(study, 1)
+    return study
+
+
+def write(study: Study, run: int, step_ns: int = 8 * MS) -> Path:
+    told = Told(
+        step_ns=lambda rank, step: step_ns + 1000 * rank + step, steps=40, buckets=BUCKETS, shares=SHARES, job=str(100 + run)
+    )
+    return write_run(study, POINT, told, run)
+
+
+def times(study: Study) -> list[float | None]:
+    return [run.step_ns for run in load_study(study).runs]
+
+
+def change_unseen(file: Path) -> None:
+    """Other bytes, the same size and time."""
+    before = file.stat()
+    file.write_bytes(file.read_bytes().replace(b"8", b"9"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def all_of(records: StudyRecords) -> object:
+    return to_plain(records.runs), records.warnings
+
+
+def kept_files(study: Study) -> list[Path]:
+    return sorted((study.folder / ".analysis").iterdir())
+
+
+def test_a_run_is_the_same_from_records_and_from_what_is_kept(study: Study) -> None:
+    """To the last bit, its tables too, with what is odd about its records."""
+    with steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0).open("ab") as file:
+        file.write(b"41,0,17")
+    first, second = load_study(study), load_study(study)
+    assert first.warnings
+    assert second.warnings == first.warnings
+    assert all_of(second) == all_of(first)
+    for one, other in zip(first.runs, second.runs, strict=True):
+        assert one.exchange is not None
+        assert other.exchange is not None
+        for name in ("ranks", "buckets"):
+            assert getattr(one.exchange, name).dtypes.tolist() == getattr(other.exchange, name).dtypes.tolist()
+            assert getattr(one.exchange, name).equals(getattr(other.exchange, name))
+        assert one.point == other.point
+
+
+def test_a_new_run_is_all_that_is_read(study: Study) -> None:
+    """What nobody could see to have changed in the old one is not read again."""
+    first = times(study)
+    change_unseen(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
+    write(study, 2, 4 * MS)
+    assert times(study)[0] == first[0]
+    assert times(study)[1] is not None
+
+
+def test_a_file_of_another_time_is_read_again(study: Study) -> None:
+    """And found not to match its checksum."""
+    times(study)
+    file = steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0)
+    change_unseen(file)
+    os.utime(file, ns=(0, 0))
+    assert "does not match its checksum" in str(load_study(study).runs[0].reason)
+
+
+def test_a_new_attempt_is_read(study: Study) -> None:
+    """The newest that is done counts."""
+    first = times(study)
+    told = Told(step_ns=4 * MS, job="900")
+    write_run(study, POINT, told)
+    assert times(study) == [4 * MS]
+    assert first != times(study)
+
+
+def test_other_code_reads_again(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it was that changed."""
+    times(study)
+    change_unseen(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
+    monkeypatch.setattr(kept, "code_key", lambda: "other")
+    assert "does not match its checksum" in str(load_study(study).runs[0].reason)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{", b"null", b"[1]", b'{"key": 1}', b"\x80\x04K\x01.", b"\xff" * 64, b"[" * 100_000],
+    ids=["empty", "torn", "null", "list", "other", "pickle", "bytes", "deep"],
+)
+def test_what_is_damaged_is_as_if_it_were_not_there(study: Study, damage: bytes) -> None:
+    """Read again, kept again."""
+    first = all_of(load_study(study))
+    (file,) = kept_files(study)
+    whole = file.read_bytes()
+    file.write_bytes(damage)
+    assert all_of(load_study(study)) == first
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("was", [b'"state":"counts"', b'"step_ns":', b'"dtype":"int64"', b'"rhythm":', b'[{"label"'])
+def test_what_is_not_a_run_is_not_taken_for_one(study: Study, was: bytes) -> None:
+    """With the right key, but another value, name or type."""
+    first = all_of(load_study(study))
+    (file,) = kept_files(study)
+    assert was in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(was, was[:-2] + b'x"' if was.endswith(b'"') else was.replace(b'"', b'"x', 1), 1))
+    assert all_of(load_study(study)) == first
+
+
+def test_a_link_among_the_records_is_followed_each_time(study: Study, tmp_path: Path) -> None:
+    """It may lead to other bytes without having changed."""
+    file = steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0)
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    times(study)
+    change_unseen(tmp_path / "elsewhere")
+    assert "does not match its checksum" in str(load_study(study).runs[0].reason)
+
+
+def test_what_cannot_be_kept_beside_the_study_is_kept_in_the_users_cache(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And taken from there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (study.folder / ".analysis").write_text("a file")
+    first = times(study)
+    change_unseen(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
+    assert times(study) == first
+    assert list((tmp_path / "cache" / "hpcddp" / "analysis").glob("*/*.json"))
+
+
+def test_nothing_is_kept_where_nothing_can_be_written(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read each time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "cache").write_text("a file")
+    (study.folder / ".analysis").write_text("a file")
+    assert times(study) == times(study)
+
+
+def test_a_second_analysis_says_the_same_and_draws_nothing(study: Study) -> None:
+    """The report's files stay those that were written."""
+    (first,) = analyze(study.folder)
+    files = {file: file.stat() for file in (study.folder / "report").rglob("*")}
+    assert analyze(study.folder) == [first]
+    assert {file: file.stat().st_mtime_ns for file in files} == {file: found.st_mtime_ns for file, found in files.items()}
+
+
+@pytest.mark.parametrize("change", ["run", "figure", "overlay", "prediction"])
+def test_the_report_is_written_again_when_it_would_be_another_one(study: Study, change: str) -> None:
+    """A new run, a lost figure, something else to draw, a prediction."""
+    (first,) = analyze(study.folder)
+    page = study.folder / "report" / "index.html"
+    figure = min((study.folder / "report" / "figures").iterdir())
+    written = page.stat().st_mtime_ns
+    if change == "run":
+        write(study, 2)
+    if change == "figure":
+        figure.unlink()
+    if change == "prediction":
+        (study.folder / "prediction.json").write_text("{}")
+    (second,) = analyze(study.folder, how=How(overlay=("marconi100",) if change == "overlay" else ()))
+    assert page.stat().st_mtime_ns > written
+    assert figure.exists()
+    assert (second.plain["runs"] != first.plain["runs"]) == (change == "run")
+
+
+def test_only_what_is_kept_can_be_made_of_a_file() -> None:
+    """No type but those of a run; objects are never made of text."""
+    with pytest.raises(ValueError, match="is not what was kept"):
+        from_plain(Loaded, [{"label": "x"}, []])
+    with pytest.raises(TypeError):
+        to_plain(object())

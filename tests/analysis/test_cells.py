@@ -1,0 +1,179 @@
+"""Rows read by compiled code are those pandas reads; what it does not take is left to pandas, with its words."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numba
+import numpy as np
+import pandas as pd
+import pytest
+
+from hpcddp.analysis.records import cells, cells_compiled
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.records.plain import to_plain
+from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.records import PARTS
+
+from .synthetic import MS, Bucket, Told, point, write_run, write_study
+
+COLUMNS = {"step": "int64", "total_ns": "float64"}
+HEADER = "step,start_ns,total_ns\n"
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways are there."""
+    parse = cells.compiled()
+    assert parse is not None
+    monkeypatch.setattr(cells, "_prepared", [parse])
+
+
+def both(file: Path, text: str, monkeypatch: pytest.MonkeyPatch, rows: int | None = None) -> list[pd.DataFrame | str]:
+    """The table or the reason for rejecting it, and what was remarked: compiled and by pandas."""
+    file.write_bytes(text.encode())
+    count = text.count("\n") - 1 if rows is None else rows
+    whole = "".join(text.splitlines(keepends=True)[: count + 1]).encode()
+    found: list[pd.DataFrame | str] = []
+    for prepared in (cells._prepared, []):
+        monkeypatch.setattr(cells, "_prepared", prepared)
+        warnings: list[str] = []
+        try:
+            table = read_rows(RowFile(file, 3, count, zlib.crc32(whole)), COLUMNS, warnings)[list(COLUMNS)]
+            found.append(table.astype(COLUMNS).rename(columns=str).assign(said=" ".join(warnings)))
+        except Rejected as error:
+            found.append(str(error))
+    return found
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "0,1,2\n",
+        "0,1700000000000000000,123456789\n1,9223372036854775807,99999999\n22222222,3,100000000\n",
+        "7,,\n",
+        "7,1,\n8,2,5\n",
+        "00012,1,0000000000000000012\n",
+        *(f"{'7' * digits},1,{'9' * min(digits, 15)}\n" for digits in range(1, 19)),
+        "0,1,9999999999999999\n",
+        "0,1,-5\n",
+        "0,1,1.5\n",
+        "0,1,1e3\n",
+        "0,1,nan\n",
+        '"0",1,2\n',
+        " 0,1, 2\n",
+        "0,+1,2\r\n",
+    ],
+)
+def test_numbers_are_those_pandas_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
+    """To the last bit, with an empty cell for what was not measured."""
+    ours, theirs = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
+    assert isinstance(ours, pd.DataFrame)
+    assert isinstance(theirs, pd.DataFrame)
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "rows", ["9223372036854775808,1,2\n", "99999999999999999999999999,1,2\n", ",1,2\n", "0,1,x\n", "0,1,2,3,4\n0\n"]
+)
+def test_what_pandas_rejects_is_rejected_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
+    """Too large, empty, no number, too many cells."""
+    ours, theirs = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
+    assert isinstance(ours, str)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("header", ["step,start_ns\n", "total_ns,step\n", "step,step,total_ns\n", "a,b,total_ns,step\n"])
+def test_columns_go_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str) -> None:
+    """In any order, among others; without one, or with it twice, as pandas has it."""
+    cell = ",".join(str(10 + place) for place in range(header.count(",") + 1))
+    ours, theirs = both(tmp_path / "rows.csv", f"{header}{cell}\n", monkeypatch)
+    assert str(ours) == str(theirs)
+
+
+def test_a_torn_line_after_the_rows_is_left_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And remarked."""
+    ours, theirs = both(tmp_path / "rows.csv", f"{HEADER}0,1,2\n1,2", monkeypatch, rows=1)
+    assert isinstance(ours, pd.DataFrame)
+    assert "1 damaged line after the 1 rows" in ours["said"][0]
+    assert isinstance(theirs, pd.DataFrame)
+    assert ours.equals(theirs)
+
+
+def test_rows_lie_anywhere_among_the_bytes_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand rows whose numbers have from 0 to 18 digits."""
+    draw = random.Random(1)
+    cells = ((draw.randrange(10**9), draw.randrange(10 ** draw.randint(1, 18)), draw.randrange(10**15)) for _ in range(1000))
+    rows = "".join(f"{step},{start},{total if total % 5 else ''}\n" for step, start, total in cells)
+    ours, theirs = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
+    assert isinstance(ours, pd.DataFrame)
+    assert isinstance(theirs, pd.DataFrame)
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+def test_a_room_takes_files_of_any_size_in_turn(tmp_path: Path) -> None:
+    """What is left in it of a longer file is none of a shorter one's."""
+    room, file = cells.Room(), tmp_path / "rows.csv"
+    for count in (3, 100, 2, 0, 40):
+        text = HEADER + "".join(f"{row},1,{count}\n" for row in range(count))
+        file.write_text(text)
+        table = read_rows(RowFile(file, 0, count, zlib.crc32(text.encode())), COLUMNS, [], room)
+        assert table["step"].tolist() == list(range(count))
+        assert table["total_ns"].tolist() == [count] * count
+
+
+def test_without_a_folder_for_its_cache_it_is_compiled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is where the folder should be."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "file"))
+    data = np.frombuffer(bytes(64) + b"1,2\n3,4\n" + bytes(64), np.uint8).copy()
+    out = np.zeros((2, 2), np.int64)
+    assert cells_compiled.compile_parse()(data, 64, 72, out) == 2
+    assert out.tolist() == [[1, 3], [2, 4]]
+
+
+def test_names_of_files_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quotes, patterns and commands among them."""
+    ours, theirs = both(tmp_path / "a'b\"*[1]?$(touch x);{c}.csv.gz", f"{HEADER}0,1,2\n", monkeypatch)
+    assert isinstance(ours, pd.DataFrame)
+    assert isinstance(theirs, pd.DataFrame)
+    assert ours.equals(theirs)
+
+
+def test_nothing_is_compiled_for_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten small files; for ten thousand it is."""
+    monkeypatch.setattr(cells, "_prepared", [])
+    cells.prepare(10, 10**6)
+    assert cells.prepared() is None
+    cells.prepare(10_000, 10**6)
+    assert cells.prepared() is not None
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_run_is_the_same_whatever_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: bool) -> None:
+    """To the last bit: with all-reduces of every second step, clocks that differ, and copies that no rank measured."""
+    where = point(1, 4, comm="on")
+    shares = {**dict.fromkeys((*PARTS, *["h2d_hidden"] * measured), 0.1), "comm_exposed": 0.3}
+    study = write_study(tmp_path / "s", [where])
+    told = Told(
+        step_ns=lambda rank, step: (90 + 7 * rank + step % 5) * MS + 37 * step,
+        steps=40,
+        shares=shares,
+        buckets=[
+            lambda rank: Bucket(size_bytes=800, ready_ns=(30 + rank) * MS, done_ns=70 * MS),
+            Bucket(size_bytes=400, ready_ns=60 * MS, done_ns=80 * MS),
+        ],
+        bucket_steps=range(0, 40, 2),
+        clocks={1: 7 * MS, 3: -MS},
+    )
+    write_run(study, where, told)
+    found = []
+    for prepared in (cells._prepared, []):
+        monkeypatch.setattr(cells, "_prepared", prepared)
+        (run,) = load_study(study, tmp_path / f"kept{len(prepared)}").runs
+        assert run.exchange is not None
+        found.append(to_plain(replace(run, point=None)))
+    assert found[0] == found[1]

@@ -1,0 +1,210 @@
+"""Two studies beside each other: what is matched, how the ratio is judged, what is said to differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from hpcddp.analysis.comparison.compare import Comparison, compare, to_plain, verdict
+from hpcddp.analysis.comparison.junit import to_junit
+from hpcddp.analysis.comparison.told import notes, sentence, to_text
+from hpcddp.analysis.figures.compare import compare_figure
+from hpcddp.analysis.numbers.effects import Ratio
+from hpcddp.errors import UsageError
+from hpcddp.point import Point
+from hpcddp.records import write_json
+from hpcddp.runroot import Study
+
+from .synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
+
+SIX = (100, 101, 102, 103, 104, 105)
+
+
+def study(folder: Path, steps_ms: Mapping[Point, Sequence[float]], **told: Any) -> Study:
+    """A run per step time."""
+    made = write_study(folder, list(steps_ms), max(map(len, steps_ms.values())))
+    for each, times in steps_ms.items():
+        write_runs(made, each, [round(ms * MS) for ms in times], **told)
+    return made
+
+
+def against(
+    tmp_path: Path, a: Mapping[Point, Sequence[float]], b: Mapping[Point, Sequence[float]], threshold: float = 0.05
+) -> Comparison:
+    return compare(study(tmp_path / "old", a), study(tmp_path / "new", b), threshold, ("old", "new"))
+
+
+def elsewhere(*layout: int, **changes: Any) -> Point:
+    """A point of another cluster, with its own node type and cores."""
+    return dataclasses.replace(point(*layout, node_type="a40", physical_cores_per_rank=8, **changes), cluster="rcc")
+
+
+def test_the_ratio_is_that_of_median_throughputs(tmp_path: Path) -> None:
+    """Steps of 100, 110, 120 ms against 100 ms thrice: 100 / 110; the range from 100 / 120 to 1."""
+    found = against(tmp_path, {point(1, 1): (100, 100, 100)}, {point(1, 1): (100, 110, 120)})
+    (row,) = to_plain(found)["points"]
+    assert (row["ratio"], row["low"], row["high"]) == pytest.approx((100 / 110, 100 / 120, 1.0))
+    assert (row["interval"], row["n_a"], row["n_b"], row["samples_per_s_a"]) == ("range", 3, 3, 320.0)
+
+
+def test_a_study_against_itself_is_exactly_one(tmp_path: Path) -> None:
+    """Nothing differs, nothing is alone, no point is slower."""
+    same = study(tmp_path / "s", {point(1, 1): SIX, point(2, 1): SIX})
+    found = compare(same, same, 0.05)
+    assert [row["ratio"] for row in to_plain(found)["points"]] == [1.0, 1.0]
+    assert (found.differences, found.regressions, found.a.alone, found.b.alone) == ([], [], [], [])
+    assert sentence(found) == "B trains 1.000 times as fast as A at 2 matched points; slower by more than 5 % at none."
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Ratio(0.94, 0.93, 0.9499, "95 %"), "slower"),
+        (Ratio(0.94, 0.93, 0.9501, "95 %"), "unclear"),
+        (Ratio(0.97, 0.951, 1.049, "95 %"), "same"),
+        (Ratio(1.07, 1.051, 1.1, "95 %"), "faster"),
+        (Ratio(0.94, 0.80, 1.20, "range"), "slower"),
+        (Ratio(0.96, 0.80, 1.20, "range"), "same"),
+        (Ratio(0.94, None, None, None), "slower"),
+    ],
+)
+def test_slower_is_the_whole_interval_or_the_median(found: Ratio, expected: str) -> None:
+    """With an interval its far end decides; a range or a single run leaves the median."""
+    assert verdict(found, 0.05) == expected
+
+
+def test_a_slower_point_is_named_first(tmp_path: Path) -> None:
+    """2 x 1 takes 10 % longer: 1 / 1.1; the other is within the threshold."""
+    found = against(tmp_path, {point(1, 1): SIX, point(2, 1): SIX}, {point(1, 1): SIX, point(2, 1): [ms * 1.1 for ms in SIX]})
+    assert [each.a.label for each in found.regressions] == [point(2, 1).label]
+    assert sentence(found).endswith("slower by more than 5 % at 1: 2 x 1 (0.909).")
+    assert list(notes(found)) == []
+
+
+def test_few_runs_are_judged_by_the_median_and_said_so(tmp_path: Path) -> None:
+    """Five runs on one side are too few, however many the other has."""
+    found = against(tmp_path, {point(1, 1): SIX}, {point(1, 1): [ms * 1.2 for ms in SIX[:5]]})
+    assert [each.verdict for each in found.points] == ["slower"]
+    assert "every point has fewer than six runs on a side" in to_text(found)
+    assert "slower (median)" in to_text(found)
+
+
+def test_other_clusters_match_by_layout_and_workload(tmp_path: Path) -> None:
+    """Node type, cores, GPU and environment may differ between clusters, and are said to; the batch may not."""
+    a = {point(1, 1, node_type="v100", physical_cores_per_rank=16): SIX, point(1, 2): SIX}
+    b = {elsewhere(1, 1): [ms / 2 for ms in SIX], elsewhere(1, 2, batch_per_gpu=64): SIX}
+    old, new = study(tmp_path / "old", a), study(tmp_path / "new", b, gpu="A40", env_id="env-2")
+    found = compare(old, new, 0.05)
+    assert [(each.a.layout, each.ratio.ratio, each.verdict) for each in found.points] == [((1, 1), 2.0, "faster")]
+    assert {each.name for each in found.differences} == {"cluster", "node type", "cores/rank", "GPU", "env"}
+    assert found.a.alone[0].reason == f"nearest is {elsewhere(1, 2, batch_per_gpu=64).label}: batch/GPU 32, there 64"
+
+
+def test_on_the_same_cluster_node_types_are_other_points(tmp_path: Path) -> None:
+    """What is an axis there is compared with nothing else."""
+    with pytest.raises(UsageError, match=r"no point of old is in new.*node type v100, there a40"):
+        against(tmp_path, {point(1, 1, node_type="v100"): SIX}, {point(1, 1, node_type="a40"): SIX})
+
+
+def test_several_that_fit_are_not_guessed_at(tmp_path: Path) -> None:
+    """A ran on two kinds of GPU, B on a third: neither is B's counterpart."""
+    a = study(tmp_path / "old", {point(1, 1): (100,), point(2, 1): (100,)})
+    write_run(a, point(1, 1), Told(step_ns=90 * MS, gpu="A40"), 2)
+    b = study(tmp_path / "new", {point(1, 1): (100,), point(2, 1): (100,)}, gpu="H100")
+    found = compare(a, b, 0.05)
+    assert [each.a.layout for each in found.points] == [(2, 1)]
+    assert [each.reason.partition(" n01")[0] for each in found.a.alone] == ["not the only one that fits"] * 2
+    assert found.b.alone[0].reason.startswith("more than one fits: ")
+
+
+def test_the_same_gpu_is_preferred(tmp_path: Path) -> None:
+    """A ran on two kinds of GPU; B's V100 is compared with A's V100, whatever its software."""
+    a = study(tmp_path / "old", {point(1, 1): (100,)})
+    write_run(a, point(1, 1), Told(step_ns=10 * MS, gpu="A40"), 2)
+    found = compare(a, study(tmp_path / "new", {point(1, 1): (100,)}, env_id="env-2"), 0.05)
+    assert [each.ratio.ratio for each in found.points] == [1.0]
+
+
+def test_how_long_is_timed_does_not_tell_points_apart(tmp_path: Path) -> None:
+    """More steps of the same: matched, and said."""
+    found = against(tmp_path, {point(1, 1): (100,)}, {point(1, 1, steps=9): (100,)})
+    assert [(each.name, each.a, each.b) for each in found.differences] == [("steps", ("5",), ("9",))]
+
+
+def test_what_differs_is_read_from_the_records(tmp_path: Path) -> None:
+    """Versions, variables of the environment and a node's driver; job ids and addresses do not count."""
+    launch = {"versions": {"torch": "2.8.0"}, "environment": {"NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "9", "MASTER_ADDR": "r1"}}
+    a, b = study(tmp_path / "old", {point(1, 1): (100,)}), study(tmp_path / "new", {point(1, 1): (100,)}, launch=launch)
+    write_json(b.attempt_dir(point(1, 1).label, 1, "101", 0) / "nodes" / "r000.json", {"gpu_driver": "570"})
+    found = compare(a, b, 0.05)
+    told = {each.name: (each.a, each.b) for each in found.differences}
+    unknown = ("unknown",)
+    assert told == {"torch": (("2.7.1",), ("2.8.0",)), "$NCCL_DEBUG": (unknown, ("INFO",)), "gpu driver": (unknown, ("570",))}
+    assert "differs   $NCCL_DEBUG  unknown -> INFO" in to_text(found)
+
+
+def test_a_point_whose_runs_do_not_count_is_unfinished(tmp_path: Path) -> None:
+    """B has the point, but its run failed a gate: the reason is told."""
+    a = study(tmp_path / "old", {point(1, 1): (100,), point(2, 1): (100,)})
+    b = write_study(tmp_path / "new", [point(1, 1), point(2, 1)])
+    write_run(b, point(1, 1), Told(step_ns=100 * MS))
+    write_run(b, point(2, 1), Told(step_ns=100 * MS, gates=FAILED))
+    (left,) = compare(a, b, 0.05).unfinished
+    assert (left.label, "gate `equal steps`" in left.reason) == (point(2, 1).label, True)
+
+
+def test_an_empty_side_is_named(tmp_path: Path) -> None:
+    """A study without runs that count cannot be compared."""
+    write_study(tmp_path / "empty", [point(1, 1)])
+    with pytest.raises(UsageError, match="empty: no run of it counts"):
+        compare(study(tmp_path / "s", {point(1, 1): (1,)}), Study(tmp_path / "empty"), 0.05)
+
+
+def test_a_hook_on_one_side_is_noted(tmp_path: Path) -> None:
+    """The ratio holds what the hook costs."""
+    found = against(tmp_path, {point(1, 2): (100,)}, {point(1, 2, comm="on"): (101,)})
+    assert any("only one side has runs without the communication hook" in note for note in notes(found))
+
+
+def test_the_table_fits_a_terminal(tmp_path: Path) -> None:
+    """100 columns with intervals, batches and verdicts."""
+    points = [point(nodes, 1, batch_per_gpu=batch) for nodes in (1, 16) for batch in (32, 256)]
+    found = against(tmp_path, {each: SIX for each in points}, {each: [ms * 1.01 for ms in SIX] for each in points})
+    table = [line for line in to_text(found).splitlines() if line.startswith("  ")]
+    assert len(table) == 5
+    assert max(map(len, table)) <= 100
+
+
+def test_junit_has_a_case_per_point(tmp_path: Path) -> None:
+    """Slower fails, lacking runs is an error, a point that B does not have is skipped; the counts are the suite's."""
+    points = [point(nodes, 1) for nodes in (1, 2, 4, 8)]
+    a = study(tmp_path / "old", {each: (100,) for each in points})
+    b = write_study(tmp_path / "a <b>\x01&", points[:3])
+    write_run(b, points[0], Told(step_ns=100 * MS))
+    write_run(b, points[1], Told(step_ns=200 * MS))
+    suite = ET.fromstring(to_junit(compare(a, b, 0.05)))
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "4",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "1",
+    }
+    kinds = {str(case.get("name")): [child.tag for child in case] for case in suite}
+    assert [kinds[each.label] for each in points] == [["system-out"], ["failure", "system-out"], ["error"], ["skipped"]]
+    assert suite[0].get("classname") == "a <b>?&"
+
+
+def test_the_figure_has_a_line_per_point(tmp_path: Path) -> None:
+    """The ratio's marker, hollow without an interval; the line at 1."""
+    found = against(tmp_path, {point(1, 1): SIX, point(2, 1): (100,)}, {point(1, 1): SIX, point(2, 1): (125,)})
+    (ax,) = compare_figure(found).axes
+    markers = [line for line in ax.get_lines() if line.get_marker() == "o"]
+    assert [np.asarray(line.get_xdata()).tolist() for line in markers] == [[1.0], [0.8]]
+    assert [line.get_markerfacecolor() == "white" for line in markers] == [False, True]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["1 x 1", "2 x 1"]

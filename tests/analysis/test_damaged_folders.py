@@ -1,0 +1,220 @@
+"""Whatever was done to a study's folder, `analyze` ends, runs nothing of it, names what is damaged, and counts the rest alike."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from hpcddp.analysis import StudyResult, analyze
+from hpcddp.errors import FAILED
+from hpcddp.point import point_to_dict
+from hpcddp.records import write_json
+from hpcddp.runroot import Study
+
+from .damages import JSON_TEXTS, grow, link_to_itself, of_points, of_runs, of_studies
+from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+DEADLINE_S = 120
+
+WHOLE = (point(1, 1), point(1, 2), point(2, 2))
+HOOKED = point(1, 2, comm="on")
+BUCKET = Bucket(size_bytes=1000, ready_ns=MS, done_ns=2 * MS)
+
+PLANTED = ("__init__.py", "conftest.py", "duckdb.py", "hpcddp.py", "json.py", "matplotlib.py", "pandas.py", "sitecustomize.py")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A folder that goes again at once: what reads all that tests leave behind would wait for FIFOs."""
+    yield tmp_path / "place"
+    shutil.rmtree(tmp_path / "place")
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Path:
+    """Where code that ran leaves a file."""
+    (tmp_path / "ran").mkdir()
+    return tmp_path / "ran"
+
+
+def whole_study(folder: Path) -> Study:
+    """Three points of two runs each; nobody says anything bad about them."""
+    study = write_study(folder, [*WHOLE], repeat=2)
+    for each in WHOLE:
+        write_runs(study, each, [(30 + each.ranks) * MS, (31 + each.ranks) * MS])
+    return study
+
+
+def whole_run(study: Study) -> Path:
+    """An attempt of HOOKED, to be copied and damaged."""
+    write_json(study.point_file(HOOKED.label), {"schema": 1, "id": HOOKED.id, "point": point_to_dict(HOOKED)})
+    told = Told(step_ns=8 * MS, shares={"forward": 0.25, "backward": 0.25, "comm_exposed": 0.25}, buckets=[BUCKET])
+    return write_run(study, HOOKED, told)
+
+
+class TooLong(BaseException):
+    """No OSError: what reads files expects those."""
+
+
+@contextlib.contextmanager
+def deadline() -> Iterator[None]:
+    """What waits for a file to answer is interrupted."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise TooLong(f"analyze took more than {DEADLINE_S} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(DEADLINE_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def analyzed(root: Path) -> dict[str, StudyResult]:
+    """By the name of the study's folder."""
+    with deadline():
+        return {result.name: result for result in analyze(root, root.parent / "out")}
+
+
+def numbers(report: Path) -> list[dict[str, str]]:
+    """Of the runs that are not damaged, all that is known."""
+    labels = {each.label for each in WHOLE}
+    with (report / "runs.csv").open(encoding="utf-8", newline="") as rows:
+        return [row for row in csv.DictReader(rows) if row["label"] in labels]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """The points and runs of the study that nobody damaged."""
+    folder = tmp_path_factory.mktemp("alone")
+    whole_study(folder / "runs/s")
+    found = analyzed(folder / "runs")["s"].plain["points"]
+    return found, numbers(folder / "out/s")
+
+
+def told_reasons(result: StudyResult) -> dict[str, str]:
+    """Run -> why it does not count."""
+    return {each["run"]: each["reason"] for each in (*result.plain["rejected"], *result.plain["missing"])}
+
+
+@pytest.mark.usefixtures("drawn")
+def test_damaged_runs_are_named_and_the_others_count_as_before(place: Path, ran: Path, alone: Any) -> None:
+    """More than 200 ways, each to a run of its own; the page stays a page."""
+    draw, study, damages = Random(4), whole_study(place / "runs/s"), list(of_runs(ran))
+    assert len(damages) >= 200
+    first = whole_run(study)
+    for run, (_, damage) in enumerate(damages, start=2):
+        attempt = study.attempt_dir(HOOKED.label, run, "100", 0)
+        shutil.copytree(first, attempt)
+        damage(draw, attempt)
+    shutil.rmtree(first.parent)
+    result = analyzed(place / "runs")["s"]
+    reasons = told_reasons(result)
+    counted = [name for run, (name, _) in enumerate(damages, start=2) if not reasons.get(f"r{run} of {HOOKED.label}")]
+    assert counted == [], "these damaged runs count, or nothing is said of them"
+    assert (result.plain["points"], numbers(place / "out/s")) == alone
+    assert "<script>window" not in (place / "out/s/index.html").read_text(encoding="utf-8")
+    assert list(ran.iterdir()) == []
+
+
+def test_a_damaged_point_costs_its_own_runs_only(place: Path, alone: Any) -> None:
+    """Its label is named, with the reason; a label that would be lines of its own is one word."""
+    draw, study = Random(5), whole_study(place / "runs/s")
+    names = {}
+    for seed, (name, damage) in enumerate(of_points(), start=100):
+        other = point(1, 2, seed=seed)
+        folder = study.point_file(other.label).parent
+        write_study(place / "spare", [other])
+        shutil.copytree(place / "spare" / other.label, folder)
+        write_run(study, other, Told(step_ns=8 * MS))
+        there = set(study.folder.iterdir())
+        damage(draw, folder)
+        (names[name],) = set(study.folder.iterdir()) - there or {folder}
+    result = analyzed(place / "runs")["s"]
+    assert (result.plain["points"], numbers(place / "out/s")) == alone
+    told = "\n".join([*told_reasons(result), *result.plain["notes"]])
+    for name, folder in names.items():
+        label = " ".join(folder.name.split())
+        assert (label in told) == os.path.lexists(folder / "point.json"), name
+    assert not any(line.startswith("r9 of all") for line in result.text.splitlines())
+
+
+def test_a_damaged_study_leaves_those_beside_it(place: Path, alone: Any) -> None:
+    """It is named with the reason; alone, it is the command's error."""
+    draw, root = Random(6), place / "runs"
+    whole_study(root / "whole")
+    every = dict(of_studies())
+    for number, damage in enumerate(every.values()):
+        shutil.copytree(root / "whole", root / f"s{number}")
+        damage(draw, root / f"s{number}")
+    results = analyzed(root)
+    assert (results["whole"].plain["points"], numbers(place / "out/whole")) == alone
+    assert {name: results[f"s{i}"].damaged for i, name in enumerate(every)} == dict.fromkeys(every, True)
+    assert all(f"s{i}/study.json is damaged: " in results[f"s{i}"].text for i in range(len(every)))
+
+
+def test_odd_files_beside_whole_records_change_nothing(place: Path, ran: Path, alone: Any) -> None:
+    """Things that wait, loop or never end, in every folder and in place of all that is read for display only."""
+    study = whole_study(place / "runs/s")
+    for file in (study.folder / "prediction.json", study.submissions_file, study.folder / "report"):
+        os.mkfifo(file)
+    for each in WHOLE:
+        for run in ("r0", "r01", "r٣", f"r{10**30}", "r1\n", "r-1"):
+            (study.folder / each.label / run).mkdir()
+        link_to_itself(study.folder / each.label / "r1/loop.0")
+        nodes = study.attempt_dir(each.label, 1, "101", 0) / "nodes"
+        nodes.mkdir()
+        os.mkfifo(nodes / "r000.json")
+        (nodes / "r001.json").write_text(JSON_TEXTS["nested"], encoding="utf-8")
+        (nodes / "r002.json").mkdir()
+        grow(nodes / "r003.json")
+    (study.folder / "up").symlink_to("..")
+    (place / "runs/again").symlink_to(".")
+    result = analyzed(place / "runs")["s"]
+    assert (result.plain["points"], numbers(place / "out/s")) == alone
+
+
+def test_nothing_in_a_study_is_run(place: Path, ran: Path) -> None:
+    """Modules, settings and pickles in a folder that a user stands in while `hpcddp analyze .` reads it."""
+    study = whole_study(place / "runs/s")
+    leave_mark = f"open({str(ran / 'module')!r}, 'w')\n"
+    for folder in (study.folder, study.folder / WHOLE[0].label, study.attempt_dir(WHOLE[0].label, 1, "101", 0)):
+        for name in PLANTED:
+            (folder / name).write_text(leave_mark)
+        (folder / "matplotlibrc").write_text("backend: module://pandas\n")
+        (folder / "evil.pth").write_text(f"import os; {leave_mark}")
+    command = [str(Path(sys.executable).parent / "hpcddp"), "analyze", "."]
+    done = subprocess.run(command, cwd=study.folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(ran.iterdir()) == []
+
+
+def test_the_command_ends_with_1_where_a_study_is_damaged(place: Path) -> None:
+    """After it told what the others say."""
+    from click.testing import CliRunner
+
+    from hpcddp.cli import main
+
+    for name in ("a", "b"):
+        whole_study(place / "runs" / name)
+    (place / "runs/a/study.json").write_text("{")
+    done = CliRunner().invoke(main, ["analyze", str(place / "runs"), "-o", str(place / "out")])
+    assert done.exit_code == FAILED
+    assert "a/study.json is damaged" in done.stdout
+    assert "gates     6 of 6 runs pass" in done.stdout

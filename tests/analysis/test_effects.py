@@ -1,0 +1,72 @@
+"""Two groups of runs compared."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcddp.analysis.numbers.effects import Ratio, cliffs_delta, ratio
+
+RUNS = st.lists(st.fractions(1, 1000, max_denominator=50), min_size=1, max_size=12)
+
+
+def test_the_ratio_is_of_medians() -> None:
+    """Medians 4 and 2; of three runs each the range is 3/5 to 9/1."""
+    assert ratio([3.0, 9.0, 4.0], [2.0, 1.0, 5.0]) == Ratio(2.0, 3 / 5, 9.0, "range")
+
+
+def test_one_run_against_one_has_no_interval() -> None:
+    """There is nothing to tell spread from difference."""
+    assert ratio([3.0], [2.0]) == Ratio(1.5, None, None, None)
+
+
+def test_from_six_runs_on_there_is_an_interval() -> None:
+    """Six and six; with five on either side the range."""
+    six = [98.0, 99.0, 100.0, 101.0, 102.0, 103.0]
+    found = ratio(six, [value / 2 for value in six])
+    assert (found.ratio, found.kind) == (2.0, "95 %")
+    assert found.low is not None
+    assert found.high is not None
+    assert 2 * 98 / 103 < found.low < 2 < found.high < 2 * 103 / 98
+    assert ratio(six, six[1:]).kind == "range"
+
+
+def test_equal_runs_have_a_ratio_of_exactly_one() -> None:
+    """Thirds included."""
+    assert ratio([Fraction(1, 3)] * 6, [Fraction(1, 3)] * 7) == Ratio(1.0, 1.0, 1.0, "95 %")
+
+
+@given(RUNS, RUNS, st.randoms())
+def test_the_order_of_runs_makes_no_difference(a: list[Fraction], b: list[Fraction], shuffle: Random) -> None:
+    """Neither to the ratio and its interval nor to the overlap."""
+    found = ratio(a, b), cliffs_delta(a, b)
+    shuffle.shuffle(a)
+    shuffle.shuffle(b)
+    assert (ratio(a, b), cliffs_delta(a, b)) == found
+
+
+@pytest.mark.parametrize("runs", [6, 10])
+def test_the_interval_of_a_ratio_holds_the_truth(runs: int) -> None:
+    """In at least 93 % of 300 studies in which runs of one group vary three times as much."""
+    draw = np.random.default_rng(runs)
+    studies = [(100 + draw.standard_normal(runs), 110 + 3 * draw.standard_normal(runs)) for _ in range(300)]
+    found = [ratio(list(a), list(b)) for a, b in studies]
+    assert sum((each.low or 0) <= 100 / 110 <= (each.high or 0) for each in found) >= 0.93 * 300
+
+
+def test_cliffs_delta_by_hand() -> None:
+    """1, 2 against 2, 3: of four pairs none above, three below, one equal."""
+    assert cliffs_delta([1.0, 2.0], [2.0, 3.0]) == -0.75
+
+
+@given(RUNS, RUNS)
+def test_cliffs_delta_turns_round_with_its_groups(a: list[Fraction], b: list[Fraction]) -> None:
+    """And is 0 of a group against itself, 1 of a group against one that is a thousand lower."""
+    assert cliffs_delta(a, b) == -cliffs_delta(b, a)
+    assert cliffs_delta(a, a) == 0
+    assert cliffs_delta(a, [value - 1000 for value in b]) == 1

@@ -1,0 +1,246 @@
+"""What the readers of TensorBoard, Weights & Biases and MLflow find in what was exported for them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.analysis.export import to_tensorboard
+from hpcddp.analysis.export.exported import ExportedRun, exported
+from hpcddp.analysis.export.library import library
+from hpcddp.errors import HpcddpError
+from hpcddp.runroot import Study
+
+from .synthetic import FAILED, MS, Told, point, write_run, write_study
+
+POINTS = (point(1, 1), point(1, 2))
+BAD = "gate `equal steps`: rank 1 made 4 of 6 steps"
+STEP_S = [0.08, 0.01, 0.012, 0.014, 0.016, 0.018]
+"""Of rank 1, the slowest; the first is the warm-up's."""
+
+Curve = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A run as a target's own reader has it."""
+
+    params: Mapping[str, str]
+    tags: str
+    summary: Mapping[str, float]
+    step_s: Curve
+    samples_per_s: Curve
+    loss: Curve
+    ended_unix_s: float
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """1x1 has one run that counts and one that is not there; of 1x2 one counts and one is rejected."""
+    study = write_study(tmp_path_factory.mktemp("runs") / "mine", POINTS, repeat=2)
+
+    def step_ns(rank: int, step: int) -> int:
+        return (8 + 2 * step) * MS - (1 - rank) * MS
+
+    write_run(study, POINTS[0], Told(step_ns=step_ns))
+    write_run(study, POINTS[1], Told(step_ns=step_ns))
+    write_run(study, POINTS[1], Told(step_ns=step_ns, gates=FAILED), 2)
+    return study
+
+
+def read_tensorboard(folder: Path) -> dict[str, Read]:
+    accumulator = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
+    metadata = importlib.import_module("tensorboard.plugins.hparams.metadata")
+    plugin_data = importlib.import_module("tensorboard.plugins.hparams.plugin_data_pb2")
+    found = {}
+    for file in folder.rglob("events.out.tfevents.*"):
+        events = accumulator.EventAccumulator(str(file.parent), size_guidance={"scalars": 0}).Reload()
+        curves = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+        start = plugin_data.HParamsPluginData.FromString(
+            events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+        ).session_start_info
+        values = {key: getattr(value, str(value.WhichOneof("kind"))) for key, value in start.hparams.items()}
+        whole = {key: int(value) for key, value in values.items() if isinstance(value, float) and value.is_integer()}
+        found[f"{file.parent.parent.name} {file.parent.name}"] = Read(
+            params={key: str(value) for key, value in {**values, **whole}.items()},
+            tags=events.Tensors("tags")[0].tensor_proto.string_val[0].decode(),
+            summary={tag.removeprefix("median/"): curve[0][1] for tag, curve in curves.items() if tag.startswith("median/")},
+            step_s=curves["step_s"],
+            samples_per_s=curves["samples_per_s"],
+            loss=curves["loss"],
+            ended_unix_s=events.Scalars("step_s")[-1].wall_time,
+        )
+    return found
+
+
+def wandb_records(data: bytes) -> Iterator[bytes]:
+    """The protobufs of a .wandb file, which the library reads in Go only: after a header of 7 bytes, the log format of LevelDB
+    (blocks of 32 KiB; checksum, length and kind of each part: whole, first, middle, last).
+    """
+    assert data[:4] == b":W&B"
+    at, record = 7, b""
+    while at + 7 <= len(data):
+        if 0x8000 - at % 0x8000 < 7:
+            at += 0x8000 - at % 0x8000
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        record, at = record + data[at + 7 : at + 7 + length], at + 7 + length
+        if kind in (1, 4):
+            yield record
+            record = b""
+
+
+def read_wandb(folder: Path) -> dict[str, Read]:
+    proto, found = importlib.import_module("wandb.proto.wandb_internal_pb2"), {}
+    for file in folder.glob("wandb/offline-run-*/run-*.wandb"):
+        records = [proto.Record.FromString(data) for data in wandb_records(file.read_bytes())]
+        (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"]
+        config, summary = _json(run.config.update), dict[str, Any]()
+        rows = []
+        for record in records:
+            config |= _json(record.config.update)
+            summary |= _json(record.summary.update)
+            rows += [_json(record.history.item)] if record.HasField("history") else []
+        tags = config.pop("tags")
+        found[run.display_name] = Read(
+            params={key: str(value) for key, value in config.items() if "." in key or key in ("cluster", "device", "work")},
+            tags=json.dumps(tags) + run.notes + "".join(run.tags),
+            summary={key.removeprefix("median/"): value for key, value in summary.items() if key.startswith("median/")},
+            **{name: [(row["_step"], row[name]) for row in rows if name in row] for name in ("step_s", "samples_per_s", "loss")},
+            ended_unix_s=rows[-1]["_timestamp"],
+        )
+    return found
+
+
+def _json(items: Any) -> dict[str, Any]:
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def read_mlflow(folder: Path) -> dict[str, Read]:
+    uri = f"sqlite:///{folder}/mlflow.db"
+    client = importlib.import_module("mlflow.tracking").MlflowClient(tracking_uri=uri, registry_uri=uri)
+    (experiment,) = [each for each in client.search_experiments() if each.name == "mine"]
+    found = {}
+    for run in client.search_runs([experiment.experiment_id]):
+
+        def curve(name: str, run_id: str = run.info.run_id) -> Curve:
+            return sorted((each.step, each.value) for each in client.get_metric_history(run_id, name))
+
+        found[run.info.run_name] = Read(
+            params=run.data.params,
+            tags=str(run.data.tags),
+            summary={k.removeprefix("median/"): v for k, v in run.data.metrics.items() if k.startswith("median/")},
+            step_s=curve("step_s"),
+            samples_per_s=curve("samples_per_s"),
+            loss=curve("loss"),
+            ended_unix_s=run.info.end_time / 1e3,
+        )
+    return found
+
+
+READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb, "mlflow": read_mlflow}
+
+WRITE = """
+import os, sys
+from pathlib import Path
+from hpcddp.analysis.export import to_{target} as writer
+from hpcddp.analysis.export.exported import exported
+from hpcddp.runroot import Study
+
+def refuse(event, args):
+    told = event == "socket.connect" and isinstance(args[1], tuple) and args[1] or event == "socket.getaddrinfo" and args
+    if told and told[0] not in ("localhost", "127.0.0.1", "::1"):
+        os._exit(9)
+
+sys.addaudithook(refuse)
+print(writer.write([exported(Study(Path(sys.argv[1])))], Path(sys.argv[2])))
+"""
+
+
+@dataclass(frozen=True)
+class Written:
+    """By a process of its own, whose home, temporary and working folders were empty."""
+
+    target: str
+    out: Path
+    elsewhere: Path
+    done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module", params=READERS)
+def written(request: pytest.FixtureRequest, study: Study, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    place = tmp_path_factory.mktemp(request.param)
+    folders = {name: place / "elsewhere" / name for name in ("HOME", "TMPDIR", "here")}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ}
+    command = [sys.executable, "-c", WRITE.format(target=request.param), str(study.folder), str(place / "out")]
+    environment = {**kept, "HOME": str(folders["HOME"]), "TMPDIR": str(folders["TMPDIR"]), "WANDB_MODE": "online"}
+    done = subprocess.run(command, cwd=folders["here"], env=environment, capture_output=True, text=True, check=False)
+    return Written(request.param, place / "out", place / "elsewhere", done)
+
+
+@pytest.mark.filterwarnings("ignore")  # what the libraries warn of is theirs
+def test_a_reader_finds_points_steps_and_medians(written: Written) -> None:
+    """Every run that is done, by point and number, whatever the target."""
+    runs = READERS[written.target](written.out)
+    one, two = (each.label for each in POINTS)
+    assert sorted(runs) == [f"{one} r1", f"{two} r1", f"{two} r2"]
+    good, bad = runs[f"{two} r1"], runs[f"{two} r2"]
+    assert {key: good.params[key] for key in ("layout.nodes", "layout.gpus_per_node", "workload.model", "cluster")} == {
+        **{"layout.nodes": "1", "layout.gpus_per_node": "2"},
+        **{"workload.model": "resnet18", "cluster": "marconi100"},
+    }
+    assert [step for step, _ in good.step_s] == list(range(6))
+    assert [value for _, value in good.step_s] == pytest.approx(STEP_S)
+    assert [value for _, value in good.samples_per_s] == pytest.approx([64 / step_s for step_s in STEP_S])
+    assert good.loss == [(0, 2.5), (5, 0.5)]
+    assert good.ended_unix_s == pytest.approx(1_700_000_000 + sum(STEP_S), abs=0.002)
+    parts = ("step_s", "samples_per_s", "forward_s", "backward_s", "steady_steps", "loss_last")
+    assert [good.summary[name] for name in parts] == pytest.approx([0.014, 64 / 0.014, 0.0034, 0.0068, 5, 0.5], rel=0.02)
+    assert all(word in good.tags for word in ("marconi100", "env-1", "counts"))
+    assert "rejected" in bad.tags
+    assert BAD in bad.tags
+    assert BAD not in good.tags
+
+
+def test_nothing_is_written_elsewhere_or_sent(written: Written) -> None:
+    """Neither in the home folder, the one for temporary files, nor the working directory; whatever WANDB_MODE says."""
+    assert (written.done.returncode, written.done.stdout) == (0, "3\n"), written.done.stderr
+    assert [file for file in written.elsewhere.rglob("*") if not file.is_dir()] == []
+    assert not (written.out / ".scratch").exists()
+
+
+def test_rows_that_cannot_be_read_leave_the_rest(study: Study, tmp_path: Path) -> None:
+    """The run is rejected: it has its point, its tags and no curves."""
+    broken = write_study(tmp_path / "mine", POINTS[:1])
+    attempt = write_run(broken, POINTS[0], Told(step_ns=MS))
+    (attempt / "ranks/00000.steps.csv").write_bytes(b"")
+    (run,) = exported(broken).runs
+    assert (run.series, run.summary.get("step_s"), run.tags["state"]) == ((), None, "rejected")
+    assert run.params["workload.batch_per_gpu"] == 32
+
+
+def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(HpcddpError, match=r"wandb is not installed here: pip install 'hpcddp\[wandb\]'"):
+        library("wandb", "wandb")
+
+
+def test_names_of_any_bytes_are_names_of_nothing_else(tmp_path: Path) -> None:
+    """A study called like another folder, or by bytes that are no text, is written inside."""
+    study = write_study(tmp_path / "caf\udce9 *;'", POINTS[:1], name="../../evil")
+    write_run(study, POINTS[0], Told(step_ns=MS))
+    runs: list[ExportedRun] = list(exported(study).runs)
+    assert len(runs) == 1
+    to_tensorboard.write([exported(study)], tmp_path / "out")
+    assert len(list((tmp_path / "out").rglob("events.*"))) == 1

@@ -1,0 +1,282 @@
+"""Laws of scaling: their formulas by hand, what they are fitted to, and what they are said to imply."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcddp.analysis.findings import find
+from hpcddp.analysis.numbers.fit_frame import Fitted, laws_frame
+from hpcddp.analysis.numbers.fit_laws import (
+    AMDAHL,
+    GUSTAFSON,
+    USL,
+    Law,
+    amdahl_speedup,
+    extra_p,
+    gustafson_speedup,
+    normal_form,
+    usl_peak,
+    usl_speedup,
+)
+from hpcddp.analysis.numbers.fit_words import implied
+from hpcddp.analysis.numbers.fits import Fit, Rates, best_normal_form, fit, fit_all
+from hpcddp.analysis.records.load import load_study
+
+from .synthetic import MS, point, write_runs, write_study
+
+NODES = (1, 2, 4, 8, 16)
+
+
+def rates(speedup: Callable[[int], float], units: tuple[int, ...] = NODES) -> Rates:
+    """One run of each size, 300 samples/s at 1."""
+    return {n: [300 * Fraction(speedup(n))] for n in units}
+
+
+def noisy(speedup: Callable[[int], float], runs: int, percent: float, seed: int) -> Rates:
+    draw = np.random.default_rng(seed)
+    return {n: [Fraction(300 * speedup(n) * (1 + percent / 100 * x)) for x in draw.standard_normal(runs)] for n in NODES}
+
+
+def values(found: Fit) -> Mapping[str, float]:
+    return {name: parameter.value for name, parameter in found.parameters.items()}
+
+
+def said(*fits: Fit, over: str = "node") -> list[str]:
+    return implied([Fitted("", over, each) for each in fits], {"": ""})
+
+
+def test_amdahl_by_hand() -> None:
+    """A tenth is serial: 10 units take 0.1 + 0.9/10 = 0.19 of the time of one; one unit takes all of it."""
+    assert amdahl_speedup(10, 0.1) == pytest.approx(1 / 0.19)
+    assert amdahl_speedup(1, 0.1) == 1
+
+
+def test_gustafson_by_hand() -> None:
+    """A tenth is serial: 10 units do 0.1 + 0.9 x 10 = 9.1 times the work in the same time."""
+    assert gustafson_speedup(10, 0.1) == pytest.approx(9.1)
+    assert gustafson_speedup(1, 0.1) == 1
+
+
+def test_the_universal_law_by_hand() -> None:
+    """sigma 0.1, kappa 0.01, n = 4: 4 / (1 + 0.1 x 3 + 0.01 x 12) = 4 / 1.42."""
+    assert usl_speedup(4, 0.1, 0.01) == pytest.approx(4 / 1.42)
+    assert usl_speedup(4, 0.1, 0.0) == pytest.approx(amdahl_speedup(4, 0.1))
+
+
+def test_where_throughput_peaks_by_hand() -> None:
+    """sqrt((1 - 0.19) / 0.01) = 9; nowhere without crosstalk; never below one unit."""
+    assert usl_peak(0.19, 0.01) == pytest.approx(9)
+    assert usl_peak(0.19, 0.0) == math.inf
+    assert usl_peak(0.5, 2.0) == 1
+
+
+def test_the_normal_form_by_hand() -> None:
+    """2 + 3 x 4^1.5 x log2(4)^2 = 2 + 3 x 8 x 4."""
+    assert normal_form(4, 2.0, 3.0, 1.5, 2) == 98
+
+
+@pytest.mark.parametrize(
+    ("law", "speedup", "expected"),
+    [
+        (AMDAHL, lambda n: amdahl_speedup(n, 0.03), {"serial_share": 0.03}),
+        (GUSTAFSON, lambda n: gustafson_speedup(n, 0.2), {"serial_share": 0.2}),
+        (USL, lambda n: usl_speedup(n, 0.05, 0.002), {"contention": 0.05, "crosstalk": 0.002, "peak": math.sqrt(0.95 / 0.002)}),
+        (extra_p(0.5, 1), lambda n: n / normal_form(n, 0.9, 0.03, 0.5, 1), {"c0": 3.0, "c1": 0.1}),
+    ],
+    ids=["amdahl", "gustafson", "usl", "extra-p"],
+)
+def test_a_law_is_found_in_what_follows_it(law: Law, speedup: Callable[[int], float], expected: dict[str, float]) -> None:
+    """Its parameters come out, and left-out points are where it says. (Extra-P: 0.9 / 300 s a sample are 3 s per 1000.)"""
+    found = fit(law, rates(speedup))
+    assert values(found) == pytest.approx(expected)
+    assert found.error_percent == pytest.approx(0, abs=1e-6)
+    assert found.left_out_percent == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("strong", [True, False])
+@settings(max_examples=10)
+@given(rate=st.fractions(Fraction(1, 1000), 10**6))
+def test_perfect_scaling_has_no_loss(strong: bool, rate: Fraction) -> None:
+    """Exactly 0 serial, contention, crosstalk, growth; nothing is said about it."""
+    fits = fit_all({n: [n * rate] * 6 for n in NODES}, strong=strong)
+    losses = {name: found for each in fits for name, found in each.parameters.items() if name not in ("c0", "peak")}
+    assert sorted(losses) == ["c1", "contention", "crosstalk", "serial_share"]
+    assert all(found.value == 0 and found.interval == (0, 0) for found in losses.values())
+    assert said(*fits) == []
+
+
+def test_more_than_perfect_is_not_negative_loss() -> None:
+    """Twice the units, three times the throughput: 0 is the nearest a law allows, and the error shows it."""
+    found = fit_all(rates(lambda n: n**1.585), strong=True)
+    assert values(found[0]) == {"serial_share": 0}
+    assert found[0].error_percent > 10
+    assert said(*found) == []
+
+
+def test_least_squares_by_hand() -> None:
+    """Times per sample and unit of 10, 10 and 12 at 1, 2 and 3, all but equal: relative squares are least where their slope is 0.
+
+    For a line a + b n through them: minimum of (a+b-10)^2/100 + (a+2b-10)^2/100 + (a+3b-12)^2/144, solved by its two equations.
+    """
+    found = fit(AMDAHL, {n: [Fraction(n, time)] for n, time in ((1, 10), (2, 10), (3, 12))})
+    weights = [1 / 100, 1 / 100, 1 / 144]
+    points = [(1, 10), (2, 10), (3, 12)]
+    s0, s1, s2 = (sum(w * n**k for w, (n, _) in zip(weights, points, strict=True)) for k in range(3))
+    t0, t1 = (sum(w * n**k * t for w, (n, t) in zip(weights, points, strict=True)) for k in range(2))
+    slope = (s0 * t1 - s1 * t0) / (s0 * s2 - s1**2)
+    start = (t0 - slope * s1) / s0
+    assert values(found) == pytest.approx({"serial_share": slope / (start + slope)})
+
+
+@pytest.mark.parametrize(
+    ("points", "laws"), [(2, []), (3, ["amdahl"]), (4, ["amdahl", "usl"]), (5, ["amdahl", "usl", "extra-p"])]
+)
+def test_laws_need_more_points_than_terms(points: int, laws: list[str]) -> None:
+    """Two points fit anything; Extra-P wants five."""
+    found = fit_all(rates(lambda n: amdahl_speedup(n, 0.1), NODES[:points]), strong=True)
+    assert [each.law.name for each in found] == laws
+
+
+def test_work_that_grows_has_gustafsons_law() -> None:
+    """Amdahl's is about work that stays the same."""
+    found = fit_all(rates(lambda n: gustafson_speedup(n, 0.1)), strong=False)
+    assert [each.law.name for each in found] == ["gustafson", "usl", "extra-p"]
+
+
+@pytest.mark.parametrize("law", [extra_p(0, 1), extra_p(0.5, 0), extra_p(2, 2)], ids=lambda law: law.formula)
+def test_the_normal_form_is_found_among_many(law: Law) -> None:
+    """By the points it was not fitted to."""
+    growth = law.terms(np.array(NODES, dtype=np.float64))[:, 1]
+    times = dict(zip(NODES, 1 + 0.1 * growth, strict=True))
+    assert best_normal_form(rates(lambda n: n / times[n])).formula == law.formula
+
+
+def test_intervals_come_from_six_runs_of_every_point() -> None:
+    """Five runs of one point are too few for all."""
+    runs = dict(noisy(lambda n: amdahl_speedup(n, 0.03), 6, 1, seed=1))
+    assert fit(AMDAHL, runs).parameters["serial_share"].interval is not None
+    runs[8] = runs[8][:5]
+    assert fit(AMDAHL, runs).parameters["serial_share"].interval is None
+
+
+@pytest.mark.parametrize(
+    ("law", "speedup", "name", "truth"),
+    [
+        (AMDAHL, lambda n: amdahl_speedup(n, 0.03), "serial_share", 0.03),
+        (GUSTAFSON, lambda n: gustafson_speedup(n, 0.1), "serial_share", 0.1),
+        (USL, lambda n: usl_speedup(n, 0.03, 0.002), "peak", usl_peak(0.03, 0.002)),
+    ],
+    ids=["amdahl", "gustafson", "usl"],
+)
+def test_intervals_of_parameters_hold_the_truth(law: Law, speedup: Callable[[int], float], name: str, truth: float) -> None:
+    """In at least 93 % of 100 studies of six runs that differ by 2 %."""
+    found = [fit(law, noisy(speedup, 6, 2, seed)).parameters[name].interval or (0, 0) for seed in range(100)]
+    assert sum(low <= truth <= high for low, high in found) >= 93
+
+
+@settings(max_examples=20)
+@given(shuffle=st.randoms())
+def test_the_order_of_runs_and_points_makes_no_difference(shuffle: Random) -> None:
+    """Equal to the last bit, intervals included."""
+    runs = noisy(lambda n: usl_speedup(n, 0.03, 0.002), 7, 2, seed=3)
+    mixed = {n: shuffle.sample(list(runs[n]), 7) for n in shuffle.sample(NODES, 5)}
+    assert laws_frame(fitted(runs)).equals(laws_frame(fitted(mixed)))
+
+
+def fitted(runs: Rates) -> list[Fitted]:
+    return [Fitted("", "node", each) for each in fit_all(runs, strong=True)]
+
+
+def test_amdahls_law_in_words() -> None:
+    """3 % serial: at most 33 times one node."""
+    found = fit_all(rates(lambda n: amdahl_speedup(n, 0.03)), strong=True)
+    sentence = "about 3.0 % of the work is serial: at most 33 times one node, whatever the number"
+    assert said(*found) == [f"{sentence} (Amdahl's law, 1-16 nodes, off by 0.0 %)"]
+
+
+def test_gustafsons_law_in_words() -> None:
+    """What a further GPU is worth."""
+    found = fit(GUSTAFSON, rates(lambda n: gustafson_speedup(n, 0.08)))
+    assert said(found, over="GPU") == [
+        "each further GPU adds about 92 % of what one GPU trains (Gustafson's law, 1-16 GPUs, off by 0.0 %)"
+    ]
+
+
+def test_the_universal_law_in_words() -> None:
+    """Where it peaks; with no crosstalk, or with a peak farther out than anyone can tell, its ceiling."""
+    peaks = fit(USL, rates(lambda n: usl_speedup(n, 0.05, 0.0095)))
+    assert said(peaks) == ["throughput levels off at about 10 nodes and falls beyond (USL, 1-16 nodes, off by 0.0 %)"]
+    far = fit(USL, rates(lambda n: usl_speedup(n, 0.05, 1e-6)))
+    assert said(far)[0].startswith("sharing costs about 5.0 % per node: at most 20 times one node, whatever the number")
+
+
+def test_the_normal_form_in_words() -> None:
+    """A logarithm is what every doubling costs."""
+    found = fit_all(rates(lambda n: n / (1 + 0.04 * math.log2(n))), strong=True)
+    assert said(*found) == ["each doubling of nodes costs about 4.0 % more node time (Extra-P form, 1-16 nodes, off by 0.0 %)"]
+
+
+def test_intervals_are_told() -> None:
+    """Those over runs; how far the law is off stands beside them."""
+    found = fit(AMDAHL, noisy(lambda n: amdahl_speedup(n, 0.03), 6, 0.5, seed=2))
+    low, high = found.parameters["serial_share"].interval or (0, 0)
+    assert f"(95 %: {100 * low:.1f}-{100 * high:.1f} %; Amdahl's law, 1-16 nodes, off by " in said(found)[0]
+
+
+def test_a_law_that_does_not_hold_says_nothing() -> None:
+    """Off by more than a tenth where it was not fitted."""
+    found = fit(AMDAHL, rates(lambda n: amdahl_speedup(n, 0.03)))
+    assert said(dataclasses.replace(found, left_out_percent=10.1)) == []
+
+
+def test_nodes_and_gpus_are_fitted_apart(tmp_path: Path) -> None:
+    """Over full nodes (4 GPUs) and over the GPUs of one: neither takes nodes that are half used.
+
+    n / (0.2 + 0.8 n) of 153 ms are 153, 170 and 180 ms at 1, 2 and 4 nodes; n / (0.1 + 0.9 n) of 141.5 ms are 149 and 153 ms.
+    """
+    step_ms = {(1, 1): 141.5, (1, 2): 149, (1, 4): 153, (2, 4): 170, (4, 4): 180, (2, 2): 900, (8, 2): 900}
+    study = write_study(tmp_path / "s", [point(*layout) for layout in step_ms])
+    for layout, each_ms in step_ms.items():
+        write_runs(study, point(*layout), [round(each_ms * MS)])
+    found = find(load_study(study))
+    laws = found.laws.drop_duplicates(["over", "law"])
+    assert list(laws[["over", "law", "points", "largest"]].itertuples(index=False, name=None)) == [
+        ("node", "gustafson", 3, 4),
+        ("GPU", "gustafson", 3, 4),
+    ]
+    assert [text.partition(" (")[0] for text in found.implied] == [
+        "each further node adds about 80 % of what one node trains",
+        "each further GPU adds about 90 % of what one GPU trains",
+    ]
+
+
+@pytest.mark.parametrize(("work", "law"), [("epoch", "amdahl"), ("steps", "gustafson")])
+def test_the_law_follows_the_kind_of_scaling(tmp_path: Path, work: str, law: str) -> None:
+    """As the report's first line names it: an epoch is the same work at every size, a number of steps is not."""
+    points = [point(nodes, 1, work=work) for nodes in (1, 2, 4)]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        write_runs(study, each, [MS])
+    assert set(find(load_study(study)).laws["law"]) == {law}
+
+
+def test_laws_of_limited_input_say_nothing_of_training(tmp_path: Path) -> None:
+    """They are in the table; in words is what full training follows."""
+    points = [point(nodes, 4, input=given) for nodes in (1, 2, 4, 8) for given in ("full", "io")]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        nodes = each.layout.nodes
+        write_runs(study, each, [round(100 * MS * nodes / (0.1 + 0.9 * nodes))])
+    found = find(load_study(study))
+    assert len(set(found.laws["series"])) == 2
+    assert [text.partition(" (")[0] for text in found.implied] == ["each further node adds about 90 % of what one node trains"]

@@ -1,0 +1,197 @@
+"""The page of an application: each number by hand, the choice of a size, what is not known, what is escaped."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis.proposal.figures import draw
+from hpcddp.analysis.proposal.page import Block, Heading, Items, Picture, Table, Text, page
+from hpcddp.analysis.proposal.proposal import Proposal, propose
+from hpcddp.analysis.proposal.write import to_latex, to_markdown
+from hpcddp.errors import UsageError
+from hpcddp.point import Data, point_to_dict
+from hpcddp.records import write_json
+from hpcddp.runroot import Study
+
+from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
+
+SAMPLES = {"data": {"name": "synthetic-imagenet", "samples": 3_200_000}}
+
+
+def nodes_study(folder: Path, steps_ms: dict[int, float], gpus: int = 4, runs: int = 1) -> Study:
+    """Full nodes of `gpus` GPUs with 32 samples each; an epoch of 3.2 M samples."""
+    points = {point(nodes, gpus): ms for nodes, ms in steps_ms.items()}
+    study = write_study(folder, list(points), runs)
+    for each, ms in points.items():
+        write_runs(study, each, [round((ms + run) * MS) for run in range(runs)], launch=SAMPLES)
+    return study
+
+
+def markdown(found: Proposal) -> str:
+    return to_markdown(page(found))
+
+
+def test_marconi100s_numbers_are_those_of_its_thesis(tmp_path: Path) -> None:
+    """16 nodes: 139 s per epoch, 90 of them 3:28:30 and 16 x 139 / 3600 x 90 = 55.6 node hours, four times as many GPU hours."""
+    found = propose(write_marconi100(tmp_path / "m100"), epochs=90)
+    assert found.choice is not None
+    assert found.choice.size.vs_node is not None
+    assert found.costs is not None
+    assert found.choice.size.nodes == 16
+    assert found.choice.size.vs_node.ratio == pytest.approx(1926 / 139 / 16)
+    assert found.costs.epoch_s.middle == pytest.approx(139, rel=1e-6)
+    assert found.costs.node_h.middle == pytest.approx(16 * 139 / 3600, rel=1e-6)
+    text = markdown(found)
+    assert "| time | 2:19 | 3:28:30 |\n| node hours | 0.618 | 55.6 |\n| GPU hours | 2.47 | 222 |\n" in text
+    assert "16 nodes (64 GPUs) \\[8\\]: the largest size measured with at least 70 % efficiency" in text
+    assert "| 2:19 | 0.618 | 3:28:30 | 55.6 | \\[8\\] |" in text
+
+
+def test_the_sweep_may_say_how_long_a_training_is(tmp_path: Path) -> None:
+    """Then nobody has to say it again; what is said stands above it."""
+    study = write_marconi100(tmp_path / "m100")
+    assert propose(study).epochs is None
+    asked = json.loads(study.study_file.read_bytes())
+    write_json(study.study_file, {**asked, "sweep": {**asked["sweep"], "train_epochs": 90}})
+    assert "| one training (90 epochs) |" in markdown(propose(study)).replace("one epoch | ", "| ")
+    assert propose(study, epochs=5).epochs == 5
+
+
+def test_the_largest_efficient_size_is_chosen(tmp_path: Path) -> None:
+    """Steps of 100, 125, 142, 160 ms at 1, 2, 4, 8 nodes: 80, 70.4, 62.5 % efficiency, so 4 nodes; the next is told."""
+    found = propose(nodes_study(tmp_path / "s", {1: 100, 2: 125, 4: 142, 8: 160}))
+    assert found.choice is not None
+    assert found.choice.size.nodes == 4
+    text = markdown(found)
+    assert "4 nodes (16 GPUs) \\[3\\]: the largest size measured with at least 70 % efficiency against one node; 70 %" in text
+    assert "The next larger size, 8 nodes, has 62 %." in text
+
+
+def test_a_size_may_be_asked_for(tmp_path: Path) -> None:
+    """Its efficiency is told, and that it is low; a size without runs is a mistake that names those with."""
+    study = nodes_study(tmp_path / "s", {1: 100, 2: 125, 8: 160})
+    assert "8 nodes (32 GPUs) \\[3\\]: as asked for; 62 % efficiency against one node. That is below 70 %." in markdown(
+        propose(study, nodes=8)
+    )
+    with pytest.raises(UsageError, match="no run on 4 full nodes counts; measured: 1, 2, 8"):
+        propose(study, nodes=4)
+
+
+def test_without_one_node_no_size_is_chosen(tmp_path: Path) -> None:
+    """Nothing is guessed: size, resources and the baseline are unknown."""
+    found = propose(nodes_study(tmp_path / "s", {2: 125, 8: 160}))
+    assert (found.choice, found.costs) == (None, None)
+    text = markdown(found)
+    assert "No size follows from the measurements" in text
+    assert "Not known without a job size." in text
+    assert "Efficiency against one node: that baseline has no run that counts." in text
+
+
+def test_an_epoch_of_unknown_length_has_no_cost(tmp_path: Path) -> None:
+    """Nothing stands where node hours would."""
+    each = point(1, 4, data=Data(name="mine:data"))
+    study = write_study(tmp_path / "s", [each])
+    write_runs(study, each, [100 * MS])
+    text = markdown(propose(study, epochs=9))
+    assert "Not known: how many samples an epoch has was not recorded." in text
+    assert "node hours" not in text
+
+
+def test_intervals_go_with_the_numbers(tmp_path: Path) -> None:
+    """Three runs of 100, 101, 102 ms: 128 / 0.101 s with the range, and an epoch from 2500 to 2550 s."""
+    found = propose(nodes_study(tmp_path / "s", {1: 100}, runs=3), epochs=2, trainings=3)
+    assert found.costs is not None
+    assert found.costs.epoch_s.low == pytest.approx(2500)
+    assert found.costs.epoch_s.high == pytest.approx(2550)
+    text = markdown(found)
+    assert "| 1 267 (1 255 to 1 280) |" in text
+    assert "from the range of the runs" in text
+    assert "| one training (2 epochs) |" in text
+    assert "| 3 trainings |" in text
+    assert "95 % intervals of sizes with fewer than six runs." in text
+
+
+def test_every_row_is_linked_to_its_runs(tmp_path: Path) -> None:
+    """Labels, numbers, the checks they passed, and which runs were rejected and why."""
+    study = nodes_study(tmp_path / "s", {1: 100, 2: 110}, runs=2)
+    write_run(study, point(2, 4), Told(step_ns=50 * MS, gates=FAILED, launch=SAMPLES), 3)
+    blocks = page(propose(study))
+    table = next(block for block in blocks if isinstance(block, Table))
+    sources = [block for block in blocks if isinstance(block, Items)][-1].texts
+    assert [row[-1] for row in table.rows] == ["[1]", "[2]"]
+    assert sources[0] == f"[1] {point(1, 4).label}: r1, r2; checks passed by each: 1 of 1"
+    assert sources[1].startswith(f"[2] {point(2, 4).label}: r1, r2; checks passed by each: 1 of 1; rejected: r3 of ")
+    assert "gate `equal steps`" in sources[1]
+
+
+def test_software_and_hardware_come_from_the_records(tmp_path: Path) -> None:
+    """What was not recorded is said to be so."""
+    text = markdown(propose(nodes_study(tmp_path / "s", {1: 100})))
+    assert "- GPU: V100\n" in text
+    assert "- software: torch 2.7.1" in text
+    assert "- GPU driver: not recorded\n" in text
+
+
+def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
+    """The page is about the largest; that there are more is said."""
+    study = nodes_study(tmp_path / "s", {1: 100, 2: 110})
+    other = point(1, 4, batch_per_gpu=64)
+    write_run(study, other, Told(step_ns=90 * MS))
+    write_json(study.point_file(other.label), {"schema": 1, "id": other.id, "point": point_to_dict(other)})
+    found = propose(study)
+    assert (found.others, [size.nodes for size in found.sizes]) == (1, [1, 2])
+    assert "1 more series of the study are not shown here." in markdown(found)
+
+
+def test_a_study_without_full_training_has_no_page(tmp_path: Path) -> None:
+    """Loading alone is no training."""
+    each = point(1, 4, input="io")
+    study = write_study(tmp_path / "s", [each])
+    write_runs(study, each, [100 * MS])
+    with pytest.raises(UsageError, match="no run of full training counts"):
+        propose(study)
+
+
+HOSTILE = r"a_b 50% & $x$ #1 {c} \d ~e ^f [g] <script> | *h* --i"
+
+
+def test_latex_is_inert(tmp_path: Path) -> None:
+    """No character of a name is a command, and nothing is open at the end."""
+    blocks: list[Block] = [
+        Heading(HOSTILE),
+        Text(HOSTILE),
+        Items(["[1] x", HOSTILE]),
+        Table([HOSTILE, "b"], [["1", HOSTILE]]),
+        Picture("f", HOSTILE),
+    ]
+    text = to_latex(blocks)
+    without = re.sub(r"\\[\\%&$#_{}]", "", text)
+    assert without.count("{") == without.count("}")
+    assert not re.search(r"[%$#_~^<>|]", without.replace("{f.pdf}", ""))
+    assert "[1] x" not in text.replace("{}[1] x", "")
+    assert "-{}-i" in text
+    assert [text.count(rf"\begin{{{name}}}") - text.count(rf"\end{{{name}}}") for name in ("itemize", "tabular", "figure")] == [
+        0
+    ] * 3
+
+
+def test_markdown_is_inert(tmp_path: Path) -> None:
+    """No markup, no HTML, no cell that ends early, no list where a text begins with a number."""
+    text = to_markdown([Text("1. " + HOSTILE), Items(["- x"]), Table(["a", "b"], [["1", HOSTILE]])])
+    assert text.startswith("1\\. a\\_b")
+    assert "- \\- x\n" in text
+    assert "\\<script\\>" in text
+    (row,) = (line for line in text.splitlines() if line.startswith("| 1 |"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 3
+
+
+def test_figures_are_of_the_series_shown(tmp_path: Path) -> None:
+    """Two for several sizes, none for one; the page names the files that are there."""
+    found = propose(nodes_study(tmp_path / "s", {1: 100, 2: 110}))
+    assert sorted(draw(found)) == ["efficiency", "scaling"]
+    assert [block.name for block in page(found, ["scaling"]) if isinstance(block, Picture)] == ["scaling"]
+    assert draw(propose(nodes_study(tmp_path / "one", {1: 100}))) == {}

@@ -1,0 +1,240 @@
+"""The report's texts: nothing of the records is markup, in HTML, Markdown or LaTeX."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis import analyze
+from hpcddp.analysis.figures.axis import log_ticks
+from hpcddp.analysis.findings import find
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.report.close import close_figures
+from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
+from hpcddp.analysis.report.html import Html, join, prose, tag
+from hpcddp.analysis.report.provenance import provenance
+from hpcddp.analysis.report.tables import Cell, Column, Table, exchange
+from hpcddp.point import comm_point
+from hpcddp.runroot import Study
+
+from .hostile import EVIL, write_hostile
+from .synthetic import FAILED, MS, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
+from .test_comm_bench import operation, write_benchmark
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+TABLE = Table(
+    "t",
+    "Title",
+    "Note",
+    [Column("name", numeric=False), Column("a", "both"), Column("b", "both")],
+    [[Cell("x_1 & <b>|", "x"), Cell("50 %", 0.5), Cell("–", None)]],
+)
+
+
+class Elements(HTMLParser):
+    """Every start tag with its attributes, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def named(self, *names: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name in names]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a study that is called, ran on and failed with markup."""
+    return write_hostile(tmp_path_factory.mktemp("hostile"))
+
+
+def test_what_is_not_markup_is_escaped() -> None:
+    """Children and attributes alike; markup made by `tag` is not escaped again."""
+    assert tag("td", "<b>", tag("i", "&"), data_v='"') == '<td data-v="&quot;">&lt;b&gt;<i>&amp;</i></td>'
+    assert tag("th", None, hidden=True, scope=None) == "<th hidden></th>"
+    assert tag("circle", cx=1.0, cy=2.345) == '<circle cx="1" cy="2.35"/>'
+    assert isinstance(join(["<", Html("<br/>")]), Html)
+    assert join(["<", Html("<br/>")]) == "&lt;<br/>"
+
+
+def test_code_in_prose() -> None:
+    """Between two backticks; one alone is a backtick. What is code is escaped too."""
+    assert prose("say `<a>` twice") == "say <code>&lt;a&gt;</code> twice"
+    assert prose("one ` alone, two `` together") == "one ` alone, two `` together"
+    assert prose("39 %") == "39\u00a0%"
+
+
+def test_markdown_table() -> None:
+    """Columns that share a heading name it; a cell cannot end its cell or be HTML."""
+    assert markdown_table(TABLE).splitlines() == [
+        "| name | both: a | both: b |",
+        "| :--- | ---: | ---: |",
+        r"| x\_1 \& \<b\>\| | 50 % | – |",
+    ]
+    assert markdown_text("a\nb") == "a b"
+    assert markdown_prose("a_b `c_d` `e``<f>`") == r"a\_b `c_d` \`e\`\`\<f\>\`"
+
+
+def test_latex_table() -> None:
+    """A plain tabular with \\hline: no package is needed."""
+    assert latex_table(TABLE).splitlines() == [
+        "% Title. Note",
+        r"\begin{tabular}{lrr}",
+        r"\hline",
+        r" & \multicolumn{2}{c}{both} \\",
+        r"name & a & b \\",
+        r"\hline",
+        r"x\_1 \& \textless{}b\textgreater{}\textbar{} & 50\,\% & -- \\",
+        r"\hline",
+        r"\end{tabular}",
+    ]
+    assert latex_text(r"\input{~^$#}") == r"\textbackslash{}input\{\textasciitilde{}\textasciicircum{}\$\#\}"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(0.9, 11, [1, 2, 5, 10]), (300, 900, [300, 500, 700]), (1, 2000, [1, 10, 100, 1000])],
+)
+def test_ticks_of_a_logarithmic_axis(low: float, high: float, ticks: list[float]) -> None:
+    """Round values, closer together where the axis is shorter."""
+    assert log_ticks(low, high) == pytest.approx(ticks)
+
+
+def test_the_page_asks_for_nothing(hostile: Path) -> None:
+    """No address in it, and the policy allows its own style and script only."""
+    text = (hostile / "index.html").read_text()
+    elements = Elements(text)
+    assert not any(re.match(r"\s*(https?:)?//", value or "") for _, found in elements.found for value in found.values())
+    assert not elements.named("link", "iframe", "object", "embed", "form", "base", "a")
+    (policy,) = [meta["content"] for meta in elements.named("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+def test_names_and_reasons_are_no_markup(hostile: Path) -> None:
+    """A study, host, GPU, version, gate, reason or setting that looks like HTML is text: it is there, escaped."""
+    text = (hostile / "index.html").read_text()
+    assert EVIL not in text
+    assert text.count("&lt;img src=x") > 10
+    elements = Elements(text)
+    assert not any(name.startswith("on") for _, found in elements.found for name in found)
+    assert len(elements.named("script")) == 1
+    assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in elements.named("img"))
+    markdown = (hostile / "report.md").read_text()
+    assert "<img" not in re.sub(r"`[^`]*`", "", re.sub(r"\\.", "", markdown))
+
+
+def test_everything_has_a_name_for_who_does_not_see_it(hostile: Path) -> None:
+    """Heads say what they head, drawings and marks are labelled, there is one h1 and a language."""
+    elements = Elements((hostile / "index.html").read_text())
+    assert {head.get("scope") for head in elements.named("th")} == {"col", "colgroup"}
+    assert all(each.get("aria-label") or each.get("aria-hidden") for each in elements.named("svg", "table"))
+    assert all(each.get("aria-label") for _, each in elements.found if "data-tip" in each)
+    assert len(elements.named("h1")) == 1
+    assert elements.named("html") == [{"lang": "en"}]
+
+
+def test_the_sentence_comes_first_then_what_is_wrong(tmp_path: Path) -> None:
+    """Sentence, rejected and missing runs, tables, what stands behind them, method; in Markdown the same."""
+    study = write_marconi100(tmp_path / "m100", repeat=2)
+    write_run(study, point(1, 2, work="epoch"), Told(step_ns=9 * MS, gates=FAILED, job="900"), 3)
+    (result,) = analyze(tmp_path)
+    order = [result.plain["sentences"][0][:20], "rejected", "How it scales", "What stands behind this", "How this was measured"]
+    for name in ("index.html", "report.md"):
+        text = (tmp_path / "m100/report" / name).read_text()
+        places = [text.index(each, max(0, text.find("<h1"))) for each in order]
+        assert places == sorted(places), name
+
+
+def test_a_benchmark_has_a_headline_too(tmp_path: Path) -> None:
+    """Without training there is no sentence: what the largest layout's all-reduce reaches, and its figure."""
+    bench = comm_point(point(2, 4))
+    study = write_study(tmp_path / "bench-comm", [bench])
+    write_benchmark(study, bench, {"all_reduce": operation("all_reduce", 8, 30e-6, 10e9)})
+    analyze(tmp_path)
+    text = (tmp_path / "bench-comm/report/index.html").read_text()
+    assert re.search(r"<h1>2 nodes x 4 GPUs: an all-reduce of 1 GiB reaches [\d.]+ GB/s of bus bandwidth.</h1>", text)
+    assert "Bus bandwidth against message size, 2 nodes x 4 GPUs" in text
+
+
+def test_tables_of_an_earlier_analysis_go(tmp_path: Path) -> None:
+    """exchange.tex with the runs it was of; other files in the folder stay."""
+    layout = point(1, 2, comm="on")
+    study = write_study(tmp_path / "s", [layout])
+    bucket = Bucket(size_bytes=1000, ready_ns=1 * MS, done_ns=2 * MS)
+    attempt = write_run(study, layout, Told(step_ns=8 * MS, shares={"backward": 0.5, "comm_exposed": 0.2}, buckets=[bucket]))
+    analyze(tmp_path)
+    report = tmp_path / "s/report"
+    assert (report / "exchange.tex").is_file()
+    (report / "thesis.tex").touch()
+    (attempt / "end.json").unlink()
+    write_runs(study, point(1, 2), [8 * MS])
+    (study.folder / point(1, 2).label / "point.json").write_bytes(study.point_file(layout.label).read_bytes())
+    analyze(tmp_path)
+    assert not (report / "exchange.tex").exists()
+    assert (report / "thesis.tex").exists()
+
+
+def test_a_single_ranks_gradients_go_nowhere(tmp_path: Path) -> None:
+    """The table of how they travel has no row for it, as on the terminal."""
+    points = [point(1, ranks, comm="on") for ranks in (1, 2)]
+    study = write_study(tmp_path / "s", points)
+    bucket = Bucket(size_bytes=1000, ready_ns=1 * MS, done_ns=2 * MS)
+    for each in points:
+        write_run(study, each, Told(step_ns=8 * MS, shares={"backward": 0.5, "comm_exposed": 0.2}, buckets=[bucket]))
+    found = find(load_study(study))
+    assert [row[0].text + "x" + row[1].text for row in exchange(found.shown, found.shown_apart).rows] == ["1x2"]
+
+
+def test_a_straggler_is_seen_on_the_page(tmp_path: Path) -> None:
+    """Its row is in another shade and tells by how much; the others' are in none."""
+    where = point(1, 4, comm="on")
+    study = write_study(tmp_path / "s", [where])
+    slow = {2: {"backward": 0.6, "comm_exposed": 0.1}}
+    write_run(study, where, Told(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=slow))
+    rows = re.findall(r'<svg viewBox="0 0 8 1".*?</svg>', close_figures(find(load_study(study)))["ranks"], re.DOTALL)
+    assert [re.findall(r'width="8" height="1" class="(h-?\d)"', row) for row in rows] == [["h0"], ["h0"], ["h6"], ["h0"]]
+    assert "beyond the median rank +10.0 % of the step" in rows[2]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"[1]", b'{"gates": 3, "hosts": 4, "versions": [], "gpus": "x"}', b"[" * 200_000, b'{"hosts": ["\\ud800"]}'],
+    ids=["empty", "array", "types", "deep", "surrogate"],
+)
+def test_what_stands_behind_damaged_records_is_left_out(tmp_path: Path, damage: bytes) -> None:
+    """Whatever launch.json and node records hold: they are shown as far as they can be, nothing fails."""
+    study = write_study(tmp_path / "s", [point(1, 1)], repeat=2)
+    write_runs(study, point(1, 1), [MS, MS])
+    records = load_study(Study(tmp_path / "s"))
+    attempt = study.attempts(point(1, 1).label, 1)[0]
+    (attempt / "nodes").mkdir()
+    for file in (attempt / "launch.json", attempt / "nodes/r000.json"):
+        file.write_bytes(damage)
+    assert provenance(study, records.runs).facts["GPU"] == ["V100"]
+    analyze(tmp_path)
+    assert "V100" in (tmp_path / "s/report/index.html").read_text()
+
+
+def test_hosts_versions_and_gates_stand_behind_the_numbers(tmp_path: Path) -> None:
+    """Of all attempts; of what differs, how often; of a gate, the evidence of the run that failed it."""
+    study = write_study(tmp_path / "s", [point(2, 1)], repeat=2)
+    write_run(study, point(2, 1), Told(step_ns=MS, launch={"git_commit": "abc"}), 1)
+    write_run(study, point(2, 1), Told(step_ns=MS, gates=FAILED, launch={"git_commit": "def"}), 2)
+    found = provenance(study, load_study(study).runs)
+    assert found.facts["hosts (2)"] == ["r000, r001"]
+    assert found.facts["software"] == ["torch 2.7.1, env env-1"]
+    assert found.facts["code"] == ["git abc (1×)", "git def (1×)"]
+    assert found.facts["started"] == ["2023-11-14 22:13 UTC"]
+    assert [(gate.name, gate.passed, gate.runs) for gate in found.gates] == [("parameters agree", 2, 2), ("equal steps", 0, 1)]
+    assert found.gates[1].evidence == "rank 1 made 4 of 6 steps"
+    assert found.gates_of[f"r2 of {point(2, 1).label}"] == "1 of 2"

@@ -1,0 +1,209 @@
+"""The report in a real browser: it opens without a complaint or a request, sorts, tells values, and is inert and readable."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.analysis import analyze
+from tests.chromium import Page
+
+from .hostile import write_hostile
+from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run
+
+COLUMN = """
+(column => [...document.querySelectorAll(".t-scaling tbody tr")].map(row => row.cells[column].textContent))
+"""
+CLICK = """
+(column => [...document.querySelectorAll(".t-scaling thead tr:last-child th")][column].firstElementChild.click())
+"""
+CONTRAST = """
+(() => {
+  const light = text => {
+    const [r, g, b] = text.match(/[0-9.]+/g).map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  const texts = [...document.querySelectorAll("h1, h2, p, li, dt, dd, th, td, .kind, summary, figcaption, button, footer")];
+  const lights = texts.map(text => light(getComputedStyle(text).color));
+  return Math.min(...lights.map(each => (Math.max(each, paper) + .05) / (Math.min(each, paper) + .05)));
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Node scaling with one run rejected."""
+    folder = tmp_path_factory.mktemp("runs")
+    study = write_marconi100(folder / "m100", repeat=2)
+    write_run(study, point(1, 2, work="epoch"), Told(step_ns=9 * MS, gates=FAILED, job="900"), 3)
+    analyze(folder)
+    return folder / "m100/report/index.html"
+
+
+@pytest.fixture
+def page(browser: Page, report: Path) -> Page:
+    """The report in a window of 1200 x 900."""
+    browser.shape(1200)
+    browser.open(report)
+    return browser
+
+
+def column(page: Page, index: int) -> list[Any]:
+    return list(page.run(f"{COLUMN}({index})"))
+
+
+def tip(page: Page) -> str | None:
+    """What is shown beside the mark that is pointed at."""
+    text = page.run("(t => t.className === 'on' ? t.innerText : null)(document.getElementById('tip'))")
+    return None if text is None else " ".join(text.split())
+
+
+def test_opens_without_a_complaint_or_a_request(page: Page, report: Path) -> None:
+    """Nothing in the console or the browser's log; the page itself is all that was asked for, whatever is done with it."""
+    page.point_at(".chart .mark")
+    page.run(f"{CLICK}(0)")
+    page.run("document.getElementById('theme').click()")
+    assert page.complaints == []
+    assert page.requests == [report.as_uri()]
+
+
+def test_a_lines_value_is_not_cut_off(page: Page) -> None:
+    """The longest an efficiency can have beside its line is within the chart."""
+    room = """
+    [...document.querySelectorAll(".chart .end")].map(end => {
+      end.textContent = "104 %";
+      return end.closest("svg").getBoundingClientRect().right - end.getBoundingClientRect().right;
+    })
+    """
+    found = page.run(room)
+    assert len(found) == 2
+    assert min(found) >= 0
+
+
+def test_a_head_sorts_its_column(page: Page) -> None:
+    """By number: up, then down, then as it was."""
+    as_it_was = column(page, 2)
+    assert as_it_was == ["1", "2", "3", "4", "8", "16", "32", "64"]
+    orders = []
+    for _ in range(3):
+        page.run(f"{CLICK}(2)")
+        orders.append(column(page, 2))
+    assert orders == [as_it_was, as_it_was[::-1], as_it_was]
+
+
+def test_what_is_unknown_sorts_last(page: Page) -> None:
+    """Up and down; the head says which way it is sorted."""
+    heads = page.run("[...document.querySelectorAll('.t-scaling thead tr:last-child th')].map(head => head.innerText)")
+    index = len(heads) - 1 - heads[::-1].index("speedup")
+    for direction, first in (("ascending", "1.00×"), ("descending", "13.9×")):
+        page.run(f"{CLICK}({index})")
+        values = column(page, index)
+        assert (values[0], values[-3:]) == (first, ["–"] * 3)
+        assert page.run("document.querySelector('.t-scaling [aria-sort]').getAttribute('aria-sort')") == direction
+
+
+def test_a_mark_tells_its_values(page: Page) -> None:
+    """Nodes, GPUs, samples/s with their spread and n, as the table has them; nothing any more when the mouse has left."""
+    assert tip(page) is None
+    page.point_at(".chart .mark.c-ink:last-of-type")
+    told = tip(page)
+    assert told is not None
+    assert told.startswith("nodes 16 × 4 GPUs GPUs 64 samples/s 9 217 runs 2 range 9 199–9 235 vs 1 GPU 24.9×, 39 %")
+    page.point_at("figcaption")  # in sight: scrolling alone would hide it
+    assert tip(page) is None
+
+
+def test_a_rejected_run_tells_why(page: Page) -> None:
+    """The hollow mark."""
+    page.point_at(".chart .mark.c-faint")
+    assert "reason gate `equal steps`: rank 1 made 4 of 6 steps" in (tip(page) or "")
+
+
+def test_a_part_of_a_bar_tells_its_share(page: Page) -> None:
+    """Backward is half of every step in this study."""
+    page.point_at(".bar .p-backward")
+    assert "of the step 50 %" in (tip(page) or "")
+
+
+def test_rows_of_the_closer_look_tell_their_numbers(page: Page) -> None:
+    """A point's steps with their tail and the warm-up apart; a part of one step, and whose it is."""
+    page.point_at(".ridge")
+    told = "layout 1 x 1 steps 40 median 86.4 ms 5–95 % 1.00–1.00 99 % 1.00 longest 1.00 warm-up 2 steps, median 10.0"
+    assert tip(page) == told
+    page.point_at(".lanes .p-backward")
+    assert (tip(page) or "").endswith("of the step 67 % rank 0 on r000")
+
+
+def test_marks_are_reached_by_keyboard(page: Page) -> None:
+    """One stop of Tab per figure, arrows from mark to mark, Escape hides."""
+    page.run("document.querySelector('figure [tabindex=\"0\"][data-tip]').focus()")
+    first = tip(page)
+    page.press("ArrowRight")
+    assert first is not None
+    assert tip(page) not in (None, first)
+    stops = "[...document.querySelectorAll('figure')].map(f => f.querySelectorAll('[tabindex=\"0\"]').length)"
+    assert set(page.run(stops)) == {1}
+    page.press("Escape")
+    assert tip(page) is None
+
+
+def test_names_and_logs_run_nothing(browser: Page, tmp_path: Path) -> None:
+    """A study full of scripts: none ran, none was asked for, and pointing at a mark shows them as text."""
+    browser.shape(1200)
+    browser.open(write_hostile(tmp_path) / "index.html")
+    browser.point_at(".chart .mark.c-faint")
+    assert "<img src=x onerror=window.ran=1>" in (tip(browser) or "")
+    assert browser.run("window.ran === undefined") is True
+    assert browser.complaints == []
+    assert len(browser.requests) == 1
+    assert browser.run("document.querySelectorAll('img:not([src^=\"data:\"])').length") == 0
+
+
+def test_the_policy_holds_what_got_in(page: Page) -> None:
+    """Even a script that was in the page could run no other and reach nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        assert page.run(f"fetch({json.dumps(address)}).then(() => 'sent', () => 'refused')") == "refused"
+        page.run(f"document.body.append(Object.assign(new Image(), {{src: {json.dumps(address)}}}))")
+        page.run("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert page.run("window.ran === undefined") is True
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(browser: Page, report: Path, scheme: str) -> None:
+    """As the system has it until it is chosen; every text stands out by 4.5 at least (WCAG 2.2, 1.4.3) in both."""
+    browser.shape(1200, scheme=scheme)
+    browser.open(report)
+    papers = []
+    for _ in range(2):
+        papers.append(browser.run("getComputedStyle(document.body).backgroundColor"))
+        assert browser.run(CONTRAST) >= 4.5
+        browser.run("document.getElementById('theme').click()")
+    expected = ["rgb(255, 255, 255)", "rgb(20, 23, 26)"]
+    assert papers == (expected if scheme == "light" else expected[::-1])
+
+
+def test_a_phone_scrolls_tables_and_not_the_page(browser: Page, report: Path) -> None:
+    """360 pixels wide."""
+    browser.shape(360, 740)
+    browser.open(report)
+    assert browser.run("document.documentElement.scrollWidth") <= 360
+    assert browser.run("(t => t.scrollWidth > t.clientWidth)(document.querySelector('.scroll'))") is True
+
+
+def test_prints_on_white_paper(page: Page) -> None:
+    """Whatever was chosen on the screen, without its controls, and no wider than A4 within its margins (182 mm, 688 px)."""
+    page.run("document.documentElement.dataset.theme = 'dark'")
+    page.shape(688, medium="print")
+    assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.run("getComputedStyle(document.querySelector('h1')).color") == "rgb(0, 0, 0)"
+    assert page.run("document.getElementById('theme').offsetParent === null") is True
+    assert page.run("document.documentElement.scrollWidth") <= 688

@@ -1,0 +1,125 @@
+"""The typical step of a run, found without reading the others."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from hpcddp.analysis.figures.close_up import MOST_RUNS
+from hpcddp.analysis.figures.timeline import MAX_RANKS, lane_names, shown_ranks
+from hpcddp.analysis.findings import find
+from hpcddp.analysis.numbers.timeline import BucketStep, Timeline
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.records.one_step import lines_of_step
+
+from .synthetic import MS, Bucket, Told, point, write_run, write_study
+
+PARTS = {"data_wait": 0.1, "forward": 0.3, "backward": 0.4, "comm_exposed": 0.2}
+
+
+def timeline(folder: Path, told: Told, **changes: object) -> Timeline:
+    """Of a study of one run on two ranks."""
+    where = point(1, 2, **changes)
+    study = write_study(folder, [where])
+    write_run(study, where, told)
+    (run,) = load_study(study).runs
+    assert run.timeline is not None
+    return run.timeline
+
+
+def test_every_step_is_found(tmp_path: Path) -> None:
+    """Of a file with one to five lines a step, without a step in between, and of steps that are not there nothing."""
+    file = tmp_path / "f.csv"
+    lines = {
+        step: [f"{step},{line},{'x' * (step % 70)}\n" for line in range(1 + step % 5)] for step in range(3000) if step != 1234
+    }
+    file.write_text("step,line,more\n" + "".join(itertools.chain(*lines.values())))
+    for step in (*range(0, 3000, 7), 1234, 2999, 3000):
+        assert b"".join(lines_of_step(file, step)).decode() == "".join(lines.get(step, ()))
+
+
+def test_a_torn_line_ends_the_file(tmp_path: Path) -> None:
+    """It may begin with any number."""
+    file = tmp_path / "f.csv"
+    file.write_text("step\n" + "".join(f"{step},\n" for step in range(2000)) + "20")
+    assert lines_of_step(file, 1999) == [b"1999,\n"]
+    assert lines_of_step(file, 20) == [b"20,\n"]
+
+
+def test_it_is_the_step_nearest_to_the_median(tmp_path: Path) -> None:
+    """Of timed steps of 10, 20, ..., 50 ms the third; its parts follow each other."""
+    found = timeline(tmp_path / "s", Told(step_ns=lambda rank, step: max(step, 1) * 10 * MS, shares=PARTS))
+    assert found.step == 3
+    assert found.aligned
+    parts = (("data_wait", 3 * MS), ("forward", 9 * MS), ("backward", 12 * MS), ("comm_exposed", 6 * MS))
+    assert [(rank.rank, rank.host, rank.start_ns, rank.parts_ns) for rank in found.ranks] == [
+        (0, "r000", 0, parts),
+        (1, "r001", 0, parts),
+    ]
+    assert found.buckets == ()
+
+
+def test_all_is_on_rank_0s_clock(tmp_path: Path) -> None:
+    """Rank 1's clock is 5 ms behind: its start and its buckets are where they were."""
+    told = Told(
+        step_ns=100 * MS,
+        shares=PARTS,
+        clocks={1: 5 * MS},
+        buckets=[lambda rank: Bucket(size_bytes=8, ready_ns=(40 + 10 * rank) * MS, done_ns=(70 + rank) * MS)],
+    )
+    found = timeline(tmp_path / "s", told, comm="on")
+    assert [rank.start_ns for rank in found.ranks] == [0, 0]
+    assert found.buckets == (BucketStep(0, 8, 40 * MS, 50 * MS, 71 * MS),)
+
+
+def test_without_clocks_ranks_begin_together(tmp_path: Path) -> None:
+    """Rank 1's clock is off by no known amount: nothing is guessed of who began first."""
+    told = Told(step_ns=100 * MS, shares=PARTS, clocks={1: 5 * MS}, of_rank={"clock": {"start": None, "end": None}})
+    found = timeline(tmp_path / "s", told)
+    assert not found.aligned
+    assert [rank.start_ns for rank in found.ranks] == [0, 0]
+
+
+def test_a_step_with_all_reduces_is_taken_where_not_all_have_them(tmp_path: Path) -> None:
+    """Recorded of the longest step only: that one, though it is not the median."""
+    told = Told(
+        step_ns=lambda rank, step: (100 + step) * MS,
+        shares=PARTS,
+        buckets=[Bucket(size_bytes=8, ready_ns=40 * MS, done_ns=70 * MS)],
+        bucket_steps=(5,),
+    )
+    assert timeline(tmp_path / "s", told, comm="on").step == 5
+
+
+def test_a_row_that_is_no_row_leaves_it_out(tmp_path: Path) -> None:
+    """A start that was not written: the run counts all the same."""
+    where = point(1, 2)
+    study = write_study(tmp_path / "s", [where])
+    write_run(study, where, Told(step_ns=100 * MS, shares=PARTS, starts=False))
+    (run,) = load_study(study).runs
+    assert (run.state, run.timeline) == ("counts", None)
+
+
+def test_of_many_ranks_the_fastest_and_the_slowest_are_shown(tmp_path: Path) -> None:
+    """Rank 7 waits least, rank 3 most; each host is named once."""
+    where = point(4, 4)
+    study = write_study(tmp_path / "s", [where])
+    shares = {7: {**PARTS, "backward": 0.55, "comm_exposed": 0.05}, 3: {**PARTS, "backward": 0.3, "comm_exposed": 0.3}}
+    write_run(study, where, Told(step_ns=100 * MS, shares=PARTS, shares_of_rank=shares))
+    parts = find(load_study(study)).close.parts
+    ranks = shown_ranks(parts)
+    assert len(ranks) == MAX_RANKS
+    assert {3, 7} <= set(ranks)
+    assert lane_names(parts, ranks)[ranks.index(7)] == "r007 rank 7"
+
+
+def test_few_runs_are_looked_at_closely(tmp_path: Path) -> None:
+    """The middle run of the largest point; none of a single rank, which nobody waits for."""
+    points = [point(1, 1), point(1, 2), point(1, 4)]
+    study = write_study(tmp_path / "s", points, 3)
+    for each in points:
+        for run, step_ms in enumerate((100, 90, 95), start=1):
+            write_run(study, each, Told(step_ns=step_ms * MS, shares=PARTS, job=str(run)), run)
+    close = find(load_study(study)).close
+    assert close.parts["panel"].unique().tolist() == ["1 x 4 GPUs, run 3"]
+    assert MOST_RUNS == 2

@@ -1,0 +1,165 @@
+"""Each verdict on studies made to show it, and none on sound ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from hpcddp.analysis.findings import find
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.verdicts.verdicts import ALL
+from hpcddp.point import Point
+from hpcddp.sweep import read_sweep
+from hpcddp.worker import gates
+from hpcddp.worker.gates import Gate
+
+from .verdict_studies import Layout, Model, sound, write
+
+SWEEPS = Path(__file__).parents[2] / "jobs"
+
+SEEDS = 2
+SOUND = 50
+
+Told = list[tuple[str, str]]
+"""Verdicts found in a study: name, advice."""
+
+TWO_NODES: list[Layout] = [(1, 1), (2, 1)]
+BASE = Model(seed=0, layouts=TWO_NODES, repeat=2, steps=120, hook=False)
+
+
+def changed(**changes: Any) -> Model:
+    return dataclasses.replace(BASE, **changes)
+
+
+def several_nodes(each: Point) -> bool:
+    return each.layout.nodes > 1
+
+
+def throttled() -> Gate:
+    clocks = {"gpu": 1, "host": "r001", "sm_mhz_begin": 1380, "sm_mhz_end": 1005, "sm_mhz_median": 1200}
+    return gates.gpu_clocks_held([{**clocks, "throttle": {"hw_thermal_slowdown": 0.4}}])
+
+
+def left_out() -> Gate:
+    due = [{"samples": 5000, "due": [0, 5000], "stray": None}, {"samples": 4936, "due": [5000, 10_000], "stray": None}]
+    return gates.evaluation_is_exact(due, 10_000)
+
+
+FAULTS: Mapping[str, tuple[Model, set[str]]] = {
+    "ranks apart": (
+        changed(gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])]),
+        {"unsynchronised ranks"},
+    ),
+    "a rank ends early": (changed(gates=[gates.ranks_stepped_equally([6, 4], 6)]), {"unsynchronised ranks"}),
+    "samples left out": (changed(gates=[left_out()]), {"wrong evaluation"}),
+    "too hot": (changed(gates=[throttled()]), {"clock throttling"}),
+    "others compute": (changed(foreign=0.3), {"shared node"}),
+    "part of a node": (
+        changed(gates=[gates.nodes_are_ours([{"host": "r000", "cpus": 32, "of": 128, "foreign": 0.4}], True)]),
+        {"shared node"},
+    ),
+    "another GPU on two nodes": (
+        changed(layouts=[(1, 1), (1, 2), (2, 2)], gpu=lambda each, run: "A40" if several_nodes(each) else "V100"),
+        {"mixed hardware"},
+    ),
+    "two GPU types in a job": (changed(gpu=lambda each, run: "A40 + V100"), {"mixed hardware"}),
+    "slow start": (changed(of_step=lambda each, step: 1.6 if step < 30 else 1.0), {"warm-up inside the window"}),
+    "slow first half": (changed(of_step=lambda each, step: 1.06 if step < 60 else 1.0), {"warm-up inside the window"}),
+    "a dozen steps": (changed(steps=12), {"too few steps"}),
+    "steps all over": (changed(steps=40, noise=0.2, phi=0.0), {"too few steps"}),
+    "baseline all over": (
+        changed(repeat=6, run_effect=0.002, of_run=lambda each, run: 1 + 0.03 * (run % 3 - 1) if each.ranks == 1 else 1.0),
+        {"noisy baseline"},
+    ),
+    "burst, then slow": (
+        changed(of_step=lambda each, step: 1.5 if several_nodes(each) and step > 40 else 1.0, grows="comm_exposed"),
+        {"burst network", "communication-bound"},
+    ),
+    "bursts in turn": (
+        changed(of_step=lambda each, step: 1.4 if several_nodes(each) and step % 7 < 3 else 1.0, grows="comm_exposed"),
+        {"burst network"},
+    ),
+    "half as fast as foretold": (changed(predicted=(1.8, 2.2)), {"out of line with prediction"}),
+    "twice as fast as foretold": (changed(predicted=(0.4, 0.6)), {"out of line with prediction"}),
+    "threads taken for cores": (
+        changed(
+            changes={"loader_workers_per_rank": 16, "physical_cores_per_rank": 2}, cpus_per_rank=8, job_share=0.06, data_wait=0.6
+        ),
+        {"CPU starvation", "input-bound"},
+    ),
+    "more ranks than cores": (changed(cpu=True, cpus_per_rank=2, job_share=0.0155), {"CPU starvation"}),
+    "slow data": (changed(data_wait=0.4), {"input-bound"}),
+    "a little slow data": (changed(data_wait=0.13), {"input-bound"}),
+    "a late rank": (changed(hook=True, layouts=[(1, 1), (1, 4)], late_rank=(2, 0.08), exposed=0.12), {"straggler"}),
+    "many small buckets": (
+        changed(hook=True, buckets=60, bucket_bytes=40_000, exposed=0.3, fitted=(900e-6, 1e10)),
+        {"latency-bound"},
+    ),
+    "small buckets, no benchmark": (changed(hook=True, buckets=60, bucket_bytes=40_000, exposed=0.3), {"latency-bound"}),
+    "slow network": (changed(hook=True, exposed=0.4, fitted=(30e-6, 3e9)), {"communication-bound"}),
+    "slow network, no hook": (changed(exposed=0.4), {"communication-bound"}),
+    "no single GPU": (changed(layouts=[(1, 2), (2, 2)]), {"baseline missing"}),
+    "no full node": (changed(layouts=[(1, 1), (2, 2)]), {"baseline missing"}),
+}
+"""What is wrong -> a study with it, and the verdicts that must be found: no more, no fewer."""
+
+
+def found_in(model: Model, folder: Path) -> Told:
+    """The verdicts of a study so made."""
+    return [(verdict.name, verdict.advice) for verdict in find(load_study(write(model, folder / "s"))).verdicts]
+
+
+def of_fault(planted: tuple[int, int], folder: Path) -> Told:
+    """Of the n-th fault with noise by that seed. Another process calls this: a model's functions do not travel."""
+    number, seed = planted
+    model, _ = list(FAULTS.values())[number]
+    return found_in(as_sound(model, 1000 * number + seed), folder / f"{number}-{seed}")
+
+
+def of_seed(seed: int, folder: Path) -> Told:
+    """Of a sound study."""
+    return found_in(sound(seed), folder / f"sound-{seed}")
+
+
+def as_sound(model: Model, seed: int) -> Model:
+    """With the noise of a sound study, where the fault leaves it alone."""
+    noise = Random(seed).uniform(0.005, 0.015)
+    return dataclasses.replace(model, seed=seed, noise=max(noise, model.noise if model.noise > 0.05 else 0))
+
+
+def test_precision_and_recall(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every verdict is found in every study that has it, in no other and in no sound one; what it advises to set can be set."""
+    hits, missed, false, advice = Counter[str](), Counter[str](), Counter[str](), set[str]()
+    planted = [(number, seed) for number in range(len(FAULTS)) for seed in range(SEEDS)]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        of_faults = pool.map(of_fault, planted, itertools.repeat(tmp_path), chunksize=4)
+        of_sound = dict(zip(range(SOUND), pool.map(of_seed, range(SOUND), itertools.repeat(tmp_path), chunksize=5), strict=True))
+        for (number, _), told in zip(planted, of_faults, strict=True):
+            (_, expected), found = list(FAULTS.values())[number], {name for name, _ in told}
+            advice |= {each for _, each in told}
+            hits.update(expected & found)
+            missed.update(expected - found)
+            false.update(found - expected)
+    alarms = {seed: told for seed, told in of_sound.items() if told}
+    right, all_told = hits.total(), hits.total() + false.total() + sum(map(len, alarms.values()))
+    with capsys.disabled():
+        print(
+            f"\nverdicts: precision {right / all_told:.3f} ({right} of {all_told} told), "
+            f"recall {right / (right + missed.total()):.3f} "
+            f"({right} of {right + missed.total()} planted in {SEEDS * len(FAULTS)} studies), "
+            f"{len(alarms)} of {SOUND} sound studies with any"
+        )
+    for option in re.findall(r"--set ([a-z_.]+=[^` ]+)", " ".join(sorted(advice))):
+        read_sweep(SWEEPS / "marconi100-resnet50.yaml", [option])  # refuses what no sweep can have
+    assert set(hits) == set(ALL)
+    assert (dict(missed), dict(false), alarms) == ({}, {}, {})

@@ -1,0 +1,220 @@
+"""Studies by a stated model: sound ones, and the same with one thing wrong.
+
+A step lasts base x (1 + run effect) x (1 + AR(1) noise), the same on all ranks but for a few ns. Its parts are
+fixed shares. On more than one rank it is longer by what is exposed of the exchange of gradients. Gates are the worker's own,
+telemetry and protocol are as it writes them, the end of the warm-up is detected by the worker's own function.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hpcddp.point import Point, comm_point, point_to_dict
+from hpcddp.records import write_json
+from hpcddp.runroot import Study
+from hpcddp.worker import gates
+from hpcddp.worker.gates import Gate
+from hpcddp.worker.training.steady import warmup_steps
+
+from .synthetic import Bucket, Told, point, write_run, write_study
+from .test_comm_bench import operation, write_benchmark
+
+Layout = tuple[int, int]
+
+SETS: Sequence[Sequence[Layout]] = (
+    [(1, 1), (1, 2), (2, 2)],
+    [(1, 1), (1, 2), (1, 4)],
+    [(1, 1), (1, 4), (2, 4)],
+    [(1, 1), (2, 1)],
+)
+
+PROFILE = {"node_types": {"ac922": {"physical_cores": 32, "smt": 4, "gpus": 4}}, "default_node_type": "ac922"}
+CPUS = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What a study is made of; without changes it is sound."""
+
+    seed: int
+    layouts: Sequence[Layout]
+    repeat: int = 3
+    steps: int = 150
+    noise: float = 0.01
+    """Standard deviation of steps within a run."""
+    phi: float = 0.3
+    """Autocorrelation of that."""
+    run_effect: float = 0.003
+    """Standard deviation between runs."""
+    base_ms: float = 80.0
+    data_wait: float = 0.02
+    """Share of the step."""
+    exposed: float = 0.04
+    """Share of the step on more than one rank, half of it transfer at least."""
+    peer_offset: float = 0.002
+    """How far apart ranks are ready, as a share of the step."""
+    late_rank: tuple[int, float] | None = None
+    """A rank that is later than the others by this share of the step."""
+    buckets: int = 4
+    bucket_bytes: int = 25_000_000
+    hook: bool = True
+    cpu: bool = False
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Of the points: see synthetic.point."""
+    cpus_per_rank: int = 32
+    job_share: float = 0.05
+    """Of the node's CPU time, by each rank with its loaders."""
+    foreign: float = 0.005
+    gpu: Callable[[Point, int], str] = lambda point, run: "V100"
+    of_run: Callable[[Point, int], float] = lambda point, run: 1.0
+    """Factor on all steps."""
+    of_step: Callable[[Point, int], float] = lambda point, step: 1.0
+    """Factor on a step; what it adds is exposed communication if `grows` is."""
+    grows: str | None = None
+    gates: Sequence[Gate] = ()
+    fitted: tuple[float, float] | None = None
+    """Latency in s and bus bandwidth in bytes/s of a benchmark of the collectives."""
+    predicted: tuple[float, float] | None = None
+    """Of the throughput that the model gives, from and to."""
+
+
+def sound(seed: int) -> Model:
+    """Any layouts, runs and steps, noise from 0.5 to 3 %, a run effect of a quarter of that, CUDA or CPU, hook or not."""
+    draw = Random(seed)
+    noise = draw.uniform(0.005, 0.03)
+    return Model(
+        seed=seed,
+        layouts=draw.choice(SETS),
+        repeat=draw.choice([1, 1, 2, 3, 6]),
+        steps=draw.choice([100, 150]) if noise < 0.015 else 200,
+        noise=noise,
+        phi=draw.choice([0.0, 0.3, 0.5]),
+        run_effect=noise / 4,
+        base_ms=draw.choice([5.0, 80.0, 400.0]),
+        data_wait=draw.uniform(0, 0.05),
+        exposed=draw.uniform(0, 0.08),
+        hook=draw.random() < 0.5,
+        cpu=draw.random() < 0.3,
+        fitted=(30e-6, 10e9) if draw.random() < 0.3 else None,
+        predicted=(0.85, 1.15) if draw.random() < 0.3 else None,
+    )
+
+
+def write(model: Model, folder: Path) -> Study:
+    """The study's files."""
+    device: dict[str, Any] = {"device": "cpu"} if model.cpu else {}
+    points = [point(nodes, gpus, **{**device, **model.changes}) for nodes, gpus in model.layouts]
+    hooked = [_hooked(points[-1])] if model.hook and points[-1].ranks > 1 else []
+    study = write_study(folder, [*points, *hooked], model.repeat)
+    draw = Random(model.seed)
+    for each in (*points, *hooked):
+        for run in range(1, model.repeat + 1):
+            write_run(study, each, _told(model, each, run, draw), run)
+    if model.fitted and points[-1].ranks > 1:
+        bench, gpus = comm_point(points[-1]), [] if model.cpu else [model.gpu(points[-1], 1)]
+        write_json(study.point_file(bench.label), {"schema": 1, "id": bench.id, "point": point_to_dict(bench)})
+        write_benchmark(study, bench, {"all_reduce": operation("all_reduce", bench.ranks, *model.fitted)}, *gpus)
+    if model.predicted:
+        write_json(folder / "prediction.json", {"schema": 1, "points": [_prediction(model, each) for each in points]})
+    return study
+
+
+def _hooked(plain: Point) -> Point:
+    return dataclasses.replace(plain, measure=dataclasses.replace(plain.measure, comm="on"))
+
+
+def step_s(model: Model, each: Point) -> float:
+    """Without noise."""
+    return model.base_ms / 1e3 / (1 - (model.exposed if each.ranks > 1 else 0.0))
+
+
+def _prediction(model: Model, each: Point) -> dict[str, Any]:
+    assert model.predicted is not None
+    rate = each.global_batch / step_s(model, each)
+    low, high = (rate * share for share in model.predicted)
+    return {"label": each.label, "samples_per_s_low": low, "samples_per_s_high": high}
+
+
+def _told(model: Model, each: Point, run: int, draw: Random) -> Told:
+    times = _times_ns(model, each, run, draw)
+    detected = warmup_steps([10 * times[0], *times[1:]])
+    on = each.measure.comm == "on"
+    return Told(
+        step_ns=lambda rank, step: times[step] + 7 * rank,
+        shares=_shares(model, each),
+        steps=model.steps,
+        buckets=_buckets(model, each, draw) if on else (),
+        gpu=None if model.cpu else model.gpu(each, run),
+        job=str(100 + run),
+        gates=[*_passed(each), *model.gates] if run == 1 else _passed(each),
+        protocol={"steady_from_step": 1, "warmup_steps": 1, "warmup_detected_steps": detected, "stopped_by": "steps"},
+        launch={"profile": PROFILE, "cpus_of_ranks": [model.cpus_per_rank] * each.ranks},
+        end={"telemetry": _telemetry(model, each)},
+    )
+
+
+def _times_ns(model: Model, each: Point, run: int, draw: Random) -> list[int]:
+    level = step_s(model, each) * 1e9 * (1 + draw.gauss(0, model.run_effect)) * model.of_run(each, run)
+    times, deviation = [], 0.0
+    for step in range(model.steps + 1):
+        deviation = model.phi * deviation + draw.gauss(0, model.noise * (1 - model.phi**2) ** 0.5)
+        times.append(round(level * (1 + deviation) * model.of_step(each, step)))
+    return times
+
+
+def _shares(model: Model, each: Point) -> Callable[[int], Mapping[str, float]]:
+    exposed = model.exposed if each.ranks > 1 else 0.0
+    parts = {"data_wait": model.data_wait, "comm_exposed": exposed, "optimizer": 0.05}
+    rest = 1 - sum(parts.values())
+    parts |= {"forward": rest / 3, "backward": rest * 2 / 3}
+
+    def of_step(step: int) -> Mapping[str, float]:
+        factor = model.of_step(each, step)
+        if factor == 1 or model.grows is None:
+            return parts
+        found = {name: share / factor for name, share in parts.items()}
+        return found | {model.grows: found[model.grows] + 1 - 1 / factor}
+
+    return of_step
+
+
+def _buckets(model: Model, each: Point, draw: Random) -> list[Callable[[int], Bucket]]:
+    """The last bucket ends with the exposed communication; the others lie evenly before it, behind the computation."""
+    step_ns = step_s(model, each) * 1e9
+    end_ns, begin_ns = step_ns * 0.95, step_ns * (0.95 - model.exposed)
+    late = [draw.uniform(0, model.peer_offset) * step_ns for _ in range(each.ranks)]
+    if model.late_rank:
+        late[model.late_rank[0]] += model.late_rank[1] * step_ns
+    first_ns = begin_ns - step_ns * 0.25
+
+    def bucket(index: int) -> Callable[[int], Bucket]:
+        share_ns = (end_ns - first_ns) / model.buckets
+        ready_ns, done_ns = first_ns + index * share_ns, first_ns + (index + 1) * share_ns
+        ready_ns = min(ready_ns, begin_ns)
+        return lambda rank: Bucket(size_bytes=model.bucket_bytes, ready_ns=int(ready_ns + late[rank]), done_ns=int(done_ns))
+
+    return [bucket(index) for index in range(model.buckets)]
+
+
+def _passed(each: Point) -> list[Gate]:
+    return [
+        gates.parameters_agree([{"at the end": "0123456789ab"}] * each.ranks),
+        gates.ranks_stepped_equally([6] * each.ranks, 6),
+        gates.buffers_agree(["0123456789ab"] * each.ranks),
+        gates.nodes_are_ours([{"host": "r000", "cpus": CPUS, "of": CPUS, "foreign": 0.001}], True),
+    ]
+
+
+def _telemetry(model: Model, each: Point) -> dict[str, Any]:
+    """What telemetry.summary says; of GPUs nothing that no verdict reads."""
+    busy = model.job_share * each.ranks_per_node
+    share = {"cpu_job_share": busy, "cpu_foreign_share": model.foreign}
+    nodes = [
+        {"host": f"r{node:03d}", "cpu_busy_share": busy + model.foreign, **share, "gpus": []} for node in range(each.layout.nodes)
+    ]
+    return {"hz": 1.0, "energy_j_per_1000_samples": None, "nodes": nodes}

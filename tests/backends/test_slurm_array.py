@@ -1,0 +1,191 @@
+"""Which runs go together as an array, in what order, and how a task finds what is its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcddp.backends.base import Batch, Submission, job_name
+from hpcddp.backends.slurm import SlurmBackend
+from hpcddp.backends.slurm_array import in_arrays
+from hpcddp.cluster import SlurmRules, load_profile
+from hpcddp.errors import HpcddpError
+from hpcddp.job_array import PICKLE, array_of, each_task, prepare, put_pickle, read_task, shared_by_all, slurm_job
+from hpcddp.jobspec import JobSpec, spec_from_dict, spec_to_dict
+from hpcddp.lanes import Lanes
+from hpcddp.point import Data, Layout, Point, Workload
+from hpcddp.request import User, job_request
+from hpcddp.runroot import Study
+from hpcddp.script import Launch, render
+from hpcddp.sweep import SlurmOptions
+
+PROFILE = load_profile("rcc")
+
+IN_AN_ARRAY = {"SLURM_JOB_ID": "15", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "7"}
+
+
+def request(nodes: int = 1, seed: int = 1, run: int = 1, walltime_min: int = 5) -> Submission:
+    workload = Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"), seed=seed)
+    layout = Layout(nodes=nodes, gpus_per_node=1, node_type="v100", physical_cores_per_rank=1)
+    point = Point(cluster="rcc", workload=workload, layout=layout, device="cpu")
+    asked = job_request(PROFILE, point, SlurmOptions(walltime_min=walltime_min), User(account="proj"))
+    return Submission(
+        spec=JobSpec(point=point, run=run, study="/runs/s"),
+        code=Path("/runs/s/.code/0"),
+        python="python3",
+        walltime_min=walltime_min,
+        token=f"{nodes}{seed}{run}",
+        render_text=lambda launch: render(PROFILE, point, asked, launch),
+    )
+
+
+def told(batches: list[Batch]) -> list[list[tuple[int, int, int]]]:
+    """(nodes, seed, run) of the runs of each batch."""
+    return [
+        [(one.spec.point.layout.nodes, one.spec.point.workload.seed, one.spec.run) for one in batch.requests] for batch in batches
+    ]
+
+
+def test_points_of_one_shape_are_one_array() -> None:
+    """All repetitions too, the second of any point after the first of all."""
+    requests = [request(seed=seed, run=run) for run in (1, 2) for seed in (1, 2, 3)]
+    (batch,) = in_arrays(requests, lambda: 1001)
+    assert list(batch.requests) == requests
+    assert batch.name == "n01-g1-x6.111"
+
+
+def test_repetitions_of_several_shapes_take_turns() -> None:
+    """One array for each shape and repetition: the second run of any point starts after the first of all points."""
+    requests = [request(nodes, seed, run) for run in (1, 2) for seed in (1, 2) for nodes in (1, 2)]
+    assert told(in_arrays(requests, lambda: 1001)) == [
+        [(1, 1, 1), (1, 2, 1)],
+        [(2, 1, 1), (2, 2, 1)],
+        [(1, 1, 2), (1, 2, 2)],
+        [(2, 1, 2), (2, 2, 2)],
+    ]
+
+
+def test_what_differs_in_the_script_goes_apart() -> None:
+    """Another wall time is another job, whatever else is the same; and a run on its own is a job under its own name."""
+    batches = in_arrays([request(), request(seed=2, walltime_min=6)], lambda: 1001)
+    assert [batch.name for batch in batches] == [job_name(batch.requests[0].spec.label, 1) for batch in batches]
+    assert not any(batch.is_array for batch in batches)
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(1001, [7]), (3, [3, 3, 1]), (1, [1] * 7), (0, [1] * 7)])
+def test_arrays_are_no_larger_than_slurm_takes(most: int, sizes: list[int]) -> None:
+    """A shape of more runs than MaxArraySize becomes several arrays; where there are none, jobs of their own."""
+    requests = [request(seed=seed) for seed in range(1, 8)]
+    backend = SlurmBackend(SlurmRules(max_array_size=most))
+    batches = backend.batches(requests)
+    assert [len(batch.requests) for batch in batches] == sizes
+    assert [one for batch in batches for one in batch.requests] == requests
+    assert len({batch.name for batch in batches}) == len(sizes)
+
+
+def test_slurm_is_not_asked_for_its_largest_array_without_one() -> None:
+    """Jobs of their own need no answer."""
+    assert len(in_arrays([request(1), request(2)], lambda: pytest.fail("asked"))) == 2
+
+
+def test_script_of_an_array_says_nothing_of_one_point() -> None:
+    """Neither label nor model of the first point is in it; name and header are the array's."""
+    one = request()
+    assert one.render_text is not None
+    text = one.render_text(Launch(command="x", array="n01-g1-x2.t"))
+    assert one.spec.label not in text
+    assert "mnist" not in text
+    assert "#SBATCH --job-name=n01-g1-x2.t\n" in text
+
+
+def test_a_task_finds_its_own_point_and_run(tmp_path: Path) -> None:
+    """By the number of its folder, from the list; the rest of its spec is what all have. No other number is there."""
+    specs = [spec_to_dict(request(seed=seed, run=2).spec) for seed in (4, 5, 6)]
+    folder = tmp_path / "array"
+    prepare(folder, specs)
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "2", "tasks.jsonl"]
+    found = spec_from_dict({**shared_by_all(specs[0]), **read_task(folder / "2")})
+    assert found == request(seed=6, run=2).spec
+    with pytest.raises(HpcddpError, match="has no task 3"):
+        read_task(folder / "3")
+
+
+def test_job_of_a_task_is_what_slurm_lists() -> None:
+    """SLURM_JOB_ID of a task is a number of its own that squeue does not show."""
+    assert slurm_job(IN_AN_ARRAY) == "12_7"
+    assert slurm_job({"SLURM_JOB_ID": "15"}) == "15"
+    assert slurm_job({}) is None
+    assert (array_of("12_7"), array_of("15"), array_of("L0001")) == ("12", "15", "L0001")
+
+
+@pytest.mark.parametrize(
+    ("listed", "tasks"),
+    [
+        ("12_[0-2,5%3]", ["12_0", "12_1", "12_2", "12_5"]),
+        ("12_[0-6:3]", ["12_0", "12_3", "12_6"]),
+        ("12_[4]", ["12_4"]),
+        ("12_7", ["12_7"]),
+        ("12", ["12"]),
+    ],
+)
+def test_tasks_that_share_a_line_are_told_apart(listed: str, tasks: list[str]) -> None:
+    """sacct has one row for all tasks that never began."""
+    assert each_task(listed) == tasks
+
+
+@pytest.mark.parametrize(("env", "name"), [(IN_AN_ARRAY, "12_7_submitted.pkl"), ({"SLURM_JOB_ID": "15"}, "15_submitted.pkl")])
+def test_pickle_is_where_submitit_looks(tmp_path: Path, env: dict[str, str], name: str) -> None:
+    """Whichever rank comes first; a run root may be moved, so the link is relative."""
+    folder = tmp_path / "7" if "SLURM_ARRAY_JOB_ID" in env else tmp_path
+    folder.mkdir(exist_ok=True)
+    (tmp_path / PICKLE).write_text("the pickle")
+    for _ in range(2):
+        put_pickle(folder, env)
+    assert (folder / name).read_text() == "the pickle"
+    assert not (folder / name).readlink().is_absolute()
+
+
+def test_folders_and_attempts_of_tasks(tmp_path: Path) -> None:
+    """A task's folder lies in its array's; attempts are in the order of array, task and restart, as numbers."""
+    study = Study(tmp_path)
+    assert study.job_dir("12_7") == study.jobs / "12" / "7"
+    assert study.job_dir("12") == study.jobs / "12"
+    names = ["9_11.0", "12_2.0", "12_2.1", "12_10.0", "13.0"]
+    for name in reversed(names):
+        (study.run_dir("p", 1) / name).mkdir(parents=True)
+    assert [attempt.name for attempt in study.attempts("p", 1)] == names
+
+
+def placed(lanes: Lanes, runs: int, job: str) -> tuple[int | None, tuple[str, ...]]:
+    """How many at once, and after what; it is then submitted as `job`."""
+    batch = lanes.place(Batch(requests=tuple(request(seed=seed) for seed in range(1, runs + 1))))
+    lanes.took(batch, [job])
+    return batch.at_once, batch.after
+
+
+def test_without_a_limit_nothing_waits() -> None:
+    """Slurm starts what it likes."""
+    lanes = Lanes(None, ["7"])
+    assert [placed(lanes, 3, "8_0"), placed(lanes, 1, "9")] == [(None, ()), (None, ())]
+
+
+def test_serial_is_one_chain() -> None:
+    """Each waits for the one before, the first for whatever is there already; an array runs a task at a time."""
+    lanes = Lanes(1, ["5", "6_0", "6_1"])
+    assert [placed(lanes, 1, "7"), placed(lanes, 3, "8_0"), placed(lanes, 1, "9")] == [(1, ("5", "6")), (1, ("7",)), (1, ("8",))]
+
+
+def test_at_most_two_at_a_time() -> None:
+    """Jobs wait for the last but one; an array of two or more takes both lanes, what follows waits for all of it."""
+    lanes = Lanes(2, [])
+    assert [placed(lanes, 1, "1"), placed(lanes, 1, "2"), placed(lanes, 1, "3")] == [(1, ()), (1, ()), (1, ("1",))]
+    assert [placed(lanes, 5, "4_0"), placed(lanes, 1, "5")] == [(2, ("2", "3")), (1, ("4",))]
+
+
+def test_list_of_tasks_is_a_line_each(tmp_path: Path) -> None:
+    """Anyone can read which point and run a task is."""
+    prepare(tmp_path / "a", [spec_to_dict(request(seed=seed).spec) for seed in (1, 2)])
+    lines = [json.loads(line) for line in (tmp_path / "a" / "tasks.jsonl").read_text().splitlines()]
+    assert [(line["run"], line["point"]["workload"]["seed"]) for line in lines] == [(1, 1), (1, 2)]

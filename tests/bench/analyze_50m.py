@@ -1,0 +1,136 @@
+"""How long `hpcddp analyze` takes for 50 million step records: `python -m tests.bench.analyze_50m`.
+
+64 ranks x 39 runs x 20,000 steps, five bucket rows for one step in ten: 7 GB, written in a folder that is removed (`--folder`: in
+which one). The whole command on two processors, start-up, figures and report included, once when nothing is known of the records
+and once more; beside it what a person would write with pandas for the same medians, of a part of the runs and scaled up. The
+records have just been written: they are read from memory where there is enough of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcddp.runroot import Study
+from tests.bench.step_records import Size, write_records
+
+FIRST_S, SECOND_S, PEAK_GIB, TIMES_PANDAS = 15.0, 1.5, 3.0, 10.0
+"""Bounds."""
+
+CORES = 2
+BYTES_PER_RECORD = 145
+"""A step's row and its share of bucket rows, rounded up."""
+
+PANDAS = """
+import sys, numpy as np, pandas as pd
+from pathlib import Path
+def read(attempt, kind):
+    files = sorted(attempt.glob(f"ranks/*.{kind}.csv"))
+    return pd.concat(pd.read_csv(file).assign(rank=rank) for rank, file in enumerate(files))
+for attempt in map(Path, sys.argv[1:]):
+    steps = read(attempt, "steps")
+    steady = steps[steps["flags"] == 0]
+    by_step = steady.groupby("step")
+    longest = by_step["total_ns"].max().to_numpy()
+    parts = by_step[[name for name in steady if name.endswith("_ns")]].mean().median()
+    draw = np.random.default_rng(1)
+    resampled = [np.median(draw.choice(longest, longest.size)) for _ in range(1000)]
+    travels = read(attempt, "buckets").groupby(["step", "index"]).agg(begin=("ready_ns", "max"), end=("done_ns", "max"))
+    print(attempt.name, np.median(longest), np.quantile(resampled, [0.025, 0.975]), parts["forward_ns"], len(travels))
+"""
+"""Without checksums, clock offsets, verdicts, figures or a report."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a process."""
+
+    wall_s: float
+    cpu_s: float
+    peak_gib: float
+    said: str
+
+
+def main() -> int:
+    """Prints the table and one line of JSON; 1 where a bound does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="on a disk with 8 GB to spare")
+    parser.add_argument("--runs", type=int, default=39)
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--part", type=int, default=2, help="runs that pandas reads")
+    chosen = parser.parse_args()
+    size = Size(chosen.runs, chosen.steps)
+    free = shutil.disk_usage(chosen.folder).free
+    if free < 1.2 * BYTES_PER_RECORD * size.records:
+        sys.exit(f"{chosen.folder} has {free / 1e9:.0f} GB free; name another with --folder")
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as scratch:
+        study, written = write_records(Path(scratch) / "study", size)
+        print(f"{size.records:,} step records, {written / 1e9:.1f} GB", flush=True)
+        result = summary(*measured(study, chosen.runs, chosen.part), size)
+    print(json.dumps(result))
+    return 0 if result["holds"] else 1
+
+
+def measured(study: Study, runs: int, part: int) -> tuple[Cost, Cost, float]:
+    """The first and the second analysis, and the seconds that pandas would take for all runs."""
+    analyze = [sys.executable, "-m", "hpcddp", "analyze", str(study.folder)]
+    print("              wall s   CPU s  peak GiB", flush=True)
+    costs = []
+    for name in ("first", "second"):
+        costs.append(cost(analyze))
+        print(line(name, costs[-1]), flush=True)
+    attempts = sorted(str(path) for path in study.folder.glob("*/r1/*"))[:part]
+    pandas = cost([sys.executable, "-c", PANDAS, *attempts])
+    print(line(f"pandas, {len(attempts)} of {runs}", pandas), flush=True)
+    return costs[0], costs[1], pandas.wall_s * runs / len(attempts)
+
+
+def cost(command: list[str]) -> Cost:
+    """Of a command that succeeds, on CORES processors."""
+    cores = sorted(os.sched_getaffinity(0))[:CORES]
+    with tempfile.TemporaryFile() as out:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=out, preexec_fn=lambda: os.sched_setaffinity(0, cores))  # noqa: PLW1509 - no threads here
+        _, status, used = os.wait4(process.pid, 0)
+        wall_s = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        said = out.read().decode()
+    if process.returncode:
+        sys.exit(f"{command} ended with {process.returncode}")
+    return Cost(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20, said)
+
+
+def line(name: str, found: Cost) -> str:
+    return f"{name:<13} {found.wall_s:7.2f} {found.cpu_s:7.2f} {found.peak_gib:9.2f}"
+
+
+def summary(first: Cost, second: Cost, pandas_s: float, size: Size) -> dict[str, object]:
+    figures = {
+        "first_s": round(first.wall_s, 2),
+        "second_s": round(second.wall_s, 2),
+        "peak_gib": round(first.peak_gib, 2),
+        "times_pandas": round(pandas_s / first.wall_s, 1),
+    }
+    same = first.said == second.said
+    holds = same and first.wall_s < FIRST_S and second.wall_s < SECOND_S and first.peak_gib < PEAK_GIB
+    return {
+        "bench": "analyze_50m",
+        "records": size.records,
+        **figures,
+        "same_text": same,
+        "bounds": {"first_s": FIRST_S, "second_s": SECOND_S, "peak_gib": PEAK_GIB, "times_pandas": TIMES_PANDAS},
+        "holds": holds and pandas_s / first.wall_s > TIMES_PANDAS,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""What measuring costs a training step: `python -m tests.bench.step_overhead`.
+
+Two figures. Host time: what the step clock and its files take of a step, called as the loop calls them, records written and
+flushed, nothing else running between; and what the hook and all rows add to a backward pass of four tiny buckets, beside what
+torch's own hook adds there, which averages and records nothing.
+And what a real step loses: train() as every run calls it against the shortest DDP loop that trains the same, hand-written
+below, their steps taken in turns in the same process, a barrier before each: median of the paired differences with its 95 %
+interval. A bound is judged only where the interval is narrower than the bound; all figures are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from hpcddp.data import Batch
+from hpcddp.point import Data, Point
+from hpcddp.records import PARTS
+from hpcddp.worker.comm.hook import time_buckets
+from hpcddp.worker.ranks import this_rank
+from hpcddp.worker.rendezvous import join
+from hpcddp.worker.timing.clock import HostClock
+from hpcddp.worker.timing.steplog import StepLog
+from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
+from hpcddp.worker.training.learner import Learner, make_learner
+from hpcddp.worker.training.train import train
+from tests.worker import forked, given
+
+HOST_BOUND_US = 10.0
+BUCKET_BOUND_US = 10.0
+TORCHS_US = 12.0
+"""What torch's own hook adds for a bucket on the machine of these bounds; where it takes longer, so may ours."""
+SHARE_BOUND_PERCENT = 1.0
+TIGHT_STEPS = 20_000
+WARMUP = 10
+PAIRS = {("mnist-cnn", 1): 1200, ("mnist-cnn", 2): 1200, ("resnet18", 1): 200, ("resnet18", 2): 200}
+BATCH = {"mnist-cnn": 64, "resnet18": 8}
+DATA = {"mnist-cnn": "synthetic-mnist", "resnet18": "synthetic-cifar10"}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Seconds of steps in turns: `bare` and ours, by pair."""
+
+    bare_s: list[float]
+    ours_s: list[float]
+
+    def figures(self) -> dict[str, float]:
+        """Medians: the bare step, the difference and its 95 % interval (order statistics)."""
+        differences = sorted(ours - bare for ours, bare in zip(self.ours_s, self.bare_s, strict=True))
+        n = len(differences)
+        below = max(0, math.floor(n / 2 - 1.96 * math.sqrt(n) / 2))
+        bare_s = statistics.median(self.bare_s)
+        found = {"bare_ms": bare_s * 1e3, "added_us": statistics.median(differences) * 1e6}
+        return found | {
+            "added_percent": 100 * statistics.median(differences) / bare_s,
+            "low_percent": 100 * differences[below] / bare_s,
+            "high_percent": 100 * differences[n - 1 - below] / bare_s,
+        }
+
+
+class TurnsFeed:
+    """Gives train() its one batch, and takes a bare step whenever it is asked for the next one."""
+
+    def __init__(self, inner: Feed, bare: Callable[[Batch], None], batch: Batch) -> None:
+        self.steps_per_epoch, self.watch = inner.steps_per_epoch, inner.watch
+        self._bare, self._batch = bare, batch
+        self._began_s = 0.0
+        self.bare_s: list[float] = []
+        self.ours_s: list[float] = []
+
+    def next(self, timer: StepTimer[Any]) -> Batch:
+        if self._began_s:
+            self.ours_s.append(time.perf_counter() - self._began_s)
+        dist.barrier()
+        begin = time.perf_counter()
+        self._bare(self._batch)
+        self.bare_s.append(time.perf_counter() - begin)
+        dist.barrier()
+        self._began_s = time.perf_counter()
+        timer.mark("data_wait")
+        timer.mark("h2d_exposed")
+        return self._batch
+
+    def close(self) -> None: ...
+
+
+def main() -> int:
+    """Prints the tables and one line of JSON; 1 where a bound does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--share", type=float, default=1.0, help="of the usual number of pairs, for a quick look")
+    share = parser.parse_args().share
+    host = host_time()
+    print(f"host time of a step: {host['step_us']:.1f} us, at most {HOST_BOUND_US:.0f}")
+    print(
+        f"with the hook: {host['hook_us']:.1f} us for {host['buckets']:.0f} buckets, at most {host['hook_bound_us']:.1f}", end=" "
+    )
+    print(f"where torch's own takes {host['torchs_us']:.1f}")
+    print("model      ranks  hook   bare ms   added us  added %   95 % interval    pairs", flush=True)
+    rows = []
+    for (model, ranks), pairs in PAIRS.items():
+        for hook in (False, True):
+            rows.append(compared(model, ranks, hook, max(20, round(share * pairs))))
+            print(line(rows[-1]), flush=True)
+    result = summary(host, rows)
+    print(json.dumps(result))
+    return 0 if result["holds"] else 1
+
+
+def host_time() -> dict[str, float]:
+    """Microseconds of a step's marks, row and flushes (median of five rounds), and with the hook, with what it may take."""
+    with tempfile.TemporaryDirectory() as folder:
+        (hook,) = forked.values(Path(folder), 1, hook_time, Path(folder))
+    bucket_us = BUCKET_BOUND_US * max(1.0, hook["torchs_us"] / hook["buckets"] / TORCHS_US)
+    bound_us = HOST_BOUND_US + bucket_us * hook["buckets"] + hook["pass_us"]
+    return {"step_us": statistics.median(tight_us() for _ in range(5)), **hook, "hook_bound_us": bound_us}
+
+
+def tight_us() -> float:
+    with tempfile.TemporaryDirectory() as folder, StepLog(StepTimer(HostClock()), Path(folder), 0, buckets=False) as log:
+        begin = time.perf_counter()
+        for _ in range(TIGHT_STEPS):
+            for part in PARTS[:-2]:
+                log.timer.mark(part)
+            log.write_finished()
+            log.timer.mark("record")
+            log.timer.close_step(0)
+        log.pause()
+        return (time.perf_counter() - begin) / TIGHT_STEPS * 1e6
+
+
+def hook_time(folder: Path) -> dict[str, float]:
+    """Backward passes of tiny layers, a bucket each, without a hook, with torch's and with ours in random order: what each adds.
+
+    Our hook's rows are written and flushed in that time. Its multiplication by 1 / ranks is the pass over the gradients that
+    the bound allows beside it; it is timed here bucket by bucket, and told apart.
+    """
+    meeting = join(this_rank("local"), "cpu")
+    models = [DistributedDataParallel(tiny_layers(), bucket_cap_mb=0.001) for _ in range(3)]
+    plain, torchs, ours = models
+    torchs.register_comm_hook(None, allreduce_hook)
+    draw, batch = random.Random(1), torch.ones(1, 16)
+    times_s: dict[nn.Module, list[float]] = {model: [] for model in models}
+    with StepLog(StepTimer(HostClock()), folder / "records", 0, buckets=True) as log:
+        time_buckets(ours, log.timer)
+        for _ in range(TIGHT_STEPS // 4):
+            model = draw.choice(models)
+            times_s[model].append(backward_s(model, batch) + (logged_s(log) if model is ours else 0.0))
+    buckets = log.counts()["bucket_rows"] / log.counts()["rows"]
+    meeting.leave()
+    plain_s, torchs_s, ours_s = (statistics.median(times_s[model]) for model in models)
+    passed_us = buckets * pass_us(sum(parameter.nbytes for parameter in plain.parameters()) // round(buckets))
+    added = {"hook_us": (ours_s - plain_s) * 1e6, "torchs_us": (torchs_s - plain_s) * 1e6}
+    return {"buckets": buckets, **added, "pass_us": passed_us}
+
+
+def logged_s(log: StepLog) -> float:
+    begin = time.perf_counter()
+    log.timer.close_step(0)
+    log.write_finished()
+    return time.perf_counter() - begin
+
+
+def tiny_layers() -> nn.Module:
+    return nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
+
+
+def backward_s(model: nn.Module, batch: torch.Tensor) -> float:
+    loss: torch.Tensor = model(batch).sum()
+    begin = time.perf_counter()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return time.perf_counter() - begin
+
+
+def compared(model: str, ranks: int, hook: bool, pairs: int) -> dict[str, Any]:
+    """One line of the table, by rank 0's steps."""
+    point = given.point(ranks, warmup=WARMUP, steps=pairs, model=model, data=Data(name=DATA[model]), batch_per_gpu=BATCH[model])
+    with tempfile.TemporaryDirectory() as folder:
+        found = forked.values(Path(folder), ranks, in_turns, point, Path(folder), hook, timeout_s=900.0)[0]
+    return {"model": model, "ranks": ranks, "hook": hook, "pairs": pairs, **found}
+
+
+def in_turns(point: Point, folder: Path, hook: bool) -> dict[str, float]:
+    """In a rank: the figures of train() against the bare loop, and how many buckets a step has."""
+    meeting = join(this_rank("local"), "cpu")
+    source = given.cifar(256) if point.workload.model == "resnet18" else given.mnist(256)
+    ours, bare = (make_learner(point.workload, source, meeting.device, meeting.rank.rank) for _ in range(2))
+    log = StepLog(StepTimer(HostClock()), folder / "records", meeting.rank.rank, buckets=hook)
+    if hook and ours.ddp:
+        time_buckets(ours.ddp, log.timer)
+    batch = first_batch(point, source, meeting)
+    feed = TurnsFeed(ResidentFeed(batch, 1000), bare_loop(bare), batch)
+    bare.model.train()
+    trained = train(point, ours, feed, log, meeting)
+    meeting.leave()
+    steady = slice(WARMUP + 1, len(feed.ours_s))
+    buckets = round((trained.bucket_rows or 0) / trained.rows)
+    gradient_bytes = sum(parameter.nbytes for parameter in ours.module.parameters())
+    return Pairs(feed.bare_s[steady], feed.ours_s[steady]).figures() | {"buckets": buckets, "pass_us": pass_us(gradient_bytes)}
+
+
+def bare_loop(learner: Learner) -> Callable[[Batch], None]:
+    """The shortest loop that trains the same: nothing but torch's own calls."""
+    model, optimizer, normalize = learner.model, learner.optimizer, learner.normalize
+
+    def step(batch: Batch) -> None:
+        images, labels = batch
+        loss = nn.functional.cross_entropy(model(normalize(images)), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def pass_us(size_bytes: int) -> float:
+    """One multiplication in place over that many bytes of float32: median of 21."""
+    gradients, times_s = torch.ones(size_bytes // 4), []
+    for _ in range(21):
+        begin = time.perf_counter()
+        gradients.mul_(1.0)
+        times_s.append(time.perf_counter() - begin)
+    return statistics.median(times_s) * 1e6
+
+
+def allowed_percent(row: dict[str, Any]) -> float:
+    """1 % of the step; with the hook, what it may take if that is more: 10 us, 10 us a bucket and one pass over the gradients."""
+    if not row["hook"]:
+        return SHARE_BOUND_PERCENT
+    allowed_us = HOST_BOUND_US + BUCKET_BOUND_US * row["buckets"] + row["pass_us"]
+    share: float = 100 * allowed_us / (row["bare_ms"] * 1e3)
+    return max(SHARE_BOUND_PERCENT, share)
+
+
+def line(row: dict[str, Any]) -> str:
+    interval = f"{row['low_percent']:+.2f} to {row['high_percent']:+.2f}"
+    figures = f"{row['bare_ms']:8.2f}   {row['added_us']:8.0f}  {row['added_percent']:+7.2f}   {interval:<16} {row['pairs']:5d}"
+    return f"{row['model']:<10} {row['ranks']:5d}  {'on ' if row['hook'] else 'off'}   {figures}"
+
+
+def summary(host: dict[str, float], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A bound fails where the whole interval lies above it, and holds where it lies below; between, it is not resolved."""
+    for row in rows:
+        bound = row["bound_percent"] = allowed_percent(row)
+        row["holds"] = True if row["high_percent"] <= bound else False if row["low_percent"] > bound else None
+    rounded = [{key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()} for row in rows]
+    host_holds = host["step_us"] <= HOST_BOUND_US and host["hook_us"] <= host["hook_bound_us"]
+    return {
+        "bench": "step_overhead",
+        "host": {key: round(value, 2) for key, value in host.items()} | {"bound_us": HOST_BOUND_US, "holds": host_holds},
+        "steps": rounded,
+        "holds": host_holds and all(row["holds"] is not False for row in rows),
+    }
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(main())

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hpcddp.errors import DIFFERS, USAGE
+
+from .conftest import Run
+
+PUBLISHED = Path(__file__).parents[1] / "analysis" / "audits"
+
+
+def test_findings_end_with_4_and_come_heaviest_first(run: Run) -> None:
+    """One sentence, then classes by weight, then what holds."""
+    done = run("audit", PUBLISHED / "rcc-bigmnist.csv")
+    assert done.exit_code == DIFFERS
+    assert done.stdout.splitlines()[0].startswith("rcc-bigmnist.csv: 37 things in 54 rows do not add up. First:")
+    assert done.stdout.index("gpu types pooled") < done.stdout.index("speedup wrong")
+    assert "checked and holds: 5 speedup values" in done.stdout
+
+
+def test_nothing_found_ends_with_0(run: Run) -> None:
+    done = run("audit", PUBLISHED / "sagemaker.csv")
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "sagemaker.csv: nothing wrong found in 3 rows.")
+
+
+def test_json(run: Run) -> None:
+    """Class, lines, claim, what follows, sentence and advice of each finding."""
+    plain = json.loads(run("audit", "--format", "json", PUBLISHED / "rcc-mnist.csv").stdout)
+    assert plain["findings"] == [
+        {
+            "class": "steps_wrong",
+            "weight": 2,
+            "lines": [3],
+            "claimed": "625",
+            "follows": "469",
+            "sentence": "60,000 samples in batches of 64 on 1x2 are 469 steps, not 625",
+            "advice": "steps per epoch are samples over the global batch, rounded up (down where the last batch is dropped)",
+        }
+    ]
+    assert plain["holds"]["speedup values"] == 7
+
+
+def test_nodes_are_checked_against_a_profile(run: Run, tmp_path: Path) -> None:
+    """gn42 is no node of rcc; gn07 has A40s."""
+    (tmp_path / "t.csv").write_text(
+        "nodes,gpus_per_node,node_list,gpu_type,time\n1,4,gn42,V100,9\n1,4,gn07,V100,9\n", encoding="utf-8"
+    )
+    done = run("audit", "t.csv", "--cluster", "rcc", "--format", "json")
+    assert {each["class"]: each["lines"] for each in json.loads(done.stdout)["findings"]} == {
+        "node_unknown": [2],
+        "gpu_type_wrong": [3],
+    }
+
+
+def test_a_profile_without_node_names_is_refused(run: Run) -> None:
+    done = run("audit", PUBLISHED / "sagemaker.csv", "--cluster", "marconi100")
+    assert done.exit_code == USAGE
+    assert "names no nodes" in done.stderr
+
+
+def test_bad_input_is_named_with_its_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("nodes\ttime\n1\tlong\n", encoding="utf-8")
+    done = run("audit", "t.tsv")
+    assert done.exit_code == USAGE
+    assert done.stderr.startswith("t.tsv:2: time: `long` is not a time")
+
+
+def test_cells_do_nothing_to_the_terminal(run: Run, tmp_path: Path) -> None:
+    """Escape sequences and marks that turn text around are shown, in findings, remarks and complaints."""
+    (tmp_path / "t.csv").write_text(
+        "nodes,node_list,gpu_type,\x1b[2Jcolour,time\n1,gn01,V\x1b[31m100,red,9\n1,gn01,\u202eA40,red,9\n", encoding="utf-8"
+    )
+    done = run("audit", "t.csv")
+    assert r"gn01 has V\x1b[31m100 in line 2 and \u202eA40 here" in " ".join(done.stdout.split())
+    (tmp_path / "bad.csv").write_text("nodes,time\n1,\x1b[2Jlong\n", encoding="utf-8")
+    refused = run("audit", "bad.csv")
+    assert r"`\x1b[2Jlong` is not a time" in refused.stderr
+    assert "\x1b" not in done.stdout + done.stderr + refused.stderr

@@ -1,0 +1,83 @@
+"""`hpcddp status`: what it prints, and how it watches."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcddp.backends.base import JobState
+from hpcddp.errors import INCOMPLETE, USAGE
+from hpcddp.point import Data, Point, Workload, point_to_dict
+from hpcddp.records import write_json
+from hpcddp.runroot import Study
+from hpcddp.submissions import Told, tell
+from tests.commands.conftest import Run
+from tests.told_backend import ToldBackend
+
+POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> ToldBackend:
+    told = ToldBackend({"7": JobState(phase="running")})
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: told)
+    return told
+
+
+@pytest.fixture
+def study(tmp_path: Path, backend: ToldBackend) -> Study:
+    """One run, in job 7."""
+    study = Study(tmp_path / "s")
+    write_json(study.study_file, {"schema": 1, "repeat": 1, "points": [{"label": POINT.label}]})
+    write_json(study.point_file(POINT.label), {"schema": 1, "id": POINT.id, "point": point_to_dict(POINT)})
+    tell(study, "submitted", Told(event="intent", token="t", label=POINT.label, run=1, backend="slurm", unix_s=0.0), job="7")
+    return study
+
+
+def finish(study: Study) -> None:
+    write_json(study.attempt_dir(POINT.label, 1, "7", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
+
+
+def test_json_tells_all_that_the_table_does(run: Run, study: Study, backend: ToldBackend) -> None:
+    """Each run with its reason and next step; of each study the node hours."""
+    backend.states["7"] = JobState(phase="failed", detail="out of memory (OUT_OF_MEMORY)", word="OUT_OF_MEMORY")
+    result = run("status", study.folder, "--format", "json")
+    (told,) = json.loads(result.stdout)["studies"]
+    assert result.exit_code == INCOMPLETE
+    assert (told["name"], told["node_hours"]) == ("s", 0.0)
+    assert told["runs"][0]["detail"].startswith("it used more memory")
+    assert told["runs"][0]["next_step"].startswith("ask for more with slurm.mem_mb")
+
+
+def test_watch_goes_on_until_all_runs_are_over(run: Run, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks again after each pause, and ends with what the last look came to."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            finish(study)
+
+    monkeypatch.setattr(time, "sleep", pause)
+    result = run("status", study.folder, "--watch")
+    assert (result.exit_code, pauses) == (0, [30, 30])
+    assert [line for line in result.stdout.splitlines() if line.startswith("1 run")] == [
+        *["1 run: 1 running"] * 2,
+        "1 run: 1 done",
+    ]
+
+
+def test_watch_ends_by_ctrl_c_as_status_would(run: Run, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs goes on: it is incomplete, and no error."""
+    monkeypatch.setattr(time, "sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    result = run("status", study.folder, "--watch", "5")
+    assert (result.exit_code, result.stderr) == (INCOMPLETE, "")
+
+
+def test_watch_is_polite_and_for_people(run: Run, study: Study) -> None:
+    """No more often than every 5 s, and not as JSON."""
+    assert run("status", study.folder, "--watch", "1").exit_code == USAGE
+    assert run("status", study.folder, "--watch", "--format", "json").exit_code == USAGE

@@ -1,0 +1,93 @@
+"""`hpcddp submit`: how much at once, after what, and within which budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcddp.backends.base import Submission
+from hpcddp.runroot import Study
+from tests.analysis.synthetic import MS, Told, write_run
+from tests.commands.conftest import Run
+from tests.given_order import SWEEP
+from tests.told_backend import ToldBackend
+
+HOUR_NS = 3_600_000_000_000
+
+
+class Done(ToldBackend):
+    """Each job is over as soon as it is submitted; each has taken a quarter of an hour."""
+
+    def submit(self, request: Submission) -> str:
+        job = super().submit(request)
+        times = {"launch": {"started_unix_ns": 0}, "end": {"ended_unix_ns": HOUR_NS // 4}}
+        step_ns = (100 + 9 * (request.spec.run % 3)) * MS  # never known to 0.1 %
+        told = Told(step_ns=step_ns, gpu=None, job=job, **times)  # type: ignore[arg-type]
+        write_run(Study(Path(request.spec.study)), request.spec.point, told, request.spec.run)
+        return job
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Done:
+    """Whatever is submitted is over at once; small.yaml has two points of two runs, half an hour each."""
+    backend = Done()
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: backend)
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    return backend
+
+
+def test_no_more_than_so_many_at_once(run: Run, done: Done) -> None:
+    """Three now, and 3 says that there are more; submitted again the last one, and all is there."""
+    result = run("submit", "small.yaml", "-y", "--max-jobs", "3")
+    assert (result.exit_code, len(done.queued)) == (3, 3), result.output
+    assert "! 1 run left, as --max-jobs is 3: submit again for more" in result.stderr
+    result = run("submit", "small.yaml", "-y", "--max-jobs", "3")
+    assert (result.exit_code, len(done.queued), "left" in result.stderr) == (0, 4, False), result.output
+
+
+def test_waiting_submits_the_rest(run: Run, done: Done) -> None:
+    """So many at a time until none is missing."""
+    result = run("submit", "small.yaml", "-y", "--max-jobs", "3", "--wait")
+    assert (result.exit_code, len(done.queued)) == (0, 4), result.output
+
+
+def test_yes_does_not_pass_a_budget(run: Run, done: Done) -> None:
+    """Refused with figures, exit code 2, and a dry run says so; one that holds all is set against what was used."""
+    over = ("submit", "small.yaml", "--set", "budget.node_hours=1.5")
+    result = run(*over, "-y")
+    assert (result.exit_code, done.queued) == (2, {}), result.output
+    assert "budget 1.5 node hours: 0.0 node hours used; at most 2.0 node hours by runs to submit. Raise budget." in result.stderr
+    result = run(*over, "--dry-run")
+    assert (result.exit_code, "at most 2.0 node hours by runs to submit. Raise" in result.stderr) == (0, True), result.output
+    assert run("submit", "small.yaml", "-y", "--set", "budget.node_hours=2").exit_code == 0
+    assert "budget 2.0 node hours: 1.0 node hours used\n" in run("submit", "small.yaml", "--set", "budget.node_hours=2").stdout
+
+
+def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
+    """Runs are added while the budget holds one more at most of its time: used are 0.25 of 0.5 hours each. Then 3, with and
+    without waiting.
+    """
+    limited = ("submit", "small.yaml", "-y", "--until-ci", "0.1", "--set", "budget.node_hours=4")
+    result = run(*limited, "--wait")
+    assert result.exit_code == 3, result.output
+    assert "! nothing submitted: the budget does not hold one more run" in result.stderr
+    assert 0.25 * len(done.queued) <= 4 < 0.25 * len(done.queued) + 0.5
+    assert run(*limited).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--after", "4711"], "--after 4711: jobs of Slurm are meant, and local has none; leave it out"),
+        (["--after", "prepare"], "'prepare' is no job's number; `squeue --me` lists yours"),
+        (["--after", "1", "--smoke"], "--smoke tests now what --after waits for: give one of them"),
+        (["--max-jobs", "0"], "0 is not in the range x>=1"),
+        (["--set", "budget.node_hours=-1"], "-1.0 is below 0"),
+        (["--set", "budget.hours=1"], "unknown key `hours` in budget; did you mean `gpu_hours`?"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(run: Run, done: Done, options: list[str], message: str) -> None:
+    """Before anything is submitted."""
+    result = run("submit", "small.yaml", "-y", *options)
+    assert (result.exit_code, message in result.stderr, done.queued) == (2, True, {}), result.output

@@ -1,0 +1,43 @@
+"""An order as `hpcddp submit` makes it of a small sweep file, and the study it is for."""
+
+from pathlib import Path
+
+from hpcddp.cluster import load_profile
+from hpcddp.order import Order
+from hpcddp.runroot import Study
+from hpcddp.settings import Settings
+from hpcddp.sweep import read_sweep
+from hpcddp.sweep_points import expand
+
+SWEEP = """
+schema: 1
+cluster: local
+device: cpu
+workload:
+  model: mnist-cnn
+  data: {name: synthetic-mnist}
+  batch_per_gpu: 8
+  loader_workers_per_rank: 0
+points:
+  ranks: {layout.gpus_per_node: [1, 2]}
+  alone: {layout.gpus_per_node: [1]}
+measure: {warmup_steps: 1, steps: 3}
+repeat: 2
+"""
+
+
+def order(folder: Path, *settings: str, cluster: str | None = None, user: Settings = Settings()) -> Order:  # noqa: B008
+    """What `hpcddp submit` makes of a sweep file."""
+    file = folder / "small.yaml"
+    file.write_text(SWEEP)
+    source = read_sweep(file, settings, cluster)
+    profile = load_profile(str(source.sweep.cluster))
+    return Order(source=source, profile=profile, points=expand(source, profile), requests={}, settings=user)
+
+
+def study_of(folder: Path) -> Study:
+    return Study(folder / "runs" / "small")
+
+
+def labels(planned: Order) -> list[str]:
+    return [entry.point.label for entry in planned.points]

@@ -1,0 +1,126 @@
+"""What a study has taken of its budget, and what of it is left."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from hpcddp.backends.base import JobState
+from hpcddp.budget import account, at_most, budget_words
+from hpcddp.errors import UsageError
+from hpcddp.hours import Budget, Hours
+from hpcddp.order import Order
+from hpcddp.records import steps_file, write_json
+from hpcddp.runroot import Study
+from hpcddp.settings import Settings
+from hpcddp.status import run_states
+from hpcddp.submit import submit_runs
+from tests.given_order import order, study_of
+from tests.test_request import request_of
+from tests.told_backend import ToldBackend
+
+HOUR_NS = 3_600_000_000_000
+
+
+def ended(study: Study, label: str, run: int, job: str, hours: float | None) -> None:
+    """The records of an attempt that took so long; None: it was lost after an hour of steps."""
+    attempt = study.attempt_dir(label, run, job, 0)
+    write_json(attempt / "launch.json", {"started_unix_ns": HOUR_NS})
+    if hours is not None:
+        write_json(attempt / "end.json", {"state": "done", "ended_unix_ns": HOUR_NS + int(hours * HOUR_NS), "gates": []})
+        return
+    rows = steps_file(attempt, 0)
+    rows.parent.mkdir()
+    rows.touch()
+    os.utime(rows, ns=(2 * HOUR_NS, 2 * HOUR_NS))
+
+
+def test_a_run_takes_at_most_what_it_asks_for(tmp_path: Path) -> None:
+    """Nodes x wall time; GPUs as Slurm is asked for them, else those of the layout, none on CPUs."""
+    planned = order(tmp_path, "slurm.walltime_min=90")
+    point = planned.points[1].point
+    assert at_most(planned, point) == Hours(node=1.5)
+    on_gpus = dataclasses.replace(point, device="cuda")
+    assert at_most(planned, on_gpus) == Hours(node=1.5, gpu=3.0)
+    whole_node = dataclasses.replace(planned, requests={on_gpus.label: request_of("marconi100")})
+    assert at_most(whole_node, on_gpus) == Hours(node=1.5, gpu=6.0)
+
+
+def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
+    """From the meeting of the ranks to the end, or to the last rows of an attempt that was lost; a job that waits or runs may yet
+    take all its time. An earlier attempt of a run that is submitted again counts too.
+    """
+    study, backend, planned = study_of(tmp_path), ToldBackend(), order(tmp_path, "slurm.walltime_min=60")
+    first, killed, _, _ = submit_runs(study, planned, backend)
+    ended(study, first.label, 1, first.job, 0.25)
+    ended(study, killed.label, 1, killed.job, None)
+    backend.states[killed.job] = JobState(phase="failed")
+    found = account(study, planned, run_states(study, backend))
+    assert (found.used, found.waiting) == (Hours(node=1.25), Hours(node=2.0))
+    (again,) = submit_runs(study, planned, backend)
+    ended(study, again.label, 1, again.job, None)  # it runs
+    found = account(study, planned, run_states(study, backend))
+    assert (found.used, found.waiting) == (Hours(node=1.25), Hours(node=3.0))
+    fewer = dataclasses.replace(planned, points=planned.points[:1])
+    assert account(study, fewer, run_states(study, backend)) == found
+
+
+def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> None:
+    """Nothing of it is submitted; a part that fits is. What the study takes in all counts, not what one submission asks for."""
+    study, backend = study_of(tmp_path), ToldBackend()
+    planned = order(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
+    with pytest.raises(UsageError) as refused:
+        submit_runs(study, planned, backend)
+    assert str(refused.value).startswith(
+        "budget 3.5 node hours: 0.0 node hours used; at most 4.0 node hours by runs to submit. Raise"
+    )
+    assert not backend.queued
+    part = dataclasses.replace(planned, max_jobs=2)
+    assert len(submit_runs(study, part, backend)) == 2
+    with pytest.raises(
+        UsageError, match=r"at most 2\.0 node hours by runs not over yet; at most 2\.0 node hours by runs to submit"
+    ):
+        submit_runs(study, planned, backend)
+    assert len(submit_runs(study, order(tmp_path, "slurm.walltime_min=60", "budget.node_hours=4"), backend)) == 2
+
+
+def test_an_order_that_may_be_cut_takes_what_fits(tmp_path: Path) -> None:
+    """The first runs of all points before the second ones; then none."""
+    study, backend = study_of(tmp_path), ToldBackend()
+    planned = order(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
+    cut = dataclasses.replace(planned, is_cut_at_budget=True)
+    assert [run.run for run in submit_runs(study, cut, backend)] == [1, 1, 2]
+    assert submit_runs(study, cut, backend) == []
+
+
+def test_the_users_budget_holds_where_the_sweep_has_none(tmp_path: Path) -> None:
+    """A sweep's own comes before it."""
+
+    def words(planned: Order) -> str | None:
+        return budget_words(study_of(tmp_path), planned, [], [])
+
+    user = Settings(budget=Budget(gpu_hours=1200))
+    assert words(order(tmp_path)) is None
+    assert words(order(tmp_path, user=user)) == "budget 1,200.0 GPU hours: 0.0 node hours used"
+    own = order(tmp_path, "budget.node_hours=2", user=user)
+    assert words(own) == "budget 2.0 node hours: 0.0 node hours used"
+
+
+@pytest.mark.parametrize(
+    ("budget", "holds"),
+    [
+        (Budget(), True),
+        (Budget(node_hours=2), True),
+        (Budget(node_hours=1.9), False),
+        (Budget(gpu_hours=7), False),
+        (Budget(node_hours=2, gpu_hours=7), False),
+        (Budget(node_hours=0), False),
+    ],
+)
+def test_every_limit_of_a_budget_must_hold(budget: Budget, holds: bool) -> None:
+    """Exactly as much is within it; 0 is a limit like any other."""
+    assert budget.holds(Hours(node=2, gpu=8)) == holds
+    assert bool(budget) == (budget != Budget())

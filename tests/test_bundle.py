@@ -1,0 +1,271 @@
+"""A bundle holds what analysis reads, no more, always in the same bytes; one from elsewhere is opened with suspicion."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis import analyze
+from hpcddp.bundle import pack
+from hpcddp.errors import HpcddpError, UsageError
+from hpcddp.point import point_from_dict
+from hpcddp.records import write_json
+from hpcddp.runroot import Study
+from hpcddp.unbundle import opened
+from tests.analysis.synthetic import point, write_study
+from tests.given_study import ALICE, SECRETS, write_given
+
+LABEL = point(1, 1).label
+
+
+def members(bundle: Path) -> dict[str, bytes]:
+    """Path -> bytes of its files, without the study's folder."""
+    with tarfile.open(bundle) as archive:
+        found = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
+        return {name.partition("/")[2]: source.read() for name, source in found.items() if source is not None}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """By name, but for what analysis keeps for itself of what it has read, and where."""
+    found = (file for file in sorted(folder.rglob("*")) if file.is_file() and ".analysis" not in file.parts)
+    return {str(file.relative_to(folder)): file.read_bytes() for file in found}
+
+
+def archive_of(file: Path, *entries: tarfile.TarInfo | str) -> Path:
+    """A gzipped tar of these entries; a name stands for an empty file."""
+    with tarfile.open(file, "w:gz") as archive:
+        for entry in entries:
+            member = tarfile.TarInfo(entry) if isinstance(entry, str) else entry
+            archive.addfile(member, io.BytesIO(b"\0" * member.size))
+    return file
+
+
+def member(name: str, **changes: object) -> tarfile.TarInfo:
+    found = tarfile.TarInfo(name)
+    for key, value in changes.items():
+        setattr(found, key, value)
+    return found
+
+
+def test_a_bundle_analyzes_the_same(tmp_path: Path) -> None:
+    """Every file of the report, byte by byte."""
+    study = write_given(tmp_path / "scaling")
+    before = analyze(study.folder, tmp_path / "here")[0]
+    pack(study, tmp_path / "b.tar.gz")
+    with opened(tmp_path / "b.tar.gz") as folder:
+        after = analyze(folder, tmp_path / "there")[0]
+    assert before.plain == after.plain
+    assert files(tmp_path / "here") == files(tmp_path / "there")
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    """Code, pickles, links, strange files; reports of their own making. What is in is records, scripts, logs."""
+    study = write_given(tmp_path / "scaling")
+    analyze(study.folder)
+    study.submit_lock.mkdir()
+    (study.submit_lock / "1").touch()
+    packed = pack(study, tmp_path / "b.tar.gz")
+    assert {reason.partition(":")[0] for reason in packed.left_out} == {
+        "the snapshot of the code that ran",
+        "the report",
+        "the lock of `hpcddp submit`",
+        "submitit's pickles",
+        "links",
+        "files that hpcddp did not write",
+    }
+    assert not [path for path in packed.strange if path.startswith((".analysis", ".jobs/lock"))]
+    assert packed.files == {"records": 18, "nodes": 12, "scripts": 1, "logs": 1}
+    names = members(tmp_path / "b.tar.gz")
+    assert not [name for name in names if name.endswith(".pkl") or name.startswith((".code", "report")) or "notes" in name]
+    assert json.loads(names["bundle.json"])["left_out"] == packed.left_out
+
+
+def test_files_that_hpcddp_did_not_write_are_named(tmp_path: Path) -> None:
+    """The first three: someone may have meant one of them to go along."""
+    study = write_given(tmp_path / "scaling")
+    for name in ("zz", "plan.md", "b.ipynb", "a.ipynb"):
+        (study.folder / name).touch()
+    assert pack(study, tmp_path / "b.tar.gz").strange == ("a.ipynb", "b.ipynb", "notes.txt")
+
+
+def test_equal_studies_are_equal_bytes(tmp_path: Path) -> None:
+    """Wherever and whenever they are packed, by whomever; with pseudonyms, too."""
+    for place in ("a", "b"):
+        study = write_given(tmp_path / place / "scaling")
+        (study.study_file).chmod(0o600 if place == "a" else 0o644)
+        pack(study, tmp_path / f"{place}.tar.gz")
+        pack(study, tmp_path / f"{place}.hidden.tar.gz", pseudonymise=True)
+    assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
+    assert (tmp_path / "a.hidden.tar.gz").read_bytes() == (tmp_path / "b.hidden.tar.gz").read_bytes()
+    assert (tmp_path / "a.tar.gz").read_bytes()[3:8] == bytes(5)  # gzip's header (RFC 1952): no name, no time
+    with tarfile.open(tmp_path / "a.tar.gz") as archive:
+        assert {(each.mtime, each.uid, each.gid, each.uname) for each in archive} == {(0, 0, 0, "")}
+
+
+def test_an_empty_attempt_stays_an_attempt(tmp_path: Path) -> None:
+    """Its folder says that the run was started: `has not ended`, not `not started`."""
+    study = write_study(tmp_path / "s", [point(1, 1)])
+    study.attempt_dir(LABEL, 1, "7", 0).mkdir(parents=True)
+    pack(study, tmp_path / "b.tar.gz")
+    with opened(tmp_path / "b.tar.gz") as folder:
+        assert "attempt 7.0 has not ended" in analyze(folder, tmp_path / "out")[0].text
+
+
+def test_nobody_is_named_in_a_pseudonymised_bundle(tmp_path: Path) -> None:
+    """Not in a file's name, not in its text: hosts, users, accounts, mail, addresses, home and scratch."""
+    packed = pack(write_given(tmp_path / "scaling"), tmp_path / "b.tar.gz", pseudonymise=True)
+    found = members(tmp_path / "b.tar.gz")
+    everything = "\n".join([*found, *(data.decode() for data in found.values())])
+    assert [secret for secret in SECRETS if secret in everything] == []
+    assert (packed.remaining, "logs: they may name anybody" in packed.left_out) == ({}, True)
+
+
+def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
+    """In launch.json, end.json, the names of files, scripts; numbers, points and versions are as they were."""
+    study = write_given(tmp_path / "scaling")
+    pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    pack(study, tmp_path / "plain.tar.gz")
+    found, before = members(tmp_path / "b.tar.gz"), members(tmp_path / "plain.tar.gz")
+    attempt = f"{point(2, 1).label}/r2/102.0"
+    launch, end = json.loads(found[f"{attempt}/launch.json"]), json.loads(found[f"{attempt}/end.json"])
+    assert launch["hosts"] == ["node01", "node02"]
+    assert launch["environment"] == {
+        "SLURM_JOB_USER": "user",
+        "SLURM_JOB_ACCOUNT": "account",
+        "SLURM_JOB_UID": "0",
+        "SLURM_JOB_NODELIST": "node01,node02",
+        "MASTER_ADDR": "node01",
+        "VIRTUAL_ENV": "/path03",
+        "LOADEDMODULES": "cuda/12.1:nccl/2.18",
+    }
+    assert (launch["data"]["root"], launch["versions"], launch["point"]) == ("/path02", {"torch": "2.7.1"}, point(2, 1).id)
+    assert end["reason"] == "node02 could not reach 0.0.0.0: see /path01"
+    assert [rank["host"] for rank in end["ranks"]] == ["node02", "node02"]
+    assert {f"{attempt}/nodes/node02.json", f"{attempt}/nodes/node02.node.csv"} <= set(found)
+    for name in (f"{attempt}/ranks/00000.steps.csv", f"{LABEL}/point.json"):
+        assert found[name] == before[name]
+    (script,) = (data.decode() for name, data in found.items() if name.endswith(".sh"))
+    assert "--account=account" in script
+    assert "--exclude=nodes" in script
+    assert "module load /opt/modules/cuda" in script
+
+
+def test_a_pseudonymised_bundle_has_the_same_numbers(tmp_path: Path) -> None:
+    """Rows, gates and states are untouched."""
+    study = write_given(tmp_path / "scaling")
+    pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    before = analyze(study.folder, tmp_path / "here")[0].plain
+    with opened(tmp_path / "b.tar.gz") as folder:
+        assert analyze(folder, tmp_path / "there")[0].plain["points"] == before["points"]
+
+
+def test_a_name_that_is_a_word_of_the_point_is_not_replaced_in_silence(tmp_path: Path) -> None:
+    """A user called as the data set: the point would be another one."""
+    study = write_given(tmp_path / "scaling")
+    plain = json.loads(study.point_file(LABEL).read_text())
+    plain["point"]["cluster"] = "alice"
+    plain["id"] = point_from_dict(plain["point"]).id
+    write_json(study.point_file(LABEL), plain)
+    with pytest.raises(HpcddpError, match="a name to be replaced is part of what was run"):
+        pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    assert list(tmp_path.iterdir()) == [tmp_path / "scaling"]
+
+
+def test_names_that_stay_are_told(tmp_path: Path) -> None:
+    """What a sweep is called is no secret to hpcddp; it says so when it holds a name."""
+    study = write_given(tmp_path / "scaling")
+    asked = json.loads(study.study_file.read_text())
+    write_json(study.study_file, {**asked, "name": "alice-scaling"})
+    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    assert packed.remaining == {"study.json": ("alice",)}
+
+
+def test_torn_records_stay_torn(tmp_path: Path) -> None:
+    """Half a launch.json is given away without its names, and is still half a launch.json."""
+    study = write_given(tmp_path / "scaling")
+    (launch,) = (study.folder / LABEL / "r1").glob("*/launch.json")
+    launch.write_text(f'{{"hosts": ["gpu-a07.example.edu"], "home": "{ALICE}/x", "a')
+    pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    assert members(tmp_path / "b.tar.gz")[f"{LABEL}/r1/101.0/launch.json"].startswith(b'{"hosts": ["node01"], "home": "/path')
+
+
+def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    """And what a packing that failed leaves is what was there before."""
+    study = write_study(tmp_path / "s", [point(1, 1)])
+    (tmp_path / "b.tar.gz").write_text("mine")
+    with pytest.raises(UsageError, match=r"already there.*--force"):
+        pack(study, tmp_path / "b.tar.gz")
+    assert (tmp_path / "b.tar.gz").read_text() == "mine"
+    pack(study, tmp_path / "b.tar.gz", force=True)
+    assert "study.json" in members(tmp_path / "b.tar.gz")
+
+
+@pytest.mark.parametrize("first", [("s/study.json",), ()], ids=["second", "alone"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "../evil",
+        "/etc/evil",
+        "s/../../evil",
+        "s/evil.pkl",
+        "s/.jobs/1/evil.pkl",
+        "s/.code/1/hpcddp/cli.py",
+        member("s/study.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        member("s/study.json", type=tarfile.LNKTYPE, linkname="/etc/passwd"),
+        member(f"s/{LABEL}/r1/1.0/nodes/x.json", type=tarfile.FIFOTYPE),
+        member("s/study.json", type=tarfile.CHRTYPE, devmajor=1, devminor=3),
+        member("s/x", type=tarfile.DIRTYPE),
+        member("../study.json"),
+        member("s\ncluster: x/study.json"),
+    ],
+    ids=lambda entry: entry if isinstance(entry, str) else f"{entry.name}-{entry.type!r}",
+)
+def test_what_no_bundle_holds_is_refused(tmp_path: Path, entry: tarfile.TarInfo | str, first: tuple[str, ...]) -> None:
+    """Paths that lead elsewhere, links, devices, pickles, code: named, and nothing is written anywhere."""
+    (tmp_path / "in").mkdir()
+    file = archive_of(tmp_path / "in" / "b.tar.gz", *first, entry)
+    with pytest.raises(UsageError, match="not a bundle that `hpcddp bundle` wrote"), opened(file):
+        pass
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "in", file]
+
+
+def test_a_bundle_that_cannot_fit_is_refused(tmp_path: Path) -> None:
+    """A header that claims a petabyte, and one whose own length does: neither is read."""
+    huge = member("s/study.json", size=10**15)
+    header = huge.tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "file.tar.gz").write_bytes(gzip.compress(header))
+    pax = member("x", size=1 << 33, type=tarfile.XHDTYPE).tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "pax.tar.gz").write_bytes(gzip.compress(pax + b"\0" * 512))
+    for name, says in (("file", "GB, which do not fit"), ("pax", "a header in it is too long")):
+        with pytest.raises(UsageError, match=says), opened(tmp_path / f"{name}.tar.gz"):
+            pass
+
+
+@pytest.mark.parametrize("kind", ["text", "torn", "empty", "two studies", "twice"])
+def test_what_is_no_bundle_is_named(tmp_path: Path, kind: str) -> None:
+    """A file of another kind, one cut off, one without a study: exit code 2 with its name."""
+    file = tmp_path / "b.tar.gz"
+    pack(write_given(tmp_path / "scaling"), file)
+    whole = file.read_bytes()
+    if kind in ("text", "torn"):
+        file.write_bytes(b"hello" if kind == "text" else whole[: len(whole) // 2])
+    else:
+        archive_of(file, *{"empty": (), "two studies": ("a/study.json", "b/study.json"), "twice": ("a/study.json",) * 2}[kind])
+    with pytest.raises(UsageError, match=r"b\.tar\.gz: not a bundle that `hpcddp bundle` wrote, or damaged"), opened(file):
+        pass
+
+
+def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
+    """A folder is used as it is."""
+    study = write_study(tmp_path / "s", [point(1, 1)])
+    pack(study, tmp_path / "b.tar.gz")
+    with opened(tmp_path / "b.tar.gz") as folder:
+        assert Study(folder).study_file.is_file()
+    assert not folder.exists()
+    with opened(study.folder) as folder:
+        assert folder == study.folder

@@ -1,0 +1,27 @@
+"""What a study says it was asked for."""
+
+import json
+from pathlib import Path
+
+from hpcddp.submit import submit_runs
+from tests.given_order import labels, order, study_of
+from tests.told_backend import ToldBackend
+
+
+def test_study_says_what_was_asked_for(tmp_path: Path) -> None:
+    """study.json lists every point ever asked for with groups and repetitions; each point has its point.json."""
+    study, small = study_of(tmp_path), order(tmp_path, "repeat=1", "measure.steps=2")
+    submit_runs(study, small, ToldBackend())
+    full = order(tmp_path)
+    submit_runs(study, full, ToldBackend())
+    told = json.loads(study.study_file.read_text())
+    assert (told["schema"], told["name"], told["repeat"]) == (1, "small", 2)
+    assert told["sweep"]["measure"] == {"warmup_steps": 1, "steps": 3}
+    assert [(entry["label"], entry["repeat"]) for entry in told["points"]] == [
+        *((label, 1) for label in labels(small)),
+        *((label, 2) for label in labels(full)),
+    ]
+    assert told["points"][2]["groups"] == ["ranks", "alone"]
+    for planned in full.points:
+        described = json.loads(study.point_file(planned.point.label).read_text())
+        assert described["id"] == planned.point.id

@@ -1,0 +1,73 @@
+"""Peaks of GPUs by the names torch reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcddp.gpu_peaks import PEAKS, PRECISIONS, gpu_peak, peak_flops_per_s
+
+NAMES = {
+    "Tesla V100-SXM2-16GB": ("fp16", 125e12),
+    "Tesla V100-PCIE-32GB": ("fp32", 14e12),
+    "Tesla T4": ("fp16", 65e12),
+    "Tesla P100-PCIE-16GB": ("fp64", 4.7e12),
+    "A100-SXM4-40GB": ("tf32", 156e12),
+    "NVIDIA A100-SXM4-80GB": ("bf16", 312e12),
+    "NVIDIA A100 80GB PCIe": ("fp32", 19.5e12),
+    "NVIDIA A40": ("tf32", 74.8e12),
+    "NVIDIA L40S": ("bf16", 362e12),
+    "NVIDIA GeForce RTX 3090": ("fp16", 71e12),
+    "NVIDIA GeForce RTX 4090": ("fp32", 82.6e12),
+    "NVIDIA H100 80GB HBM3": ("bf16", 989.5e12),
+    "NVIDIA H100 PCIe": ("bf16", 756e12),
+    "NVIDIA H200": ("tf32", 494.5e12),
+    "NVIDIA GH200 480GB": ("fp64", 67e12),
+    "NVIDIA B200": ("bf16", 2250e12),
+}
+
+
+@pytest.mark.parametrize(("gpu", "known"), NAMES.items())
+def test_names_torch_reports_are_known(gpu: str, known: tuple[str, float]) -> None:
+    """With and without the vendor's words, as drivers of different years have them."""
+    precision, flops = known
+    assert peak_flops_per_s(gpu, precision) == pytest.approx(flops)
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    [
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",  # a seventh of it
+        "NVIDIA A100-SXM-64GB",  # Leonardo's own, with more units
+        "NVIDIA A10G",  # not an A10
+        "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA H100",
+        "Tesla V100-SXM2-16GB + NVIDIA A40",
+        "",
+    ],
+)
+def test_other_gpus_are_unknown(gpu: str) -> None:
+    """A name that merely begins alike is another GPU: unknown is better than wrong."""
+    assert gpu_peak(gpu) is None
+    assert peak_flops_per_s(gpu, "fp32") is None
+
+
+def test_arithmetic_a_gpu_lacks_is_unknown() -> None:
+    """Neither TF32 nor bf16 on a V100; no such precision anywhere."""
+    assert peak_flops_per_s("Tesla V100-SXM2-16GB", "tf32") is None
+    assert peak_flops_per_s("Tesla V100-SXM2-16GB", "bf16") is None
+    assert peak_flops_per_s("NVIDIA A40", "name") is None
+
+
+def test_every_figure_has_a_source() -> None:
+    """No entry without its document, and narrower formats are never slower."""
+    for peak in PEAKS:
+        assert peak.source
+        known = [value for name in PRECISIONS if (value := getattr(peak, name)) is not None]
+        assert known == sorted(known), peak.name
+
+
+def test_v100_by_hand() -> None:
+    """5,120 units x 2 operations x 1.53 GHz, and 640 tensor cores x 64 x 2: the data sheet's figures within its rounding."""
+    assert peak_flops_per_s("Tesla V100-SXM2-32GB", "fp32") == pytest.approx(5120 * 2 * 1.53e9, rel=0.01)
+    assert peak_flops_per_s("Tesla V100-SXM2-32GB", "fp16") == pytest.approx(640 * 64 * 2 * 1.53e9, rel=0.01)

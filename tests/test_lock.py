@@ -1,0 +1,147 @@
+"""One holder at a time, whoever is killed, and without flock."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hpcddp.errors import HpcddpError
+from hpcddp.lock import STALE_S, HeldError, only_one
+
+NO_FLOCK = (
+    "import errno, fcntl, os\n"
+    "def no(*a): raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))\n"
+    "fcntl.flock = fcntl.lockf = no\n"
+)
+
+HOLD = NO_FLOCK + (
+    "import pathlib, sys\n"
+    "from hpcddp.lock import only_one\n"
+    "with only_one(pathlib.Path(sys.argv[1])):\n"
+    "    print('held', flush=True)\n"
+    "    sys.stdin.read()\n"
+)
+
+COUNT = NO_FLOCK + (
+    "import pathlib, sys\n"
+    "from hpcddp.lock import HeldError, only_one\n"
+    "lock, total, left = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 20\n"
+    "while left:\n"
+    "    try:\n"
+    "        with only_one(lock):\n"
+    "            before = int(total.read_text())\n"
+    "            total.write_text(str(before + 1))\n"
+    "            left -= 1\n"
+    "    except HeldError:\n"
+    "        pass\n"
+)
+
+
+def hold(folder: Path) -> subprocess.Popen[str]:
+    """Another process that holds the lock until its input ends."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    return holder
+
+
+def end(holder: subprocess.Popen[str], with_signal: signal.Signals | None = None) -> None:
+    if with_signal is not None:
+        holder.send_signal(with_signal)
+    holder.communicate()
+
+
+def test_second_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    """Who holds it is said; afterwards it can be had again, as often as one likes, and the folder does not grow."""
+    lock = tmp_path / "lock"
+    holder = hold(lock)
+    with pytest.raises(HeldError, match=f"process {holder.pid} on {socket.gethostname()}"), only_one(lock):
+        pass
+    end(holder)
+    for _ in range(3):
+        with only_one(lock), pytest.raises(HeldError), only_one(lock):
+            pass
+    assert len(os.listdir(lock)) == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_killed_holder_holds_nothing(tmp_path: Path, how: signal.Signals) -> None:
+    """On its own machine a holder that was killed is noticed at once, also while nobody has asked about its end."""
+    holder = hold(tmp_path)
+    holder.send_signal(how)
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+    with only_one(tmp_path):
+        pass
+    end(holder)
+
+
+def test_stopped_holder_still_holds(tmp_path: Path) -> None:
+    """Ctrl-Z gives nothing away on the same machine, however long ago: it may go on any time."""
+    holder = hold(tmp_path)
+    holder.send_signal(signal.SIGSTOP)
+    try:
+        _grow_old(tmp_path)
+        with pytest.raises(HeldError), only_one(tmp_path):
+            pass
+    finally:
+        end(holder, signal.SIGCONT)
+
+
+def test_holder_elsewhere_is_judged_by_its_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen from another machine: held while its file is fresh, whatever process has that number here; taken over when it is
+    old; the first one, should it wake up, sees that it has lost the lock, and does not free the other's.
+    """
+    with only_one(tmp_path) as first:
+        first.check()
+        monkeypatch.setattr(socket, "gethostname", lambda: "login2")
+        with pytest.raises(HeldError), only_one(tmp_path):
+            pass
+        _grow_old(tmp_path)
+        with only_one(tmp_path) as second:
+            with pytest.raises(HpcddpError, match="another has taken over"):
+                first.check()
+            second.check()
+            monkeypatch.undo()
+    with only_one(tmp_path):
+        pass
+
+
+def test_sign_of_life_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the lock is held its file does not grow old."""
+    monkeypatch.setattr("hpcddp.lock.BEAT_S", 0.01)
+    with only_one(tmp_path) as held:
+        _grow_old(tmp_path)
+        deadline = time.monotonic() + 60
+        while time.time() - held.file.stat().st_mtime > STALE_S:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_many_at_once(tmp_path: Path) -> None:
+    """Four processes that add to one number 20 times each, reading and writing it under the lock, lose no addition."""
+    total = tmp_path / "total"
+    total.write_text("0")
+    command = [sys.executable, "-c", COUNT, str(tmp_path / "lock"), str(total)]
+    for process in [subprocess.Popen(command) for _ in range(4)]:
+        assert process.wait() == 0
+    assert total.read_text() == "80"
+
+
+def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """Where the lock cannot be made, that is an OSError that says where; nothing is taken for held."""
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"), only_one(tmp_path / "file" / "lock"):
+        pass
+
+
+def _grow_old(folder: Path) -> None:
+    for file in folder.iterdir():
+        long_ago_s = time.time() - 2 * STALE_S
+        os.utime(file, (long_ago_s, long_ago_s))

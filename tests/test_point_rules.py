@@ -1,0 +1,112 @@
+"""Which values of a point cannot go together."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.cluster import load_profile
+from hpcddp.errors import UsageError
+from hpcddp.point import point_from_dict, point_to_dict
+from hpcddp.point_rules import check_point
+from hpcddp.sweep import read_sweep, set_dotted
+from hpcddp.sweep_points import expand
+from tests.worker import given
+
+SHIPPED = sorted((Path(__file__).parent.parent / "jobs").glob("*.yaml"))
+
+NONE = {"workload.parallel": "none", "layout.gpus_per_node": 1}
+DATA_PARALLEL = {"workload.parallel": "data_parallel", "device": "cuda"}
+
+
+def checked(changes: dict[str, Any]) -> None:
+    """Checks a point of two ranks on CPUs, as it is changed."""
+    plain = point_to_dict(given.point(2))
+    for key, value in changes.items():
+        set_dotted(plain, key, value)
+    check_point(point_from_dict(plain))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"workload.parallel": "none"}, "parallel is none: the bare model trains on one GPU, and this point has 2"),
+        (DATA_PARALLEL | {"layout.nodes": 2}, "cannot reach the GPUs of 2 nodes. Set layout.nodes to 1"),
+        (DATA_PARALLEL | {"device": "cpu"}, "on CPUs it has one device, and this point asks for 2"),
+        (DATA_PARALLEL | {"layout.launcher": "torchrun"}, "nothing for torchrun to start"),
+        (DATA_PARALLEL | {"workload.compile": True}, "torch.compile does not reach the model's replicas"),
+        (NONE | {"measure.comm": "on"}, "parallel is none: measure.comm on is about gradients"),
+        (DATA_PARALLEL | {"workload.ddp.bucket_cap_mb": 5}, "parallel is data_parallel: workload.ddp is about gradients"),
+        (DATA_PARALLEL | {"workload.sync_batchnorm": True}, "workload.sync_batchnorm is about gradients or statistics"),
+        ({"measure.comm": "check", "workload.ddp.compression": "bf16"}, "comm is check and .*compression is bf16: both are"),
+        ({"measure.comm": "on", "measure.input": "io"}, "input is io: nothing is trained, so no gradients travel"),
+        ({"workload.ddp.powersgd_rank": 2, "workload.ddp.compression": "fp16"}, "powersgd_rank is 2, but .* is fp16"),
+        ({"workload.compile": True, "workload.ddp.bucket_cap_mb": 0.5}, "compile with workload.ddp.bucket_cap_mb 0.5"),
+        ({"workload.ddp.static_graph": True, "workload.accumulate": 2}, "static_graph with workload.accumulate 2"),
+        ({"workload.ddp.compression": "powersgd"}, "compression is powersgd: on CPUs"),
+        ({"workload.sync_batchnorm": True}, "SyncBatchNorm is for GPUs only"),
+        ({"workload.copy_ahead": True}, "no device to copy to"),
+        ({"measure.stop": "seconds"}, "measure.seconds does not say how many"),
+        ({"measure.stop": "seconds", "measure.seconds": 0}, "measure.seconds does not say how many"),
+        ({"measure.seconds": 2.5}, "measure.seconds is 2.5, but measure.stop is steps"),
+        ({"measure.stop": "interval", "measure.steps": 9, "measure.max_steps": 8}, "max_steps is 8, fewer than measure.steps 9"),
+        ({"measure.stop": "interval", "measure.interval_percent": 0}, "interval_percent is 0: no interval is that narrow"),
+        ({"work": "epoch", "measure.stop": "interval"}, "an epoch ends with its data"),
+        ({"work": "epoch", "measure.input": "synthetic"}, "one batch over and over is no epoch"),
+        ({"measure.evaluate": True, "measure.input": "io"}, "measure.input is io: nothing is learned"),
+        ({"measure.profile_steps": 2, "measure.profile_ranks": [0, 2]}, "profile_ranks has 2: this point has the ranks 0 to 1"),
+        ({"measure.profile_steps": 2, "measure.profile_ranks": []}, "profile_ranks names no rank"),
+        ({"measure.checkpoint_every_min": 5}, "checkpoint_every_min is 5, but measure.resume is false: none is written"),
+        ({"measure.resume": True, "measure.stop": "interval"}, "stop is interval: a run that its step times end"),
+        (
+            {"measure.resume": True, "workload.ddp.compression": "powersgd", "device": "cuda"},
+            "what it keeps of earlier gradients is in no checkpoint",
+        ),
+        ({"measure.telemetry_hz": 11}, "telemetry_hz is 11: readings more often than 10 times"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    """Each combination that cannot be is refused with the keys, their values and the next step."""
+    with pytest.raises(UsageError, match=message) as refused:
+        checked(changes)
+    sentences = str(refused.value).splitlines()
+    assert len(sentences) == 1
+    assert re.search(r"\. [A-Z].+\.$", sentences[0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layout.gpus_per_node": 1, "measure.comm": "on"},
+        {"workload.ddp.static_graph": True, "measure.comm": "check"},
+        {"workload.ddp.powersgd_rank": 2, "workload.ddp.compression": "powersgd", "device": "cuda"},
+        {"workload.compile": True, "workload.ddp.bucket_cap_mb": 1},
+        {"measure.stop": "seconds", "measure.seconds": 2.5, "measure.max_steps": 1},
+        {"measure.resume": True, "measure.checkpoint_every_min": 0.5, "workload.ddp.compression": "fp16"},
+        {"measure.profile_ranks": [7]},
+        {"layout.launcher": "torchrun", "layout.nodes": 2},
+        NONE,
+        DATA_PARALLEL,
+    ],
+)
+def test_what_can_be_passes(changes: dict[str, Any]) -> None:
+    """One rank with the hook, a reducer of one kind, and values that nothing reads are no reason to refuse."""
+    checked(changes)
+
+
+def test_all_reasons_are_given() -> None:
+    """A point with several mistakes is told all of them."""
+    with pytest.raises(UsageError) as refused:
+        checked({"workload.copy_ahead": True, "measure.telemetry_hz": 50, "measure.seconds": 1})
+    assert len(str(refused.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_shipped_sweeps_pass(file: Path) -> None:
+    """Every point of every sweep that comes with hpcddp can be."""
+    source = read_sweep(file)
+    for planned in expand(source, load_profile(str(source.sweep.cluster))):
+        check_point(planned.point)

@@ -1,0 +1,240 @@
+"""Why a run did not finish, and what to do next: Slurm's word before the ranks', these before the logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcddp.backends.base import JobState
+from hpcddp.point import Data, Point, Workload
+from hpcddp.reasons import LogLine, limit_min, reason_of
+from hpcddp.worker import memory_fit
+from hpcddp.worker.faults import fault_of, to_plain
+from hpcddp.worker.ranks import Rank
+
+CODE_1 = JobState(phase="failed", detail="exit code 1 (FAILED)", word="FAILED", nodes="gn01")
+
+
+def ended(word: str, **facts: Any) -> JobState:
+    return JobState(phase="failed", detail=f"{word.lower()} ({word})", word=word, **facts)
+
+
+def recorded(kind: str, sentence: str = "rank 1 on gn02: it failed", line: str | None = None) -> dict[str, Any]:
+    fault = {"kind": kind, "rank": 1, "host": "gn02", "sentence": sentence, "line": line}
+    return {"state": "failed", "reason": sentence, "fault": fault}
+
+
+def log(*lines: str) -> list[LogLine]:
+    return [LogLine("batch.err", line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("seen", "sentence", "next_step"),
+    [
+        (ended("CANCELLED", by="root"), "cancelled by root (CANCELLED)", "submit it again if that was not meant"),
+        (ended("CANCELLED"), "cancelled (CANCELLED)", "submit it again if that was not meant"),
+        (
+            ended("TIMEOUT", time_limit="1-12:20:00"),
+            "its time limit of 2,180 min was over (TIMEOUT)",
+            "walltime_min in the sweep above 2180",
+        ),
+        (ended("TIMEOUT"), "its time limit was over (TIMEOUT)", "raise slurm.walltime_min in the sweep, or"),
+        (ended("NODE_FAIL", nodes="gn01"), "gn01 failed (NODE_FAIL)", "--set slurm.exclude=gn01"),
+        (ended("BOOT_FAIL", nodes="gn01"), "gn01 did not boot (BOOT_FAIL)", "--set slurm.exclude=gn01"),
+        (ended("OUT_OF_MEMORY"), "it used more memory than Slurm gave it (OUT_OF_MEMORY)", "slurm.mem_mb"),
+        (ended("PREEMPTED"), "it had to make room for a job of higher priority (PREEMPTED)", "measure.resume: true"),
+        (ended("DEADLINE"), "its deadline passed before it was done (DEADLINE)", "--deadline"),
+    ],
+)
+def test_what_slurm_ended(seen: JobState, sentence: str, next_step: str) -> None:
+    """Its word is a sentence with who, which node or which limit, and a step that answers it."""
+    reason = reason_of(seen, None, ())
+    assert reason.sentence == sentence
+    assert next_step in reason.next_step
+
+
+def test_what_ranks_see_when_slurm_ends_them_is_no_cause() -> None:
+    """Of a job that was cancelled, a rank that was killed is left out; of a hang before that, the sentence stays."""
+    seen = ended("CANCELLED", by="alice")
+    killed, hung = recorded("died", "rank 1 on gn02 was killed by SIGTERM"), recorded("hung", "rank 1 on gn02 hung")
+    assert reason_of(seen, killed, ()).sentence == "cancelled by alice (CANCELLED)"
+    assert reason_of(seen, hung, ()).sentence == "cancelled by alice (CANCELLED); rank 1 on gn02 hung"
+
+
+def test_memory_beyond_the_jobs_names_the_rank_that_was_killed() -> None:
+    """Slurm says that memory ran out, the ranks whose: both are told, whether Slurm says it in its state or in the log."""
+    killed = recorded("died", "rank 1 on gn02 was killed by SIGKILL")
+    expected = "it used more memory than Slurm gave it (OUT_OF_MEMORY); rank 1 on gn02 was killed by SIGKILL"
+    assert reason_of(ended("OUT_OF_MEMORY"), killed, ()).sentence == expected
+    words = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."
+    found = reason_of(CODE_1, killed, log("srun: error", words))
+    assert found.sentence == "it used more memory than Slurm gave it; rank 1 on gn02 was killed by SIGKILL"
+    assert found.line == f"batch.err: {words}"
+
+
+@pytest.mark.parametrize("told", [log("srun: error: Node failure on gn02"), recorded("silent")])
+def test_the_node_that_failed_is_told_from_the_jobs_others(told: Any) -> None:
+    """Slurm names all nodes of a job, srun and the ranks the one that was lost: that one is to be kept off."""
+    end, lines = (None, told) if isinstance(told, list) else (told, ())
+    reason = reason_of(ended("NODE_FAIL", nodes="gn[01-04]"), end, lines)
+    assert reason.sentence.startswith("gn02 failed (NODE_FAIL)")
+    assert reason.next_step.endswith("--set slurm.exclude=gn02")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            "slurmstepd: error: *** JOB 7 ON gn01 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
+            "its time limit was over (TIMEOUT)",
+        ),
+        ("slurmstepd: error: *** STEP 7.0 ON gn01 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***", "it had to make room"),
+        (
+            "slurmstepd: error: *** JOB 7 ON gn01 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***",
+            "its node failed",
+        ),
+    ],
+)
+def test_a_forgotten_job_has_slurms_word_in_its_log(line: str, sentence: str) -> None:
+    """Without accounting Slurm forgets jobs within minutes; what ended them is in the batch script's log."""
+    forgotten = JobState(phase="failed", detail="Slurm does not know this job any more")
+    reason = reason_of(forgotten, None, log(line))
+    assert reason.sentence.startswith(sentence)
+    assert reason.line == f"batch.err: {line}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "next_step"),
+    [
+        ("died", "--set slurm.exclude=gn02"),
+        ("silent", "--set slurm.exclude=gn02"),
+        ("hung", "look at the place it names"),
+        ("stuck", "have the network between these nodes looked at"),
+        ("out_of_memory", "set workload.batch_per_gpu lower"),
+        ("disk", "make room"),
+        ("loader", "lower workload.loader_workers_per_rank"),
+        ("contact", "what each rank said"),
+        ("time_out", "what each rank said"),
+        ("user", "mend that"),
+        ("interrupted", "submit it again"),
+        ("error", "where in the code"),
+        ("a kind of the future", "where in the code"),
+    ],
+)
+def test_every_kind_of_fault_has_its_next_step(kind: str, next_step: str) -> None:
+    """The sentence is the worker's own; the step names the host where it may be to blame."""
+    reason = reason_of(CODE_1, recorded(kind), ())
+    assert reason.sentence == "rank 1 on gn02: it failed"
+    assert next_step in reason.next_step
+
+
+@pytest.mark.parametrize(
+    ("sentence", "next_step"),
+    [
+        (
+            "rank 0 on gn02: no bigmnist in /scratch/x (no such folder on gn02): `hpcddp data prepare bigmnist`",
+            "where every node sees them",
+        ),
+        (
+            "rank 0 on gn02: rank 0 on gn02 finds no GPU (CUDA_VISIBLE_DEVICES 0): look at the job's GPU request",
+            "slurm.exclude=gn02",
+        ),
+        (
+            "rank 0 on gn02: p has no torch: the modules and python that the profile names under `compute` must bring it",
+            "`compute`",
+        ),
+    ],
+)
+def test_what_the_user_can_mend_has_a_step_of_its_own(sentence: str, next_step: str) -> None:
+    """Missing data, a node without GPUs and a Python without torch are mended in different places."""
+    assert next_step in reason_of(CODE_1, recorded("user", sentence), ()).next_step
+
+
+def test_the_batch_that_fits_is_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the worker estimated where memory ran out comes back as the value to set."""
+    point = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"), batch_per_gpu=64))
+    rank = Rank(rank=1, local_rank=0, world=2, nodes=2, job="7", restart=0, host="gn02", master_addr="gn01", master_port=1)
+    error = MemoryError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 6442450944 bytes.")
+    for memory, fits in ((memory_fit.Memory("memory of the node", 4 << 30, 10 << 30), 16), (None, 32)):
+        monkeypatch.setattr(memory_fit, "_of_node", lambda *_, memory=memory: memory)
+        fault = to_plain(fault_of(error, rank, point))
+        reason = reason_of(CODE_1, {"state": "failed", "reason": fault["sentence"], "fault": fault}, ())
+        assert reason.next_step.startswith(f"set workload.batch_per_gpu to {fits} in the sweep")
+
+
+def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
+    """The line of the log stands below the sentence only where it says more."""
+    sentence = "rank 1 on gn02: no data (in f, x.py line 3)"
+    assert reason_of(CODE_1, recorded("error", sentence, "ValueError: no data"), ()).line is None
+    full = "rank 1 on gn02: a file cannot be written: No space left on device"
+    assert reason_of(CODE_1, recorded("disk", full, "OSError: [Errno 28] No space left on device"), ()).line is None
+    assert reason_of(CODE_1, recorded("error", sentence, "ValueError: other words"), ()).line == "ValueError: other words"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.", "it used more memory than Slurm gave it"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "memory ran out"),
+        ("ERROR: Unable to locate a modulefile for 'python/9'", "there is no module `python/9` on its node"),
+        ('The following module(s) are unknown: "python/9"', "there is no module `python/9` on its node"),
+        (
+            "hpcddp: this line of the job script failed with status 1: module load python/9",
+            "there is no module `python/9` on its node",
+        ),
+        (
+            "hpcddp: this line of the job script failed with status 1: . env/bin/activate",
+            "a line of its job script failed: . env/bin/activate",
+        ),
+        (
+            "hpcddp: this node has no `module` command; the profile's module_init says where it is defined",
+            "its node has no `module` command",
+        ),
+        ("/var/spool/job7/slurm_script: line 9: conda: command not found", "`conda` is not there on its node"),
+        ("slurmstepd: error: execve(): python3: No such file or directory", "`python3` is not there on its node"),
+        ("hpcddp: line 1: exec: python3: not found", "`python3` is not there on its node"),
+        ("ModuleNotFoundError: No module named 'torch'", "the Python of its node has no torch"),
+        ("ModuleNotFoundError: No module named 'mymodels'", "the Python of its node has no module `mymodels`"),
+        (
+            "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+            "its node lacks the library libcudart.so.12",
+        ),
+        (
+            "python3: /lib64/libc.so.6: version `GLIBC_2.34' not found",
+            "its environment was built for another machine than its node",
+        ),
+        ("RuntimeError: No CUDA GPUs are available", "its node shows torch no GPU"),
+        ("OSError: [Errno 28] No space left on device", "its disk is full"),
+        ("OSError: [Errno 30] Read-only file system: '/x'", "its file system is mounted read-only there"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x'", "a file or folder is missing on its node"),
+        ("PermissionError: [Errno 13] Permission denied: '/data/x'", "it may not use a file that it needs"),
+        ("Bus error (core dumped)", "its node's /dev/shm is full"),
+        ("RuntimeError: The server socket has failed to listen: Address already in use", "a port it needs is taken on its node"),
+        ("srun: error: Node failure on gn02", "gn02 failed"),
+        ("srun: error: gn02: tasks 0-1: Killed", "a process on gn02 ended without a word (tasks 0-1: Killed)"),
+    ],
+)
+def test_without_a_record_the_logs_say_it(line: str, sentence: str) -> None:
+    """A job that died before a rank could record anything: the line is found among others, and told with the sentence."""
+    reason = reason_of(CODE_1, None, log("srun: error: gn01: task 0: Exited with exit code 1", line))
+    assert reason.sentence == sentence
+    assert reason.line == f"batch.err: {line}"
+    assert reason.next_step
+
+
+def test_a_log_that_nobody_knows_ends_with_its_last_line() -> None:
+    """Nothing is made up: the last line stands as it is, and the first place to look is named."""
+    reason = reason_of(CODE_1, None, log("something odd", "before that"))
+    assert reason.sentence == "exit code 1 (FAILED); batch.err ends: something odd"
+    assert "hpcddp logs" in reason.next_step
+    assert reason_of(CODE_1, None, ()).sentence == "exit code 1 (FAILED)"
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("00:20:00", 20), ("20:00", 20), ("1-00:00:00", 1440), ("UNLIMITED", None), ("Partition_Limit", None), (None, None)],
+)
+def test_time_limits_are_read_as_slurm_writes_them(text: str | None, minutes: int | None) -> None:
+    """Days, hours, minutes and seconds; words are no limit."""
+    assert limit_min(text) == minutes

@@ -1,0 +1,93 @@
+"""What a group of a sweep stands for: product, lists that move together, points added."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcddp.schema import SchemaError
+from hpcddp.sweep_groups import read_group
+
+KEYS = ("layout.nodes", "layout.gpus_per_node", "workload.batch_per_gpu", "workload.seed", "measure.steps")
+
+lists = st.lists(st.integers(1, 9), min_size=1, max_size=3)
+
+
+@st.composite
+def halves(draw: st.DrawFn) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Axes, and lists of one length under keys of their own."""
+    keys = draw(st.permutations(KEYS))
+    cut = draw(st.integers(0, len(keys) - 1))
+    length = draw(st.integers(1, 3))
+    together = {key: draw(st.lists(st.integers(1, 9), min_size=length, max_size=length)) for key in keys[cut:]}
+    return {key: draw(lists) for key in keys[:cut]}, together
+
+
+def values(plain: Mapping[str, Any], **also: Any) -> list[dict[str, Any]]:
+    return [dict(found.values) for found in read_group("g", plain).combinations(also)]
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), lists))
+def test_axes_are_a_product(axes: dict[str, list[int]]) -> None:
+    """Every value of one axis with every value of the others, the last axis fastest; no axis is the sweep as it is."""
+    assert values(axes) == [dict(zip(axes, each, strict=True)) for each in itertools.product(*axes.values())]
+
+
+@given(halves())
+def test_lists_that_move_together_are_one_axis(both: tuple[dict[str, list[int]], dict[str, list[int]]]) -> None:
+    """The n-th value of one comes with the n-th of the others and with every value of the axes."""
+    axes, together = both
+    rows = [dict(zip(together, each, strict=True)) for each in zip(*together.values(), strict=True)]
+    assert values({**axes, "zip": together}) == [{**one, **row} for one in values(axes) for row in rows]
+    assert values({"zip": together, **axes}) == [{**row, **one} for row in rows for one in values(axes)]
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), lists), st.lists(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 9))))
+def test_included_points_come_after_the_product(axes: dict[str, list[int]], more: list[dict[str, int]]) -> None:
+    """As they are listed, on the sweep's own values and not the axes'; a group that only lists points has no others."""
+    product = values(axes) if axes or not more else []
+    assert values({**axes, "include": more}) == [*product, *more]
+
+
+def test_one_more_product_spares_what_a_group_says() -> None:
+    """`also` multiplies axes, lists that move together and included points, but for keys that these name themselves."""
+    group = {"layout.nodes": [1, 2], "include": [{"layout.nodes": 4}, {"layout.nodes": 4, "measure.comm": "check"}]}
+    found = values(group, **{"measure.comm": ["off", "on"]})
+    comms = [(each["layout.nodes"], each["measure.comm"]) for each in found]
+    assert comms == [(1, "off"), (1, "on"), (2, "off"), (2, "on"), (4, "off"), (4, "on"), (4, "check")]
+    own = {"zip": {"layout.nodes": [1, 2], "measure.comm": ["on", "off"]}, "include": [{"layout.nodes": 4}]}
+    assert values(own, **{"measure.comm": ["check"]}) == values(own)
+
+
+@pytest.mark.parametrize(
+    ("plain", "place", "message"),
+    [
+        (
+            {"zip": {"layout.nodes": [1, 2, 4], "workload.seed": [1, 2]}},
+            ("zip", "workload.seed"),
+            "has 2 values and `layout.nodes` 3",
+        ),
+        ({"zip": {"layout.nodes": [1, 2]}, "layout.nodes": [1]}, ("layout.nodes",), "is an axis and in `zip`, too"),
+        ({"zip": {}}, ("zip",), "`zip` has no lists; write"),
+        ({"zip": [1, 2]}, ("zip",), "is a list; a mapping is expected"),
+        ({"zip": {"layout.nodes": 2}}, ("zip", "layout.nodes"), "2 is a whole number; a list is expected"),
+        ({"zip": {"slurm.qos": ["a"]}}, ("zip", "slurm.qos"), "`slurm.qos` cannot be an axis"),
+        ({"zipp": {"layout.nodes": [1]}}, ("zipp",), "cannot be an axis; did you mean `zip`?"),
+        ({"include": {"layout.nodes": 1}}, ("include",), "is a mapping; a list is expected"),
+        ({"include": [{"account": "me"}]}, ("include", 0, "account"), "`account` cannot be an axis"),
+        ({"layout.nodes": []}, ("layout.nodes",), "has no values, so group `g` has no points"),
+        ({"where": {"layout.nodes": 1}}, ("where",), "is a mapping; a list is expected"),
+        ({"exclude": [1]}, ("exclude", 0), "1 is a whole number; text is expected"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_place(plain: dict[str, Any], place: tuple[Any, ...], message: str) -> None:
+    """The error says where, what, and what would do."""
+    with pytest.raises(SchemaError) as refused:
+        read_group("g", plain)
+    assert refused.value.path == ("points", "g", *place)
+    assert message in refused.value.message

@@ -1,0 +1,190 @@
+"""The points of a sweep: what its groups' conditions leave."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcddp.cluster import load_profile
+from hpcddp.errors import UsageError
+from hpcddp.sweep import make_sweep, read_sweep
+from hpcddp.sweep_points import expand
+from hpcddp.yamlfile import parse_yaml
+
+BASE = {
+    "schema": 1,
+    "cluster": "rcc",
+    "workload": {"model": "mnist-cnn", "data": {"name": "bigmnist"}},
+    "layout": {"node_type": "v100"},
+}
+AXES = {"layout.nodes": [1, 2], "layout.gpus_per_node": [1, 4], "workload.batch_per_gpu": [8, 16]}
+
+RCC = load_profile("rcc")
+M100 = load_profile("marconi100")
+
+
+def ids(group: Mapping[str, object], **changes: object) -> list[str]:
+    source = make_sweep({**BASE, "baselines": False, **changes, "points": {"g": group}}, (), Path("told"))
+    return [planned.point.id for planned in expand(source, RCC)]
+
+
+conditions = st.builds(
+    "{} {} {}".format,
+    st.sampled_from(["layout.nodes", "layout.gpus_per_node", "workload.batch_per_gpu", "ranks", "global_batch"]),
+    st.sampled_from(["<=", ">=", "==", "!=", "<", ">"]),
+    st.sampled_from([1, 2, 4, 8, 16]),
+)
+
+EVERY = ids(AXES)
+BESIDES = {"layout.nodes": 3}
+"""A point that is not in the product; included, it keeps a group from being empty."""
+
+
+@settings(max_examples=20)
+@given(st.lists(conditions, min_size=1, max_size=3))
+def test_what_is_excluded_is_what_where_would_keep(texts: list[str]) -> None:
+    """One condition, as `where` and as `exclude`, parts the product in two, both in its order. `and` narrows both alike; a list
+    of `where` narrows, a list of `exclude` takes away more.
+    """
+    besides = ids({"include": [BESIDES]})
+
+    def left(**words: object) -> list[str]:
+        *points, last = ids({**AXES, **words, "include": [BESIDES]})
+        assert [last] == besides
+        return points
+
+    joined = " and ".join(texts)
+    kept, dropped = left(where=joined), left(exclude=joined)
+    assert [id_ for id_ in EVERY if id_ in kept] == kept
+    assert [id_ for id_ in EVERY if id_ not in kept] == dropped
+    assert left(where=texts) == kept
+    each = [set(left(exclude=text)) for text in texts]
+    assert left(exclude=texts) == [id_ for id_ in EVERY if all(id_ in one for one in each)]
+
+
+def test_ids_do_not_know_how_points_were_listed() -> None:
+    """An axis, lists that move together, an included point: the same values are the same point."""
+    axis = ids({"layout.nodes": [1, 2]})
+    assert ids({"zip": {"layout.nodes": [1, 2]}}) == axis
+    assert ids({"include": [{"layout.nodes": 1}, {"layout.nodes": 2}, {"layout.nodes": 2}]}) == axis
+
+
+def test_what_cannot_be_may_be_excluded() -> None:
+    """A batch that some GPUs cannot share, and values that cannot go together, are refused only where they are chosen."""
+    held = {"hold": "global_batch", "workload": {**BASE["workload"], "global_batch": 16}}  # type: ignore[dict-item]
+    axes = {"layout.gpus_per_node": [1, 2, 3, 4]}
+    with pytest.raises(UsageError, match="16 cannot be shared equally by 3 GPUs"):
+        ids(axes, **held)
+    assert len(ids({**axes, "exclude": "gpus == 3"}, **held)) == 3
+    pairs = {"workload.parallel": ["ddp", "none"], "layout.gpus_per_node": [1, 4]}
+    assert len(ids({**pairs, "exclude": "workload.parallel == none and gpus > 1"})) == 3
+
+
+TEXT = """\
+schema: 1
+cluster: rcc
+workload: {model: mnist-cnn, data: {name: bigmnist}}
+points:
+  g:
+    layout.nodes: [1, 2]
+    zip: {workload.batch_per_gpu: [8, 16], workload.seed: [1, 2]}
+    where: layout.nodes <= 2
+    exclude:
+      - layout.nodes == 2 and workload.seed == 2
+    include: [{layout.nodes: 4}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("where: layout.nodes <= 2", "where: layout.node <= 2", "8:5: `layout.node <= 2`: no key `layout.node` in a point; did"),
+        ("where: layout.nodes <= 2", "where: layout.nodes", "8:5: `layout.nodes`: write KEY OP VALUE, such as"),
+        ("seed == 2", "seed < two", "9:5: `.*`: workload.seed is 1; it cannot be compared by `<` with 'two'"),
+        ("where: layout.nodes <= 2", "where: layout.nodes > 9", None),
+        ("include: [{layout.nodes: 4}]", "include: [{layout.nodes: 0}]", "11:16: 0 is below 1"),
+        ("workload.seed: [1, 2]", "workload.seed: [1, no]", "7:44: 'no' is text; a whole number is expected"),
+        ("workload.seed: [1, 2]", "workload.seed: [1, 2, 3]", "7:44: `workload.seed` has 3 values and"),
+    ],
+)
+def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: str | None) -> None:
+    """Of a condition, of a list that moves with others, of an included point."""
+    file = tmp_path / "study.yaml"
+    file.write_text(TEXT)
+    assert len(expand(read_sweep(file), RCC)) == 4
+    file.write_text(TEXT.replace(old, new))
+    if message is None:  # the included point is left
+        assert len(expand(read_sweep(file), RCC)) == 1
+        return
+    with pytest.raises(UsageError, match=f"study.yaml:{message}"):
+        expand(read_sweep(file), RCC)
+
+
+def test_the_group_that_readme_shows() -> None:
+    """It is read as it stands there: of 3 x 2 points one is excluded and one, on 8 nodes, is included."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    block = next(text for text in readme.split("\n\n") if text.startswith("    points:\n      shrinking:"))
+    points = parse_yaml(textwrap.dedent(block), "README.md")["points"]
+    planned = expand(
+        make_sweep({**BASE, "baselines": False, "cluster": "marconi100", "layout": {}, "points": points}, (), Path("x")), M100
+    )
+    found = [(p.point.layout.nodes, p.point.workload.batch_per_gpu, p.point.workload.optimizer.lr) for p in planned]
+    assert found == [(1, 64, 0.1), (1, 128, 0.2), (2, 64, 0.1), (2, 128, 0.2), (4, 64, 0.1), (8, 32, 0.01)]
+
+
+def test_a_group_without_a_point_is_refused(tmp_path: Path) -> None:
+    """Conditions that leave nothing would leave the study unseen."""
+    file = tmp_path / "study.yaml"
+    file.write_text(TEXT.replace("<= 2", "> 9").partition("    include")[0])
+    with pytest.raises(UsageError, match=r"study.yaml:5:3: `where` and `exclude` leave group `g` no point"):
+        expand(read_sweep(file), RCC)
+
+
+def sizes(points: Mapping[str, Mapping[str, object]], *groups: str, **changes: object) -> tuple[list[str], list[str]]:
+    """Nodes x GPUs of what the groups list, and of what is added."""
+    planned = expand(make_sweep({**BASE, **changes, "points": points}, (), Path("told")), RCC, groups)
+    named = [(p.is_added, f"{p.point.layout.nodes}x{p.point.layout.gpus_per_node}") for p in planned]
+    return [size for added, size in named if not added], [size for added, size in named if added]
+
+
+def test_baselines_are_added_where_missing() -> None:
+    """One GPU and one full node, for points that scale and have none; of one size, or with their baselines there, none."""
+    assert sizes({"g": {"layout.nodes": [2, 4], "layout.gpus_per_node": [4]}}) == (["2x4", "4x4"], ["1x1", "1x4"])
+    assert sizes({"g": {"layout.nodes": [1, 4], "layout.gpus_per_node": [4]}}) == (["1x4", "4x4"], ["1x1"])
+    assert sizes({"g": {"layout.nodes": [2, 4]}}) == (["2x1", "4x1"], ["1x1"])
+    assert sizes({"g": {"layout.gpus_per_node": [1, 2, 4]}}) == (["1x1", "1x2", "1x4"], [])
+    assert sizes({"g": {"layout.nodes": [4], "workload.seed": [1, 2]}}) == (["4x1", "4x1"], [])
+    assert sizes({"g": {"layout.nodes": [2, 4]}}, baselines=False) == (["2x1", "4x1"], [])
+
+
+def test_what_is_compared_has_baselines_of_its_own() -> None:
+    """Each batch has its own; runs with the communication hook are the breakdown of those without, and need none besides."""
+    batches = {"layout.nodes": [2, 4], "workload.batch_per_gpu": [8, 16]}
+    assert sizes({"g": batches})[1] == ["1x1", "1x1"]
+    assert sizes({"g": {"layout.nodes": [2, 4], "measure.comm": ["off", "on"]}})[1] == ["1x1"]
+    held = {"hold": "global_batch", "workload": {**BASE["workload"], "global_batch": 16}}  # type: ignore[dict-item]
+    source = make_sweep({**BASE, **held, "points": {"g": {"layout.nodes": [2, 4]}}}, (), Path("told"))
+    assert [p.point.workload.batch_per_gpu for p in expand(source, RCC)] == [8, 4, 16]
+
+
+def test_baselines_of_a_group_that_is_not_chosen_are_not_added() -> None:
+    """`--group` takes that group and what its own points lack in the whole file; what is added is in the groups that lack it."""
+    points = {"in-node": {"layout.gpus_per_node": [1, 4]}, "nodes": {"layout.nodes": [2, 4], "layout.gpus_per_node": [4]}}
+    assert sizes(points, "nodes") == (["2x4", "4x4"], [])
+    points["in-node"] = {"layout.gpus_per_node": [2]}
+    assert sizes(points, "nodes") == (["2x4", "4x4"], ["1x1", "1x4"])
+    others = {f"seed {seed}": {"layout.nodes": [2, 4], "workload.seed": [seed]} for seed in (1, 2)}
+    assert sizes(others, "seed 1") == (["2x1", "4x1"], ["1x1"])
+    planned = expand(make_sweep({**BASE, "points": points}, (), Path("told")), RCC)
+    assert [p.groups for p in planned if p.is_added] == [("in-node", "nodes")] * 2
+
+
+def test_a_baseline_that_cannot_be_is_left_out() -> None:
+    """A profile of rank 3 cannot be had of one GPU: the sweep is measured without that baseline, not refused."""
+    profiled = {"measure": {"profile_steps": 2, "profile_ranks": [0, 3]}}
+    assert sizes({"g": {"layout.nodes": [2, 4], "layout.gpus_per_node": [4]}}, **profiled)[1] == ["1x4"]

@@ -1,0 +1,56 @@
+"""A cluster that keeps no accounts of its jobs (no slurmdbd): submit, status and wait work by squeue and the records alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcddp.cluster import load_profile
+from tests.twin.manager import Twins
+from tests.twin.shape import Site
+from tests.twin.twin import Twin
+from tests.twin.userland import SMALL, User
+
+SWEEP = (
+    SMALL
+    + """
+layout: {exclusive: false, physical_cores_per_rank: 1}
+points:
+  ranks: {layout.gpus_per_node: [1]}
+measure: {warmup_steps: 1, steps: 3}
+repeat: 1
+slurm: {walltime_min: 5, mem_mb: 2000}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def user(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    twins.close()
+    with Twin(load_profile("rcc"), tmp_path_factory.mktemp("bare"), nodes=1, site=Site(accounting=False)) as twin:
+        yield User(twin, tmp_path_factory.mktemp("user"))
+
+
+def phases(user: User) -> list[tuple[str, str | None]]:
+    (study,) = user.json("status", "sweep", exit_code=3)["studies"]
+    return [(run["phase"], run["detail"]) for run in study["runs"]]
+
+
+def test_submit_status_and_wait(user: User) -> None:
+    """A held run is queued and, cancelled, has failed; submitted again it is waited for and done; then nothing is left."""
+    assert user.twin.run(["sacct"], check=False).returncode != 0
+    (user.home / "sweep.yaml").write_text(SWEEP)
+    user.hpcddp("submit", "sweep.yaml", "-y", "-J", "--hold")
+    assert phases(user) == [("queued", "held by its user; `scontrol release` lets it go (JobHeldUser)")]
+    assert "nothing to submit" in user.hpcddp("submit", "sweep.yaml", "-y", "-J", "--hold").stdout
+    user.twin.run(["scancel", f"--user={os.getuid()}"])
+    assert phases(user) == [("failed", "cancelled (CANCELLED)")]
+    said = user.hpcddp("submit", "sweep.yaml", "-y", "--wait")
+    assert "submitted    1 job" in said.stdout
+    (study,) = user.json("status", "sweep")["studies"]
+    assert [run["phase"] for run in study["runs"]] == ["done"]
+    assert "nothing to submit" in user.hpcddp("submit", "sweep.yaml", "-y").stdout
+    assert len(list((Path(user.home) / "sweep").glob("*/r1/*/end.json"))) == 1

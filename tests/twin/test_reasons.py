@@ -1,0 +1,145 @@
+"""Faults provoked under a real Slurm: what `status` says of each, and what it says to do next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fresh_install import CHECKOUT
+from tests.twin.processes import wait_until
+from tests.twin.twin import Twin
+from tests.twin.userland import SMALL, User
+
+MODEL = """
+import os
+import signal
+import time
+import torch
+from torch import nn
+
+class Troubled(nn.Module):
+    def __init__(self, happens):
+        super().__init__()
+        self.layer, self.happens = nn.Linear(784, 10), happens
+
+    def forward(self, images):
+        self.happens()
+        return self.layer(images.flatten(1))
+
+def starved(classes):
+    return Troubled(lambda: torch.empty(1 << 50))
+
+def full(classes):
+    return Troubled(lambda: open("/dev/full", "wb", buffering=0).write(b"x"))
+
+def killed(classes):
+    return Troubled(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+def cancelled(classes):
+    return Troubled(lambda: time.sleep(0.05))
+
+def endless(classes):
+    return Troubled(lambda: time.sleep(0.05))
+"""
+
+SWEEP = (
+    SMALL
+    + """
+layout: {gpus_per_node: 1, physical_cores_per_rank: 1, exclusive: false}
+points:
+  troubles: {workload.model: ["troubled:starved", "troubled:full", "troubled:killed", "troubled:cancelled", "troubled:endless"]}
+  gpu: {device: [cuda]}
+  data: {workload.data.name: [mnist], workload.data.root: [/nowhere]}
+measure: {warmup_steps: 2, steps: 100000}
+slurm: {walltime_min: 10, mem_mb: 500}
+"""
+)
+
+PATIENCE_S = 240.0
+
+CANCELLED, ENDLESS = "troubled:cancelled", "troubled:endless"
+
+LOST = "gn06"
+"""A node that no other job is on."""
+
+
+@pytest.fixture(scope="module")
+def told(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `status` says as JSON of each run that failed: by model, data or device, `module`, `node`; `live`: one that ran."""
+    user = User(rcc_twin, tmp_path_factory.mktemp("user"))
+    (user.home / "troubles.yaml").write_text(SWEEP)
+    (user.home / "troubled.py").write_text(MODEL)
+    (user.home / "module.yaml").write_text(SWEEP.replace("cluster: rcc", "cluster: ./strange.yaml"))
+    profile = (CHECKOUT / "clusters" / "rcc.yaml").read_text()
+    (user.home / "strange.yaml").write_text(profile.replace("value: [pytorch]", "value: [pytorch/99]"))
+    (user.home / "lost.yaml").write_text(SWEEP)
+    there = ("--set", f"slurm.nodelist={LOST}", "-J", "--no-requeue", "--where", "workload.model == 'troubled:endless'")
+    user.hpcddp("submit", "troubles.yaml", "-y")
+    job = _once_running(user, "troubles", ENDLESS)["job"]
+    rcc_twin.run(["scontrol", "update", f"JobId={job}", "EndTime=now"])  # which slurmctld looks at twice a minute
+    user.hpcddp("submit", "module.yaml", "-y", "--group", "data")
+    wait_until(lambda: _runs(user, "troubles")[CANCELLED]["left_s"] is not None, [], "a run that trains", PATIENCE_S)
+    live = _runs(user, "troubles")[CANCELLED]
+    user.hpcddp("cancel", "troubles", live["label"], "-y")
+    user.hpcddp("submit", "lost.yaml", "-y", *there)
+    _once_running(user, "lost", ENDLESS)
+    rcc_twin.run(["scontrol", "update", f"NodeName={LOST}", "State=DOWN", "Reason=test"])
+    rcc_twin.wait_jobs(PATIENCE_S)
+    rcc_twin.run(["scontrol", "update", f"NodeName={LOST}", "State=RESUME"], check=False)  # unless it has come back by itself
+    (lost,) = _runs(user, "lost").values()
+    (strange,) = _runs(user, "module").values()
+    return {**_runs(user, "troubles"), "module": strange, "node": lost, "live": live}
+
+
+def _once_running(user: User, study: str, name: str) -> Any:
+    wait_until(lambda: _runs(user, study)[name]["phase"] == "running", [], f"{name} to run", PATIENCE_S)
+    return _runs(user, study)[name]
+
+
+def _runs(user: User, study: str) -> dict[str, Any]:
+    """By model; those without trouble by their data or device."""
+    (answer,) = user.json("status", study, exit_code=3)["studies"]
+    return {_name(user.home / study / run["label"]): run for run in answer["runs"]}
+
+
+def _name(point: Path) -> str:
+    plain = json.loads((point / "point.json").read_text())["point"]
+    model = str(plain["workload"]["model"])
+    if ":" in model:
+        return model
+    return str(plain["workload"]["data"]["name"] if plain["device"] == "cpu" else plain["device"])
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "next_step", "line"),
+    [
+        (CANCELLED, "cancelled by you (CANCELLED)", "submit it again if that was not meant", None),
+        (ENDLESS, " was over (TIMEOUT)", "raise slurm.walltime_min in the sweep", None),
+        ("troubled:starved", "memory of the node ran out", "set workload.batch_per_gpu", "DefaultCPUAllocator"),
+        ("troubled:full", "cannot be written: No space left on device", "make room where the runs are", None),
+        ("mnist", "in /nowhere (no such folder on ", "put the data where every node sees them", None),
+        ("cuda", "CUDA", "submit it again", None),
+        ("troubled:killed", "ended without a word (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
+        ("node", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
+        ("module", "there is no module `pytorch/99` on its node", "name one that `module avail` lists there", "pytorch/99"),
+    ],
+)
+def test_each_fault_is_a_sentence_with_a_next_step(
+    told: dict[str, Any], name: str, says: str, next_step: str, line: str | None
+) -> None:
+    """And the line that says so, where the sentence does not have it."""
+    run = told[name]
+    assert run["phase"] == "failed"
+    assert says in run["detail"], run
+    assert next_step in run["next_step"], run
+    assert line is None or line in run["line"], run
+
+
+def test_what_ran_told_how_far_it_was(told: dict[str, Any]) -> None:
+    """Steps of those asked for, and how long the rest would take at that pace: 50 ms and more a step."""
+    run = told["live"]
+    assert (run["phase"], run["steps_total"]) == ("running", 100_002)
+    assert run["left_s"] > 0.05 * (100_000 - run["steps_done"])

@@ -1,0 +1,178 @@
+"""The benchmark of collectives: what comes out of real ranks, what is caught, and how fast a wire of a known rate is found."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from hpcddp.bandwidth import bus_share, fit
+from hpcddp.jobspec import spec_to_dict
+from hpcddp.point import comm_point
+from hpcddp.worker import gates
+from hpcddp.worker.comm import attempt as comm_attempt
+from hpcddp.worker.comm import collectives
+from hpcddp.worker.comm.bench import bench_comm, impossible, too_slow
+from hpcddp.worker.comm.collectives import REDUCE_SCATTER
+from hpcddp.worker.main import run
+from hpcddp.worker.ranks import this_rank
+from hpcddp.worker.rendezvous import join
+from tests.net.link import PAYLOAD_SHARE, Link
+from tests.worker import forked, given
+
+KIB, MIB = 2**10, 2**20
+SIZES = (KIB, 48 * KIB, 768 * KIB, 9 * MIB)
+"""All but the first are a whole number of float32 for each of three ranks."""
+OPS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "send_recv")
+
+
+def bench(sizes: tuple[int, ...], ops: tuple[str, ...] = OPS) -> Any:
+    """In a rank."""
+    meeting = join(this_rank("local"), "cpu")
+    found = bench_comm(meeting, sizes, ops)
+    meeting.leave()
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_collective_is_timed_and_right(tmp_path: Path, ranks: int) -> None:
+    """On 1, 2 and 3 ranks all agree on one result: every size correct, bytes and bandwidths as nccl-tests defines them."""
+    found, *others = forked.values(tmp_path, ranks, bench, SIZES)
+    assert all(other == found for other in others)
+    assert tuple(found["ops"]) == OPS
+    for op, measured in found["ops"].items():
+        if (op, ranks) == ("send_recv", 1):
+            assert measured["left_out"] == [{"bytes": size, "reason": "it takes two ranks"} for size in SIZES]
+            continue
+        assert [row["correct"] for row in measured["sizes"]] == [True] * len(SIZES)
+        shared = 1020 if ranks == 3 and op in ("reduce_scatter", "all_gather") else KIB
+        assert [row["bytes"] for row in measured["sizes"]] == [shared, *SIZES[1:]]
+        for row in measured["sizes"]:
+            assert 0 < row["time_min_s"] <= row["time_s"] <= row["time_max_s"]
+            assert row["algbw_bytes_per_s"] == row["bytes"] / row["time_s"]
+            assert row["busbw_bytes_per_s"] == pytest.approx(row["algbw_bytes_per_s"] * bus_share(op, ranks))
+        assert measured["fit"]["latency_s"] == measured["sizes"][0]["time_s"]
+        assert measured["fit"]["bandwidth_bytes_per_s"] == 9 * MIB / measured["sizes"][-1]["time_min_s"]
+
+
+def test_bus_bandwidth_is_nccl_tests() -> None:
+    """4 ranks: an all-reduce moves 1.5 messages over each link, either half of it 0.75, a broadcast one; one rank none."""
+    assert [bus_share(op, 4) for op in OPS] == [1.5, 0.75, 0.75, 1.0, 1.0]
+    assert [bus_share(op, 1) for op in OPS[:3]] == [0, 0, 0]
+
+
+def test_fit_by_hand() -> None:
+    """Latency is the median time up to 4 KiB, bandwidth the median of bytes/least time from 4 MiB on; others have no say."""
+    times_s = {KIB: 1e-5, 2 * KIB: 2e-5, 4 * KIB: 9e-5, 256 * KIB: 1e-9, 4 * MIB: 1.0, 8 * MIB: 1.0, 16 * MIB: 1.0}
+    found = fit({**times_s, 8 * MIB: 9.0}, {**times_s, KIB: 1e-9})
+    assert (found.latency_s, found.bandwidth_bytes_per_s) == (2e-5, 8 * MIB)
+    nothing = fit({256 * KIB: 1.0}, {256 * KIB: 1.0})
+    assert (nothing.latency_s, nothing.bandwidth_bytes_per_s) == (None, None)
+    assert "no size from 4 MiB on" in nothing.how
+
+
+def test_sizes_are_left_out_with_a_reason() -> None:
+    """What does not fit, cannot be shared, or would take too long, judged from the last size that was timed."""
+    row = {"bytes": MIB, "time_s": 0.3}
+    assert impossible("all_gather", KIB, 300, 2**40) == "too small to be shared among 300 ranks"
+    assert "3 messages of 1 GiB need more than the 3000 MiB" in str(impossible("all_reduce", 2**30, 2, 3000 * MIB))
+    assert impossible("all_reduce", 2**30, 2, 3072 * MIB) is None
+    assert too_slow("all_reduce", 2 * MIB, [row], 1.0) is None
+    assert too_slow("all_reduce", 4 * MIB, [row], 1.0) == "a call would take about 1.20 s; at most 1 s"
+    assert too_slow("all_reduce", 2 * MIB, [row], 41.0) == "the 40 s for all_reduce were over"
+    assert too_slow("all_reduce", KIB, [], 0.0) is None
+
+
+def run_with(spec: dict[str, Any], fault: str) -> Any:
+    """A run of two small sizes, with something wrong in the collectives of rank 1."""
+    vars(comm_attempt)["bench_comm"] = lambda meeting: bench_comm(meeting, (KIB, 4 * KIB))
+    plain = vars(dist)[fault]
+
+    def wrong(tensor: Any, *arguments: Any, **options: Any) -> Any:
+        done = plain(tensor, *arguments, **options)
+        if tensor.numel() == KIB and this_rank("local").rank == 1:
+            tensor[7] += 1
+        return done
+
+    def unsupported(*arguments: Any, **options: Any) -> Any:
+        raise RuntimeError(f"ProcessGroupGloo does not support {fault}")
+
+    vars(dist)[fault] = unsupported if fault == REDUCE_SCATTER else wrong
+    return run(spec)
+
+
+def faulty(tmp_path: Path, fault: str) -> tuple[Any, Any]:
+    """comm.json and end.json of a run with it."""
+    spec = given.job(tmp_path, comm_point(given.point(2)))
+    summaries = forked.values(tmp_path / "output", 2, run_with, spec_to_dict(spec), fault)
+    attempt = spec.attempt_dir("7", 0)
+    end = json.loads((attempt / "end.json").read_text())
+    assert summaries[0]["gates_passed"] == all(gate["passed"] for gate in end["gates"])
+    return json.loads((attempt / "comm.json").read_text()), end
+
+
+def test_a_wrong_result_is_caught(tmp_path: Path) -> None:
+    """One number off on one rank fails the gate, which names operation, size and rank."""
+    found, end = faulty(tmp_path, "broadcast")
+    assert [row["correct"] for row in found["ops"]["broadcast"]["sizes"]] == [True, False]
+    wrong, agree = end["gates"]
+    assert (wrong["passed"], wrong["evidence"]) == (False, "wrong in 1 of 10 sizes, first in broadcast of 4 KiB on rank 1")
+    assert agree["passed"]
+
+
+def test_what_the_backend_lacks_is_recorded(tmp_path: Path) -> None:
+    """A torch whose gloo has no reduce-scatter is told in its words; the other operations are timed and the run is done."""
+    found, end = faulty(tmp_path, REDUCE_SCATTER)
+    lacking = found["ops"]["reduce_scatter"]
+    assert (lacking["sizes"], lacking["not_supported"]) == ([], f"ProcessGroupGloo does not support {REDUCE_SCATTER}")
+    assert len(found["ops"]["all_gather"]["sizes"]) == 2
+    assert (end["state"], all(gate["passed"] for gate in end["gates"])) == ("done", True)
+    assert end["ranks"] == [{"rank": 0, "host": "node0"}, {"rank": 1, "host": "node0"}]
+
+
+def test_ranks_that_hold_other_times_are_caught() -> None:
+    """The gate names the first rank whose result is not rank 0's."""
+    assert gates.ranks_agree(["a", "a"])["passed"]
+    assert gates.ranks_agree(["a", "a", "b"])["evidence"] == "rank 2 holds other times than rank 0"
+
+
+def test_a_second_worker_does_not_overwrite_the_benchmark(tmp_path: Path) -> None:
+    """Records of an attempt are written once: a worker that finds comm.json stops."""
+    spec = given.job(tmp_path, comm_point(given.point(2)))
+    there = spec.attempt_dir("7", 0) / "comm.json"
+    there.parent.mkdir(parents=True)
+    there.write_text("{}")
+    outcomes = forked.ranks(tmp_path / "output", 2, run, spec_to_dict(spec))
+    assert [outcome.code for outcome in outcomes] == [1, 1]
+    assert "run this point in a job of its own" in outcomes[0].output
+    assert there.read_text() == "{}"
+
+
+def test_messages_longer_than_a_slice() -> None:
+    """Filled and compared slice by slice: every element counts, the last too."""
+    data = collectives.filled(torch.device("cpu"), collectives.SLICE + 3, 2)
+    assert collectives.holds(data, 2)
+    data[-1] += 1
+    assert not collectives.holds(data, 2)
+
+
+def test_the_rate_of_a_wire_is_recovered(link: Link, tmp_path: Path) -> None:
+    """All-reduce over a wire of 300 Mbit/s comes out at its payload rate within 2 %, send/receive within the token bucket's 5 %.
+
+    A busy machine is slower, never faster: the best attempt counts.
+    """
+    link.set_rate(300)
+    expected = 300e6 / 8 * PAYLOAD_SHARE
+    seen = []
+    for attempt in range(3):
+        found, _ = link.values(tmp_path / f"{attempt}", bench, (4 * MIB, 8 * MIB), ("all_reduce", "send_recv"))
+        reduced, sent = (found["ops"][op]["fit"]["bandwidth_bytes_per_s"] / expected for op in ("all_reduce", "send_recv"))
+        seen.append(f"{reduced:.4f} {sent:.4f}")
+        if math.isclose(reduced, 1, rel_tol=0.02) and math.isclose(sent, 1, rel_tol=0.05):
+            return
+    pytest.fail(f"{seen} of the payload rate")

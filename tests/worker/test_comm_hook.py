@@ -1,0 +1,133 @@
+"""The communication hook changes no bit of what is trained, and tells when each bucket's all-reduce began and ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from hpcddp.point import Ddp, Workload
+from hpcddp.records import BUCKET_COLUMNS, STEP_COLUMNS
+from hpcddp.worker.comm.hook import time_buckets
+from hpcddp.worker.ranks import this_rank
+from hpcddp.worker.rendezvous import Meeting, join
+from hpcddp.worker.timing.clock import HostClock
+from hpcddp.worker.timing.steptimer import Row, StepTimer, TimedStep
+from hpcddp.worker.training.learner import make_learner
+from tests.worker import forked, given
+
+STEPS = 4
+GRADIENT_BYTES = 4 * 421_642
+"""The MNIST CNN's, in fp32."""
+
+
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"accumulate": 2},
+    {"ddp": Ddp(static_graph=True)},
+    {"ddp": Ddp(gradient_as_bucket_view=True)},
+    {"ddp": Ddp(gradient_as_bucket_view=True), "accumulate": 2},
+    {"ddp": Ddp(bucket_cap_mb=0.01)},
+)
+
+
+class Trained(NamedTuple):
+    parameters: list[torch.Tensor]
+    steps: list[TimedStep]
+
+
+def train(workload: Workload, meeting: Meeting, *, hooked: bool) -> Trained:
+    """Some steps of one rank, each on samples of its own."""
+    source, samples = given.mnist(64), workload.batch_per_gpu
+    learner = make_learner(workload, source, meeting.device, meeting.rank.rank)
+    timer = StepTimer(HostClock())
+    if hooked:
+        assert learner.ddp
+        time_buckets(learner.ddp, timer)
+    timer.restart()
+    for step in range(STEPS):
+        first = samples * (step * meeting.rank.world + meeting.rank.rank)
+        learner.step(source.batch([index % 64 for index in range(first, first + samples)]), timer.mark)
+        timer.close_step(0)
+    return Trained([parameter.detach() for parameter in learner.module.parameters()], list(timer.drain()))
+
+
+def train_without_and_with(workload: Workload) -> tuple[Trained, Trained]:
+    meeting = join(this_rank("local"), "cpu")
+    both = (train(workload, meeting, hooked=False), train(workload, meeting, hooked=True))
+    meeting.leave()
+    return both
+
+
+def train_each(workloads: list[Workload]) -> list[Trained]:
+    meeting = join(this_rank("local"), "cpu")
+    found = [train(workload, meeting, hooked=True) for workload in workloads]
+    meeting.leave()
+    return found
+
+
+def same_bits(ours: Trained, theirs: Trained) -> bool:
+    return all(torch.equal(*pair) for pair in zip(ours.parameters, theirs.parameters, strict=True))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_the_hook_changes_no_bit(tmp_path: Path, ranks: int) -> None:
+    """Parameters after several steps are those without a hook, ==, also where 1 / ranks is no exact number."""
+    of_ranks = forked.values(tmp_path, ranks, train_without_and_with, given.workload())
+    for bare, hooked in of_ranks:
+        assert same_bits(hooked, bare)
+        assert same_bits(hooked, of_ranks[0][1])
+        assert not any(step.buckets for step in bare.steps)
+
+
+def test_every_gradient_travels_once_and_inside_its_step(tmp_path: Path) -> None:
+    """One row per bucket and step, in bytes all gradients there are, between the end of forward and the return of backward()."""
+    for of_variants in forked.values(tmp_path, 2, train_each, [given.workload(**changes) for changes in VARIANTS]):
+        for trained in of_variants:
+            assert len(trained.steps) == STEPS
+            for step in trained.steps:
+                check_buckets(step)
+            assert len(trained.steps[-1].buckets) > 1  # once DDP knows in which order gradients come
+
+
+def check_buckets(step: TimedStep) -> None:
+    buckets = [dict(zip(BUCKET_COLUMNS, bucket, strict=True)) for bucket in step.buckets]
+    assert sorted(number(bucket["index"]) for bucket in buckets) == list(range(len(buckets)))
+    assert sum(number(bucket["bytes"]) for bucket in buckets) == GRADIENT_BYTES
+    begun, total_ns = cell(step.row, "start_ns"), cell(step.row, "total_ns")
+    forward_ended = begun + cell(step.row, "forward_ns")  # of all micro-batches: gradients travel with the last
+    returned = begun + total_ns - cell(step.row, "optimizer_ns") - cell(step.row, "other_ns")
+    for bucket in buckets:
+        assert bucket["step"] == step.row[0]
+        assert forward_ended < number(bucket["ready_ns"]) < number(bucket["done_ns"]) < returned
+
+
+def cell(row: Row, column: str) -> int:
+    return number(row[STEP_COLUMNS.index(column)])
+
+
+def number(value: int | None) -> int:
+    assert value is not None
+    return value
+
+
+def lose_a_rank(workload: Workload) -> str:
+    """What rank 0 hears when its peer leaves in the middle of a step's exchange."""
+    meeting = join(this_rank("local"), "cpu")
+    source = given.mnist(8)
+    learner = make_learner(workload, source, meeting.device, meeting.rank.rank)
+    assert learner.ddp
+    time_buckets(learner.ddp, StepTimer(HostClock()))
+    if meeting.rank.rank == 1:
+        return ""
+    with pytest.raises(RuntimeError) as heard:
+        learner.step(source.batch([0, 1, 2, 3]), lambda _: None)
+    return str(heard.value)
+
+
+def test_a_failed_all_reduce_is_not_swallowed(tmp_path: Path) -> None:
+    """backward() raises gloo's own error: a step whose gradients did not travel never counts."""
+    heard, _ = forked.values(tmp_path, 2, lose_a_rank, given.workload())
+    assert "gloo" in heard.lower() or "connection" in heard.lower()

@@ -1,0 +1,98 @@
+"""Batches copied ahead are the loader's, in its order; where there is a GPU they arrive whole, and their time is told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from hpcddp.data import Batch, TrainLoader
+from hpcddp.records import STEP_COLUMNS
+from hpcddp.worker.timing.clock import HostClock, clock_for
+from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.training.copy_ahead import CopyAheadFeed
+from hpcddp.worker.training.feeds import Feed, LoaderFeed
+from tests.worker import given
+
+STEPS_PER_EPOCH = 4
+
+
+def loader(samples: int = 16, **changes: Any) -> TrainLoader:
+    told: dict[str, Any] = {"rank": 0, "ranks": 1, "workers": 0, "seed": 1, "pin_memory": False, **changes}
+    return TrainLoader(given.mnist(samples), batch_size=samples // STEPS_PER_EPOCH, **told)
+
+
+def take(feed: Feed, timer: StepTimer[Any], steps: int, work: Callable[[Batch], None] = lambda _: None) -> list[Batch]:
+    found = []
+    for _ in range(steps):
+        found.append(feed.next(timer))
+        work(found[-1])
+        timer.mark("forward")
+        timer.close_step(0)
+    return found
+
+
+def same(ours: list[Batch], theirs: list[Batch]) -> bool:
+    pairs = zip(ours, theirs, strict=True)
+    return all(torch.equal(mine.cpu(), yours) for pair in pairs for mine, yours in zip(*pair, strict=True))
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """CUDA's streams by their names only: what is asked of them, in this order. Nothing is copied anywhere."""
+    asked: list[str] = []
+
+    class Stream:
+        def wait_event(self, event: Any) -> None:
+            asked.append("wait")
+
+    @contextlib.contextmanager
+    def within(stream: Stream) -> Iterator[None]:
+        asked.append("copy")
+        yield
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
+    monkeypatch.setattr(torch.cuda, "stream", within)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda part, stream: asked.append("keep"))
+    return asked
+
+
+def test_the_next_batch_is_under_way_before_this_one_is_waited_for(order: list[str]) -> None:
+    """Two copies at the start, then one per step; both tensors of a batch are kept for the compute stream."""
+    take(CopyAheadFeed(loader(), torch.device("cpu")), StepTimer(HostClock()), 2)
+    assert order == ["copy", "copy", "wait", "keep", "keep", "copy", "wait", "keep", "keep"]
+
+
+def test_batches_and_epochs_are_those_of_a_loader(order: list[str]) -> None:
+    """Over two epochs and a step; the next epoch does not begin before its first batch is asked for."""
+    feed, plain = CopyAheadFeed(loader(), torch.device("cpu")), LoaderFeed(loader(), torch.device("cpu"))
+    begun = []
+    for steps in (STEPS_PER_EPOCH, STEPS_PER_EPOCH, 1):
+        assert same(take(feed, StepTimer(HostClock()), steps), take(plain, StepTimer(HostClock()), steps))
+        begun.append(feed.watch.epochs)
+    assert begun == [1, 2, 3]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_copies_hide_behind_training() -> None:
+    """Batches of 48 MB arrive whole while the GPU is busy, and most of a copy is hidden."""
+    device = torch.device("cuda", 0)
+    busy = torch.rand(8192, 8192, device=device)
+
+    def work(batch: Batch) -> None:
+        for _ in range(20):
+            torch.mm(busy, busy)
+
+    samples = 64_000 * STEPS_PER_EPOCH
+    timer = StepTimer(clock_for("cuda"))
+    feed = CopyAheadFeed(loader(samples, pin_memory=True), device)
+    timer.restart()
+    ahead = take(feed, timer, STEPS_PER_EPOCH, work)
+    rows = [dict(zip(STEP_COLUMNS, step.row, strict=True)) for step in timer.drain()]
+    assert same(ahead, take(LoaderFeed(loader(samples), torch.device("cpu")), StepTimer(HostClock()), STEPS_PER_EPOCH))
+    for row in rows[1:]:
+        assert (row["h2d_hidden_ns"] or 0) > 10 * (row["h2d_exposed_ns"] or 0) > 0

@@ -1,0 +1,144 @@
+"""A delay of a known length, put where it belongs, is found there and nowhere else: real ranks, the records they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from hpcddp.analysis.numbers.communication import Exchange, exchange
+from hpcddp.analysis.records.buckets import read_buckets
+from hpcddp.analysis.records.ranks import COLUMNS, step_tables, told_of_ranks
+from hpcddp.jobspec import spec_to_dict
+from hpcddp.point import Data, Point
+from hpcddp.worker.main import run
+from hpcddp.worker.training.models import build_model
+from tests.net.link import PAYLOAD_SHARE, Link
+from tests.worker import forked, given
+
+JOB = "7"
+DELAY_NS = 200_000_000
+STEPS = 24
+TOLERANCE = 0.1
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the steady steps of a run show, in ns, by rank and step."""
+
+    tables: list[pd.DataFrame]
+    exchange: Exchange
+    step_bytes: int
+
+    def part(self, name: str) -> Any:
+        return np.array([table[f"{name}_ns"] for table in self.tables])
+
+
+def see(folder: Path, what: Point, launch: Callable[..., Any] = forked.values) -> Seen:
+    """Runs the point with the communication hook and reads its records."""
+    spec = given.job(folder, what)
+    launch(folder / "output", what.ranks, run, spec_to_dict(spec))
+    attempt, warnings = spec.attempt_dir(JOB, 0), list[str]()
+    end = json.loads((attempt / "end.json").read_text())
+    buckets = read_buckets(attempt, end, what.ranks, warnings)
+    assert buckets is not None
+    assert warnings == []
+    tables = [table[table["flags"] == 0] for table in step_tables(attempt, told_of_ranks(end, what.ranks), COLUMNS, warnings)]
+    return Seen(tables, exchange(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
+
+
+def hooked(ranks: int, steps: int = STEPS, **changes: Any) -> Point:
+    return given.point(ranks, warmup=4, steps=steps, measure={"comm": "on"}, **changes)
+
+
+def rise(values: Any, slow: Any) -> list[float]:
+    """How much longer a part lasts in slow steps than in the others, as a share of the delay, by rank; medians."""
+    return list((np.median(values[:, slow], axis=1) - np.median(values[:, ~slow], axis=1)) / DELAY_NS)
+
+
+def near(*shares: float) -> Any:
+    return pytest.approx(list(shares), abs=TOLERANCE)
+
+
+class SlowEverySecondTime(nn.Module):
+    """Sleeps before every second forward of rank 1, so that slow and other steps see the same machine."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.calls = model, 0
+
+    def forward(self, images: torch.Tensor) -> Any:
+        self.calls += 1
+        if self.calls % 2 and os.environ["SUBMITIT_LOCAL_GLOBALID"] == "1":
+            time.sleep(DELAY_NS / 1e9)
+        return self.model(images)
+
+
+def slow_model(classes: int) -> nn.Module:
+    return SlowEverySecondTime(build_model("mnist-cnn", classes=classes, height=28, seed=1))
+
+
+def test_a_slow_rank_is_slow_itself_and_the_others_wait_for_it(tmp_path: Path) -> None:
+    """A sleep in rank 1's forward: its own forward and the other ranks' peer wait rise by it, within 10 %; transfer does not."""
+    seen = see(tmp_path, hooked(3, model="tests.worker.test_injected_delays:slow_model"))
+    slow = seen.part("forward")[1] > DELAY_NS
+    assert (slow[::2] != slow[1::2]).all()
+    assert rise(seen.part("forward"), slow) == near(0, 1, 0)
+    assert rise(seen.exchange.peer_wait_ns, slow) == near(1, 0, 1)
+    assert rise(seen.exchange.transfer_ns, slow) == near(0, 0, 0)
+    assert (seen.exchange.slack_ns[1][np.repeat(slow, 2)] == 0).all()
+
+
+class SlowData:
+    """A data set whose samples of every second batch of four take their time, on every rank."""
+
+    classes, shape = 10, (1, 28, 28)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, index: int) -> Any:
+        self.calls += 1
+        if (self.calls - 1) // 4 % 2:
+            time.sleep(DELAY_NS / 4 / 1e9)
+        return torch.full(self.shape, index % 256, dtype=torch.uint8), index % self.classes
+
+
+def slow_data(root: str | None, split: str) -> SlowData:
+    return SlowData()
+
+
+def test_slow_data_are_waited_for(tmp_path: Path) -> None:
+    """Data wait rises by what a batch takes longer, on every rank; nobody waits for a peer."""
+    seen = see(tmp_path, hooked(2, data=Data(name="tests.worker.test_injected_delays:slow_data")))
+    slow = seen.part("data_wait")[0] > DELAY_NS
+    assert (slow[::2] != slow[1::2]).all()
+    assert rise(seen.part("data_wait"), slow) == near(1, 1)
+    assert rise(seen.exchange.peer_wait_ns, slow) == near(0, 0)
+    assert rise(seen.exchange.transfer_ns, slow) == near(0, 0)
+
+
+def test_a_slower_wire_is_transfer(link: Link, tmp_path: Path) -> None:
+    """At 50 instead of 100 Mbit/s the exchange lasts longer by bytes x 2(n-1)/n x the difference of 1 / rate, within 10 %."""
+    lasted_ns = {}
+    for mbit in (100, 50):
+        link.set_rate(mbit)
+        seen = see(tmp_path / f"{mbit}", hooked(2, steps=10), lambda folder, _, *call: link.values(folder, *call))
+        lasted_ns[mbit] = np.median(seen.exchange.transfer_ns, axis=1)
+        assert (np.median(seen.exchange.peer_wait_ns, axis=1) < 0.1 * lasted_ns[mbit]).all()
+    slower_s_per_byte = (1 / 50 - 1 / 100) * 8e-6 / PAYLOAD_SHARE
+    expected_ns = seen.step_bytes * 2 * (2 - 1) / 2 * slower_s_per_byte * 1e9
+    assert list((lasted_ns[50] - lasted_ns[100]) / expected_ns) == near(1, 1)

@@ -1,0 +1,58 @@
+"""`measure.profile_steps`, by real ranks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.records import trace_file
+from tests.worker import given
+from tests.worker.test_run import read, rows, run_job
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The records of two ranks of which the second keeps a profile of three steps."""
+    what = given.point(2, measure={"profile_steps": 3, "profile_ranks": (1,)})
+    attempt, outcomes = run_job(tmp_path_factory.mktemp("profiled"), what)
+    assert [outcome.code for outcome in outcomes] == [0, 0], "\n".join(outcome.output for outcome in outcomes)
+    return attempt
+
+
+def trace(attempt: Path, rank: int) -> dict[str, Any]:
+    with gzip.open(trace_file(attempt, rank), "rt", encoding="utf-8") as text:
+        found: dict[str, Any] = json.load(text)
+    return found
+
+
+def test_the_trace_shows_each_step_and_its_all_reduces(profiled: Path) -> None:
+    """Three steps are marked as Perfetto and HTA look for them; DDP's buckets of the MNIST CNN travel in each."""
+    names = [event["name"] for event in trace(profiled, 1)["traceEvents"]]
+    assert len({name for name in names if name.startswith("ProfilerStep#")}) == 3
+    assert names.count("gloo:all_reduce") == 6
+
+
+def test_the_trace_knows_its_rank(profiled: Path) -> None:
+    """HTA tells the ranks' traces apart by distributedInfo."""
+    known = trace(profiled, 1)["distributedInfo"]
+    assert (known["backend"], known["rank"], known["world_size"]) == ("gloo", 1, 2)
+
+
+def test_other_ranks_keep_none(profiled: Path) -> None:
+    """All ranks step under the profiler, the chosen ones leave a file; nothing half-written stays."""
+    assert sorted(file.name for file in (profiled / "ranks").iterdir()) == [
+        "00000.steps.csv",
+        "00001.steps.csv",
+        "00001.trace.json.gz",
+    ]
+
+
+def test_profiled_steps_are_in_no_record(profiled: Path) -> None:
+    """Rows are the two warm-up and four timed steps, and all gates pass."""
+    end = read(profiled / "end.json")
+    assert end["steps"] == len(rows(profiled, 0)) == len(rows(profiled, 1)) == 6
+    assert all(gate["passed"] for gate in end["gates"])

@@ -1,0 +1,75 @@
+"""SIGUSR2 waits until a rank asks for it, and reaches none of its processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.worker.stop_signal import ask_for_requeue, hold_back, told_to_stop
+from tests.worker import forked
+
+USR2_THEN_TERM = (signal.SIGUSR2, signal.SIGTERM)
+"""In the order of their numbers, in which Linux delivers what waits: who is not ended by the first is ended by the second."""
+
+
+def spawned() -> int:
+    """How a process that a rank starts ends."""
+    child = subprocess.Popen([sys.executable, "-c", "import signal; print(flush=True); signal.pause()"], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    for number in USR2_THEN_TERM:
+        child.send_signal(number)
+    child.communicate()
+    return child.returncode
+
+
+def forks() -> int:
+    pid = os.fork()
+    if not pid:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pause()
+    for number in USR2_THEN_TERM:
+        os.kill(pid, number)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def of_a_rank() -> dict[str, Any]:
+    """With a handler that somebody has left behind, and a thread."""
+    handled = []
+    signal.signal(signal.SIGUSR2, lambda *_: handled.append(1))
+    hold_back()
+    before = told_to_stop()
+    found = {"spawned": spawned(), "forked": forks()}
+    told = threading.Event()
+    thread = threading.Thread(target=told.wait)
+    thread.start()
+    meanwhile = told_to_stop()
+    os.kill(os.getpid(), signal.SIGUSR2)
+    asked = [told_to_stop(), told_to_stop()]
+    told.set()
+    thread.join()
+    return {**found, "before": before, "meanwhile": meanwhile, "asked": asked, "handled": len(handled)}
+
+
+def test_it_is_held_back(tmp_path: Path) -> None:
+    """No process or thread of a rank is ended by it, no handler runs; once it has come, it stays."""
+    (found,) = forked.values(tmp_path, 1, of_a_rank)
+    assert found.pop("spawned") == -signal.SIGTERM
+    assert found.pop("forked") == -signal.SIGTERM
+    assert found == {"before": False, "meanwhile": False, "asked": [True, True], "handled": 0}
+
+
+def test_word_for_the_batch_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, where the script says that it looks for one."""
+    monkeypatch.delenv("HPCDDP_REQUEUE", raising=False)
+    assert ask_for_requeue() is False
+    monkeypatch.setenv("HPCDDP_REQUEUE", str(tmp_path / "requeue"))
+    assert ask_for_requeue() is True
+    assert (tmp_path / "requeue").exists()

@@ -1,0 +1,126 @@
+"""When a run has enough timed steps, told how long its steps were."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hpcddp.point import Measure
+from hpcddp.worker.training.stopping import More, more_for_interval, more_for_seconds, steady_state
+
+MS = 10**6
+
+
+def measure(**changes: Any) -> Measure:
+    return Measure(**{"warmup_steps": 10, "steps": 100, "seconds": 60.0, "max_steps": 20_000, **changes})
+
+
+def run(rule: Callable[[list[int]], More], step_ns: Callable[[], int], warmup: int = 10) -> tuple[list[int], list[int], str]:
+    """All step times, the steps at which the rule was asked, and what stopped the run."""
+    times, asked = [step_ns() for _ in range(warmup - 1)], []
+    while (more := rule(times)).steps:
+        asked.append(len(times))
+        times += [step_ns() for _ in range(more.steps + (len(times) == warmup - 1))]
+    return times, asked, more.stopped_by
+
+
+def noisy(seed: int, ms: float, percent: float) -> Callable[[], int]:
+    draw = random.Random(seed)
+    return lambda: round(ms * MS * (1 + percent / 100 * draw.gauss(0, 1)))
+
+
+def test_seconds_are_the_timed_steps_own() -> None:
+    """60 s of 100 ms steps are 600 steps and at most 2 % more, the warm-up not among them."""
+    times, _, stopped_by = run(lambda times: more_for_seconds(measure(), times), noisy(1, 100, 3))
+    assert stopped_by == "seconds"
+    assert 60 <= sum(times[10:]) / 1e9 <= 60 * 1.021
+
+
+def test_pauses_are_rare() -> None:
+    """Stretches double from 2 s on: for 600 s some ten pauses, two of them at most less than 2 s apart."""
+    times, asked, _ = run(lambda times: more_for_seconds(measure(seconds=600.0), times), noisy(2, 50, 10))
+    stretches_s = [sum(times[begin:end]) / 1e9 for begin, end in zip(asked, [*asked[1:], len(times)], strict=True)]
+    assert len(asked) <= 12
+    assert all(stretch_s >= 1.8 for stretch_s in stretches_s[:-1])
+
+
+def test_a_slow_start_does_not_end_a_run_early() -> None:
+    """The pace of the warm-up is only a first guess: 10 s are 10 s when steps become a hundred times as fast."""
+    pace = iter([1000 * MS] * 10 + [10 * MS] * 10_000)
+    times, _, _ = run(lambda times: more_for_seconds(measure(seconds=10.0), times), lambda: next(pace))
+    assert 1000 <= len(times) - 10 <= 1030
+
+
+def test_steps_that_get_slower_do_not_make_a_run_long() -> None:
+    """60 s are 60 s when steps become ten times as slow after the warm-up, whose pace would have asked for 6,000."""
+    pace = iter([10 * MS] * 9 + [100 * MS] * 10_000)
+    times, _, _ = run(lambda times: more_for_seconds(measure(), times), lambda: next(pace))
+    assert 600 <= len(times) - 10 <= 620
+
+
+def test_without_a_warm_up_a_few_steps_show_the_pace() -> None:
+    """Nothing is known before the first step: ten are made, and not as many as some guess."""
+    assert more_for_seconds(measure(warmup_steps=0), []) == More(10, "max_steps")
+
+
+def test_seconds_end_at_the_limit() -> None:
+    """max_steps is for steps that turn out shorter than thought."""
+    times, _, stopped_by = run(lambda times: more_for_seconds(measure(max_steps=300), times), noisy(1, 10, 3))
+    assert (len(times) - 10, stopped_by) == (300, "max_steps")
+
+
+def test_the_interval_is_looked_at_from_steps_on() -> None:
+    """Steps of 1 % noise are known to 2 % at once: exactly `steps` are timed, in one stretch."""
+    times, asked, stopped_by = run(lambda times: more_for_interval(measure(), times, ()), noisy(1, 10, 1))
+    assert (len(times) - 10, asked, stopped_by) == (100, [9], "interval")
+
+
+def test_steps_are_added_until_the_interval_is_narrow() -> None:
+    """Noise of 30 % needs some 1,400 steps for +-2 % (1.96 x 1.25 x 30 % / sqrt(n)): found in a few stretches, not overdone."""
+    for seed in range(10):
+        times, asked, stopped_by = run(lambda times: more_for_interval(measure(), times, ()), noisy(seed, 10, 30))
+        assert stopped_by == "interval"
+        assert 700 <= len(times) - 10 <= 3500
+        assert len(asked) <= 7
+        found = steady_state(measure(), times, ()).median
+        assert found
+        assert found.half_percent
+        assert found.half_percent <= 2
+
+
+def test_an_interval_that_stays_wide_ends_at_the_limit() -> None:
+    """With the limit as the reason, so that nobody takes the run for one that is known well enough."""
+    times, _, stopped_by = run(lambda times: more_for_interval(measure(max_steps=500), times, ()), noisy(1, 10, 60))
+    assert (len(times) - 10, stopped_by) == (500, "max_steps")
+
+
+def test_looks_at_the_interval_are_rare_too() -> None:
+    """Of steps of 1 ms, 2,000 are made before the next look, however few are missing."""
+    step_ns = noisy(1, 1, 12)
+    times = [step_ns() for _ in range(110)]
+    assert 1900 <= more_for_interval(measure(), times, ()).steps <= 2100
+
+
+def test_steps_after_a_pause_and_of_the_warm_up_count_in_no_interval() -> None:
+    """Left are ten of 10 ms and nine of 11: the median is 10 ms, and any step more would move it."""
+    times = [500 * MS] * 20 + [10 * MS, 11 * MS] * 10
+    times[21] = 900 * MS
+    found = steady_state(measure(warmup_steps=20), times, {21}).median
+    assert found
+    assert found.median_ns == 10 * MS
+
+
+@pytest.mark.parametrize(("warmup", "from_step"), [("fixed", 10), ("detect", 60)])
+def test_a_detected_warm_up_is_cut_where_asked_for(warmup: str, from_step: int) -> None:
+    """Step 60 on is steady: with `detect` statistics begin there, with `fixed` it is only said."""
+    steady = steady_state(measure(warmup=warmup), [15 * MS] * 60 + [10 * MS, 11 * MS] * 120, ())
+    assert (steady.detected_steps, steady.from_step) == (60, from_step)
+
+
+def test_the_users_warm_up_is_never_shortened() -> None:
+    """Where detection finds less, or has too few steps, the fixed part stands."""
+    assert steady_state(measure(warmup="detect"), [10 * MS, 11 * MS] * 100, ()).from_step == 10
+    assert steady_state(measure(warmup="detect"), [10 * MS] * 30, ())[:2] == (None, 10)

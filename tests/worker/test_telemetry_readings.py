@@ -1,0 +1,251 @@
+"""Counters as kernels and drivers write them, in told files and a told NVML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.records import GPU_COLUMNS, NODE_COLUMNS
+from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
+from hpcddp.worker.telemetry.job_cpu import ProcessTree, job_cpu_ns
+from hpcddp.worker.telemetry.node import IB_WORD_BYTES, TICK_NS, NodeReader
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def reading(folder: Path, job_cpu: int | None = None) -> dict[str, int | None]:
+    row = NodeReader(lambda: job_cpu, proc=folder / "proc", sys=folder / "sys").row()
+    return dict(zip(NODE_COLUMNS, row, strict=True))
+
+
+def interfaces(folder: Path, **received_and_sent: tuple[int, int]) -> None:
+    """/proc/net/dev: two lines of heads, 8 columns received, 8 sent."""
+    lines = [f"{name}: {rx} 1 0 0 0 0 0 0 {tx} 1 0 0 0 0 0 0" for name, (rx, tx) in received_and_sent.items()]
+    write(folder / "proc" / "net" / "dev", "\n".join(["Inter-|", " face |", *lines]))
+
+
+def test_waiting_for_a_disk_is_idle_and_stolen_time_busy(tmp_path: Path) -> None:
+    """user 5, nice 1, system 2, idle 50, iowait 30, irq 3, softirq 4, steal 6; guests are in user already."""
+    write(tmp_path / "proc" / "stat", "cpu  5 1 2 50 30 3 4 6 5 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+    found = reading(tmp_path)
+    assert (found["cpu_busy_ns"], found["cpu_total_ns"]) == (21 * TICK_NS, 101 * TICK_NS)
+
+
+def test_memory_that_could_be_had_is_not_used(tmp_path: Path) -> None:
+    """Used is MemTotal - MemAvailable: caches do not count."""
+    write(tmp_path / "proc" / "meminfo", "MemTotal: 100 kB\nMemFree: 5 kB\nMemAvailable: 60 kB\nBuffers: 7 kB\n")
+    found = reading(tmp_path)
+    assert (found["mem_used_bytes"], found["mem_total_bytes"]) == (40 * 1024, 100 * 1024)
+
+
+def test_traffic_counts_once(tmp_path: Path) -> None:
+    """Of a bond and its two cards the cards count; the loopback never does."""
+    interfaces(tmp_path, lo=(1000, 1000), eth0=(3, 30), eth1=(4, 40), bond0=(7, 70))
+    for device in ("eth0", "eth1"):
+        write(tmp_path / "sys" / "class" / "net" / device / "device" / "vendor", "0x15b3")
+    found = reading(tmp_path)
+    assert (found["net_rx_bytes"], found["net_tx_bytes"]) == (7, 70)
+
+
+def test_interfaces_of_a_namespace_count(tmp_path: Path) -> None:
+    """Where none is a device, all but the loopback are summed."""
+    interfaces(tmp_path, lo=(1000, 1000), veth0=(3, 30), veth1=(4, 40))
+    found = reading(tmp_path)
+    assert (found["net_rx_bytes"], found["net_tx_bytes"]) == (7, 70)
+
+
+def test_infiniband_counts_words(tmp_path: Path) -> None:
+    """Words of four octets, summed over adapters and ports."""
+    for port, words in (("mlx5_0/ports/1", 10), ("mlx5_1/ports/1", 100)):
+        counters = tmp_path / "sys" / "class" / "infiniband" / port / "counters"
+        write(counters / "port_rcv_data", f"{words}\n")
+        write(counters / "port_xmit_data", f"{2 * words}\n")
+    found = reading(tmp_path)
+    assert (found["ib_rx_bytes"], found["ib_tx_bytes"]) == (110 * IB_WORD_BYTES, 220 * IB_WORD_BYTES)
+
+
+def test_what_cannot_be_read_is_empty(tmp_path: Path) -> None:
+    """A node without these files, or with others in their place, leaves cells empty and says the time."""
+    write(tmp_path / "proc" / "stat", "nothing known\n")
+    found = reading(tmp_path)
+    assert found.pop("unix_ns")
+    assert set(found.values()) == {None}
+
+
+def process(proc: Path, pid: int, parent: int, *ticks: int) -> None:
+    """/proc/PID/stat; `ticks` are utime, stime, cutime and cstime."""
+    write(proc / str(pid) / "stat", f"{pid} (a) name) S {parent} 0 0 0 0 0 0 0 0 0 {' '.join(map(str, ticks))} 20 0 1 0\n")
+
+
+def test_slurms_cgroup_is_the_jobs(tmp_path: Path) -> None:
+    """Version 2 counts microseconds in cpu.stat; the job's folder has all its steps, the task's only itself."""
+    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+    write(proc / "9" / "cgroup", "0::/system.slice/slurmstepd.scope/job_81/step_0/user/task_3\n")
+    write(cgroups / "system.slice" / "slurmstepd.scope" / "job_81" / "cpu.stat", "usage_usec 1234\nuser_usec 1000\n")
+    assert job_cpu_ns(9, 4, proc=proc, cgroups=cgroups)() == 1_234_000
+
+
+def test_slurms_cgroup_of_version_1(tmp_path: Path) -> None:
+    """cpuacct.usage is in nanoseconds; other controllers' folders are left aside."""
+    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+    write(proc / "9" / "cgroup", "5:memory:/slurm/uid_7/job_80/step_0\n4:cpu,cpuacct:/slurm/uid_7/job_81/step_0/task_3\n")
+    write(cgroups / "cpu,cpuacct" / "slurm" / "uid_7" / "job_81" / "cpuacct.usage", "1234\n")
+    assert job_cpu_ns(9, 4, proc=proc, cgroups=cgroups)() == 1234
+
+
+def test_without_a_cgroup_processes_are_summed(tmp_path: Path) -> None:
+    """One rank: itself, its loaders, and of both what they have waited for; not its parent, not its siblings."""
+    process(tmp_path, 1, 0, 1000, 1000, 1000, 1000)
+    process(tmp_path, 8, 1, 100, 100, 100, 100)
+    process(tmp_path, 9, 8, 1, 2, 3, 4)
+    process(tmp_path, 10, 9, 10, 0, 0, 0)
+    process(tmp_path, 11, 8, 500, 0, 0, 0)
+    assert job_cpu_ns(9, 1, proc=tmp_path)() == 20 * TICK_NS
+
+
+def test_ranks_with_wrappers_have_a_common_launcher(tmp_path: Path) -> None:
+    """Two ranks, each below a shell of its own: the process that started the shells is the root."""
+    process(tmp_path, 1, 0, 1000, 0, 0, 0)
+    process(tmp_path, 5, 1, 1, 0, 0, 0)  # the launcher
+    for shell, rank in ((6, 8), (7, 9)):
+        process(tmp_path, shell, 5, 2, 0, 0, 0)
+        process(tmp_path, rank, shell, 10, 0, 0, 0)
+    assert job_cpu_ns(9, 2, proc=tmp_path)() == 25 * TICK_NS
+
+
+def test_ranks_without_a_launcher_are_unknown(tmp_path: Path) -> None:
+    """Below the first process of all, anything might be the job's."""
+    process(tmp_path, 1, 0, 1000, 0, 0, 0)
+    process(tmp_path, 8, 1, 10, 0, 0, 0)
+    process(tmp_path, 9, 1, 10, 0, 0, 0)
+    assert job_cpu_ns(9, 2, proc=tmp_path)() is None
+
+
+def test_new_processes_are_found(tmp_path: Path) -> None:
+    """Loaders that start later count from the next look on."""
+    process(tmp_path, 9, 8, 1, 0, 0, 0)
+    tree = ProcessTree(9, 1, tmp_path)
+    assert tree.cpu_ns() == TICK_NS
+    process(tmp_path, 10, 9, 5, 0, 0, 0)
+    assert tree.cpu_ns() == TICK_NS
+    tree._scan_at_s = 0.0
+    assert tree.cpu_ns() == 6 * TICK_NS
+
+
+class Nvml:
+    """Tells what pynvml's functions tell; a handle is the GPU's number."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.names)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, gpu: int) -> str:
+        return self.names[gpu]
+
+    def nvmlDeviceGetUUID(self, gpu: int) -> str:
+        return f"GPU-{'abcd'[gpu]}0000000-1111"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        return uuid
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: int) -> Any:
+        return type("Rates", (), {"gpu": 90 + gpu})
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: int) -> Any:
+        return type("Memory", (), {"used": 2**30})
+
+    def nvmlDeviceGetPowerUsage(self, gpu: int) -> int:
+        return 300_500
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:
+        raise self.NVMLError("Not Supported")
+
+    def nvmlDeviceGetClockInfo(self, gpu: int, clock: int) -> int:
+        return {self.NVML_CLOCK_SM: 1380, self.NVML_CLOCK_MEM: 877}[clock]
+
+    def nvmlDeviceGetTemperature(self, gpu: int, sensor: int) -> int:
+        return 61
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: int) -> int:
+        raise self.NVMLError("Function Not Found")
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: int) -> int:
+        return 0x4
+
+
+def read_gpus(nvml: Any, count: int = 4, **env: str) -> list[dict[str, Any]]:
+    return [dict(zip(GPU_COLUMNS, row, strict=True)) for row in GpuReader(nvml, count, env).rows()]
+
+
+def names(nvml: Any, count: int = 4, **env: str) -> list[str]:
+    return [gpu["uuid"][4] for gpu in GpuReader(nvml, count, env).about()]
+
+
+def test_a_gpu_is_a_row() -> None:
+    """Units as NVML has them; what the GPU does not support is empty; older drivers' functions serve where the new ones lack."""
+    (row,) = read_gpus(Nvml("V100"))
+    assert row.pop("unix_ns")
+    assert row == {
+        "gpu": 0,
+        "util_percent": 90,
+        "mem_used_bytes": 2**30,
+        "power_mw": 300_500,
+        "energy_mj": None,
+        "sm_mhz": 1380,
+        "mem_mhz": 877,
+        "temperature_c": 61,
+        "throttle_reasons": 4,
+    }
+
+
+def test_gpus_of_others_are_not_read() -> None:
+    """CUDA_VISIBLE_DEVICES tells which and in which order, by number, UUID or its beginning; and a job may use fewer."""
+    nvml = Nvml("V100", "V100", "V100", "V100")
+    assert names(nvml) == ["a", "b", "c", "d"]
+    assert names(nvml, 2) == ["a", "b"]
+    assert names(nvml, CUDA_VISIBLE_DEVICES="3,1") == ["d", "b"]
+    assert names(nvml, CUDA_VISIBLE_DEVICES="GPU-c0000000-1111,GPU-a0") == ["c", "a"]
+    assert GpuReader(nvml, 1, {"CUDA_VISIBLE_DEVICES": "MIG-1-2"})._gpus == ["MIG-1-2"]
+
+
+@pytest.mark.parametrize("visible", ["4", "GPU-", "GPU-x", "", "none"])
+def test_a_gpu_that_is_not_there_is_told(visible: str) -> None:
+    """No reading is better than one of somebody else's GPU."""
+    with pytest.raises(NoGpus, match="NVML knows no GPU"):
+        GpuReader(Nvml("V100", "V100", "V100", "V100"), 1, {"CUDA_VISIBLE_DEVICES": visible})
+
+
+def test_numbers_of_different_gpus_are_ambiguous() -> None:
+    """CUDA puts the fastest first, NVML goes by the bus: with GPUs of two types they agree only when told to."""
+    with pytest.raises(NoGpus, match="CUDA_DEVICE_ORDER"):
+        GpuReader(Nvml("T4", "V100"), 1, {})
+    assert names(Nvml("T4", "V100"), CUDA_DEVICE_ORDER="PCI_BUS_ID") == ["a", "b"]
+
+
+def test_no_driver_is_told() -> None:
+    """NVIDIA's own module says that there is no driver's library; that is a reason, not an error."""
+    pynvml: Any = pytest.importorskip("pynvml")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        with pytest.raises(NoGpus, match=f"no NVML: {error}"):
+            GpuReader(pynvml, 1, {})
+    else:
+        assert read_gpus(pynvml, 1)[0]["mem_used_bytes"]
