@@ -26,7 +26,7 @@ class RunSteps:
     """The steps of one run, reduced over its ranks; every array has one entry per step, and one row per rank where it says so."""
 
     steady: NDArray[np.bool_]
-    """False for the warm-up, and for what follows a pause."""
+    """False for the warm-up, for what follows a pause, and for steps of which a rank does not know how long they took."""
     step_ns: Floats
     """Max over ranks."""
     part_ns: Mapping[str, Floats]
@@ -40,7 +40,7 @@ class RunSteps:
 def over_ranks(ranks: Iterable[pd.DataFrame], steady_from_step: int = 0) -> RunSteps:
     """Reduces step tables, one rank at a time. ValueError where ranks stepped differently.
 
-    Steady: no flag says otherwise, and from the given step on.
+    Steady: no flag says otherwise, from the given step on, and measured on every rank.
     """
     first: pd.DataFrame | None = None
     step_ns = np.zeros(0)
@@ -62,8 +62,9 @@ def over_ranks(ranks: Iterable[pd.DataFrame], steady_from_step: int = 0) -> RunS
     if first is None:
         raise ValueError("no rank has step rows")
     parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
+    steady = steady_rows(first, steady_from_step) & np.isfinite(step_ns)
     numbers = first["step"].to_numpy(dtype=np.int64)
-    return RunSteps(steady_rows(first, steady_from_step), step_ns.astype(np.float64), parts, np.stack(own), numbers)
+    return RunSteps(steady, step_ns.astype(np.float64), parts, np.stack(own), numbers)
 
 
 def before(steps: RunSteps, end: int) -> RunSteps:

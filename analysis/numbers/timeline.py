@@ -52,6 +52,6 @@ class Timeline:
 def typical_steps(steps: RunSteps) -> Iterator[int]:
     """Places of the timed steps, the one whose length is nearest to the median first; of equals the earliest."""
     middle = median_step_ns(steps)
-    places = np.flatnonzero(steps.steady & np.isfinite(steps.step_ns))
+    places = np.flatnonzero(steps.steady)
     if middle is not None:
         yield from map(int, places[np.argsort(np.abs(steps.step_ns[places] - middle), kind="stable")])

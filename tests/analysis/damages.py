@@ -249,12 +249,26 @@ def change_rank(key: str, value: Any, draw: Random, folder: Path) -> None:
 
 
 def rewrite_totals(cell: bytes, draw: Random, folder: Path) -> None:
-    """In every rank's rows, with the checksum that follows."""
+    """In every rank's rows."""
+    _rewrite_rows(folder, lambda rank, row, line: _with_total(line, cell))
+
+
+def empty_total(folder: Path, rank: int, row: int) -> None:
+    """One rank's, of one row."""
+    _rewrite_rows(folder, lambda *at: _with_total(at[2], b"") if at[:2] == (rank, row) else at[2])
+
+
+def _with_total(line: bytes, cell: bytes) -> bytes:
+    return line[: line.rindex(b",") + 1] + cell
+
+
+def _rewrite_rows(folder: Path, changed: Callable[[int, int, bytes], bytes]) -> None:
+    """Each rank's step rows, with the checksum that follows."""
     end = json.loads((folder / "end.json").read_text())
     for entry in end["ranks"]:
         file = folder / f"ranks/{entry['rank']:05d}.steps.csv"
-        head, *rows = file.read_bytes().splitlines()
-        data = b"\n".join([head, *(row[: row.rindex(b",") + 1] + cell for row in rows), b""])
+        head, *lines = file.read_bytes().splitlines()
+        data = b"\n".join([head, *(changed(entry["rank"], row, line) for row, line in enumerate(lines)), b""])
         file.write_bytes(data)
         entry["crc32"] = zlib.crc32(data)
     (folder / "end.json").write_text(json.dumps(end))

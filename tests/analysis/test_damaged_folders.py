@@ -23,7 +23,7 @@ from hpcddp.point import point_to_dict
 from hpcddp.records import write_json
 from hpcddp.runroot import Study
 
-from .damages import JSON_TEXTS, grow, link_to_itself, of_points, of_runs, of_studies
+from .damages import JSON_TEXTS, empty_total, grow, link_to_itself, of_points, of_runs, of_studies
 from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -99,6 +99,13 @@ def numbers(report: Path) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(rows) if row["label"] in labels]
 
 
+def steady_steps(report: Path, label: str) -> int:
+    """Of the point's one run."""
+    with (report / "runs.csv").open(encoding="utf-8", newline="") as rows:
+        (found,) = [row for row in csv.DictReader(rows) if row["label"] == label]
+    return int(found["steady_steps"])
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """The points and runs of the study that nobody damaged."""
@@ -131,6 +138,19 @@ def test_damaged_runs_are_named_and_the_others_count_as_before(place: Path, ran:
     assert (result.plain["points"], numbers(place / "out/s")) == alone
     assert "<script>window" not in (place / "out/s/index.html").read_text(encoding="utf-8")
     assert list(ran.iterdir()) == []
+
+
+def test_a_step_that_was_not_measured_costs_itself_alone(place: Path) -> None:
+    """One total of forty is an empty cell: the run counts by the others, and those beside it as before."""
+    study, odd = whole_study(place / "runs/s"), point(1, 2, batch_per_gpu=8)
+    write_json(study.point_file(odd.label), {"schema": 1, "id": odd.id, "point": point_to_dict(odd)})
+    attempt = write_run(study, odd, Told(step_ns=8 * MS, steps=40))
+    analyzed(place / "runs")
+    before = numbers(place / "out/s"), steady_steps(place / "out/s", odd.label)
+    empty_total(attempt, rank=1, row=20)
+    result = analyzed(place / "runs")["s"]
+    assert (numbers(place / "out/s"), steady_steps(place / "out/s", odd.label)) == (before[0], before[1] - 1)
+    assert told_reasons(result) == {}
 
 
 def test_a_damaged_point_costs_its_own_runs_only(place: Path, alone: Any) -> None:

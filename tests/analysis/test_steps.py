@@ -47,6 +47,13 @@ def test_a_warmup_that_the_run_found_is_left_out_too() -> None:
     assert median_step_ns(over_ranks(RANKS, steady_from_step=2)) == 35.0
 
 
+def test_a_step_that_one_rank_did_not_measure_is_left_out() -> None:
+    """It may have been the slowest: median of 12 and 40, of which the third step is neither."""
+    found = over_ranks([RANKS[0], table([80.0, 12.0, np.nan, 40.0], [7.0, 6.0, 6.0, 2.0], [1, 0, 0, 0])])
+    assert found.steady.tolist() == [False, True, False, True]
+    assert median_step_ns(found) == 26.0
+
+
 def test_a_part_is_the_median_over_steps_of_the_mean_over_ranks() -> None:
     """Means 5, 6, 5 after the warm-up."""
     assert part_median_ns(over_ranks(RANKS), "forward") == 5.0
