@@ -33,7 +33,7 @@ def read_timeline(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
     """
     try:
         return _read(parts, steps)
-    except (ValueError, TypeError, OverflowError):
+    except (OSError, ValueError, TypeError, OverflowError):
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import zlib
@@ -87,14 +88,17 @@ def _read_digits(told: RowFile, columns: Mapping[str, str], room: Room) -> pd.Da
 
 
 def _read_bytes(told: RowFile, room: Room) -> NDArray[np.uint8]:
-    """The file's, and AROUND before and after; nothing but those where it is none, or too large for the rows it should have."""
-    if told.file.is_file():
-        with told.file.open("rb", buffering=0) as opened:
-            size = os.fstat(opened.fileno()).st_size
-            if size <= MOST_HEADER + told.rows * MOST_ROW:
-                data = room.for_bytes(size)
-                if opened.readinto(data[AROUND : AROUND + size].data) == size:
-                    return data
+    """The file's, and AROUND before and after; nothing but those where it is none, cannot be read, or is too large for the rows
+    it should have.
+    """
+    with contextlib.suppress(OSError):
+        if told.file.is_file():
+            with told.file.open("rb", buffering=0) as opened:
+                size = os.fstat(opened.fileno()).st_size
+                if size <= MOST_HEADER + told.rows * MOST_ROW:
+                    data = room.for_bytes(size)
+                    if opened.readinto(data[AROUND : AROUND + size].data) == size:
+                        return data
     return room.for_bytes(0)
 
 
@@ -115,8 +119,10 @@ def _whole_rows(told: RowFile) -> tuple[bytes, str]:
     try:
         most = MOST_HEADER + (told.rows + 1) * MOST_ROW
         lines = read_regular(told.file, most, cut=told.crc32 is None).splitlines(keepends=True)
-    except OSError as error:
+    except FileNotFoundError as error:
         raise Rejected(f"{who}: {told.short} is missing") from error
+    except OSError as error:
+        raise Rejected(f"{who}: {told.short} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise Rejected(f"{who}: {told.short} is damaged: {error}") from error
     whole, surplus = lines[: told.rows + 1], lines[told.rows + 1 :]

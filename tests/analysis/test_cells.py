@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import zlib
 from dataclasses import replace
@@ -16,9 +18,9 @@ from hpcddp.analysis.records import cells, cells_compiled
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.plain import to_plain
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
-from hpcddp.records import PARTS
+from hpcddp.records import PARTS, steps_file
 
-from .synthetic import MS, Bucket, Told, point, write_run, write_study
+from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
 
 COLUMNS = {"step": "int64", "total_ns": "float64"}
 HEADER = "step,start_ns,total_ns\n"
@@ -133,6 +135,26 @@ def test_without_a_folder_for_its_cache_it_is_compiled_all_the_same(tmp_path: Pa
     out = np.zeros((2, 2), np.int64)
     assert cells_compiled.compile_parse()(data, 64, 72, out) == 2
     assert out.tolist() == [[1, 3], [2, 4]]
+
+
+def test_a_file_that_cannot_be_read_is_named_and_others_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails, whatever reads it."""
+    where, fstat = point(1, 2), os.fstat
+    study = write_study(tmp_path / "s", [where])
+    write_runs(study, where, [8 * MS, 9 * MS])
+    file = steps_file(study.attempt_dir(where.label, 2, "102", 0), 1)
+
+    def fails(handle: int) -> os.stat_result:
+        if os.readlink(f"/proc/self/fd/{handle}") == str(file):
+            raise OSError(errno.EIO, "Input/output error")
+        return fstat(handle)
+
+    monkeypatch.setattr(os, "fstat", fails)
+    for prepared in (cells._prepared, []):
+        monkeypatch.setattr(cells, "_prepared", prepared)
+        whole, damaged = load_study(study, tmp_path / f"kept{len(prepared)}").runs
+        assert (whole.state, damaged.state) == ("counts", "rejected")
+        assert str(damaged.reason).endswith("r2/102.0/ranks/00001.steps.csv cannot be read: Input/output error")
 
 
 def test_names_of_files_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

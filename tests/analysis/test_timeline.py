@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from pathlib import Path
+
+import pytest
 
 from hpcddp.analysis.figures.close_up import MOST_RUNS
 from hpcddp.analysis.figures.timeline import MAX_RANKS, lane_names, shown_ranks
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.numbers.timeline import BucketStep, Timeline
+from hpcddp.analysis.records import one_step
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.one_step import lines_of_step
 
@@ -44,6 +48,20 @@ def test_a_torn_line_ends_the_file(tmp_path: Path) -> None:
     file.write_text("step\n" + "".join(f"{step},\n" for step in range(2000)) + "20")
     assert lines_of_step(file, 1999) == [b"1999,\n"]
     assert lines_of_step(file, 20) == [b"20,\n"]
+
+
+def test_a_run_counts_without_its_typical_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails once its rows were read."""
+
+    def fails(file: Path, step: int) -> list[bytes]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(one_step, "lines_of_step", fails)
+    where = point(1, 2)
+    study = write_study(tmp_path / "s", [where])
+    write_run(study, where, Told(step_ns=MS, shares=PARTS))
+    (run,) = load_study(study).runs
+    assert (run.state, run.timeline) == ("counts", None)
 
 
 def test_it_is_the_step_nearest_to_the_median(tmp_path: Path) -> None:
