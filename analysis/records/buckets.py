@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hpcddp.analysis.numbers.steps import columns_of, or_zero, steady_rows
 from hpcddp.analysis.records.cells import Room
 from hpcddp.analysis.records.ranks import steady_from_step, step_tables, told_of_ranks
-from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.analysis.records.rows import EXACT, Rejected, RowFile, read_rows
 from hpcddp.analysis.records.shapes import MOST
 from hpcddp.records import BUCKET_COLUMNS, buckets_file
 
@@ -78,9 +78,9 @@ class Windows:
         """Every rank measured its exposed communication."""
 
     def add(self, steps: pd.DataFrame) -> None:
-        """The next rank's, if its table tells when steps begin."""
+        """The next rank's, if all its totals were measured and are as long as a step may be."""
         columns = columns_of(steps)
-        if "start_ns" not in columns or columns["total_ns"].dtype != np.int64:
+        if not (columns["total_ns"] < EXACT).all():
             return
         if not self.ranks:
             self.steady = steady_rows(steps, self._from_step)
@@ -217,7 +217,7 @@ def joined_hosts(attempts: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 def _window(columns: Mapping[str, Any]) -> Window:
     """end = start + total - what comes after it; begin = end - exposed communication."""
-    end = columns["start_ns"] + columns["total_ns"]
+    end = columns["start_ns"] + columns["total_ns"].astype(np.int64, copy=False)
     for part in AFTER_EXCHANGE:
         end -= or_zero(columns[f"{part}_ns"]).astype(np.int64, copy=False)
     begin = end - or_zero(columns["comm_exposed_ns"]).astype(np.int64, copy=False)

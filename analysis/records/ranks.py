@@ -16,15 +16,18 @@ from hpcddp.records import steps_file
 COLUMNS = {"step": "int64", "flags": "int64", "total_ns": "float64", **{f"{part}_ns": "float64" for part in RECORDED}}
 """What is read of step rows, as pandas types; other columns are left aside."""
 
+WITH_STARTS = {**COLUMNS, "start_ns": "int64"}
+"""Where a step's all-reduces are to be found in it: every start must be there."""
+
 
 def read_steps(
     attempt: Path, end: dict[str, Any], ranks: int, warnings: list[str], watch: Callable[[pd.DataFrame], None] | None = None
 ) -> RunSteps:
     """The attempt's steps over all its ranks; Rejected where rows are missing or differ from what was recorded.
 
-    `watch` is shown each rank's table in passing.
+    `watch` is shown each rank's table in passing, with starts.
     """
-    tables = step_tables(attempt, told_of_ranks(end, ranks), COLUMNS, warnings)
+    tables = step_tables(attempt, told_of_ranks(end, ranks), WITH_STARTS if watch else COLUMNS, warnings)
     try:
         return over_ranks(_shown(tables, watch) if watch else tables, steady_from_step(end))
     except ValueError as error:

@@ -15,10 +15,12 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis.records import cells, cells_compiled
+from hpcddp.analysis.records.files import read_regular
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.plain import to_plain
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
 from hpcddp.records import PARTS, steps_file
+from hpcddp.runroot import Study
 
 from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
 
@@ -174,16 +176,16 @@ def test_nothing_is_compiled_for_little(monkeypatch: pytest.MonkeyPatch) -> None
     assert cells.prepared() is not None
 
 
-@pytest.mark.parametrize("measured", [True, False])
-def test_a_run_is_the_same_whatever_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: bool) -> None:
-    """To the last bit: with all-reduces of every second step, clocks that differ, and copies that no rank measured."""
+def hooked_study(folder: Path, measured: bool = True, starts: bool = True) -> Study:
+    """One run: all-reduces of every second step, clocks that differ, and copies that no rank measured, or starts."""
     where = point(1, 4, comm="on")
     shares = {**dict.fromkeys((*PARTS, *["h2d_hidden"] * measured), 0.1), "comm_exposed": 0.3}
-    study = write_study(tmp_path / "s", [where])
+    study = write_study(folder, [where])
     told = Told(
         step_ns=lambda rank, step: (90 + 7 * rank + step % 5) * MS + 37 * step,
         steps=40,
         shares=shares,
+        starts=starts,
         buckets=[
             lambda rank: Bucket(size_bytes=800, ready_ns=(30 + rank) * MS, done_ns=70 * MS),
             Bucket(size_bytes=400, ready_ns=60 * MS, done_ns=80 * MS),
@@ -192,10 +194,32 @@ def test_a_run_is_the_same_whatever_read_it(tmp_path: Path, monkeypatch: pytest.
         clocks={1: 7 * MS, 3: -MS},
     )
     write_run(study, where, told)
-    found = []
+    return study
+
+
+@pytest.mark.parametrize(("measured", "starts"), [(True, True), (False, True), (True, False)])
+def test_a_run_is_the_same_whatever_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: bool, starts: bool
+) -> None:
+    """To the last bit; without starts nobody knows what its all-reduces overlapped with."""
+    study, found = hooked_study(tmp_path / "s", measured, starts), []
     for prepared in (cells._prepared, []):
         monkeypatch.setattr(cells, "_prepared", prepared)
         (run,) = load_study(study, tmp_path / f"kept{len(prepared)}").runs
-        assert run.exchange is not None
+        assert (run.state, run.exchange is not None) == (("counts", True) if starts else ("rejected", False))
         found.append(to_plain(replace(run, point=None)))
     assert found[0] == found[1]
+
+
+def test_without_compiled_code_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of steps tells how long they took, and when they began."""
+    study, read = hooked_study(tmp_path / "s"), []
+
+    def told(file: Path, most_bytes: int, *, cut: bool) -> bytes:
+        read.append(file.name)
+        return read_regular(file, most_bytes, cut=cut)
+
+    monkeypatch.setattr(cells, "_prepared", [])
+    monkeypatch.setattr("hpcddp.analysis.records.rows.read_regular", told)
+    assert load_study(study).runs[0].exchange is not None
+    assert sorted(read) == sorted(f"{rank:05d}.{kind}.csv" for rank in range(4) for kind in ("buckets", "steps"))
