@@ -14,7 +14,6 @@ from hpcddp.analysis.numbers.steps import RunSteps
 from hpcddp.analysis.numbers.timeline import BucketStep, RankStep, Timeline, typical_steps
 from hpcddp.analysis.records.buckets import to_rank_0
 from hpcddp.analysis.records.parts import Part
-from hpcddp.analysis.records.rows import Rejected
 from hpcddp.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS, buckets_file, steps_file
 
 NEAR_BYTES = 4096
@@ -27,7 +26,7 @@ Row = Mapping[str, int | None]
 
 
 def read_timeline(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
-    """The typical step of all, with all-reduces where there are any; None where a row of it is none.
+    """The typical step of all, with all-reduces where there are any; None where a row of it is none, or cannot be read.
 
     `steps`: those of the parts, whose files are whole.
     """
@@ -90,13 +89,10 @@ def _buckets(attempt: Path, rank: int, step: int, told: Mapping[str, Any]) -> li
 
 
 def _rows(file: Path, columns: Sequence[str], step: int) -> list[Row]:
-    try:
-        return [
-            {name: int(cell) if cell else None for name, cell in zip(columns, line.decode().rstrip("\n").split(","), strict=True)}
-            for line in lines_of_step(file, step)
-        ]
-    except ValueError as error:
-        raise Rejected(f"{file.name}: step {step} cannot be read: {error}") from error
+    return [
+        {name: int(cell) if cell else None for name, cell in zip(columns, line.decode().rstrip("\n").split(","), strict=True)}
+        for line in lines_of_step(file, step)
+    ]
 
 
 def lines_of_step(file: Path, step: int) -> list[bytes]:
