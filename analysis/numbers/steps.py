@@ -89,9 +89,8 @@ def joined(stretches: Sequence[RunSteps]) -> RunSteps:
 
 def columns_of(table: pd.DataFrame) -> dict[str, Any]:
     """By name: int64 as it is, all else in doubles, of which nan is an empty cell."""
-    cells = table.to_numpy()
-    if cells.dtype == np.int64:  # one block of memory
-        return dict(zip(table.columns, cells.T, strict=True))
+    if (table.dtypes == np.int64).all():  # one block of memory, where it was read so
+        return dict(zip(table.columns, table.to_numpy().T, strict=True))
     names = [str(name) for name in table.columns]
     return {name: table[name].to_numpy() if table[name].dtype == np.int64 else column_ns(table, name) for name in names}
 

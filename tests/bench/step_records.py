@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcddp.analysis.records.cells import EMPTY
 from hpcddp.point import Point
 from hpcddp.records import BUCKET_COLUMNS, SCHEMA, STEP_COLUMNS, WARMUP, buckets_file, steps_file, write_json
 from hpcddp.runroot import Study
@@ -30,7 +31,6 @@ DIGITS = np.frombuffer("".join(f"{n:04d}" for n in range(10_000)).encode(), np.u
 TYPICAL_NS = {
     "data_wait": 1_500_000,
     "h2d_exposed": 400_000,
-    "h2d_hidden": 2_000_000,
     "forward": 30_000_000,
     "backward": 60_000_000,
     "comm_exposed": 20_000_000,
@@ -90,14 +90,17 @@ def write_attempt(attempt: Path, of: Point, steps: int, seed: int) -> int:
 
 
 def rank_rows(random: np.random.Generator, steps: int, shared: Ints) -> tuple[bytes, bytes]:
-    """The CSV of a rank's steps and of its buckets: forward, backward and exposed communication vary, each with its own sum."""
+    """The CSV of a rank's steps and of its buckets: forward, backward and exposed communication vary, each with its own sum.
+
+    Hidden copies are not measured, as without `copy_ahead`.
+    """
     step = np.arange(steps)
     cells = {name: typical + random.integers(0, typical // 2, steps) for name, typical in TYPICAL_NS.items()}
     cells["backward"] += shared
-    total = np.sum([value for name, value in cells.items() if name != "h2d_hidden"], axis=0)
+    total = np.sum(list(cells.values()), axis=0)
     start = START_NS + np.cumsum(total) - total
     columns = {"step": step, "flags": np.where(step < WARMUP_STEPS, WARMUP, 0), "start_ns": start, "total_ns": total}
-    columns |= {f"{name}_ns": value for name, value in cells.items()}
+    columns |= {f"{name}_ns": value for name, value in cells.items()} | {"h2d_hidden_ns": np.full(steps, EMPTY)}
     backward = start + cells["data_wait"] + cells["h2d_exposed"] + cells["forward"]
     buckets = bucket_columns(step[::EVERY], backward[::EVERY], (cells["backward"] + cells["comm_exposed"])[::EVERY])
     return csv([columns[name] for name in STEP_COLUMNS], STEP_COLUMNS), csv(buckets, BUCKET_COLUMNS)
@@ -128,11 +131,10 @@ def csv(columns: list[Ints], names: tuple[str, ...]) -> bytes:
 
 def fixed_width(columns: list[Ints]) -> bytes:
     """Rows of cells that have the same number of digits in every row, except that a total may gain one: then by line."""
-    widths = [len(str(int(column.max()))) for column in columns]
-    if any(len(str(int(column.min()))) != width for column, width in zip(columns, widths, strict=True)):
-        return "".join(
-            ",".join(map(str, row)) + "\n" for row in zip(*(column.tolist() for column in columns), strict=True)
-        ).encode()
+    widths = [digits(int(column.max())) for column in columns]
+    if any(digits(int(column.min())) != width for column, width in zip(columns, widths, strict=True)):
+        cells = (column.tolist() if width else [""] * column.size for column, width in zip(columns, widths, strict=True))
+        return "".join(",".join(map(str, row)) + "\n" for row in zip(*cells, strict=True)).encode()
     rows = np.full((columns[0].size, sum(widths) + len(widths)), ord(","), np.uint8)
     at = 0
     for column, width in zip(columns, widths, strict=True):
@@ -145,3 +147,7 @@ def fixed_width(columns: list[Ints]) -> bytes:
         at += width + 1
     rows[:, -1] = ord("\n")
     return rows.tobytes()
+
+
+def digits(number: int) -> int:
+    return 0 if number == EMPTY else len(str(number))
