@@ -70,9 +70,9 @@ def _files(folder: Path, leave: Collection[str]) -> list[tuple[str, os.stat_resu
 def code_key() -> str:
     """Another one for every change of what reads and reduces."""
     package = Path(hpcddp.__file__).parent
-    files = [*package.glob("*.py"), *(file for file in (package / "analysis").rglob("*.*") if file.parent.name != "__pycache__")]
+    found = [*package.glob("*.py"), *(file for file in (package / "analysis").rglob("*.*") if file.parent.name != "__pycache__")]
     digest = hashlib.sha256(json.dumps([version(name) for name in TOOLS]).encode())
-    for file in sorted(files):
+    for file in sorted(filter(Path.is_file, found)):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+import hpcddp
 from hpcddp.analysis import How, analyze
 from hpcddp.analysis.records import kept
 from hpcddp.analysis.records.load import Loaded, StudyRecords, load_study
@@ -102,11 +104,18 @@ def test_a_new_attempt_is_read(study: Study) -> None:
     assert first != times(study)
 
 
-def test_other_code_reads_again(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it was that changed."""
-    times(study)
+def test_other_code_reads_again(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A space more in a file of the package; a folder that some editor leaves in it is no code."""
+    package = Path(hpcddp.__file__).parent
+    shutil.copytree(package / "analysis", tmp_path / "hpcddp/analysis", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(hpcddp, "__file__", str(tmp_path / "hpcddp/__init__.py"))
+    monkeypatch.setattr(kept, "code_key", kept.code_key.__wrapped__)
+    first = times(study)
     change_unseen(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
-    monkeypatch.setattr(kept, "code_key", lambda: "other")
+    (tmp_path / "hpcddp/analysis/records/.checkpoints").mkdir()
+    assert times(study) == first
+    with (tmp_path / "hpcddp/analysis/numbers/steps.py").open("a") as file:
+        file.write(" ")
     assert "does not match its checksum" in str(load_study(study).runs[0].reason)
 
 
