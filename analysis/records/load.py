@@ -75,14 +75,13 @@ def load_study(study: Study, keep_in: Path | None = None) -> StudyRecords:
 def _load_runs(study: Study, kept: Kept, which: Sequence[tuple[str, int]], points: Mapping[str, Point | None]) -> list[Loaded]:
     """In that order. What was kept of a run is taken; the others are read, two at a time."""
     made = {of: made_of(study.run_dir(*of), repr(of), repr(points.get(of[0]))) for of in which if study.run_dir(*of).is_dir()}
-    found = {of: _as_kept(kept.get(_kept_name(*of), made[of]), points.get(of[0])) for of in made}
-    unread = [made[of] for of in made if found[of] is None]
-    much = prepare(sum(of.csv_files for of in unread if of), sum(of.csv_bytes for of in unread if of))
+    known = {of: _as_kept(kept.get(_kept_name(*of), made[of]), points.get(of[0])) for of in made}
+    found = {of: loaded for of, loaded in known.items() if loaded is not None}
+    unread = [of for of in which if of not in found]
+    sizes = [size for of in unread if (size := made.get(of))]
+    much = prepare(sum(size.csv_files for size in sizes), sum(size.csv_bytes for size in sizes))
 
     def load(of: tuple[str, int]) -> Loaded:
-        known = found.get(of)
-        if known is not None:
-            return known
         odd: list[str] = []
         run = load_run(study, *of, points.get(of[0]), odd)
         if run.attempt is not None:
@@ -90,7 +89,8 @@ def _load_runs(study: Study, kept: Kept, which: Sequence[tuple[str, int]], point
                 kept.put(_kept_name(*of), made.get(of), to_plain((replace(run, point=None), tuple(odd))))
         return run, tuple(odd)
 
-    return each(load, which, processes=much)
+    found |= zip(unread, each(load, unread, processes=much), strict=True)
+    return [found[of] for of in which]
 
 
 def _kept_name(label: str, run: int) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hpcddp
 from hpcddp.analysis import How, analyze
-from hpcddp.analysis.records import kept
+from hpcddp.analysis.records import kept, load
 from hpcddp.analysis.records.load import Loaded, StudyRecords, load_study
 from hpcddp.analysis.records.plain import from_plain, to_plain
+from hpcddp.analysis.records.side_by_side import each
 from hpcddp.records import steps_file
 from hpcddp.runroot import Study
 
@@ -84,6 +86,21 @@ def test_a_new_run_is_all_that_is_read(study: Study) -> None:
     write(study, 2, 4 * MS)
     assert times(study)[0] == first[0]
     assert times(study)[1] is not None
+
+
+def test_what_is_kept_is_not_given_to_who_reads(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process would be sent it only to send it back."""
+    given: list[object] = []
+
+    def told(work: Any, of: Any, processes: bool) -> Any:
+        given[:] = of
+        return each(work, of, processes)
+
+    monkeypatch.setattr(load, "each", told)
+    times(study)
+    write(study, 2)
+    assert len(times(study)) == 2
+    assert given == [(POINT.label, 2)]
 
 
 def test_a_file_of_another_time_is_read_again(study: Study) -> None:
