@@ -7,7 +7,6 @@ from pathlib import Path
 from hpcddp.analysis.figures.references import Published, published
 from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.place import report_folder
-from hpcddp.analysis.records.asked import read_asked
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.study import How, StudyResult
 from hpcddp.analysis.told import to_blocks, to_plain
@@ -18,7 +17,8 @@ from hpcddp.runroot import Study
 def tell_study(study: Study, report: Path | None, keep_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
     """What it says, and the folder of its report, None where there is nothing to report; HpcddpError for a damaged study.json."""
     beside = published(how.overlay, how.overlay_rejected)
-    found = find(load_study(study, keep_in), how.train_epochs or read_asked(study).train_epochs)
+    records = load_study(study, keep_in)
+    found = find(records, how.train_epochs or records.train_epochs)
     files: list[str] = []
     if any(run.state != "missing" for run in found.records.runs):
         report = report or report_folder(study)

@@ -43,6 +43,8 @@ class StudyRecords:
     warnings: tuple[str, ...]
     predicted: Mapping[str, tuple[float, float]]
     """Label -> samples per second, from and to, as foretold when the study was submitted."""
+    train_epochs: int | None
+    """Of a whole training, as the sweep says."""
 
 
 def load_study(study: Study, keep_in: Path | None = None) -> StudyRecords:
@@ -69,6 +71,7 @@ def load_study(study: Study, keep_in: Path | None = None) -> StudyRecords:
         runs=tuple(run for run, _ in loaded),
         warnings=tuple(one_line(warning) for warning in warnings),
         predicted=read_predicted(study.folder / "prediction.json"),
+        train_epochs=asked.train_epochs,
     )
 
 
