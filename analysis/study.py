@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def _analyze(study: Study, out: Path | None, how: How, alone: bool) -> StudyResu
     name = study.folder.resolve().name
     keep_in, report = (out / ".analysis" / name, out / name) if out else (None, None)
     kept = Kept(study, keep_in)
-    made = made_of(study.folder, repr(how), str(study.folder), str(out), leave=NOT_READ)
+    ours = [os.path.relpath(folder.resolve(), study.folder.resolve()) for folder in (keep_in, report) if folder]
+    made = made_of(study.folder, repr(how), str(study.folder), str(out), leave=[*NOT_READ, *ours])
     before = _told_before(kept.get(TOLD, made))
     if before:
         return before

@@ -43,16 +43,17 @@ def arithmetic(precision: str, gpu: str | None, launch: Mapping[str, Any]) -> st
     """What most operations ran in: the precision asked for, but fp32 may be TF32 on GPUs that have it. None where nobody says."""
     if precision != "fp32" or gpu is None:
         return precision
-    peak, allowed = gpu_peak(gpu), launch.get("tf32")
+    peak, allowed = gpu_peak(gpu), launch.get("tf32") or {}
     if peak is None:
         return None
     if peak.tf32 is None or (launch.get("environment") or {}).get("NVIDIA_TF32_OVERRIDE") == "0":
         return "fp32"
-    if allowed is None or (allowed["products"] and not allowed["convolutions"]):
+    products, convolutions = allowed.get("products"), allowed.get("convolutions")
+    if products is None or convolutions is None or (products and not convolutions):
         return None
-    if allowed["products"]:
+    if products:
         return "tf32"
-    return MIXED if allowed["convolutions"] else "fp32"
+    return MIXED if convolutions else "fp32"
 
 
 def flops_per_s_per_gpu(flops_per_sample: int, samples_per_s: float, gpus: int) -> float:

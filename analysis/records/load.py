@@ -103,7 +103,7 @@ def _kept_name(label: str, run: int) -> str:
 def _as_kept(plain: Any, point: Point | None) -> Loaded | None:
     try:
         run, odd = from_plain(Loaded, plain)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
     return replace(run, point=point), odd
 

@@ -35,7 +35,8 @@ def test_precision_asked_for_is_what_runs() -> None:
 def test_arithmetic_nobody_tells_is_unknown() -> None:
     """A GPU that is not known may have TF32 or not; torch may not say; and products alone are not most of it."""
     assert arithmetic("fp32", "Some GPU", launch(True, True)) is None
-    assert arithmetic("fp32", A100, {"tf32": None, "environment": {}}) is None
+    for said in (None, {}, {"products": False}, {"convolutions": True}):
+        assert arithmetic("fp32", A100, {"tf32": said, "environment": {}}) is None
     assert arithmetic("fp32", A100, launch(False, True)) is None
 
 

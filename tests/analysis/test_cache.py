@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,16 @@ def test_what_is_not_a_run_is_not_taken_for_one(study: Study, was: bytes) -> Non
     assert all_of(load_study(study)) == first
 
 
+def test_a_number_beyond_all_is_not_taken_for_one(study: Study) -> None:
+    """In a table of whole numbers."""
+    first = all_of(load_study(study))
+    (file,) = kept_files(study)
+    damaged, count = re.subn(r'("dtype":"int64","shape":\[\d+\],"values":\[)\d+', rf"\g<1>{'9' * 30}", file.read_text(), count=1)
+    assert count == 1
+    file.write_text(damaged)
+    assert all_of(load_study(study)) == first
+
+
 def test_a_link_among_the_records_is_followed_each_time(study: Study, tmp_path: Path) -> None:
     """It may lead to other bytes without having changed."""
     file = steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0)
@@ -191,11 +202,14 @@ def test_nothing_is_kept_where_nothing_can_be_written(study: Study, tmp_path: Pa
     assert times(study) == times(study)
 
 
-def test_a_second_analysis_says_the_same_and_draws_nothing(study: Study) -> None:
-    """The report's files stay those that were written."""
-    (first,) = analyze(study.folder)
-    files = {file: file.stat() for file in (study.folder / "report").rglob("*")}
-    assert analyze(study.folder) == [first]
+@pytest.mark.parametrize(("out", "report"), [(None, "report"), (".", "s"), ("here", "here/s")])
+def test_a_second_analysis_says_the_same_and_draws_nothing(study: Study, out: str | None, report: str) -> None:
+    """The report's files stay those that were written, in the study too."""
+    where = None if out is None else study.folder / out
+    (first,) = analyze(study.folder, where)
+    files = {file: file.stat() for file in (study.folder / report).rglob("*")}
+    assert analyze(study.folder, where) == [first]
+    assert files
     assert {file: file.stat().st_mtime_ns for file in files} == {file: found.st_mtime_ns for file, found in files.items()}
 
 
