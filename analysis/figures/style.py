@@ -84,6 +84,7 @@ LOOK: dict[str, Any] = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "svg.hashsalt": "hpcddp",
+    "text.parse_math": False,  # names are a sweep's own: `$` in them begins no formula
 }
 
 SIZES = {

@@ -148,6 +148,17 @@ def test_no_text_overlaps_another_or_leaves_the_figure(tmp_path: Path, make: Cal
         check_texts(name, figure)
 
 
+def test_a_dollar_in_a_name_begins_no_formula(tmp_path: Path) -> None:
+    """`$a_$` would be a broken one: the figures are drawn, and show it as it is."""
+    points = [point(nodes, 4, model=model) for model in ("$a_$", "$b_$") for nodes in (1, 2)]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        write_runs(study, each, [100 * MS], shares=ALL_PARTS, steps=20)
+    for name, figure in every(find(load_study(study)), "default").items():
+        figure.draw_without_rendering()
+        assert any("_$" in text.get_text() for text in texts(figure)), name
+
+
 @pytest.fixture(scope="module")
 def marconi100(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return find(load_study(write_marconi100(tmp_path_factory.mktemp("runs") / "m100")))
