@@ -35,10 +35,10 @@ RANKS_COLUMNS = {
 """A cell per rank (or host: then `rank` is NA) and a few timed steps; see rank_map.py."""
 
 PARTS_COLUMNS = {
-    **{"panel": "string", "step": "Int64", "aligned": "boolean", "rank": "Int64", "host": "string", "part": "string"},
-    **{"begin_s": "Float64", "end_s": "Float64"},
+    **{"panel": "string", "step": "Int64", "step_s": "Float64", "aligned": "boolean", "rank": "Int64", "host": "string"},
+    **{"part": "string", "begin_s": "Float64", "end_s": "Float64"},
 }
-"""A part of a rank's step, after the first rank's start."""
+"""A part of a rank's step, after the first rank's start; `step_s`: how long the step lasts."""
 
 TRAVELS_COLUMNS = {
     **{"panel": "string", "bucket": "Int64", "bytes": "Int64"},
@@ -142,10 +142,11 @@ def _cells(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
 
 def _parts(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
     assert run.timeline is not None
+    step = (run.timeline.step, run.timeline.step_ns / 1e9, run.timeline.aligned)
     for rank in run.timeline.ranks:
         at = rank.start_ns
         for part, ns in rank.parts_ns:
-            yield panel, run.timeline.step, run.timeline.aligned, rank.rank, rank.host, part, at / 1e9, (at + ns) / 1e9
+            yield panel, *step, rank.rank, rank.host, part, at / 1e9, (at + ns) / 1e9
             at += ns
 
 

@@ -44,6 +44,8 @@ class Timeline:
     """All on rank 0's clock; where offsets between clocks are not known (not `aligned`) every rank begins at 0."""
 
     step: int
+    step_ns: int
+    """The slowest rank's, as everywhere."""
     aligned: bool
     ranks: tuple[RankStep, ...]
     buckets: tuple[BucketStep, ...]

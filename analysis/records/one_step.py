@@ -47,17 +47,19 @@ def _read(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
         buckets = [_buckets(attempt, rank, step, entry) for rank, entry in enumerate(told)] if hooked else []
         if all(buckets):
             rows = [_rows(steps_file(attempt, rank), STEP_COLUMNS, step) for rank in range(len(told))]
-            return _timeline(step, [found[0] for found in rows], buckets, told) if all(rows) else None
+            return _timeline(step, int(steps.step_ns[place]), [found[0] for found in rows], buckets, told) if all(rows) else None
     return None
 
 
-def _timeline(step: int, rows: Sequence[Row], buckets: Sequence[Sequence[Row]], told: Sequence[Mapping[str, Any]]) -> Timeline:
+def _timeline(
+    step: int, step_ns: int, rows: Sequence[Row], buckets: Sequence[Sequence[Row]], told: Sequence[Mapping[str, Any]]
+) -> Timeline:
     clocks = [entry.get("clock") or {} for entry in told]
     aligned = len(told) == 1 or all(clock.get("start") or clock.get("end") for clock in clocks)
     starts = [_at(row, "start_ns", clock) for row, clock in zip(rows, clocks, strict=True)]
     origins = [min(starts)] * len(starts) if aligned else starts
     ranks = [RankStep(rank, str(told[rank]["host"]), starts[rank] - origins[rank], _parts(row)) for rank, row in enumerate(rows)]
-    return Timeline(step, aligned, tuple(ranks), _travels(buckets, clocks, origins) if buckets else ())
+    return Timeline(step, step_ns, aligned, tuple(ranks), _travels(buckets, clocks, origins) if buckets else ())
 
 
 def _parts(row: Row) -> tuple[tuple[str, int], ...]:

@@ -190,7 +190,7 @@ def _parts(mine: pd.DataFrame, whole_ms: float) -> Iterator[Html]:
             told = {
                 NAMES[part]: f"{quantity(end - begin)} ms",
                 "from": f"{quantity(begin)} ms",
-                "of the step": percent((end - begin) / whole_ms),
+                "of the step": percent((end - begin) / (each["step_s"] * 1e3)),
             }
             yield _piece(begin, end, whole_ms, f"p-{part}", told | who)
 

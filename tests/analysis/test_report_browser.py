@@ -131,12 +131,12 @@ def test_a_part_of_a_bar_tells_its_share(page: Page) -> None:
 
 
 def test_rows_of_the_closer_look_tell_their_numbers(page: Page) -> None:
-    """A point's steps with their tail and the warm-up apart; a part of one step, and whose it is."""
+    """A point's steps with their tail and the warm-up apart; a part of one step, whose it is, and that backward is half of it."""
     page.point_at(".ridge")
     told = "layout 1 x 1 steps 40 median 86.4 ms 5–95 % 1.00–1.00 99 % 1.00 longest 1.00 warm-up 2 steps, median 10.0"
     assert tip(page) == told
     page.point_at(".lanes .p-backward")
-    assert (tip(page) or "").endswith("of the step 67 % rank 0 on r000")
+    assert (tip(page) or "").endswith("of the step 50 % rank 0 on r000")
 
 
 def test_marks_are_reached_by_keyboard(page: Page) -> None:
