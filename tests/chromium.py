@@ -76,6 +76,12 @@ class Page:
         """The whole page as PNG, base64."""
         return str(self._ask("Page.captureScreenshot", captureBeyondViewport=True)["data"])
 
+    def to_paper(self) -> None:
+        """Prints the page, which is told before and after it; returns when it was told both."""
+        self.run("void (window.told = new Promise(done => addEventListener('afterprint', () => setTimeout(done), {once: true})))")
+        self._ask("Page.printToPDF")
+        self.run("window.told")
+
     @property
     def requests(self) -> list[str]:
         """Addresses asked for since `open`, the page's own first."""

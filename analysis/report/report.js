@@ -76,6 +76,14 @@ for (const figure of document.querySelectorAll("figure")) {
   });
 }
 
+// On paper nothing can be unfolded.
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll("details:not([open])")];
+  for (const each of folded) each.open = true;
+});
+addEventListener("afterprint", () => { for (const each of folded) each.open = false; });
+
 // Without a choice the page follows the system.
 const theme = document.getElementById("theme");
 theme.hidden = false;

@@ -133,7 +133,7 @@ def _pictures(figures: Sequence[Html]) -> Html | None:
 
 def _provenance(found: Findings, stands_on: Provenance) -> Html:
     facts = tag("dl", *(_term(name, *values) for name, values in stands_on.facts.items()), class_="facts")
-    runs = tag("details", tag("summary", f"All runs ({len(found.runs)})"), grid(_runs(found, stands_on)))
+    runs = tag("details", tag("summary", f"All runs ({len(found.runs)})"), grid(_runs(found, stands_on)), class_="screen")
     gates = [tag("h3", "Checks of every run"), grid(_gates(stands_on))] if stands_on.gates else []
     return _section("What stands behind this", facts, *gates, runs)
 

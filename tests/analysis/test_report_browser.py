@@ -13,7 +13,7 @@ from hpcddp.analysis import analyze
 from tests.chromium import Page
 
 from .hostile import write_hostile
-from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run
+from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_study
 
 COLUMN = """
 (column => [...document.querySelectorAll(".t-scaling tbody tr")].map(row => row.cells[column].textContent))
@@ -207,3 +207,21 @@ def test_prints_on_white_paper(page: Page) -> None:
     assert page.run("getComputedStyle(document.querySelector('h1')).color") == "rgb(0, 0, 0)"
     assert page.run("document.getElementById('theme').offsetParent === null") is True
     assert page.run("document.documentElement.scrollWidth") <= 688
+
+
+def test_what_is_folded_is_printed(browser: Page, undrawn: None, tmp_path: Path) -> None:
+    """The sixth rejected run is on paper, and folded again afterwards; the list of all runs is for the screen."""
+    where = point(1, 1)
+    study = write_study(tmp_path / "s", [where], repeat=7)
+    for run in range(1, 8):
+        write_run(study, where, Told(step_ns=MS, gates=FAILED if run > 1 else (), job=str(run)), run)
+    analyze(tmp_path)
+    browser.open(tmp_path / "s/report/index.html")
+    browser.shape(688, medium="print")
+    seen = "[...document.querySelectorAll('.remarks li, .t-runs')].map(each => each.checkVisibility()).join()"
+    browser.run(f"addEventListener('beforeprint', () => {{ window.printed = {seen}; }})")
+    before = browser.run(seen)
+    browser.to_paper()
+    assert browser.run("window.printed").split(",") == ["true"] * (before.count(",")) + ["false"]
+    assert browser.run(seen) == before
+    assert before.count("false") == 3
