@@ -231,16 +231,20 @@ def _size(gpu: str) -> list[Spec]:
 def _keys(apart: Apart) -> Iterator[Spec]:
     """What tells the series apart, a column each."""
     for key in next(iter(apart.values()), {}):
-        values = [each[key] for each in apart.values()]
-        yield Column(key, numeric=all(isinstance(value, (int, float)) for value in values)), _key(apart, key)
+        yield Column(key, numeric=all(_is_number(each[key]) for each in apart.values())), _key(apart, key)
 
 
 def _key(apart: Apart, key: str) -> Callable[[Any], Cell]:
     def cell(row: Any) -> Cell:
         value = apart[row["series"]][key]
-        return Cell(value_text(value), value if isinstance(value, (int, float)) else value_text(value))
+        return Cell(value_text(value), value if _is_number(value) else value_text(value))
 
     return cell
+
+
+def _is_number(value: Any) -> bool:
+    """True and False are words."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:

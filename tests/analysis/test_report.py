@@ -11,12 +11,13 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.figures.axis import log_ticks
 from hpcddp.analysis.findings import find
+from hpcddp.analysis.numbers.series import Apart
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.report.close import close_figures
 from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.report.provenance import provenance
-from hpcddp.analysis.report.tables import Cell, Column, Table, exchange
+from hpcddp.analysis.report.tables import Cell, Column, Table, _keys, exchange
 from hpcddp.point import comm_point
 from hpcddp.runroot import Study
 
@@ -97,6 +98,14 @@ def test_latex_table() -> None:
         r"\end{tabular}",
     ]
     assert latex_text(r"\input{~^$#}") == r"\textbackslash{}input\{\textasciitilde{}\textasciicircum{}\$\#\}"
+
+
+def test_true_and_false_are_words() -> None:
+    """They sort as such, and neither is unknown; numbers sort as numbers, and what is not said as a word."""
+    apart: Apart = {"a": {"compile": True, "workers": 2, "tf32": None}, "b": {"compile": False, "workers": 16, "tf32": True}}
+    columns, rows = zip(*((column, [cell({"series": key}).value for key in apart]) for column, cell in _keys(apart)), strict=True)
+    assert [column.numeric for column in columns] == [False, True, False]
+    assert list(rows) == [["True", "False"], [2, 16], ["unknown", "True"]]
 
 
 @pytest.mark.parametrize(
