@@ -57,7 +57,7 @@ def scaling_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
         return plain
     costs = [[_duration(row["epoch_s"]), _quantity(row["node_h_per_epoch"], 1)] for _, row in scaling.iterrows()]
     wider = folded([*heads, "epoch", "node h"], [row + cost for row, cost in zip(rows, costs, strict=True)], keys)
-    return [form for full, narrow in zip(wider, plain, strict=True) for form in (full, f"{narrow}\n{_left_out(full)}")]
+    return [*wider, *(f"{narrow}\n{_left_out(wider[-1])}" for narrow in plain)]
 
 
 def _left_out(table: str) -> str:

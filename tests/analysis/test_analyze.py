@@ -82,6 +82,20 @@ def test_columns_without_room_are_named(tmp_path: Path, runs: int) -> None:
     assert {"epoch_s", "node_h_per_epoch"} < set(pd.read_csv(tmp_path / "m100/report/scaling.csv"))
 
 
+def test_a_wider_terminal_never_shows_less(tmp_path: Path) -> None:
+    """With room for an epoch's costs they stay, also where what tells series apart gets columns of its own."""
+    told = [{"model": "my_package.models:one"}, {"model": "my_package.models:two"}, {"model": "resnet18", "precision": "bf16"}]
+    points = [point(nodes, 4, **each) for each in told for nodes in (1, 2)]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        write_runs(study, each, [100 * MS])
+    result = one(tmp_path)
+    heads = [result.text_in(width).partition("  nodes")[2].splitlines()[0] for width in range(60, 140)]
+    costs = ["node h" in head for head in heads]
+    assert costs == sorted(costs)
+    assert (costs[0], costs[-1], "model" in heads[0], "model" in heads[-1]) == (False, True, False, True)
+
+
 def test_the_command_asks_how_wide_the_terminal_is(tmp_path: Path) -> None:
     """The same kept answer is told in another width."""
     write_marconi100(tmp_path / "m100", 3)
