@@ -37,13 +37,14 @@ def proposal(
     from hpcddp.analysis.proposal.proposal import propose
     from hpcddp.analysis.proposal.write import to_latex, to_markdown
     from hpcddp.runroot import single_study
+    from hpcddp.textout import inert
     from hpcddp.unbundle import opened
 
     with opened(study) as root:
         found = propose(single_study(root), nodes, epochs, trainings)
     write = to_latex if format_ == "latex" else to_markdown
     if output is None:
-        click.echo(write(page(found)), nl=False)
+        click.echo(inert(write(page(found))), nl=False)
         return
     from hpcddp.analysis.figures.style import STYLES, save
     from hpcddp.analysis.proposal.figures import draw

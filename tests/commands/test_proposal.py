@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.synthetic import point, write_marconi100, write_study
+from tests.analysis.synthetic import MS, point, write_marconi100, write_runs, write_study
 from tests.commands.conftest import Run, files
 
 
@@ -17,6 +17,15 @@ def test_the_page_goes_to_stdout(run: Run, tmp_path: Path) -> None:
     result = run("proposal", "m100", "--epochs", "90")
     assert (result.exit_code, result.stderr, files(tmp_path) == before) == (0, "", True)
     assert result.stdout.startswith("# Scaling and resources: m100\n")
+
+
+def test_a_terminal_acts_on_nothing_in_a_name(run: Run, tmp_path: Path) -> None:
+    """Here a GPU's: records and bundles come from others."""
+    study = write_study(tmp_path / "s", [point(1, 1)])
+    write_runs(study, point(1, 1), [MS], gpu="V\x1b[2J100")
+    told = run("proposal", "s").stdout
+    assert "\x1b" not in told
+    assert r"V\x1b\[2J100" in told
 
 
 @pytest.mark.parametrize(("format_", "file", "ending"), [("markdown", "proposal.md", "png"), ("latex", "proposal.tex", "pdf")])
