@@ -46,7 +46,7 @@ def draw(
     left = [
         "published points are of GPUs: they are not drawn beside ranks on CPUs" if beside_cpus else "",
         f"the scaling figures show the {MAX_SERIES} largest of {len(wide)} series" if len(wide) > MAX_SERIES else "",
-        f"the breakdown figure shows the first {most} of {len(scaling)} points" if len(scaling) > most else "",
+        f"figures/breakdown.png shows the first {most} of {len(scaling)} points" if len(scaling) > most else "",
     ]
     return figures, [note for note in left if note]
 

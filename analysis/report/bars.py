@@ -17,8 +17,8 @@ from hpcddp.analysis.wording import percent, quantity, unit
 
 
 def breakdown(found: Findings) -> Html:
-    """A bar per point, its parts in the order of a step."""
-    rows = found.shown[: DEFAULT.most_bars]
+    """A bar per point, its parts in the order of a step; which of very many are shown is said."""
+    rows, every = found.shown[: DEFAULT.most_bars], len(found.shown)
     parts = shown_parts(rows).astype(float)
     parts = parts.loc[:, parts.clip(lower=0).max() > 0]
     whole = whole_step(rows).astype(float)
@@ -34,7 +34,8 @@ def breakdown(found: Findings) -> Html:
     ]
     entries = [part_swatch(part) for part in seen_parts(parts, whole)]
     title = f"Step, ms, by nodes × {unit(rows['device'].iloc[0])}s per node"
-    return figure(title, "", tag("ul", *entries, class_="legend"), tag("div", *bars, class_="bars"))
+    some = f"the first {len(rows)} of {every} points" if len(rows) < every else ""
+    return figure(title, some, tag("ul", *entries, class_="legend"), tag("div", *bars, class_="bars"))
 
 
 def _bar(name: str, parts: pd.Series[Any], whole_s: float, scale: float) -> Html:

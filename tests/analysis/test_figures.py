@@ -3,11 +3,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -22,6 +24,7 @@ from hpcddp.analysis.figures.labels import spread_out
 from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, save
 from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.report.bars import breakdown
 from hpcddp.commands.analyze import analyze
 from hpcddp.runroot import Study
 
@@ -205,11 +208,14 @@ def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
 
 
 def test_a_long_breakdown_is_cut_on_slides(tmp_path: Path) -> None:
-    """What is left out is said; four panels share the slide."""
+    """What is left out is said, of that file: the page has room for 40, and says itself what it leaves out."""
     found = find(load_study(product(tmp_path / "s")))
     made, notes = draw(found.shown, found.runs, found.shown_apart, style=STYLES["slides"])
     assert len([text for text in made["breakdown"].axes[0].get_yticklabels() if " x " in text.get_text()]) == 12
-    assert notes == ["the breakdown figure shows the first 12 of 36 points"]
+    assert notes == ["figures/breakdown.png shows the first 12 of 36 points"]
+    assert breakdown(found).count('class="total"') == 36
+    twice = replace(found, shown=pd.concat([found.shown, found.shown], ignore_index=True))
+    assert "the first 40 of 72 points" in breakdown(twice)
     for name, figure in made.items():
         check_texts(name, figure)
 
