@@ -14,21 +14,8 @@ from matplotlib.patches import Patch
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
 from hpcddp.analysis.figures.style import DEFAULT, Style, in_column, legend_of_parts, new_figure, pt
-from hpcddp.analysis.numbers.breakdown import shown_parts, whole_step
+from hpcddp.analysis.numbers.breakdown import NAMES, shown_parts, whole_step
 from hpcddp.analysis.wording import quantity, unit
-
-NAMES = {
-    "data_wait": "data wait",
-    "h2d_exposed": "copy",
-    "forward": "forward",
-    "backward": "backward",
-    "comm_exposed": "communication",
-    "transfer": "transfer",
-    "peer_wait": "peer wait",
-    "optimizer": "optimizer",
-    "other": "other",
-    "unaccounted": "unaccounted",
-}
 
 BESIDE_LETTERS = 28
 """What fits to the left of bars."""

@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from hpcddp.analysis.figures.breakdown import LEAST_SHARE, NAMES
+from hpcddp.analysis.figures.breakdown import LEAST_SHARE
 from hpcddp.analysis.figures.colours import GRID, INK, PARTS
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, legend_of_parts, new_figure
+from hpcddp.analysis.numbers.breakdown import NAMES
 from hpcddp.analysis.wording import quantity
 
 LANE_MM = 3.6

@@ -20,6 +20,20 @@ SHOWN = {
 }
 """What is shown -> what of the record it is. Exposed communication is shown where it could not be split only."""
 
+NAMES = {
+    "data_wait": "data wait",
+    "h2d_exposed": "copy",
+    "forward": "forward",
+    "backward": "backward",
+    "comm_exposed": "communication",
+    "transfer": "transfer",
+    "peer_wait": "peer wait",
+    "optimizer": "optimizer",
+    "other": "other",
+    "unaccounted": "unaccounted",
+}
+"""In words."""
+
 HIDDEN = ("h2d_hidden", "comm_hidden")
 """What goes on behind other parts, outside the sum."""
 

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pandas as pd
 
-from hpcddp.analysis.figures.breakdown import NAMES, layout_lines, seen_parts
+from hpcddp.analysis.figures.breakdown import layout_lines, seen_parts
 from hpcddp.analysis.figures.style import DEFAULT
 from hpcddp.analysis.findings import Findings
-from hpcddp.analysis.numbers.breakdown import shown_parts, whole_step
+from hpcddp.analysis.numbers.breakdown import NAMES, shown_parts, whole_step
 from hpcddp.analysis.numbers.series import full_names, short_names
 from hpcddp.analysis.report.chart import figure, tip
 from hpcddp.analysis.report.html import Html, tag

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcddp.analysis.figures.breakdown import NAMES, layout_lines
+from hpcddp.analysis.figures.breakdown import layout_lines
 from hpcddp.analysis.figures.distribution import HEADS, MAX_ROWS, Ridge, heights, ridges
 from hpcddp.analysis.figures.rank_map import blocks, scale, stand_out
 from hpcddp.analysis.figures.timeline import (
@@ -24,6 +24,7 @@ from hpcddp.analysis.figures.timeline import (
     title,
 )
 from hpcddp.analysis.findings import Findings
+from hpcddp.analysis.numbers.breakdown import NAMES
 from hpcddp.analysis.numbers.series import full_names, short_names
 from hpcddp.analysis.report.bars import part_swatch, square
 from hpcddp.analysis.report.chart import figure, legend, tip

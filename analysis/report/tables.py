@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.figures.breakdown import NAMES
 from hpcddp.analysis.findings import Findings
-from hpcddp.analysis.numbers.breakdown import hidden_parts, shown_parts, whole_step
+from hpcddp.analysis.numbers.breakdown import NAMES, hidden_parts, shown_parts, whole_step
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.fit_words import NAMES as LAW_NAMES
 from hpcddp.analysis.numbers.series import Apart, full_names, value_text

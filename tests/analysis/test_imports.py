@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -17,9 +19,11 @@ def test_the_folder_is_not_a_package_of_its_own() -> None:
     assert "ImportError: this folder is imported as `hpcddp.analysis`" in done.stderr
 
 
-def test_analysis_needs_neither_torch_nor_submitit_nor_matplotlib_to_load() -> None:
-    """matplotlib comes with the first figure; pickles are never read."""
+@pytest.mark.parametrize("modules", ["analysis", "analysis.proposal.page, hpcddp.analysis.proposal.write"])
+def test_what_draws_nothing_needs_neither_torch_nor_submitit_nor_matplotlib_to_load(modules: str) -> None:
+    """matplotlib comes with the first figure, which a page on stdout has none of; pickles are never read."""
     code = (
-        "import sys, hpcddp.analysis; print([m for m in ('torch', 'submitit', 'cloudpickle', 'matplotlib') if m in sys.modules])"
+        f"import sys, hpcddp.{modules}; "
+        "print([m for m in ('torch', 'submitit', 'cloudpickle', 'matplotlib') if m in sys.modules])"
     )
     assert python(code).stdout == "[]\n"
