@@ -44,5 +44,5 @@ def _write(report: Path, study: Study, found: Findings, beside: Published, style
     figures |= closer
     found.notes.extend([*left_out, *more_left_out, *beside.notes])
     files += write_figures(report / "figures", figures, STYLES[style])
-    texts = report_files(found, provenance(study, found.records.runs), beside.points, report, files)
+    texts = report_files(found, provenance(study, found.records.runs), beside.points, files)
     return [*files, *write_texts(report, texts)]

@@ -1,10 +1,8 @@
-"""A report's figures, drawn from the tables so that every point can be asked for its values; other figures as pictures."""
+"""A report's figures, drawn from the tables so that every point can be asked for its values."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -26,19 +24,14 @@ from hpcddp.analysis.report.html import Html, join, tag
 from hpcddp.analysis.wording import percent, percents, quantity, times, unit
 from hpcddp.textout import message_size
 
-DRAWN = ("scaling", "efficiency", "breakdown", "steps", "ranks", "timeline", "comm")
-"""Figures drawn here; all others are shown as the pictures they are."""
 
-
-def report_figures(found: Findings, published: pd.DataFrame, folder: Path, files: Sequence[str]) -> dict[str, Html]:
-    """By the name of the table they belong to; pictures, whose `files` are relative to the report's `folder`, by their own."""
-    pictures = [Path(file) for file in files if file.endswith(".svg") and Path(file).stem not in DRAWN]
+def report_figures(found: Findings, published: pd.DataFrame) -> dict[str, Html]:
+    """By the name of the table they belong to, or their own."""
     figures = {
         "scaling": join(_scaling(found, published)),
         "breakdown": breakdown(found) if len(found.shown) else Html(),
         "collectives" if len(found.collectives) else "exchange": _collectives(found),
         **close_figures(found),
-        **{file.stem: _picture(folder / file) for file in pictures},
     }
     return {name: figure for name, figure in figures.items() if figure}
 
@@ -256,16 +249,6 @@ def _rate_of(op: str, row: Any) -> Mark:
         "time": f"{quantity(row['time_s'] * 1e6)} µs",
     }
     return Mark(float(row["bytes"]), rate, f"o-{op}", values)
-
-
-def _picture(file: Path) -> Html:
-    """An image inside the page: nothing in it can reach the page or the network."""
-    name = file.stem.replace("_", " ")
-    data = base64.b64encode(file.read_bytes()).decode()
-    image = tag(
-        "img", src=f"data:image/svg+xml;base64,{data}", alt=f"Figure: {name}; its numbers are in the tables and CSV files"
-    )
-    return tag("figure", tag("figcaption", tag("strong", name.capitalize())), image, class_="picture")
 
 
 def colour_rules() -> str:

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-VOID = frozenset({"meta", "br", "img", "circle", "path", "line", "rect"})
+VOID = frozenset({"meta", "br", "circle", "path", "line", "rect"})
 """Elements without content; those of SVG are closed, as HTML allows there."""
 
 

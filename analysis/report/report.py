@@ -10,7 +10,6 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files as resources
-from pathlib import Path
 
 import pandas as pd
 
@@ -31,12 +30,10 @@ from hpcddp.textout import message_size
 DATA_SUFFIXES = (".csv", ".json", ".tex")
 
 
-def report_files(
-    found: Findings, stands_on: Provenance, published: pd.DataFrame, folder: Path, files: Sequence[str]
-) -> dict[str, str | None]:
+def report_files(found: Findings, stands_on: Provenance, published: pd.DataFrame, files: Sequence[str]) -> dict[str, str | None]:
     """Name -> text of the page, its Markdown and a LaTeX file per table, None for tables without rows.
 
-    `files` are what else the report has in `folder`.
+    `files` are what else the report has, relative to its folder.
     """
     every = report_tables(found)
     tables = [table for table in every if table.rows]
@@ -48,7 +45,7 @@ def report_files(
             found,
             stands_on,
             tables,
-            report_figures(found, published, folder, files),
+            report_figures(found, published),
             [*files, *(f"{table.name}.tex" for table in tables), "report.json"],
         ),
     }
@@ -62,7 +59,7 @@ def _page(
         _summary(found),
         _section("Before you quote this", remark_list(remarks(found))),
         *(_topic(table, figures.get(table.name), found) for table in tables),
-        _pictures([figure for name, figure in figures.items() if name not in {table.name for table in tables}]),
+        _closer([figure for name, figure in figures.items() if name not in {table.name for table in tables}]),
         _provenance(found, stands_on),
         _section("How this was measured", tag("dl", *(_term(*each) for each in METHOD), class_="facts")),
         tag("footer", f"hpcddp {__version__}. Beside this page: {', '.join(f for f in files if f.endswith(DATA_SUFFIXES))}."),
@@ -87,7 +84,7 @@ def _resource(name: str) -> str:
 
 def _policy(style: str, script: str) -> str:
     """Nothing but this very style and script runs, nothing is fetched."""
-    rules = ["default-src 'none'", f"style-src {_hash(style)}", f"script-src {_hash(script)}", "img-src data:"]
+    rules = ["default-src 'none'", f"style-src {_hash(style)}", f"script-src {_hash(script)}"]
     return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
 
 
@@ -127,7 +124,7 @@ def _topic(table: Table, figure: Html | None, found: Findings) -> Html:
     return _section(table.title, said, grid(table), figure)
 
 
-def _pictures(figures: Sequence[Html]) -> Html | None:
+def _closer(figures: Sequence[Html]) -> Html | None:
     return _section("A closer look", *figures) if figures else None
 
 

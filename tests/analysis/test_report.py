@@ -137,7 +137,7 @@ def test_names_and_reasons_are_no_markup(hostile: Path) -> None:
     elements = Elements(text)
     assert not any(name.startswith("on") for _, found in elements.found for name in found)
     assert len(elements.named("script")) == 1
-    assert all((image["src"] or "").startswith("data:image/svg+xml;base64,") for image in elements.named("img"))
+    assert not elements.named("img")
     markdown = (hostile / "report.md").read_text()
     assert "<img" not in re.sub(r"`[^`]*`", "", re.sub(r"\\.", "", markdown))
 
