@@ -51,10 +51,19 @@ def legend_entries(overlay: pd.DataFrame, letters: int, measured: bool) -> list[
         first = points.iloc[0]
         lines = textwrap.wrap(f"{first['name']}: {first['label']}", letters, break_on_hyphens=False)
         lines += textwrap.wrap(first["cite"], letters, break_on_hyphens=False)
-        quality = min(points["quality"], key=("ok", "caveat", "reject").index)
-        entries.append(("\n".join(lines), _look(marker, colour, quality)))
-    words = [text for quality, text in SAID.items() if quality in set(overlay["quality"])]
-    return [*entries, *([("; ".join(words), {"linestyle": ""})] if words else [])]
+        entries.append(("\n".join(lines), _look(marker, colour, best_quality(points))))
+    words = said(overlay)
+    return [*entries, *([(words, {"linestyle": ""})] if words else [])]
+
+
+def best_quality(points: pd.DataFrame) -> str:
+    """That a name's entry in the legend has the look of."""
+    return str(min(points["quality"], key=("ok", "caveat", "reject").index))
+
+
+def said(overlay: pd.DataFrame) -> str:
+    """What the looks of points mean that are not to be trusted; nothing where all are."""
+    return "; ".join(text for quality, text in SAID.items() if quality in set(overlay["quality"]))
 
 
 def legend_mm(entries: Sequence[Entry]) -> float:

@@ -28,6 +28,7 @@ SHAPES = {
     "^": "M0,-5l5,9h-10z",
     "D": "M0,-5.5l5.5,5.5l-5.5,5.5l-5.5,-5.5z",
     "v": "M0,5l5,-9h-10z",
+    "x": "M-4.5,-4.5l9,9M-4.5,4.5l9,-9",
 }
 """matplotlib's marker -> path about its middle."""
 
@@ -147,7 +148,7 @@ def _mark(drawn: Panel, mark: Mark) -> Html:
         low, high = _y(drawn, mark.low), _y(drawn, mark.high)
         caps = f"M{x - CAP:.1f},{low:.1f}h{2 * CAP:g}M{x - CAP:.1f},{high:.1f}h{2 * CAP:g}"
         spread = tag("path", d=f"M{x:.1f},{low:.1f}V{high:.1f}{caps}", class_="spread")
-    symbol = tag("path", d=SHAPES[mark.shape], transform=f"translate({x:.1f} {y:.1f})", class_="hollow" if mark.hollow else "dot")
+    symbol = _symbol(mark.shape, mark.hollow, f"translate({x:.1f} {y:.1f})")
     reach = tag("circle", class_="reach", cx=x, cy=y, r=13.0)
     return tag("g", spread, symbol, reach, class_=f"mark {mark.colour}", **tip(mark.values))
 
@@ -162,14 +163,16 @@ def _ends(drawn: Panel) -> list[Html]:
     ]
 
 
-def swatch(text: str, colour: str, kind: str) -> Html:
-    """One entry of a legend; `kind`: dot, hollow, dashed, or the marker of a shape."""
-    if kind == "dashed":
+def _symbol(shape: str, hollow: bool, place: str) -> Html:
+    return tag("path", d=SHAPES[shape], transform=place, class_="hollow" if hollow else "dot")
+
+
+def swatch(text: str, colour: str, shape: str, hollow: bool = False) -> Html:
+    """One entry of a legend; `shape`: a mark's, or dashed."""
+    if shape == "dashed":
         drawn = tag("path", d="M0,6H20", class_=f"line {colour} dashed")
     else:
-        shape = SHAPES[kind if kind in SHAPES else "o"]
-        drawn = tag("path", d=shape, transform="translate(10 6)", class_=f"{'hollow' if kind == 'hollow' else 'dot'}")
-        drawn = tag("g", drawn, class_=colour)
+        drawn = tag("g", _symbol(shape, hollow, "translate(10 6)"), class_=colour)
     return tag("li", tag("svg", drawn, viewBox="0 0 20 12", class_="swatch", aria_hidden="true"), text)
 
 

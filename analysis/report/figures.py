@@ -13,6 +13,7 @@ from hpcddp.analysis.figures.comm import LARGEST, SMALLEST, TICKS, panels, rate_
 from hpcddp.analysis.figures.comm import Panel as Bandwidths
 from hpcddp.analysis.figures.figures import MAX_SERIES
 from hpcddp.analysis.figures.overlay import COLOURS as REFERENCES
+from hpcddp.analysis.figures.overlay import best_quality, said
 from hpcddp.analysis.figures.tracks import by_marker, is_product, tracks
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.comm_bench import OPS
@@ -66,8 +67,11 @@ def _throughput(points: pd.DataFrame, rejected: pd.DataFrame, published: pd.Data
     measured = [Line(list(zip(line["gpus"], line["samples_per_s"], strict=True)), "c-ink") for line in tracks(points)]
     ideals = _ideals(points)
     entries = [*_shapes(points, "c-ink"), *(swatch(text, line.colour, "dashed") for line, text in ideals)]
-    entries += [swatch("rejected", "c-faint", "hollow")] if odd else []
-    entries += [swatch(_source(rows), _reference_colour(i), "o") for i, rows in enumerate(references.values())]
+    entries += [swatch("rejected", "c-faint", "o", hollow=True)] if odd else []
+    entries += [
+        swatch(_source(rows), _reference_colour(i), *_look(best_quality(rows))) for i, rows in enumerate(references.values())
+    ]
+    entries += [tag("li", said(published))] if said(published) else []
     theirs = [
         _published_mark(row, _reference_colour(i)) for i, rows in enumerate(references.values()) for _, row in rows.iterrows()
     ]
@@ -134,10 +138,15 @@ def _rejected_mark(row: Any) -> Mark:
 
 
 def _published_mark(row: Any, colour: str) -> Mark:
-    """Hollow where it comes with a caveat or was rejected."""
     values = {"published": row["label"], "GPUs": str(row["gpus"]), "samples/s": quantity(row["samples_per_s"])}
     doubt = {} if row["quality"] == "ok" else {"quality": row["quality"]}
-    return Mark(row["gpus"], row["samples_per_s"], colour, values | doubt, shape="D", hollow=bool(doubt))
+    shape, hollow = _look(row["quality"])
+    return Mark(row["gpus"], row["samples_per_s"], colour, values | doubt, shape=shape, hollow=hollow)
+
+
+def _look(quality: str) -> tuple[str, bool]:
+    """Shape, and whether it is hollow, as in the picture: with a caveat; a cross where rejected."""
+    return "x" if quality == "reject" else "D", quality != "ok"
 
 
 def _source(rows: pd.DataFrame) -> str:

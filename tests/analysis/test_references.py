@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import csv
+import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,10 @@ from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.figures import draw
 from hpcddp.analysis.figures.references import FILE, overlay, published, reference_names
-from hpcddp.analysis.findings import find
+from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.report.chart import SHAPES
+from hpcddp.analysis.report.figures import report_figures
 from hpcddp.cli import main
 from hpcddp.errors import USAGE, UsageError
 
@@ -23,13 +27,18 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def figure_of(folder: Path, *names: str, device: str = "cuda", rejected: bool = False) -> tuple[Figure, list[str]]:
-    """The scaling figure of a study on 1 and 2 nodes with these points beside it, and the notes."""
+def two_nodes(folder: Path, device: str = "cuda") -> Findings:
+    """A study on 1 and 2 of them."""
     points = [point(nodes, 4, device=device) for nodes in (1, 2)]
     study = write_study(folder, points)
     for each in points:
         write_runs(study, each, [100 * MS], gpu=None if device == "cpu" else "V100")
-    found = find(load_study(study))
+    return find(load_study(study))
+
+
+def figure_of(folder: Path, *names: str, device: str = "cuda", rejected: bool = False) -> tuple[Figure, list[str]]:
+    """The scaling figure of that study with these points beside it, and the notes."""
+    found = two_nodes(folder, device)
     figures, notes = draw(found.shown, found.runs, found.shown_apart, overlay(names, rejected))
     return figures["scaling"], notes
 
@@ -94,6 +103,18 @@ def test_caveats_are_hollow_and_the_rest_filled(tmp_path: Path) -> None:
 def test_rejected_points_are_crosses(tmp_path: Path) -> None:
     drawn = marks(figure_of(tmp_path / "s", "rcc-bigmnist", rejected=True)[0])
     assert sum(len(points) for key, points in drawn.items() if key.startswith("x")) == 7
+
+
+@pytest.mark.parametrize(("name", "looks"), [("marconi100", {"D": 8}), ("kempner-a100", {}), ("rcc-bigmnist", {"x": 7, "D": 47})])
+def test_the_page_marks_published_points_as_the_picture_does(tmp_path: Path, name: str, looks: dict[str, int]) -> None:
+    """Hollow with a caveat, a cross where rejected, and its legend says so of the name's best."""
+    points = overlay([name], rejected=True)
+    drawn, _ = report_figures(two_nodes(tmp_path / "s"), points)["scaling"].split("Efficiency", 1)
+    doubtful = re.findall(r'<path d="([^"]*)" transform="([^"]*)" class="hollow"/>', drawn)
+    marks = Counter(path for path, place in doubtful if place != "translate(10 6)")
+    assert marks == {SHAPES[shape]: number for shape, number in looks.items()}
+    assert [path for path, place in doubtful if place == "translate(10 6)"] == [SHAPES["D"]] * bool(looks)
+    assert ("hollow: published with a caveat" in drawn, "x: rejected" in drawn) == ("D" in looks, "x" in looks)
 
 
 def test_sources_are_in_the_legend(tmp_path: Path) -> None:
