@@ -16,6 +16,13 @@ from hpcddp.analysis.wording import duration, percent, quantity, unit, units
 SHOWN_FACTS = 3
 """Values of one fact; the report has the others."""
 
+PARALLEL = {
+    "ddp": "with PyTorch's DistributedDataParallel",
+    "data_parallel": "with PyTorch's DataParallel, one process for all GPUs",
+    "none": "in one process without data parallelism",
+}
+"""What spreads a model over devices, by the workload's `parallel`."""
+
 
 @dataclass(frozen=True)
 class Heading:
@@ -55,7 +62,7 @@ def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
     """`figures`: names of those that lie beside the page."""
     blocks: list[Block] = [Heading(f"Scaling and resources: {found.found.records.name}"), Text(_summary(found))]
     blocks += [Text(_workload(found)), Text(_method(found)), Heading("Hardware and software"), Items(list(_facts(found)))]
-    blocks += [Heading(_title(found)), _scaling(found)]
+    blocks += [Heading(found.kind[:1].upper() + found.kind[1:]), _scaling(found)]
     blocks += [Picture(name, _caption(found, name)) for name in figures]
     blocks += [Heading("Job size"), Text(_choice(found))]
     blocks += [Heading("Resources"), *_resources(found)]
@@ -94,8 +101,8 @@ def _workload(found: Proposal) -> str:
     batch = f"{' to '.join(map(str, dict.fromkeys((batches[0], batches[-1]))))} samples per {gpu} and step"
     total = f"{' to '.join(map(str, dict.fromkeys((totals[0], totals[-1]))))} over all {gpu}s"
     return (
-        f"Measured: training of {workload.model} on {workload.data.name} in {workload.precision} with PyTorch's "
-        f"DistributedDataParallel, {batch}, {total}. Work of a run: {' and '.join(found.found.kinds)}."
+        f"Measured: training of {workload.model} on {workload.data.name} in {workload.precision} "
+        f"{PARALLEL[workload.parallel]}, {batch}, {total}. Work of a run: {found.kind}."
     )
 
 
@@ -118,11 +125,6 @@ def _facts(found: Proposal) -> Iterator[str]:
 
 def _needed(found: Proposal, name: str) -> bool:
     return name != "GPU driver" or found.sizes[0].row["device"] != "cpu"
-
-
-def _title(found: Proposal) -> str:
-    title = " and ".join(found.found.kinds)
-    return title[:1].upper() + title[1:]
 
 
 def _scaling(found: Proposal) -> Table:

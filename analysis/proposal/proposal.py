@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,6 +18,7 @@ from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.report.provenance import Provenance, provenance
 from hpcddp.errors import UsageError
+from hpcddp.point import scaling_kind
 from hpcddp.runroot import Study
 
 ENOUGH = 0.70
@@ -85,8 +87,10 @@ class Proposal:
     found: Findings
     provenance: Provenance
     sizes: list[Size]
+    kind: str
+    """`weak scaling (fixed batch per GPU)`, of the series."""
     others: int
-    """Series besides this one, the largest."""
+    """Series besides this one."""
     choice: Choice | None
     costs: Costs | None
     """None without a choice, or where an epoch's samples are not known."""
@@ -106,19 +110,28 @@ def propose(study: Study, nodes: int | None = None, epochs: int | None = None, t
     full = found.shown[found.shown["input"] == "full"]
     if full.empty:
         raise UsageError(f"{study.folder}: no run of full training counts; `hpcddp analyze {study.folder}` says why")
-    series = full["series"].iloc[0]
-    sizes = _sizes(found, full[full["series"] == series])
+    rows = _of_one_series(full)
+    sizes = _sizes(found, rows)
     choice = choose(sizes, nodes)
     return Proposal(
         found=found,
         provenance=provenance(study, [run for size in sizes for run in size.runs]),
         sizes=sizes,
+        kind=scaling_kind(found.records.hold, rows["work"].iloc[0]),
         others=full["series"].nunique() - 1,
         choice=choice,
         costs=costs(choice.size) if choice else None,
         epochs=epochs,
         trainings=trainings,
     )
+
+
+def _of_one_series(rows: pd.DataFrame) -> pd.DataFrame:
+    """The largest of DistributedDataParallel, which alone reaches several nodes; where there is none, the largest of all."""
+    keys: list[Any] = list(rows["series"].unique())
+    series = next((key for key in keys if json.loads(key)["workload.parallel"] == "ddp"), keys[0])
+    found: pd.DataFrame = rows[rows["series"] == series]
+    return found
 
 
 def choose(sizes: Sequence[Size], nodes: int | None) -> Choice | None:

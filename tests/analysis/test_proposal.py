@@ -147,6 +147,25 @@ def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
     assert "1 more series of the study are not shown here." in markdown(found)
 
 
+def test_the_page_says_what_was_run(tmp_path: Path) -> None:
+    """DataParallel by its name; where there is DDP too, which reaches several nodes, the page is about that and its kind."""
+    one_process = [point(1, gpus, parallel="data_parallel", work="epoch") for gpus in (1, 2, 4)]
+    study = write_study(tmp_path / "s", one_process)
+    for each in one_process:
+        write_run(study, each, Told(step_ns=100 * MS))
+    text = markdown(propose(study))
+    assert "with PyTorch's DataParallel, one process for all GPUs" in text
+    assert "Distributed" not in text
+    spread = [point(1, gpus) for gpus in (1, 4)]
+    study = write_study(tmp_path / "t", [*one_process, *spread])
+    for each in (*one_process, *spread):
+        write_run(study, each, Told(step_ns=100 * MS))
+    text = markdown(propose(study))
+    assert "with PyTorch's DistributedDataParallel" in text
+    assert "## Weak scaling (fixed batch per GPU)\n" in text
+    assert "strong" not in text.lower()
+
+
 def test_a_study_without_full_training_has_no_page(tmp_path: Path) -> None:
     """Loading alone is no training."""
     each = point(1, 4, input="io")
