@@ -1,13 +1,13 @@
-"""A proposal in words: the blocks of its page, in order. Nothing here is formatted; proposal_write.py does that."""
+"""A proposal in words: the blocks of its page, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
 from hpcddp.analysis.numbers.effects import Ratio
+from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Table, Text
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, Costs, Proposal, Size, Span, times
 from hpcddp.analysis.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
@@ -22,40 +22,6 @@ PARALLEL = {
     "none": "in one process without data parallelism",
 }
 """What spreads a model over devices, by the workload's `parallel`."""
-
-
-@dataclass(frozen=True)
-class Heading:
-    text: str
-
-
-@dataclass(frozen=True)
-class Text:
-    text: str
-
-
-@dataclass(frozen=True)
-class Items:
-    texts: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Table:
-    """The first column to the left, the others to the right; `left` all of them."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure's name; the ending is the format's."""
-
-    name: str
-    caption: str
-
-
-Block = Heading | Text | Items | Table | Picture
 
 
 def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
@@ -267,11 +233,6 @@ def _source(found: Proposal, number: int, size: Size) -> str:
     checks = f"checks passed by each: {' or '.join(passed)}" if passed else "no checks were recorded"
     left = "".join(f"; rejected: r{run.run} of {run.label} ({run.reason})" for run in size.rejected)
     return f"[{number}] {named}; {checks}{left}"
-
-
-def _checks(found: Proposal) -> str:
-    gates = [f"{gate.name} ({gate.passed} of {gate.runs} runs)" for gate in found.provenance.gates]
-    return f"Checks that the runs passed: {', '.join(gates)}." if gates else "No checks were recorded."
 
 
 def _rate(size: Size) -> str:

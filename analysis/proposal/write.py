@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hpcddp.analysis.proposal.page import Block, Heading, Items, Picture, Table, Text
+from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Table, Text
 from hpcddp.analysis.report.export_tables import latex_text, markdown_text
 
 _AT_START = re.compile(r"^(\d+)([.)])|^([+-])(?= )")

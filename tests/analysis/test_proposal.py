@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Table, Text
 from hpcddp.analysis.proposal.figures import draw
-from hpcddp.analysis.proposal.page import Block, Heading, Items, Picture, Table, Text, page
+from hpcddp.analysis.proposal.page import page
 from hpcddp.analysis.proposal.proposal import Proposal, propose
 from hpcddp.analysis.proposal.write import to_latex, to_markdown
 from hpcddp.errors import UsageError

@@ -1,0 +1,40 @@
+"""What a page consists of, before it is written as Markdown or LaTeX: nothing here is formatted, write.py does that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True)
+class Items:
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first column to the left, the others to the right; `left` all of them."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure's name; the ending is the format's."""
+
+    name: str
+    caption: str
+
+
+Block = Heading | Text | Items | Table | Picture
