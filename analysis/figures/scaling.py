@@ -11,8 +11,8 @@ from hpcddp.analysis.figures.colours import BASELINES, INK
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.overlay import draw_overlay, legend_entries, legend_mm, overlay_legend
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, letters, new_figure, pt
-from hpcddp.analysis.figures.tracks import by_marker, hollow, marker_legend, tracks, whiskers
-from hpcddp.analysis.wording import quantity, unit
+from hpcddp.analysis.figures.tracks import by_marker, hollow, ideals, marker_legend, tracks, whiskers
+from hpcddp.analysis.wording import quantity
 
 PANEL_MM = 66.0
 
@@ -78,15 +78,9 @@ def _measured(ax: Axes, points: pd.DataFrame) -> None:
 
 
 def _ideals(ax: Axes, points: pd.DataFrame, largest: int) -> list[EndLabel]:
-    """Dashed lines of slope one from the baselines to the largest size shown, where there is anything above them."""
-    gpu, node = unit(points["device"].iloc[0]), points["full_node_gpus"].iloc[0]
-    bases = {"1gpu": (1, f"ideal from 1 {gpu}"), **({"1node": (node, "ideal from 1 node")} if node > 1 else {})}
+    """Dashed lines to the largest size shown."""
     labels = []
-    for baseline, (gpus, text) in bases.items():
-        base = points[(points["nodes"] == 1) & (points["gpus_per_node"] == gpus)]
-        if base.empty or gpus == largest:
-            continue
-        rate = base["samples_per_s"].iloc[0]
-        ax.plot([gpus, largest], [rate, rate * largest / gpus], "--", color=BASELINES[baseline], linewidth=pt(0.9), zorder=1)
-        labels.append(EndLabel(rate * largest / gpus, text, BASELINES[baseline]))
+    for baseline, text, ends in ideals(points, largest):
+        ax.plot(*zip(*ends, strict=True), "--", color=BASELINES[baseline], linewidth=pt(0.9), zorder=1)
+        labels.append(EndLabel(ends[-1][1], text, BASELINES[baseline]))
     return labels

@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.colours import FAINT
 from hpcddp.analysis.figures.style import pt
+from hpcddp.analysis.wording import unit
 
 MARKERS = "os^Dv"
 """For the most GPUs per node, the next, and so on."""
@@ -32,6 +33,19 @@ def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
     across = [group.sort_values("nodes") for _, group in points.groupby("gpus_per_node") if group["nodes"].nunique() > 1]
     lines = [*([within] if len(within) > 1 else []), *across]
     return lines or [points.sort_values(["gpus", "nodes"])]
+
+
+def ideals(points: pd.DataFrame, largest: int) -> list[tuple[str, str, list[tuple[int, float]]]]:
+    """(baseline, in words, ends of a line of slope one): perfect scaling from each baseline that is there to `largest` GPUs."""
+    gpu, node = unit(points["device"].iloc[0]), int(points["full_node_gpus"].iloc[0])
+    bases = {"1gpu": (1, f"ideal from 1 {gpu}"), **({"1node": (node, "ideal from 1 node")} if node > 1 else {})}
+    found = []
+    for base, (gpus, text) in bases.items():
+        there = points[(points["nodes"] == 1) & (points["gpus_per_node"] == gpus)]
+        if len(there) and gpus < largest:
+            rate = float(there["samples_per_s"].iloc[0])
+            found.append((base, text, [(gpus, rate), (largest, rate * largest / gpus)]))
+    return found
 
 
 def is_product(points: pd.DataFrame) -> bool:

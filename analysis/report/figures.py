@@ -14,7 +14,7 @@ from hpcddp.analysis.figures.comm import Panel as Bandwidths
 from hpcddp.analysis.figures.figures import MAX_SERIES
 from hpcddp.analysis.figures.overlay import COLOURS as REFERENCES
 from hpcddp.analysis.figures.overlay import best_quality, said
-from hpcddp.analysis.figures.tracks import by_marker, is_product, tracks
+from hpcddp.analysis.figures.tracks import by_marker, ideals, is_product, tracks
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.series import full_names
@@ -177,16 +177,8 @@ def _values(row: Any) -> dict[str, str]:
 
 
 def _ideals(points: pd.DataFrame) -> list[tuple[Line, str]]:
-    """Perfect scaling from each baseline that is there, to the largest size."""
-    gpu, node, largest = unit(points["device"].iloc[0]), int(points["full_node_gpus"].iloc[0]), int(points["gpus"].max())
-    bases = {"1gpu": (1, f"ideal from 1 {gpu}"), **({"1node": (node, "ideal from 1 node")} if node > 1 else {})}
-    found = []
-    for base, (gpus, text) in bases.items():
-        there = points[(points["nodes"] == 1) & (points["gpus_per_node"] == gpus)]
-        if len(there) and gpus < largest:
-            rate = float(there["samples_per_s"].iloc[0])
-            found.append((Line([(gpus, rate), (largest, rate * largest / gpus)], f"c-{base}", dashed=True), text))
-    return found
+    """To the largest size measured."""
+    return [(Line(ends, f"c-{base}", dashed=True), text) for base, text, ends in ideals(points, int(points["gpus"].max()))]
 
 
 def _sizes(points: pd.DataFrame, also: pd.Series[Any]) -> Axis:
