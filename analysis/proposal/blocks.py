@@ -23,7 +23,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """The first column to the left, the others to the right; `left` all of them."""
+    """The first column to the left, the others to the right."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
