@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,14 +39,18 @@ def straggler(case: Case) -> Iterator[Verdict]:
 
 
 def waited_share(case: Case, row: Row) -> float | None:
-    """Of a point's step, what the others wait for a straggler; None without one."""
+    """Of a point's step, what the others wait for a straggler: the median over its runs, so that one bad run is no cause.
+
+    None where that costs too little to tell.
+    """
     mine = {(run.label, run.run): run.step_ns for run in case.runs_of(row)}
-    found = [
-        who["cost"]
+    of_runs = [
+        (culprit(ranks.assign(step_ns=mine[key], nodes=row["nodes"])) or {"cost": 0.0})["cost"]
         for key, ranks in case.stragglers.groupby(["label", "run"], sort=True)
-        if key in mine and (who := culprit(ranks.assign(step_ns=mine[key], nodes=row["nodes"])))
+        if key in mine
     ]
-    return max(found, default=None)
+    share = statistics.median(of_runs) if of_runs else 0.0
+    return share if share > COSTLY else None
 
 
 def culprit(ranks: pd.DataFrame) -> dict[str, Any] | None:

@@ -1,0 +1,39 @@
+"""What holds a point back is judged from all of its runs, and from its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis.findings import Findings, find
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.verdicts.case import Verdict
+
+from .synthetic import MS, Bucket, Told, point, write_run, write_study
+
+EXPOSED = {"forward": 0.3, "backward": 0.48, "comm_exposed": 0.12, "optimizer": 0.1}
+"""Of a step of 100 ms: communication is exposed from 78 to 90."""
+
+
+def named(found: Findings, name: str) -> list[Verdict]:
+    return [verdict for verdict in found.verdicts if verdict.name == name]
+
+
+def exchanged(rank: int, late: bool) -> Bucket:
+    """Ready at 40 ms, rank 1's at 88 where it is late; all-reduced at 90."""
+    return Bucket(size_bytes=25_000_000, ready_ns=(88 if late and rank == 1 else 40) * MS, done_ns=90 * MS)
+
+
+@pytest.mark.parametrize(("slow_runs", "told"), [({1}, False), ({1, 3}, True)])
+def test_a_straggler_in_one_run_of_three_holds_no_point_back(tmp_path: Path, slow_runs: set[int], told: bool) -> None:
+    """As a verdict it is named all the same."""
+    one, two = point(1, 1), point(1, 2, comm="on")
+    study = write_study(tmp_path / "s", [one, two], repeat=3)
+    for run in (1, 2, 3):
+        write_run(study, one, Told(step_ns=50 * MS, steps=20), run)
+        buckets = [lambda rank, late=run in slow_runs: exchanged(rank, late)]
+        write_run(study, two, Told(step_ns=100 * MS, steps=20, shares=EXPOSED, buckets=buckets), run)
+    found = find(load_study(study))
+    assert ("held back most by waiting for one slow rank or node" in found.sentences[0]) == told
+    assert [verdict.numbers["found_in_runs"] for verdict in named(found, "straggler")] == [len(slow_runs)]
