@@ -1,4 +1,4 @@
-"""Someone else's table of results: what in it does not add up, and what was checked and holds."""
+"""Someone else's table of results: what in it does not add up, what was checked and holds, what could not be checked."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from hpcddp.analysis.audit.averages import check_averages
 from hpcddp.analysis.audit.claims import check_claims, claims_of
+from hpcddp.analysis.audit.counted import counted
 from hpcddp.analysis.audit.findings import KINDS, Finding, by_weight
 from hpcddp.analysis.audit.groups import group
 from hpcddp.analysis.audit.layout import check_layout
@@ -33,10 +34,12 @@ class Audit:
     """Heaviest first."""
     holds: Mapping[str, int]
     """What was checked and adds up: `averages` -> how many."""
+    unchecked: Mapping[str, int]
+    """What nothing in the table can be set against, likewise."""
 
     @property
     def text(self) -> str:
-        return to_text(self.table.file.name, self.findings, self.holds, len(self.table.rows))
+        return to_text(self.table.file.name, self.findings, self.holds, self.unchecked, len(self.table.rows))
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -57,6 +60,7 @@ class Audit:
                 for each in self.findings
             ],
             "holds": dict(self.holds),
+            "unchecked": dict(self.unchecked),
             "remarks": list(self.table.remarks),
         }
 
@@ -73,27 +77,7 @@ def audit(file: Path, known: KnownNodes | None = None) -> Audit:
         *check_runs(groups),
         *(finding for each in claims for finding in (*check_claims(each), *check_effects(each))),
     ]
-    checked = {
-        "averages": len(groups.averages),
-        **{f"{word} values": sum(len(each.claims) for each in claims if each.word == word) for word in ("speedup", "efficiency")},
-        "node lists": sum(bool(row.node_list) for row in table.measured),
-        "repeated configurations": sum(len(rows) > 1 for rows in groups.runs.values()),
-        "step counts": sum("steps" in row.counts for row in table.rows),
-    }
-    return Audit(table, tuple(by_weight(findings)), _holding(checked, findings))
-
-
-FAILS = {
-    "averages": ("average_wrong", "average_outside_rows", "average_is_median"),
-    "speedup values": ("speedup_wrong", "speedup_inverted"),
-    "efficiency values": ("efficiency_wrong",),
-    "node lists": ("node_count_wrong", "node_list_malformed", "node_repeated", "node_unknown"),
-    "repeated configurations": ("runs_disagree",),
-    "step counts": ("steps_wrong",),
-}
-"""What is counted -> classes that each take one away."""
-
-
-def _holding(checked: Mapping[str, int], findings: list[Finding]) -> dict[str, int]:
-    failed = {name: sum(finding.kind in kinds for finding in findings) for name, kinds in FAILS.items()}
-    return {name: max(0, number - failed[name]) for name, number in checked.items() if number}
+    numbers = counted(groups, claims, findings)
+    holds = {name: each.holds for name, each in numbers.items() if each.checked}
+    unchecked = {name: each.unchecked for name, each in numbers.items() if each.unchecked}
+    return Audit(table, tuple(by_weight(findings)), holds, unchecked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hpcddp.analysis.audit.basis import BASELINES, Basis, Ratios, ways
 from hpcddp.analysis.audit.cells import Interval, Number, alike
@@ -57,6 +58,7 @@ class Claims:
     def fits(self, claim: Claim, basis: Basis) -> bool:
         return any(each.meets(claim.can_be) for each in self.follows(claim, basis))
 
+    @cached_property
     def likely(self) -> dict[Series, Basis]:
         """For each series the way that most claims of the table fit, or one that fits all of its own where that one does not."""
         by_series: dict[Series, list[Claim]] = {}
@@ -69,6 +71,19 @@ class Claims:
             better = [basis for basis in self.open if fit * 2 <= len(claims) and all(self.fits(claim, basis) for claim in claims)]
             chosen[series] = better[0] if better and len(claims) > 1 else usual
         return chosen
+
+    def basis(self, claim: Claim) -> Basis:
+        return self.likely[self.ratios.groups.series(claim.row)]
+
+    @cached_property
+    def checked(self) -> list[Claim]:
+        """Those that something in the table gives."""
+        return [claim for claim in self.claims if self.follows(claim, self.basis(claim))]
+
+    @cached_property
+    def missed(self) -> list[Claim]:
+        """Those of them that do not follow."""
+        return [claim for claim in self.checked if not self.fits(claim, self.basis(claim))]
 
     def _usual(self) -> Basis:
         """The first way that all claims fit; else the one that most fit, or that says something of most."""
@@ -113,25 +128,19 @@ def _named(rows: Sequence[Row]) -> str | None:
 
 def check_claims(claims: Claims) -> Iterator[Finding]:
     """Everything that can be said of one column."""
-    chosen = claims.likely()
-    basis_of = {claim.row.line: chosen[claims.ratios.groups.series(claim.row)] for claim in claims.claims}
-    missed = [
-        claim
-        for claim in claims.claims
-        if claims.follows(claim, basis_of[claim.row.line]) and not claims.fits(claim, basis_of[claim.row.line])
-    ]
-    elsewhere = _other_baselines(claims, missed, basis_of)
+    missed = claims.missed
+    elsewhere = _other_baselines(claims, missed)
     if missed and not elsewhere and (absent := _absent_baseline(claims, missed)):
         yield absent
         return
     for claim in missed:
         if claim.row.line not in elsewhere:
-            yield _wrong(claims, claim, basis_of[claim.row.line])
+            yield _wrong(claims, claim, claims.basis(claim))
     if elsewhere:
-        yield _mixed(claims, elsewhere, basis_of)
+        yield _mixed(claims, elsewhere)
     elif not claims.column.baseline:
-        yield from _unnamed(claims, basis_of)
-    yield from _other_hardware(claims, basis_of)
+        yield from _unnamed(claims)
+    yield from _other_hardware(claims)
 
 
 def _absent_baseline(claims: Claims, missed: Sequence[Claim]) -> Finding | None:
@@ -157,12 +166,12 @@ def _absent_baseline(claims: Claims, missed: Sequence[Claim]) -> Finding | None:
     return Finding("baseline_missing", lines, f"{missed[-1].shown} at {missed[-1].row.layout}", f"a baseline of {text}", sentence)
 
 
-def _other_baselines(claims: Claims, missed: Sequence[Claim], basis_of: dict[int, Basis]) -> dict[int, Basis]:
+def _other_baselines(claims: Claims, missed: Sequence[Claim]) -> dict[int, Basis]:
     """Line -> the way in which a claim fits against another baseline than most."""
     found = {}
     every = ways(claims.ratios.groups)
     for claim in missed:
-        usual = basis_of[claim.row.line]
+        usual = claims.basis(claim)
         for basis in every:
             if (
                 basis.baseline != usual.baseline
@@ -174,10 +183,10 @@ def _other_baselines(claims: Claims, missed: Sequence[Claim], basis_of: dict[int
     return found
 
 
-def _mixed(claims: Claims, elsewhere: dict[int, Basis], basis_of: dict[int, Basis]) -> Finding:
+def _mixed(claims: Claims, elsewhere: dict[int, Basis]) -> Finding:
     last = max((claim for claim in claims.claims if claim.row.line in elsewhere), key=lambda claim: claim.row.size)
-    usual, other = basis_of[last.row.line].baseline, elsewhere[last.row.line].baseline
-    right = _shown(claims, last, basis_of[last.row.line])
+    usual, other = claims.basis(last).baseline, elsewhere[last.row.line].baseline
+    right = _shown(claims, last, claims.basis(last))
     if claims.column.baseline:
         what = f"`{claims.column.header}` {last.shown} at {last.row.layout}"
         sentence = f"{what} is against {other}, not {usual}, as the table says: that would be {right}"
@@ -185,7 +194,7 @@ def _mixed(claims: Claims, elsewhere: dict[int, Basis], basis_of: dict[int, Basi
     values_ = f"{len(elsewhere)} of {len(claims.claims)} values of `{claims.column.header}`"
     some = f"{values_} are against {other}, the others against {usual}"
     both = {
-        claim.row.line: [basis_of[claim.row.line], elsewhere.get(claim.row.line, elsewhere[last.row.line])]
+        claim.row.line: [claims.basis(claim), elsewhere.get(claim.row.line, elsewhere[last.row.line])]
         for claim in claims.claims
     }
     telling = [
@@ -236,14 +245,14 @@ def _shown(claims: Claims, claim: Claim, basis: Basis) -> str:
     return alike(middle, claim.shown, more=max(0, (0 if claims.column.unit == "percent" else 2) - claim.shown.decimals))
 
 
-def _unnamed(claims: Claims, basis_of: dict[int, Basis]) -> Iterator[Finding]:
+def _unnamed(claims: Claims) -> Iterator[Finding]:
     """Two baselines in the table, values that differ between them, and no row of one GPU that is printed as 1."""
     one = Interval(1.0, 1.0, 1.0)
     if any(claim.row.gpus == 1 and claim.can_be.meets(one) and claim.shown.value in (1, 100) for claim in claims.claims):
         return
     told = []
     for claim in claims.claims:
-        basis = basis_of[claim.row.line]
+        basis = claims.basis(claim)
         others = [
             way
             for way in claims.open
@@ -270,12 +279,12 @@ def _unnamed(claims: Claims, basis_of: dict[int, Basis]) -> Iterator[Finding]:
     )
 
 
-def _other_hardware(claims: Claims, basis_of: dict[int, Basis]) -> Iterator[Finding]:
+def _other_hardware(claims: Claims) -> Iterator[Finding]:
     """A row of one GPU type against a baseline of another."""
     hardware = claims.ratios.groups.hardware
     found = []
     for claim in claims.claims:
-        base = [row for row in claims.ratios.baseline(claim.row, basis_of[claim.row.line].baseline)]
+        base = [row for row in claims.ratios.baseline(claim.row, claims.basis(claim).baseline)]
         there = frozenset[str]().union(*(hardware[row.line] for row in base))
         here = hardware[claim.row.line]
         if len(here) == 1 and len(there) == 1 and len(distinct(here | there)) == 2:

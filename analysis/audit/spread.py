@@ -35,10 +35,10 @@ def check_runs(groups: Groups) -> Iterator[Finding]:
 def check_effects(claims: Claims) -> Iterator[Finding]:
     """A speedup whose slowest run is slower than the baseline's fastest, or that is more than the GPUs can give."""
     yield from _superlinear_claims(claims)
-    groups, chosen = claims.ratios.groups, claims.likely()
+    groups = claims.ratios.groups
     told = set[Config]()
     for claim in claims.claims if claims.word == "speedup" else ():
-        basis = chosen[groups.series(claim.row)]
+        basis = claims.basis(claim)
         base = claims.ratios.baseline(claim.row, basis.baseline)
         mine = [row for config, rows in groups.runs.items() if _alike(config, claim.row.config) for row in rows]
         before, after = values(base, basis.metric), values(mine, basis.metric)
@@ -87,18 +87,24 @@ def _apart(before: Sequence[Interval], after: Sequence[Interval], metric: str) -
     return worst.high >= best.low, worst.best, best.best
 
 
-def _disagree(rows: Sequence[Row], groups: Groups) -> Iterator[Finding]:
-    metric = groups.table.metric
+def comparable(rows: Sequence[Row], groups: Groups) -> Iterator[list[tuple[Interval, Row]]]:
+    """Of the runs of one configuration: what those on one GPU type measured, where there are several."""
     for hardware in dict.fromkeys(groups.hardware[row.line] for row in rows):
-        known = [(found, row) for row in rows if groups.hardware[row.line] == hardware and (found := value(row, metric))]
-        if len(known) < 2 or len(hardware) > 1:
-            continue
+        same = [row for row in rows if groups.hardware[row.line] == hardware]
+        known = [(found, row) for row in same if (found := value(row, groups.table.metric))]
+        if len(known) > 1 and len(hardware) < 2:
+            yield known
+
+
+def _disagree(rows: Sequence[Row], groups: Groups) -> Iterator[Finding]:
+    for known in comparable(rows, groups):
         (low, first), (high, last) = (pick(known, key=lambda pair: pair[0].best) for pick in (min, max))
         if high.low > DISAGREE * low.high:
-            places = [f"{row.values[metric]}{f' on {row.node_list}' if row.node_list else ''}" for row in (first, last)]
-            kind = f" on {next(iter(hardware))}" if hardware else ""
+            metric = groups.table.metric
+            ends = [f"{row.values[metric]}{f' on {row.node_list}' if row.node_list else ''}" for row in (first, last)]
+            kind = "".join(f" on {each}" for each in groups.hardware[first.line])
             ratio = f"{high.best / low.best:.2f}"
-            sentence = f"{len(known)} runs of {first.layout}{kind} differ by up to {ratio} times: {places[0]} to {places[1]}"
+            sentence = f"{len(known)} runs of {first.layout}{kind} differ by up to {ratio} times: {ends[0]} to {ends[1]}"
             yield Finding(
                 "runs_disagree",
                 tuple(row.line for _, row in known),

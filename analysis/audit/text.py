@@ -1,4 +1,4 @@
-"""An audit as a reader sees it: one sentence, then each class of findings once with its advice, then what holds."""
+"""An audit as a reader sees it: a sentence, each class of findings once with its advice, what holds and what was not checked."""
 
 from __future__ import annotations
 
@@ -14,16 +14,23 @@ MANY = 8
 """Findings of one class shown in full; JSON has them all."""
 
 
-def to_text(name: str, findings: Sequence[Finding], holds: Mapping[str, int], rows: int) -> str:
+def to_text(
+    name: str, findings: Sequence[Finding], holds: Mapping[str, int], unchecked: Mapping[str, int], rows: int
+) -> str:
     blocks = [[_first(name, findings, rows)]]
     for kind in dict.fromkeys(finding.kind for finding in findings):
         blocks.append(_class([finding for finding in findings if finding.kind == kind]))
-    held = ", ".join(f"{number} {what if number != 1 else what.removesuffix('s')}" for what, number in holds.items() if number)
-    if held:
-        blocks.append([f"checked and holds: {held}"])
-    elif not findings:
-        blocks.append(["nothing in it claims more than it shows: no average, speedup, efficiency, node list or repeated run"])
+    said = {"checked and holds": holds, "not checked, as nothing in the table gives them": unchecked}
+    last = [f"{what}: {numbers}" for what, of in said.items() if (numbers := _numbers(of))]
+    if not last and not findings:
+        last = ["nothing in it claims more than it shows: no average, speedup, efficiency, node list or repeated run"]
+    blocks += [last] if last else []
     return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _numbers(of: Mapping[str, int]) -> str:
+    """`2 averages, 1 speedup value`"""
+    return ", ".join(count(number, what.removesuffix("s")) for what, number in of.items() if number)
 
 
 def _first(name: str, findings: Sequence[Finding], rows: int) -> str:

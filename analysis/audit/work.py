@@ -77,11 +77,24 @@ def _astray(known: Sequence[tuple[Row, Interval]], key: Key) -> list[tuple[Row, 
     return [(row, work.best, usual * key(row)) for row, work in known if not work.scaled(1 / key(row)).meets(band)]
 
 
+def steps_checked(groups: Groups) -> int:
+    """How many step counts follow from the row's own samples, or from what the other rows agree on."""
+    alone = sum(_exact_steps(row) is not None for row in groups.table.measured)
+    of_series = ([row for row in rows if row.summary is None] for rows in groups.by_series().values())
+    return alone + sum(len(_without_samples(rows)) for rows in of_series if _agreed(_without_samples(rows)))
+
+
+def _exact_steps(row: Row) -> float | None:
+    """Samples / global batch."""
+    samples, batch = row.counts.get("samples"), row.counts.get("batch_per_gpu")
+    return samples / (batch * row.gpus) if "steps" in row.counts and samples and batch and row.gpus else None
+
+
 def _steps_of_samples(row: Row) -> Iterator[Finding]:
-    steps, samples, batch = (row.counts.get(key) for key in ("steps", "samples", "batch_per_gpu"))
-    if not (steps and samples and batch and row.gpus):
+    exact = _exact_steps(row)
+    if exact is None:
         return
-    exact = samples / (batch * row.gpus)
+    steps, samples, batch = (row.counts[key] for key in ("steps", "samples", "batch_per_gpu"))
     right = {math.ceil(exact) * epochs for epochs in (1, row.counts.get("epochs", 1))}
     right |= {math.floor(exact) * epochs for epochs in (1, row.counts.get("epochs", 1))}
     if steps not in right:
@@ -91,7 +104,22 @@ def _steps_of_samples(row: Row) -> Iterator[Finding]:
 
 def _steps_between(rows: Sequence[Row]) -> Iterator[Finding]:
     """Without the number of samples: the number that most rows agree on."""
-    known = [row for row in rows if "steps" in row.counts and "samples" not in row.counts and row.gpus]
+    known = _without_samples(rows)
+    samples, fits = _agreed(known) or (0.0, known)
+    for row in known:
+        if row not in fits and row.counts["steps"] != fits[0].counts["steps"]:  # equal everywhere: a fixed number of steps
+            right = math.ceil(samples / ((row.batch or 1) * (row.gpus or 1)))
+            sentence = f"{row.counts['steps']:,} steps on {row.layout} do not follow from the other rows, which give {right:,}"
+            yield Finding("steps_wrong", (row.line,), f"{row.counts['steps']:,}", f"{right:,}", sentence)
+
+
+def _without_samples(rows: Sequence[Row]) -> list[Row]:
+    """Those whose steps can be judged by other rows only."""
+    return [row for row in rows if "steps" in row.counts and "samples" not in row.counts and row.gpus]
+
+
+def _agreed(known: Sequence[Row]) -> tuple[float, list[Row]] | None:
+    """(samples, the rows whose steps they give), of three rows and most of them at least."""
     best: tuple[float, list[Row]] = (0.0, [])
     for down in (0, 1):  # rounded up: samples in ((steps - 1) batches, steps batches]; down: one batch more
         spans = {row.line: _samples(row, down) for row in known}
@@ -100,14 +128,7 @@ def _steps_between(rows: Sequence[Row]) -> Iterator[Finding]:
             fits = [row for row in known if spans[row.line].low < point < spans[row.line].high]
             if len(fits) > len(best[1]):
                 best = (point, fits)
-    samples, fits = best
-    if len(fits) < 3 or len(fits) * 2 <= len(known):
-        return
-    for row in known:
-        if row not in fits and row.counts["steps"] != fits[0].counts["steps"]:  # equal everywhere: a fixed number of steps
-            right = math.ceil(samples / ((row.batch or 1) * (row.gpus or 1)))
-            sentence = f"{row.counts['steps']:,} steps on {row.layout} do not follow from the other rows, which give {right:,}"
-            yield Finding("steps_wrong", (row.line,), f"{row.counts['steps']:,}", f"{right:,}", sentence)
+    return best if len(best[1]) >= 3 and len(best[1]) * 2 > len(known) else None
 
 
 def _samples(row: Row, down: int) -> Interval:

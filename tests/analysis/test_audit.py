@@ -141,6 +141,36 @@ def test_scaling_csv_of_hpcddp_passes(tmp_path: Path) -> None:
     assert result.holds["speedup values"] == 13
 
 
+def test_what_was_not_checked_is_not_said_to_hold(tmp_path: Path) -> None:
+    """Speedups without any time, steps without samples; of three speedups one without its row's time, an average without runs."""
+    bare = of_text(tmp_path, "gpus,speedup,steps\n1,1,100\n2,1.9,50\n")
+    assert (bare.holds, bare.unchecked) == ({}, {"speedup values": 2, "step counts": 2})
+    assert bare.text.splitlines() == [
+        "table.csv: nothing wrong found in 2 rows.",
+        "",
+        "not checked, as nothing in the table gives them: 2 speedup values, 2 step counts",
+    ]
+    some = of_text(tmp_path, "gpus,run,time,average,speedup\n1,1,99,100,1\n1,2,101,100,1\n2,1,50,,2.0\n4,1,,26,3.8\n")
+    assert some.holds == {"averages": 1, "speedup values": 3, "repeated configurations": 1}
+    assert some.unchecked == {"averages": 1, "speedup values": 1}
+
+
+def test_runs_of_which_one_was_measured_are_not_said_to_agree(tmp_path: Path) -> None:
+    """Nor those of two GPU types; of three runs on one type the spread was looked at."""
+    text = "gpus,run,gpu_type,time\n1,1,V100,10\n1,2,V100,\n2,1,V100,5\n2,2,A40,5\n4,1,V100,3\n4,2,V100,3\n4,3,A40,2\n"
+    result = of_text(tmp_path, text)
+    assert (result.holds["repeated configurations"], result.unchecked["repeated configurations"]) == (1, 2)
+
+
+def test_values_against_another_baseline_do_not_hold(tmp_path: Path) -> None:
+    """Each of them is told in one finding; the others hold."""
+    rows = "1,1,800,1.0\n1,2,400,2.0\n1,4,200,4.0\n2,4,100,2.0\n4,4,50,4.0\n8,4,25,32.0\n"
+    result = of_text(tmp_path, f"nodes,gpus_per_node,time,speedup\n{rows}")
+    (mixed,) = result.findings
+    assert (mixed.kind, mixed.lines) == ("baselines_mixed", (5, 6))
+    assert result.holds == {"speedup values": 4}
+
+
 def test_values_without_a_time_do_not_show_two_baselines(tmp_path: Path) -> None:
     """The largest row that tells both is named: 2.0 of 16 GPUs is against one node, and 8.0 against one GPU."""
     rows = "1,1,800,1.0\n1,2,400,2.0\n1,4,200,4.0\n2,4,100,8.0\n4,4,50,4.0\n8,4,,9.0\n"

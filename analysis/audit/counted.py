@@ -1,0 +1,68 @@
+"""How many numbers of a table were checked, how many of these add up, and how many nothing in it can be set against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcddp.analysis.audit.claims import Claims
+from hpcddp.analysis.audit.columns import CLAIMS
+from hpcddp.analysis.audit.findings import Finding
+from hpcddp.analysis.audit.groups import Groups
+from hpcddp.analysis.audit.spread import comparable
+from hpcddp.analysis.audit.work import steps_checked
+
+OF_AVERAGES = ("average_wrong", "average_outside_rows", "average_is_median")
+OF_NODE_LISTS = ("node_count_wrong", "node_list_malformed", "node_repeated", "node_unknown")
+"""Classes that say that such a number is wrong."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Of one kind of number."""
+
+    there: int
+    checked: int
+    failed: int
+
+    @property
+    def holds(self) -> int:
+        return self.checked - self.failed
+
+    @property
+    def unchecked(self) -> int:
+        return self.there - self.checked
+
+
+def counted(groups: Groups, claims: Sequence[Claims], findings: Sequence[Finding]) -> dict[str, Counted]:
+    """`averages`, `speedup values` and so on."""
+    rows = groups.table.rows
+    listed = sum(bool(row.node_list) for row in groups.table.measured)
+    wrong_lists = {each.lines for each in findings if each.kind in OF_NODE_LISTS}
+    sets = [known for runs in groups.runs.values() for known in comparable(runs, groups)]
+    repeated = sum(len(runs) > 1 for runs in groups.runs.values())
+    return {
+        "averages": _averages(groups, findings),
+        **{f"{word} values": _claims([each for each in claims if each.word == word]) for word in CLAIMS},
+        "node lists": Counted(listed, listed, len(wrong_lists)),
+        "repeated configurations": Counted(max(repeated, len(sets)), len(sets), _of(findings, "runs_disagree")),
+        "step counts": Counted(
+            sum("steps" in row.counts for row in rows), steps_checked(groups), _of(findings, "steps_wrong")
+        ),
+    }
+
+
+def _averages(groups: Groups, findings: Sequence[Finding]) -> Counted:
+    """Those without rows to take them from are not checked."""
+    taken = {line for each in groups.averages for line in each.lines}
+    printed = {row.line for row in groups.table.rows if row.summary or {"average", "median"} & set(row.values)}
+    return Counted(len(groups.averages) + len(printed - taken), len(groups.averages), _of(findings, *OF_AVERAGES))
+
+
+def _claims(columns: Sequence[Claims]) -> Counted:
+    there, checked = sum(len(each.claims) for each in columns), sum(len(each.checked) for each in columns)
+    return Counted(there, checked, sum(len(each.missed) for each in columns))
+
+
+def _of(findings: Sequence[Finding], *kinds: str) -> int:
+    return sum(each.kind in kinds for each in findings)
