@@ -31,7 +31,7 @@ def ratio(a: Values, b: Values) -> Ratio:
     95 % interval from six values of each on: percentile bootstrap of both medians (Efron & Tibshirani 1993, chapter 8), seeded.
     It held the truth in 94.2 to 97.2 % of 2000 simulated studies each of 6 and 10 runs (normal, exponential, one run in five
     slow; equal and unequal spread): two medians together are smooth enough for what fails for one. With fewer values the range:
-    the smallest of `a` against the largest of `b`, and the other way round.
+    the smallest of `a` against the largest of `b`, and the other way round. Either holds the ratio itself.
     """
     middle = float(_median(a) / _median(b))
     if len(a) == len(b) == 1:
@@ -41,7 +41,8 @@ def ratio(a: Values, b: Values) -> Ratio:
     draw = np.random.default_rng(SEED)
     drawn = np.median(resampled(a, draw), axis=1) / np.median(resampled(b, draw), axis=1)
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Ratio(middle, float(low), float(high), f"{100 * CONFIDENCE:.0f} %")
+    low, high = min(float(low), middle), max(float(high), middle)  # of equal runs they are one value but for its last bit
+    return Ratio(middle, low, high, f"{100 * CONFIDENCE:.0f} %")
 
 
 def resampled(values: Values, draw: np.random.Generator) -> NDArray[np.float64]:

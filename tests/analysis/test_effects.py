@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpcddp.analysis.numbers.effects import Ratio, cliffs_delta, ratio
@@ -39,6 +39,15 @@ def test_from_six_runs_on_there_is_an_interval() -> None:
 def test_equal_runs_have_a_ratio_of_exactly_one() -> None:
     """Thirds included."""
     assert ratio([Fraction(1, 3)] * 6, [Fraction(1, 3)] * 7) == Ratio(1.0, 1.0, 1.0, "95 %")
+
+
+@given(RUNS, RUNS)
+@example([Fraction(1, 10)] * 6, [Fraction(3, 10)] * 6)
+def test_an_interval_holds_its_ratio(a: list[Fraction], b: list[Fraction]) -> None:
+    """To the last bit: 0.1 / 0.3 is a little more in doubles than a third."""
+    found = ratio(a, b)
+    if found.low is not None and found.high is not None:
+        assert found.low <= found.ratio <= found.high
 
 
 @given(RUNS, RUNS, st.randoms())
