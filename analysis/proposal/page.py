@@ -12,6 +12,7 @@ from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, Costs, Proposal, S
 from hpcddp.analysis.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
 from hpcddp.analysis.wording import duration, percent, quantity, unit, units
+from hpcddp.repeats import FEWEST
 
 SHOWN_FACTS = 3
 """Values of one fact; the report has the others."""
@@ -219,7 +220,7 @@ def _unknown(found: Proposal) -> Iterator[str]:
             yield f"Efficiency against {name}: that baseline has no run that counts."
     if found.costs and found.costs.gpu_kwh is None and _device(found) != "cpu":
         yield "Energy: it was not recorded."
-    if any(len(size.rates) < 6 for size in found.sizes):
+    if any(size.row["n"] < FEWEST for size in found.sizes):
         yield "95 % intervals of sizes with fewer than six runs."
 
 

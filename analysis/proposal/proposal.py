@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import pandas as pd
 
 from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.numbers.effects import Ratio
-from hpcddp.analysis.numbers.scaling import by_point, efficiency_of_runs, rates_per_s, timed_runs
+from hpcddp.analysis.numbers.scaling import by_point, timed_runs
 from hpcddp.analysis.records.asked import read_asked
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.run import Run
@@ -31,7 +30,6 @@ class Size:
 
     row: Mapping[str, Any]
     """Of scaling_frame."""
-    rates: tuple[Fraction, ...]
     vs_gpu: Ratio | None
     vs_node: Ratio | None
     """Efficiencies; None where the baseline is missing."""
@@ -187,17 +185,16 @@ def _sizes(found: Findings, rows: pd.DataFrame) -> list[Size]:
     records = {(run.label, run.run): run for run in found.records.runs}
     mine = found.runs[found.runs["series"] == rows["series"].iloc[0]]
     timed = {(int(nodes), int(gpus)): timed_runs(members) for (_, nodes, gpus), members in by_point(mine)}
-    rates = {layout: tuple(rates_per_s(members)) for layout, members in timed.items()}
     rejected = {key: members for key, members in mine[mine["state"] == "rejected"].groupby(["nodes", "gpus_per_node"])}
     sizes = []
-    for row in rows.to_dict(orient="records"):
+    for each in rows.to_dict(orient="records"):
+        row = {str(name): value for name, value in each.items()}
         layout = int(row["nodes"]), int(row["gpus_per_node"])
         sizes.append(
             Size(
-                row={str(name): value for name, value in row.items()},
-                rates=rates[layout],
-                vs_gpu=_efficiency(rates, layout, (1, 1)),
-                vs_node=_efficiency(rates, layout, (1, int(row["full_node_gpus"]))),
+                row=row,
+                vs_gpu=_efficiency(row, "1gpu"),
+                vs_node=_efficiency(row, "1node"),
                 runs=_of(records, timed[layout]),
                 rejected=_of(records, rejected.get(layout)),
             )
@@ -211,13 +208,11 @@ def _of(records: Mapping[tuple[str, int], Run], members: pd.DataFrame | None) ->
     return tuple(records[str(label), int(run)] for label, run in zip(members["label"], members["run"], strict=True))
 
 
-def _efficiency(
-    rates: Mapping[tuple[int, int], Sequence[Fraction]], layout: tuple[int, int], base: tuple[int, int]
-) -> Ratio | None:
-    """Throughput per GPU against the baseline's; None where that is missing or larger than the layout."""
-    gpus, base_gpus = layout[0] * layout[1], base[0] * base[1]
-    if base not in rates or gpus < base_gpus:
-        return None
-    if layout == base:
-        return Ratio(1.0, None, None, None)
-    return efficiency_of_runs(rates[layout], gpus, rates[base], base_gpus)
+def _efficiency(row: Mapping[str, Any], baseline: str) -> Ratio | None:
+    """As the table has it; None where the baseline is missing or larger than the layout."""
+    share, low, high, kind = (_known(row[f"efficiency_{baseline}{what}"]) for what in ("", "_low", "_high", "_interval"))
+    return None if share is None else Ratio(share, low, high, kind)
+
+
+def _known(value: Any) -> Any:
+    return None if pd.isna(value) else value
