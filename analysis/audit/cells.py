@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BLANK = {"", "-", "\u2013", "\u2014", "n/a", "na", "nan", "none", "null", "?"}
 
@@ -13,7 +13,8 @@ SECONDS |= {"minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3
 SECONDS |= {"d": 86400.0, "day": 86400.0, "days": 86400.0}
 
 CLOCK = re.compile(r"(?:(\d+)\s*(?:-|d|days?,?)\s*)?(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
-WORDS = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[a-z]+)\s*,?\s*")
+WORDS = re.compile(r"(\d[\d.,]*)\s*([a-z]+)\s*,?\s*")
+SPREAD = re.compile(r"\s*(?:±|\+/?-).*")
 PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?|[+-]?\.\d+", re.IGNORECASE)
 
 
@@ -48,7 +49,13 @@ class Number:
     value: float
     can_be: Interval
     text: str
+    digits: str
+    """As printed, of the value alone: no spread, unit or point."""
     decimals: int = 0
+    units: tuple[str, ...] = ()
+    """As printed: `h`, `min`; `%`."""
+    scale: float = 1.0
+    """Value of one of the last unit, of the column's unit where none is printed."""
     clock: bool = False
     """Printed with colons."""
 
@@ -62,12 +69,19 @@ def is_blank(text: str) -> bool:
 
 def number(text: str, scale: float = 1.0) -> Number:
     """`1,200`, `0.95`, `95 %`, `1.9x`, `12.3 ± 0.4` (the spread is left out); ValueError says what is wrong."""
-    bare = re.split(r"±|\+/?-", text.strip())[0].strip() if not text.strip().startswith(("+", "-")) else text.strip()
-    bare = re.sub(r"\s*[x\u00d7%]$", "", bare, flags=re.IGNORECASE)
-    bare = plain_digits(bare)
-    if not PLAIN.fullmatch(bare):
+    bare = _without_spread(text, "x\u00d7%")
+    unit = re.search(r"[x\u00d7%]$", bare, re.IGNORECASE)
+    plain = plain_digits(bare[: unit.start()].rstrip() if unit else bare)
+    if not PLAIN.fullmatch(plain):
         raise ValueError(f"`{text}` is not a number; write one value in each cell, such as 12.5")
-    return _printed(bare, scale, text)
+    return _printed(plain, scale, text, (unit.group(),) if unit else ())
+
+
+def _without_spread(text: str, units: str) -> str:
+    """`12.3 ± 0.4 ms` -> `12.3 ms`: of a bare number, a unit of these letters that stands after its spread is its own."""
+    bare = SPREAD.sub("", text.strip())
+    unit = re.search(rf"[{units}]+$", text.strip(), re.IGNORECASE)
+    return f"{bare} {unit.group()}" if unit and PLAIN.fullmatch(plain_digits(bare)) else bare
 
 
 def plain_digits(text: str) -> str:
@@ -79,14 +93,14 @@ def plain_digits(text: str) -> str:
 
 def seconds(text: str, unit: str | None = None) -> Number:
     """A time: `8521`, `8521 s`, `75 min`, `1h23m`, `m:ss`, `h:mm:ss`, `1-02:03:04`; `unit` is the column's."""
-    bare = re.split(r"±|\+/?-", text.strip().lower())[0].strip()
+    bare = _without_spread(text.lower(), "a-z")
     if matched := CLOCK.fullmatch(bare):
         found = _clock(matched, text, unit)
     elif (words := WORDS.findall(bare)) and WORDS.sub("", bare) == "":
         found = _words(words, text)
     else:
         try:
-            found = number(text, SECONDS.get(unit or "s", 1.0))
+            found = replace(number(bare, SECONDS.get(unit or "s", 1.0)), text=text.strip())
         except ValueError:
             raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss") from None
     if not math.isfinite(found.value) or found.value <= 0:
@@ -105,26 +119,35 @@ def _clock(matched: re.Match[str], text: str, unit: str | None) -> Number:
     decimals = len(rest.partition(".")[2])
     step = 60.0 if third is None and unit == "h:mm" else 10.0**-decimals
     value = 86400 * int(days or 0) + 3600 * hours + 60 * minutes + float(rest)
-    return Number(value, _around(value, step), text.strip(), decimals, clock=True)
+    return Number(value, _around(value, step), text.strip(), _digits(matched.group()), decimals, clock=True)
 
 
 def _words(words: list[tuple[str, str]], text: str) -> Number:
     unknown = [name for _, name in words if name not in SECONDS]
     if unknown:
         raise ValueError(f"`{text}`: the unit `{unknown[0]}` is not known; use ms, s, min, h or d")
-    value = sum(float(amount) * SECONDS[name] for amount, name in words)
-    amount, name = min(words, key=lambda word: SECONDS[word[1]])
-    decimals = len(amount.partition(".")[2])
-    return Number(value, _around(value, SECONDS[name] * 10.0**-decimals), text.strip(), decimals)
+    ordered = sorted(words, key=lambda word: -SECONDS[word[1]])
+    amounts, units = [plain_digits(amount) for amount, _ in ordered], tuple(name for _, name in ordered)
+    if not all(map(PLAIN.fullmatch, amounts)):
+        raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss")
+    value = sum(float(amount) * SECONDS[name] for amount, name in zip(amounts, units, strict=True))
+    decimals, scale = len(amounts[-1].partition(".")[2]), SECONDS[units[-1]]
+    can_be = _around(value, scale * 10.0**-decimals)
+    return Number(value, can_be, text.strip(), _digits("".join(amounts)), decimals, units=units, scale=scale)
 
 
-def _printed(bare: str, scale: float, text: str) -> Number:
+def _printed(bare: str, scale: float, text: str, units: tuple[str, ...]) -> Number:
     digits, _, power = bare.lower().partition("e")
-    decimals = len(digits.partition(".")[2])
+    decimals = len(digits.partition(".")[2]) - int(power or 0)
     value = float(bare) * scale
     if not math.isfinite(value):
         raise ValueError(f"`{text}` is out of range")
-    return Number(value, _around(value, scale * 10.0 ** (int(power or 0) - decimals)), text.strip(), decimals)
+    can_be = _around(value, scale * 10.0**-decimals)
+    return Number(value, can_be, text.strip(), _digits(digits), max(0, decimals), units=units, scale=scale)
+
+
+def _digits(text: str) -> str:
+    return re.sub(r"\D", "", text)
 
 
 def _around(value: float, step: float) -> Interval:
@@ -143,7 +166,9 @@ def alike(value: float, shown: Number, more: int = 0) -> str:
     """`value` as `shown` is printed, with `more` decimals."""
     if shown.clock:
         return clock(value)
-    ratio = value / shown.value if shown.value else 1.0
-    scaled = float(PLAIN.findall(plain_digits(shown.text))[0]) * ratio if PLAIN.findall(plain_digits(shown.text)) else value
-    suffix = re.search(r"[a-z%\u00d7]+$", shown.text, re.IGNORECASE)
-    return f"{scaled:.{shown.decimals + more}f}{(' ' + suffix.group()) if suffix else ''}"
+    decimals = shown.decimals + more
+    parts, rest = [], round(value / shown.scale, decimals)
+    for unit in shown.units[:-1]:
+        whole, rest = divmod(rest, SECONDS[unit] / shown.scale)
+        parts.append(f"{whole:.0f} {unit}")
+    return " ".join([*parts, f"{rest:.{decimals}f}", *shown.units[-1:]])

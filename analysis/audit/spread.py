@@ -130,9 +130,9 @@ def _repeated_times(groups: Groups) -> Iterator[Finding]:
     metric = groups.table.metric
     seen: dict[tuple[str, ...], Row] = {}
     for rows in groups.runs.values():
-        texts = tuple(sorted(row.values[metric].text for row in rows if metric in row.values))
-        exact = [text for text in texts if sum(map(str.isdigit, text)) >= 4]
-        if len(exact) < REPEATED or len(set(exact)) < REPEATED:
+        shown = [row.values[metric] for row in rows if metric in row.values]
+        texts = tuple(sorted(each.text for each in shown))
+        if len({each.text for each in shown if len(each.digits) >= 4}) < REPEATED:
             continue
         if texts in seen:
             other = seen[texts]
@@ -150,7 +150,7 @@ def _rounded(rows: Sequence[Row]) -> Iterator[Finding]:
             others = [row.values[name] for row in rows if name in row.values and row.size != size]
             if len(cells) < 3 or not others or min(cell.decimals for cell in (*cells.values(), *others)) < 3:
                 continue
-            if all(cell.text.endswith("00") for cell in cells.values()) and not any(cell.text.endswith("00") for cell in others):
+            if all(cell.digits.endswith("00") for cell in cells.values()) and not any(c.digits.endswith("00") for c in others):
                 texts = ", ".join(map(str, cells.values()))
                 sentence = f"all {len(cells)} values of {name} at {size} GPUs end in 00 ({texts}); those of other sizes do not"
                 yield Finding("values_rounded", tuple(cells), texts, "digits that vary", sentence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -118,6 +119,17 @@ def test_times_of_weak_scaling(tmp_path: Path) -> None:
     """Steps that last the same with more GPUs: the speedup is the ratio of GPUs times that of times."""
     rows = [f"{gpus},{run},{time},{gpus}.00" for gpus in (1, 2, 4, 8) for run, time in enumerate((9.9, 10.0, 10.1))]
     assert of_text(tmp_path, "\n".join(["gpus,run,step time (s),speedup", *rows])).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("times", "after", "rounded"),
+    [(("0.400", "0.300", "0.500"), " ± 0.123 s", True), (("0.412", "0.309", "0.507"), " ± 0.100", False)],
+)
+def test_round_values_are_told_by_their_own_digits(tmp_path: Path, times: Sequence[str], after: str, rounded: bool) -> None:
+    """Not by those of a spread, nor hidden by a unit."""
+    rows = ["1,1.487", "1,1.493", "1,1.512", *(f"4,{time}{after}" for time in times)]
+    found = of_text(tmp_path, "\n".join(["gpus,time", *rows])).findings
+    assert ("values_rounded" in {each.kind for each in found}) == rounded
 
 
 def test_classes_stand_in_the_order_of_their_weight() -> None:

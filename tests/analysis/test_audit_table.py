@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.audit.audit import audit
-from hpcddp.analysis.audit.cells import number, seconds
+from hpcddp.analysis.audit.cells import alike, number, seconds
 from hpcddp.analysis.audit.columns import column
 from hpcddp.analysis.audit.nodes import expand
 from hpcddp.analysis.audit.table import read_table
@@ -29,6 +29,11 @@ from hpcddp.errors import UsageError
         ("0,95", None, 0.95),
         ("12.3 ± 0.4", None, 12.3),
         ("350 ms", None, 0.35),
+        ("350 ± 5 ms", None, 0.35),
+        ("12.3 s ± 3 %", None, 12.3),
+        ("2:05 ± 3 s", None, 125),
+        ("2,5 h", None, 9000),
+        ("1,200 s", None, 1200),
     ],
 )
 def test_times_as_people_write_them(text: str, unit: str | None, value: float) -> None:
@@ -36,7 +41,7 @@ def test_times_as_people_write_them(text: str, unit: str | None, value: float) -
     assert seconds(text, unit).value == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["soon", "1:75", "1:02:61", "-5", "0", "12.5.1", "3 lightyears"])
+@pytest.mark.parametrize("text", ["soon", "1:75", "1:02:61", "-5", "0", "12.5.1", "12.5.1 s", "3 lightyears"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|unit"):
         seconds(text)
@@ -46,6 +51,30 @@ def test_a_number_is_what_rounds_or_is_cut_to_its_digits() -> None:
     """1.80 is from 1.795 (rounded) to 1.81 (cut off); 2:05 is from 2:04.5 to 2:06."""
     assert (number("1.80").can_be.low, number("1.80").can_be.high) == pytest.approx((1.795, 1.81))
     assert (seconds("2:05").can_be.low, seconds("2:05").can_be.high) == pytest.approx((124.5, 126))
+
+
+@pytest.mark.parametrize(
+    ("shown", "unit", "value", "text"),
+    [
+        ("1h23m", None, 5400, "1 h 30 m"),
+        ("1m 59.6s", None, 119.96, "2 m 0.0 s"),
+        ("12.3 ± 0.4 s", None, 13.04, "13.0 s"),
+        ("350±5 ms", None, 0.4, "400 ms"),
+        ("0,95 ± 0,01", None, 0.8, "0.80"),
+        ("12,5", "min", 780, "13.0"),
+        ("1,200", None, 1250, "1250"),
+        ("2:05", None, 3723, "1:02:03"),
+    ],
+)
+def test_what_follows_is_told_as_the_cell_is_printed(shown: str, unit: str | None, value: float, text: str) -> None:
+    """With its digits and units; a spread is none of them."""
+    assert alike(value, seconds(shown, unit)) == text
+
+
+def test_what_follows_of_a_claim_keeps_its_mark() -> None:
+    """Percent and times."""
+    assert alike(80, number("95,1 ± 0,3 %")) == "80.0 %"
+    assert alike(1.8, number("1.95x ± 0.02")) == "1.80 x"
 
 
 @pytest.mark.parametrize(
