@@ -85,8 +85,8 @@ def _without_spread(text: str, units: str) -> str:
 
 
 def plain_digits(text: str) -> str:
-    """Thousands apart (1,200 or 1 200) put together, a decimal comma (0,95) made a point."""
-    if re.fullmatch(r"\d{1,3}([,\s']\d{3})+(\.\d+)?", text):
+    """Thousands apart (1,200 or 1 200) put together, a decimal comma (0,95 or 0,950) made a point."""
+    if re.fullmatch(r"[1-9]\d{0,2}([,\s']\d{3})+(\.\d+)?", text):
         return re.sub(r"[,\s']", "", text)
     return text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else text
 

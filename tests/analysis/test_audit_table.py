@@ -41,6 +41,12 @@ def test_times_as_people_write_them(text: str, unit: str | None, value: float) -
     assert seconds(text, unit).value == pytest.approx(value)
 
 
+@pytest.mark.parametrize(("text", "value"), [("0,950", 0.95), ("1,200", 1200), ("12,345.5", 12345.5), ("0,5", 0.5)])
+def test_thousands_do_not_begin_with_zero(text: str, value: float) -> None:
+    """A comma before three digits parts thousands where there are any, and is a decimal comma after a zero."""
+    assert number(text).value == value
+
+
 @pytest.mark.parametrize("text", ["soon", "1:75", "1:02:61", "-5", "0", "12.5.1", "12.5.1 s", "3 lightyears"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|unit"):
