@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from hpcddp.analysis.numbers.series import key_text
-from hpcddp.analysis.verdicts.case import DOUBTFUL, INCOMPLETE, Case, Row, Verdict, layout, listed, run_names, run_numbers, where
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.case import (
+    AGAIN,
+    DOUBTFUL,
+    INCOMPLETE,
+    Case,
+    Row,
+    Verdict,
+    layout,
+    listed,
+    run_names,
+    run_numbers,
+    where,
+)
 from hpcddp.analysis.wording import percent, quantity, unit, units
 from hpcddp.repeats import FEWEST
+from hpcddp.textout import count
 
 NOISY_FROM = 0.05
 """Low to high of a baseline's interval or range, of its median: six runs that differ by 1 % (standard deviation) stay below."""
@@ -100,18 +114,33 @@ def baseline_missing(case: Case) -> Iterator[Verdict]:
 
 def _missing(case: Case, row: Row, gpus: int, what: str, name: str) -> Verdict:
     planned = [point.label for point in case.planned(row) if (point.layout.nodes, point.layout.gpus_per_node) == (1, gpus)]
-    unknown = f"there is no speedup or efficiency against {what}"
+    ended = [run for run in case.records.runs if run.label in planned and run.state != "missing"]
+    if not planned:
+        why = "the sweep has no such point"
+        advice = f"add the point to the sweep: `baseline: {{layout.nodes: [1], layout.gpus_per_node: [{gpus}]}}` under `points`"
+    elif not ended:
+        why = f"{planned[0]} has no run that counts"
+        advice = "`hpcddp submit` the sweep again: it runs what is missing"
+    else:
+        why, advice = _not_counted(ended)
     return Verdict(
         name="baseline missing",
         where=f"at 1x{gpus}{f' ({name})' if name else ''}",
-        evidence=f"{unknown}: {planned[0]} has no run that counts" if planned else f"{unknown}: the sweep has no such point",
-        advice="`hpcddp submit` the sweep again: it runs what is missing"
-        if planned
-        else f"add the point to the sweep: `baseline: {{layout.nodes: [1], layout.gpus_per_node: [{gpus}]}}` under `points`",
+        evidence=f"there is no speedup or efficiency against {what}: {why}",
+        advice=advice,
         numbers={"gpus": gpus},
-        runs=(),
+        runs=run_names(ended),
         weight=INCOMPLETE + (0.5 if planned else 0.1),
     )
+
+
+def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
+    """Why runs of a baseline that ended do not serve as one, and what to do: `hpcddp submit` alone runs none of them again."""
+    rejected = [run for run in ended if run.state == "rejected"]
+    if not rejected:
+        return f"{ended[0].name} met another GPU or environment than the other points", f"have the same for all: {AGAIN}"
+    more = f" (and {count(len(rejected) - 1, 'more run')})" if len(rejected) > 1 else ""
+    return f"{rejected[0].name} was rejected{more}: {rejected[0].reason}", f"mend what rejected them, then {AGAIN}"
 
 
 def out_of_line(case: Case) -> Iterator[Verdict]:

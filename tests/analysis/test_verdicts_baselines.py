@@ -1,0 +1,55 @@
+"""What verdicts say of baselines that are noisy, or that there are none of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis.findings import find
+from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.verdicts.case import Verdict
+from hpcddp.runroot import Study
+
+from .synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
+
+ONE, TWO, FOUR = point(1, 1), point(2, 1), point(4, 1)
+
+
+def named(study: Study, name: str) -> list[Verdict]:
+    return [verdict for verdict in find(load_study(study)).verdicts if verdict.name == name]
+
+
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_a_rejected_baseline_is_not_said_to_be_run_again(tmp_path: Path, repeat: int) -> None:
+    """`hpcddp submit` alone runs nothing again that is done: what rejected it is named, and its folder."""
+    study = write_study(tmp_path / "s", [ONE, TWO, FOUR], repeat)
+    for each in (ONE, TWO, FOUR):
+        write_runs(study, each, [100 * MS] * repeat, **({"gates": FAILED} if each is ONE else {}))
+    (missing,) = named(study, "baseline missing")
+    more = " (and 1 more run)" if repeat == 2 else ""
+    assert missing.evidence == (
+        f"there is no speedup or efficiency against one GPU: r1 of {ONE.label} was rejected{more}: "
+        "gate `equal steps`: rank 1 made 4 of 6 steps"
+    )
+    assert missing.advice.startswith("mend what rejected them, then remove those runs' folders")
+    assert missing.runs == tuple(f"r{run} of {ONE.label}" for run in range(1, repeat + 1))
+
+
+def test_a_baseline_on_another_gpu_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    """It has a run that counts, of another series: to submit again would run nothing."""
+    study = write_study(tmp_path / "s", [ONE, TWO, FOUR])
+    for each in (ONE, TWO, FOUR):
+        write_run(study, each, Told(step_ns=100 * MS, gpu="A40" if each is ONE else "V100"))
+    (missing,) = named(study, "baseline missing")
+    assert missing.evidence.endswith(f"r1 of {ONE.label} met another GPU or environment than the other points")
+    assert "remove those runs' folders" in missing.advice
+
+
+def test_a_baseline_that_did_not_run_is_to_be_submitted(tmp_path: Path) -> None:
+    """That runs it."""
+    study = write_study(tmp_path / "s", [ONE, TWO, FOUR])
+    for each in (TWO, FOUR):
+        write_run(study, each, Told(step_ns=100 * MS))
+    (missing,) = named(study, "baseline missing")
+    assert missing.advice == "`hpcddp submit` the sweep again: it runs what is missing"
