@@ -37,7 +37,8 @@ NOISY_ALWAYS = 0.20
 def noisy_baseline(case: Case) -> Iterator[Verdict]:
     """The runs of a baseline differ by more than what is claimed against it."""
     for name, series in case.series:
-        for column, gpus in (("efficiency_1gpu", 1), ("efficiency_1node", int(series["full_node_gpus"].iloc[0]))):
+        node = int(series["full_node_gpus"].iloc[0])
+        for gpus, column in ({1: "efficiency_1gpu"} | {node: "efficiency_1node"}).items():  # the full node may be one GPU
             others = series[(series["gpus"] > gpus) & series[column].notna()]
             base = series[(series["nodes"] == 1) & (series["gpus_per_node"] == gpus)]
             if others.empty or base.empty or pd.isna(base["interval"].iloc[0]):
@@ -58,7 +59,6 @@ def noisy_baseline(case: Case) -> Iterator[Verdict]:
                 runs=run_names(runs),
                 weight=DOUBTFUL + min(0.99, width),
             )
-            break  # the full node may be one GPU
 
 
 def _range(low: float, high: float) -> str:

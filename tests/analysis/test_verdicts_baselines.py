@@ -20,6 +20,16 @@ def named(study: Study, name: str) -> list[Verdict]:
     return [verdict for verdict in find(load_study(study)).verdicts if verdict.name == name]
 
 
+def test_each_noisy_baseline_is_told(tmp_path: Path) -> None:
+    """One GPU and the full node both differ by a fifth; a full node of one GPU is told once."""
+    layouts = ((1, 1), (1, 2), (2, 2)), ((1, 1), (2, 1))
+    for points, told in zip(layouts, (["at 1x1", "at 1x2"], ["at 1x1"]), strict=True):
+        study = write_study(tmp_path / str(len(points)), [point(*each) for each in points], repeat=3)
+        for each in points:
+            write_runs(study, point(*each), [step * MS for step in (90, 100, 110)], steps=20)
+        assert [verdict.where for verdict in named(study, "noisy baseline")] == told
+
+
 @pytest.mark.parametrize("repeat", [1, 2])
 def test_a_rejected_baseline_is_not_said_to_be_run_again(tmp_path: Path, repeat: int) -> None:
     """`hpcddp submit` alone runs nothing again that is done: what rejected it is named, and its folder."""
