@@ -208,15 +208,18 @@ class Hub:
         return bool(self._bad) or self._dead() != []
 
     def _welcome(self, wire: Wire, now_s: float) -> None:
-        """A stranger who connects does not know the word."""
-        hello, *more = wire.received() or [{}]
-        if hello.get("hello") == self._word:
-            self._hosts[hello["rank"]], self._wires[hello["rank"]] = hello["host"], wire
-            self.ends.register(wire.fileno(), GONE)
-            for told in more:
-                self._heard(hello["rank"], told, now_s)
-        if hello or not wire.open:
-            self._new.remove(wire)
+        """A stranger who connects does not know the word, and is sent away."""
+        hello, *more = wire.received() or [None]
+        if hello is None and wire.open:
+            return
+        self._new.remove(wire)
+        if not isinstance(hello, dict) or hello.get("hello") != self._word:
+            wire.close()
+            return
+        self._hosts[hello["rank"]], self._wires[hello["rank"]] = hello["host"], wire
+        self.ends.register(wire.fileno(), GONE)
+        for told in more:
+            self._heard(hello["rank"], told, now_s)
 
     def _heard(self, rank: int, told: dict[str, Any], now_s: float) -> None:
         if rank not in self._hosts:  # it has left: its last beat may come after its goodbye

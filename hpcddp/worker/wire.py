@@ -40,7 +40,11 @@ class Wire:
         except OSError:
             self.open = False
         *lines, self._half = data.split(b"\n")
-        return [json.loads(line) for line in lines]
+        try:
+            return [json.loads(line) for line in lines]
+        except (ValueError, RecursionError):  # a stranger, who does not speak as a rank does
+            self.open = False
+            return []
 
     def close(self) -> None:
         self._peer.close()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import select
+import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -26,8 +29,12 @@ class ToldStore(dict[str, bytes]):
 
 
 @pytest.fixture
-def ranks() -> Iterator[tuple[Hub, Spoke]]:
-    store = ToldStore()
+def store() -> ToldStore:
+    return ToldStore()
+
+
+@pytest.fixture
+def ranks(store: ToldStore) -> Iterator[tuple[Hub, Spoke]]:
     hub = Hub(FIRST, store)
     spoke = Spoke(dataclasses.replace(FIRST, rank=1, local_rank=1), store)
     yield hub, spoke
@@ -51,5 +58,22 @@ def test_a_rank_that_ends_without_a_word_has_died(ranks: tuple[Hub, Spoke]) -> N
     spoke.tick(BEAT, 1.0)
     spoke.close()
     ending = hub.news(1.0)
+    assert ending is not None
+    assert (ending.fault.kind, ending.fault.rank) == ("died", 1)
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"\xff\xfe\n", b"7\n", b'{"hello": 7}\n', b"[" * 20_000 + b"\n"])
+def test_a_stranger_is_sent_away(ranks: tuple[Hub, Spoke], store: ToldStore, said: bytes) -> None:
+    """Who does not know the word is no rank, whatever it says; the ranks go on hearing each other."""
+    hub, spoke = ranks
+    spoke.tick(BEAT, 1.0)
+    with socket.create_connection((FIRST.master_addr, int(store["hpcddp/heart"].split()[0]))) as stranger:
+        stranger.sendall(said)
+        give_up_at = time.monotonic() + 60
+        while not select.select([stranger], [], [], 0.01)[0]:
+            assert hub.news(1.0) is None
+            assert time.monotonic() < give_up_at
+    spoke.close()
+    ending = hub.news(2.0)
     assert ending is not None
     assert (ending.fault.kind, ending.fault.rank) == ("died", 1)
