@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import select
 import time
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from hpcddp.worker.faults import Fault, from_plain, to_plain
 from hpcddp.worker.hang import Seen, judge, place, silent
-from hpcddp.worker.pulse import LATE_S, Beat
+from hpcddp.worker.pulse import Beat
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.wire import Wire, connect, listen
 
@@ -55,8 +56,8 @@ class Alone:
         """What came in since; asked when `ends` wakes."""
         return None
 
-    def tick(self, beat: Beat, now_s: float) -> Ending | None:
-        """Once a second, with what this rank has to tell."""
+    def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
+        """Once a second, with what this rank has to tell. `late`: this process was stopped, and so may have been the others."""
         fault = judge({self._rank.rank: Seen(self._rank.host, beat, now_s)}, 1, now_s) if self._rank.world == 1 else None
         return Ending(fault, "hangs itself") if fault else None
 
@@ -100,8 +101,10 @@ class Spoke:
             return None
         return Ending(_died([(0, self._first_host, self._first)]), "records it", for_all=self._is_last)
 
-    def tick(self, beat: Beat, now_s: float) -> Ending | None:
-        self._wire.send({"beat": astuple(beat)})
+    def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
+        self._wire.send({"beat": dataclasses.astuple(beat)})
+        if late and self._first:
+            self._first = dataclasses.replace(self._first, heard_s=now_s)
         ending = self.news(now_s) if self._is_last else None
         fault = silent({0: self._first}, now_s) if self._first and not (ending or self._left) else None
         return Ending(fault, "records it", for_all=True) if fault else ending
@@ -130,7 +133,7 @@ class Hub:
         self._bad: list[Fault] = []
         self._asked: tuple[Fault, float] | None = None
         self._left = False
-        self._looked_s = self._beat_s = time.monotonic()
+        self._looked_s = time.monotonic()
         self.ends = select.poll()
         try:
             self._listener = listen(rank.master_addr, rank.world)
@@ -148,16 +151,15 @@ class Hub:
         self._read(now_s)
         return Ending(_cause(self._bad) or (self._who_died() if self._dead() else self._bad[0]), "records it")
 
-    def tick(self, beat: Beat, now_s: float) -> Ending | None:
+    def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
         last = self._wires.get(self._rank.world - 1)
         if last:
-            last.send({"beat": astuple(beat)})
-        late, self._beat_s = now_s - self._beat_s > LATE_S, now_s
+            last.send({"beat": dataclasses.astuple(beat)})
+        if late:
+            self._seen = {rank: dataclasses.replace(one, heard_s=now_s) for rank, one in self._seen.items()}
         if beat.stepping and beat.still_s < CALM_S and now_s - self._looked_s < DRAIN_EVERY_S:
             return None
         ending = self.news(now_s)
-        if late:  # this process itself was stopped, and so may have been the others
-            self._seen = {rank: Seen(one.host, one.beat, now_s) for rank, one in self._seen.items()}
         return ending or self._judged(beat, now_s)
 
     def _judged(self, beat: Beat, now_s: float) -> Ending | None:

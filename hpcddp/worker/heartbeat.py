@@ -97,7 +97,8 @@ class Heart:
             ending = self._side.news(now_s) if some_ended else None
             if not ending and now_s >= due_s:
                 due_s = now_s + PERIOD_S
-                ending = self._side.tick(self._pulse.beat(now_s), now_s)
+                beat = self._pulse.beat(now_s)
+                ending = self._side.tick(beat, now_s, late=self._pulse.late)
             if ending:
                 self._end(ending)
 

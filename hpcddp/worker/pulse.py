@@ -65,6 +65,8 @@ class Pulse:
         self._since_s = self._alive_s = self._looked_s = now_s
         self._cpu_s = 0.0
         self._longest_s = 0.0
+        self.late = False
+        """At its last beat: LATE_S had passed since the one before."""
         self._sampler: int | None = None
 
     def watch(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
@@ -76,7 +78,8 @@ class Pulse:
     def beat(self, now_s: float) -> Beat:
         """Called about once a second, by one thread."""
         position, after, stepping = self._where()
-        if now_s - self._looked_s > LATE_S:
+        self.late = now_s - self._looked_s > LATE_S
+        if self.late:
             self._since_s = self._alive_s = now_s
         if (position, stepping) != self._place:
             if stepping and self._place[1]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from hpcddp.worker.beats import Hub, Spoke
-from hpcddp.worker.pulse import BEFORE, Beat
+from hpcddp.worker.pulse import BEFORE, LONGEST_S, Beat
 from hpcddp.worker.ranks import Rank
 
 BEAT = Beat(BEFORE, None, False, 0.0, 0.0, 18.0)
@@ -45,9 +45,9 @@ def ranks(store: ToldStore) -> Iterator[tuple[Hub, Spoke]]:
 def test_a_rank_may_leave_while_it_tells_a_beat(ranks: tuple[Hub, Spoke]) -> None:
     """Its thread tells beats and its main thread the goodbye: whichever comes last, its end is no fault."""
     hub, spoke = ranks
-    spoke.tick(BEAT, 1.0)
+    spoke.tick(BEAT, 1.0, late=False)
     spoke.leave()
-    spoke.tick(BEAT, 1.0)
+    spoke.tick(BEAT, 1.0, late=False)
     assert hub.news(1.0) is None
     spoke.close()
     assert hub.news(2.0) is None
@@ -55,7 +55,7 @@ def test_a_rank_may_leave_while_it_tells_a_beat(ranks: tuple[Hub, Spoke]) -> Non
 
 def test_a_rank_that_ends_without_a_word_has_died(ranks: tuple[Hub, Spoke]) -> None:
     hub, spoke = ranks
-    spoke.tick(BEAT, 1.0)
+    spoke.tick(BEAT, 1.0, late=False)
     spoke.close()
     ending = hub.news(1.0)
     assert ending is not None
@@ -66,7 +66,7 @@ def test_a_rank_that_ends_without_a_word_has_died(ranks: tuple[Hub, Spoke]) -> N
 def test_a_stranger_is_sent_away(ranks: tuple[Hub, Spoke], store: ToldStore, said: bytes) -> None:
     """Who does not know the word is no rank, whatever it says; the ranks go on hearing each other."""
     hub, spoke = ranks
-    spoke.tick(BEAT, 1.0)
+    spoke.tick(BEAT, 1.0, late=False)
     with socket.create_connection((FIRST.master_addr, int(store["hpcddp/heart"].split()[0]))) as stranger:
         stranger.sendall(said)
         give_up_at = time.monotonic() + 60
@@ -77,3 +77,17 @@ def test_a_stranger_is_sent_away(ranks: tuple[Hub, Spoke], store: ToldStore, sai
     ending = hub.news(2.0)
     assert ending is not None
     assert (ending.fault.kind, ending.fault.rank) == ("died", 1)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_job_that_was_suspended_goes_on(ranks: tuple[Hub, Spoke], which: int) -> None:
+    """Who was stopped has heard nobody meanwhile: neither rank 0 nor the rank that watches it calls the other silent."""
+    hub, spoke = ranks
+    hub.tick(BEAT, 0.0, late=False)  # welcomes the other, and has nobody yet to tell its beat
+    hub.tick(BEAT, 1.0, late=False)
+    spoke.tick(BEAT, 1.0, late=False)
+    hub.news(1.0)
+    assert ranks[which].tick(BEAT, 2 + LONGEST_S, late=True) is None
+    ending = ranks[which].tick(BEAT, 4 + 2 * LONGEST_S, late=False)
+    assert ending is not None
+    assert (ending.fault.kind, ending.fault.rank) == ("silent", 1 - which)

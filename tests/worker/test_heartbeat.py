@@ -161,7 +161,8 @@ def test_a_process_that_was_stopped_begins_anew() -> None:
     pulse, timer = watched()
     timer.at = (20, 0, None)
     beats(pulse, 0, 10)
-    assert pulse.beat(10 + LATE_S + 1).idle_s == 0
+    assert (pulse.beat(11 + LATE_S).idle_s, pulse.late) == (0, True)
+    assert (pulse.beat(12 + LATE_S).idle_s, pulse.late) == (1, False)
 
 
 def test_computing_is_a_sign_of_life_and_sleeping_is_none() -> None:
