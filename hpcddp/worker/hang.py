@@ -31,7 +31,7 @@ def judge(seen: Mapping[int, Seen], world: int, now_s: float) -> Fault | None:
 
     A rank is silent that has not been heard from: it is stopped, or its node is lost. Ranks that are further than another wait
     for it, so only those behind all others are judged, and only in their steps: they hang when they neither get on nor show a
-    sign of life for as long as their patience, or, whatever they do, for LONGEST_S.
+    sign of life for as long as their patience, or, whatever they do, for LONGEST_S. One that is not watched may be behind.
     """
     return silent(seen, now_s) or _behind(seen, world)
 
@@ -55,7 +55,7 @@ def _behind(seen: Mapping[int, Seen], world: int) -> Fault | None:
     if not all(one.beat.stepping for one in behind.values()):
         return None
     rank, first = next(iter(behind.items()))
-    alone = len(behind) < world or world == 1
+    alone = len(behind) < len(seen) == world or world == 1
     too_long = all(one.beat.still_s >= LONGEST_S for one in behind.values())
     if alone and (too_long or all(one.beat.idle_s >= one.beat.patience_s for one in behind.values())):
         return Fault(kind="hung", rank=rank, host=first.host, sentence=_hung(behind, too_long=too_long))

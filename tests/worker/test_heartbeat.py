@@ -72,6 +72,16 @@ def test_ranks_at_one_place_are_not_told_apart() -> None:
     assert kind(idle) == ("hung", 0)
 
 
+def test_ranks_may_wait_for_one_that_is_not_watched() -> None:
+    """One that could not connect, say: nobody knows how far it is, so none of the others is to blame, wherever they wait."""
+    waiting = {0: seen((17, 4), HANG_S + 1), 2: seen((17, 4), HANG_S + 1)}
+    assert judge(waiting, 3, NOW) is None
+    assert judge({**waiting, 2: seen((17, 2), HANG_S + 1)}, 3, NOW) is None
+    stuck = judge({rank: seen((17, 4), LONGEST_S) for rank in waiting}, 3, NOW)
+    assert stuck is not None
+    assert stuck.kind == "stuck"
+
+
 def test_a_silent_rank_is_named_sooner_in_its_steps() -> None:
     """Elsewhere it may load something for long with Python's lock held."""
     there = seen((17, 4))
