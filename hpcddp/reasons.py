@@ -82,11 +82,11 @@ _DATA = "put the data where every node sees them, or name their folder with work
 _NO_GPU = "submit it again; if it is always {node}, tell its administrators, and keep off it: --set slurm.exclude={node}"
 
 _BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"no such folder on|data prepare|workload\.data\.root|fetch it again"), _DATA),
+    (re.compile(r"no such folder on|No such file|data prepare|workload\.data\.root|fetch it again"), _DATA),
     (re.compile(r"finds no GPU"), _NO_GPU),
     (re.compile(r"under `compute`|is built without CUDA|install a build"), _ENVIRONMENT),
 )
-"""Next steps for some of the sentences of kind `user`."""
+"""Next steps for some of the sentences of kinds `user` and `error`."""
 
 _BY_LOG: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (

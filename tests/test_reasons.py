@@ -151,6 +151,12 @@ def test_what_the_user_can_mend_has_a_step_of_its_own(sentence: str, next_step: 
     assert next_step in reason_of(CODE_1, recorded("user", sentence), ()).next_step
 
 
+def test_a_file_that_is_missing_is_not_a_matter_of_room() -> None:
+    """As where it was found in a log."""
+    missing = recorded("error", "rank 0 on gn02: `/scratch/x/1.jpg`: No such file or directory (in read, x.py line 3)")
+    assert "where every node sees them" in reason_of(CODE_1, missing, ()).next_step
+
+
 def test_the_batch_that_fits_is_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the worker estimated where memory ran out comes back as the value to set."""
     point = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"), batch_per_gpu=64))

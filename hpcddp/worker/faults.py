@@ -31,6 +31,9 @@ _LOADER_DIED = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal:
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
+_DISK = (*_NO_SPACE, errno.EROFS, errno.EIO, errno.EFBIG, errno.ESTALE)
+"""Of an OSError: the file system is to blame. A file that is missing, or another's, is not its fault."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
@@ -78,14 +81,14 @@ def own_words(error: BaseException) -> str:
 def _kind_and_words(error: BaseException, rank: Rank, point: Point | None) -> tuple[str, str]:
     if isinstance(error, HpcddpError):
         cause = error.__cause__
-        return "disk" if isinstance(cause, OSError) and cause.errno in _NO_SPACE else "user", own_words(error)
+        return "disk" if isinstance(cause, OSError) and cause.errno in _DISK else "user", own_words(error)
     memory = out_of_memory(error, point, rank.local_rank)
     if memory:
         return "out_of_memory", memory
     return next((found for rule in _RULES if (found := rule(error))), ("error", _at(error, _first_line(error))))
 
 
-def _disk(error: BaseException) -> tuple[str, str] | None:
+def _file(error: BaseException) -> tuple[str, str] | None:
     if not isinstance(error, OSError) or error.errno is None or isinstance(error, ConnectionError | TimeoutError):
         return None
     what = f"`{error.filename}`" if error.filename else "a file"
@@ -94,7 +97,7 @@ def _disk(error: BaseException) -> tuple[str, str] | None:
         return "disk", f"{what} cannot be written: {cause}. What was recorded before is kept; make room, and submit again"
     if error.errno == errno.EROFS:
         return "disk", f"{what} cannot be written: {cause}. Put the runs elsewhere with --runs"
-    return "disk", _at(error, f"{what}: {cause}")
+    return "disk" if error.errno in _DISK else "error", _at(error, f"{what}: {cause}")
 
 
 def _loader(error: BaseException) -> tuple[str, str] | None:
@@ -124,7 +127,7 @@ def _key(error: BaseException) -> tuple[str, str] | None:
     return ("error", _at(error, f"there is no {own_words(error)} to look up")) if isinstance(error, KeyError) else None
 
 
-_RULES: tuple[Callable[[BaseException], tuple[str, str] | None], ...] = (_loader, _contact, _disk, _interrupted, _key)
+_RULES: tuple[Callable[[BaseException], tuple[str, str] | None], ...] = (_loader, _contact, _file, _interrupted, _key)
 
 
 def _first_line(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hpcddp.catalog import parameters
 from hpcddp.point import Point
 
-_SAYS_SO = re.compile(r"out of memory|DefaultCPUAllocator|_STATUS_ALLOC_FAILED", re.IGNORECASE)
+_SAYS_SO = re.compile(r"out of memory|Cannot allocate memory|DefaultCPUAllocator|_STATUS_ALLOC_FAILED", re.IGNORECASE)
 
 _ASKED = (
     re.compile(r"Tried to allocate ([\d.]+) ([KMG]iB)"),  # CUDACachingAllocator

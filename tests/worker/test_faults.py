@@ -1,0 +1,46 @@
+"""Which kind of fault an error is."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from hpcddp.errors import HpcddpError
+from hpcddp.worker.faults import fault_of
+from hpcddp.worker.ranks import Rank
+
+RANK = Rank(
+    rank=1, local_rank=0, world=2, nodes=2, job="7", restart=0, host="gn02", master_addr="gn01", master_port=1
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, "disk"),
+        (errno.EDQUOT, "disk"),
+        (errno.EROFS, "disk"),
+        (errno.EIO, "disk"),
+        (errno.EFBIG, "disk"),
+        (errno.ESTALE, "disk"),
+        (errno.ENOMEM, "out_of_memory"),
+        (errno.ENOENT, "error"),
+        (errno.EACCES, "error"),
+        (errno.EMFILE, "error"),
+    ],
+)
+def test_not_every_error_of_the_system_is_the_disks(number: int, kind: str) -> None:
+    """A file that is missing, or another's, is no matter of room on the disk, nor is memory that a process could not be given."""
+    fault = fault_of(OSError(number, os.strerror(number), "/scratch/x"), RANK)
+    assert fault.kind == kind
+    assert kind == "out_of_memory" or "`/scratch/x`" in fault.sentence
+
+
+def test_the_disk_may_be_the_cause_of_an_error_in_our_words() -> None:
+    """As of a checkpoint that could not be written: what the user did not do, the user cannot mend."""
+    for number, kind in ((errno.EIO, "disk"), (errno.ENOENT, "user")):
+        error = HpcddpError("the checkpoint could not be written")
+        error.__cause__ = OSError(number, os.strerror(number))
+        assert fault_of(error, RANK).kind == kind
