@@ -57,9 +57,10 @@ def _train(spec: JobSpec, meeting: Meeting, attempt: Path) -> dict[str, Any]:
         trained_s = time.monotonic()
         watched = telemetry.finish(sampler, spec.point, meeting, attempt, told["protocol"]["steady_from_step"])
         whole = not told["interrupted"]
+        # Before the profile, whose steps train further.
+        evaluation = _evaluate(spec, trial.learner, meeting) if spec.point.measure.evaluate and whole else None
         closer = look_closer(trial) if whole else None
     facts: dict[str, Any] = {"compile_s": trial.compile_s, "comm_check": closer, "telemetry": watched}
-    evaluation = _evaluate(spec, trial.learner, meeting) if spec.point.measure.evaluate and whole else None
     facts["flops_per_sample"] = flops_per_sample(trial.learner.module, source.shape) if meeting.rank.rank == 0 else None
     facts["history"] = history_of(start, attempt, told["steps"])
     passed = record_end(spec, meeting, attempt, told, evaluation, **facts)

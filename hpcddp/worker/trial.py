@@ -73,6 +73,7 @@ def train_timed(trial: Trial) -> dict[str, Any]:
 def look_closer(trial: Trial) -> dict[str, Any] | None:
     """After the timed steps: the cross-check of communication (on rank 0 what it found) and the profile, where asked for."""
     measure, rank, timer = trial.spec.point.measure, trial.meeting.rank.rank, trial.log.timer
+    trial.learner.model.train()  # it may have been evaluated
     found = check_comm(trial.meeting, trial.learner, trial.feed, timer) if measure.comm == "check" else None
     if measure.profile_steps:
         trace = trace_file(trial.attempt, rank) if rank in measure.profile_ranks else None

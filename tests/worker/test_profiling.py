@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+from hpcddp.point import Data
 from hpcddp.records import trace_file
 from tests.worker import given
 from tests.worker.test_run import read, rows, run_job
@@ -56,3 +59,33 @@ def test_profiled_steps_are_in_no_record(profiled: Path) -> None:
     end = read(profiled / "end.json")
     assert end["steps"] == len(rows(profiled, 0)) == len(rows(profiled, 1)) == 6
     assert all(gate["passed"] for gate in end["gates"])
+
+
+class Strict(nn.Module):
+    """One layer, of which gradients are taken while it trains, and only then."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(784, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        assert self.training == torch.is_grad_enabled()
+        out: torch.Tensor = self.layer(images.flatten(1))
+        return out
+
+
+def evaluated(study: Path, profile_steps: int) -> dict[str, Any]:
+    """end.json of a run that is evaluated."""
+    model, data = "tests.worker.test_profiling:Strict", Data(name="tests.worker.test_evaluate:tiny")
+    measure = {"profile_steps": profile_steps, "profile_ranks": (0,)}
+    attempt, (outcome,) = run_job(study, given.point(1, model=model, data=data, evaluate=True, measure=measure))
+    assert outcome.code == 0, outcome.output
+    found: dict[str, Any] = read(attempt / "end.json")
+    return found
+
+
+def test_what_is_evaluated_is_what_the_timed_steps_made(tmp_path: Path) -> None:
+    """The profile's steps come after it, and train as the timed ones did; so does the copy whose operations are counted."""
+    plain, profiled = evaluated(tmp_path / "plain", 0), evaluated(tmp_path / "profiled", 3)
+    assert plain["evaluation"] == profiled["evaluation"]
+    assert plain["flops_per_sample"] == profiled["flops_per_sample"] is not None

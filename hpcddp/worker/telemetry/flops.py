@@ -41,7 +41,7 @@ def _without_data(module: nn.Module) -> nn.Module:
         for value in module.parameters()
     }
     memo |= {id(value): torch.empty_like(value, device="meta") for value in module.buffers()}
-    model = copy.deepcopy(module, memo)
+    model = copy.deepcopy(module, memo).train()
     for part in model.modules():
         if isinstance(part, nn.SyncBatchNorm):
             part.eval()  # while training it talks to the other ranks
