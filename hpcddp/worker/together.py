@@ -16,7 +16,7 @@ ALONE = timedelta(seconds=30)
 """How long a rank that has evaluated too few samples, or too many, waits for the others."""
 
 Steps = tuple[int, int]
-"""Made, and planned."""
+"""Of the run: made, and planned."""
 
 
 def agree_on_steps(meeting: Meeting, planned: int) -> None:

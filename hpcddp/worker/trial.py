@@ -98,5 +98,5 @@ def _train(trial: Trial) -> Trained:
     with naming_who_left(meeting, lambda: first_step + log.counts()["rows"]):
         trained = train(point, trial.learner, trial.feed, log, meeting, keeper=trial.keeper)
     # Nothing holds ranks together that only load: they may end far apart.
-    end_together(meeting, (trained.rows, trained.steps - first_step), TIMEOUT if point.measure.input == "io" else STRAGGLE)
+    end_together(meeting, (first_step + trained.rows, trained.steps), TIMEOUT if point.measure.input == "io" else STRAGGLE)
     return trained
