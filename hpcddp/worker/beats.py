@@ -177,7 +177,7 @@ class Hub:
         return None
 
     def tell(self, fault: Fault) -> None:
-        for wire in self._wires.values():
+        for wire in list(self._wires.values()):  # the main thread tells what failed, the other may see a rank end
             wire.send({"over": to_plain(fault)})
 
     def leave(self) -> None:

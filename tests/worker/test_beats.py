@@ -11,8 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from hpcddp.worker.beats import Hub, Spoke
+from hpcddp.worker.faults import Fault
 from hpcddp.worker.pulse import BEFORE, LONGEST_S, Beat
 from hpcddp.worker.ranks import Rank
+from hpcddp.worker.wire import Wire
 
 BEAT = Beat(BEFORE, None, False, 0.0, 0.0, 18.0)
 
@@ -60,6 +62,16 @@ def test_a_rank_that_ends_without_a_word_has_died(ranks: tuple[Hub, Spoke]) -> N
     ending = hub.news(1.0)
     assert ending is not None
     assert (ending.fault.kind, ending.fault.rank) == ("died", 1)
+
+
+def test_a_rank_may_die_while_rank_0_tells_what_failed(ranks: tuple[Hub, Spoke], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread sees the connection end while the main thread still tells the others."""
+    hub, spoke = ranks
+    spoke.tick(BEAT, 1.0, late=False)
+    assert hub.news(1.0) is None
+    spoke.close()
+    monkeypatch.setattr(Wire, "send", lambda wire, plain: hub.news(2.0))
+    hub.tell(Fault(kind="error", rank=0, host="gn01", sentence="it failed"))
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"\xff\xfe\n", b"7\n", b'{"hello": 7}\n', b"[" * 20_000 + b"\n"])
