@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,17 @@ def test_the_window_is_the_timed_steps(tmp_path: Path) -> None:
     assert timed_window(tmp_path, 0, steady_from_step=2) == TimedSpan(20, 80, 6)
     assert timed_window(tmp_path, 0, steady_from_step=4) == TimedSpan(40, 80, 4)
     assert timed_window(tmp_path, 0, steady_from_step=9) is None
+
+
+def test_a_long_run_is_not_held_in_memory(tmp_path: Path) -> None:
+    """Ten rows a second for a week are six million."""
+    write(steps_file(tmp_path, 0), STEP_COLUMNS, [dict.fromkeys(STEP_COLUMNS, 10**9 + n) for n in range(5000)])
+    tracemalloc.start()
+    try:
+        assert timed_window(tmp_path, 0, steady_from_step=2) == TimedSpan(10**9, 2 * 10**9 + 2 * 4999, 5000)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_shares_and_rates_of_a_node(tmp_path: Path) -> None:

@@ -71,10 +71,13 @@ class TimedSpan:
 
 def timed_window(attempt: Path, rank: int, steady_from_step: int) -> TimedSpan | None:
     """From the rank's step rows; None without a timed step."""
-    steps = [row for row in _rows(steps_file(attempt, rank)) if (row["step"] or 0) >= steady_from_step]
-    if not steps:
-        return None
-    return TimedSpan(steps[0]["start_ns"] or 0, (steps[-1]["start_ns"] or 0) + (steps[-1]["total_ns"] or 0), len(steps))
+    begin_ns = end_ns = steps = 0
+    for row in _rows(steps_file(attempt, rank)):
+        if (row["step"] or 0) >= steady_from_step:
+            end_ns = (row["start_ns"] or 0) + (row["total_ns"] or 0)
+            begin_ns = begin_ns if steps else row["start_ns"] or 0
+            steps += 1
+    return TimedSpan(begin_ns, end_ns, steps) if steps else None
 
 
 def node_summary(attempt: Path, host: str, window: TimedSpan, global_batch: int) -> dict[str, Any]:
