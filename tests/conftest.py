@@ -6,12 +6,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from hpcddp.errors import HpcddpError
+from tests.cannot_run import cannot_run
 from tests.chromium import Page, chromium, program
 from tests.closure import closure
 from tests.twin.manager import Twins
@@ -42,7 +43,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
     """Twins by cluster name: `twins.get("rcc")`. One is up at a time: getting another takes the first down."""
     reason = missing()
     if reason:
-        _skip(reason)
+        cannot_run(reason)
     manager = Twins(tmp_path_factory.mktemp)
     yield manager
     manager.close()
@@ -69,7 +70,7 @@ def link() -> Iterator[Link]:
         try:
             made = stack.enter_context(throttled_link(None))
         except HpcddpError as error:
-            _skip(str(error))
+            cannot_run(str(error))
         yield made
 
 
@@ -77,7 +78,7 @@ def link() -> Iterator[Link]:
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """A page of a headless Chromium."""
     if program() is None:
-        _skip("no Chromium: apt-get install chromium")
+        cannot_run("no Chromium: apt-get install chromium")
     with chromium(tmp_path_factory.mktemp("chromium")) as page:
         yield page
 
@@ -99,10 +100,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _boot_ranks(item: pytest.Item) -> list[int]:
     fixtures = getattr(item, "fixturenames", ())
     return [rank for rank, name in enumerate(BOOT_ORDER, start=1) if name in fixtures]
-
-
-def _skip(reason: str) -> NoReturn:
-    """In CI a test that cannot run is a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)

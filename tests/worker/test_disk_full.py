@@ -22,17 +22,18 @@ from hpcddp.worker.main import run
 from hpcddp.worker.training import interrupt
 from hpcddp.worker.training.checkpoint import newest_whole, to_resume
 from hpcddp.worker.training.models import build_model
+from tests.cannot_run import cannot_run
 from tests.worker import forked, given
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 1 MiB; the test is skipped where it cannot be mounted."""
+    """A disk of 1 MiB; the test cannot run where that cannot be mounted."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False)
     if mounted.returncode:
-        pytest.skip("a tmpfs can be mounted by root only")
+        cannot_run("a tmpfs can be mounted by root only")
     yield disk
     subprocess.run(["umount", "--lazy", disk], check=True)
 
