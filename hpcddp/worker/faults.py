@@ -20,7 +20,8 @@ from hpcddp.worker.memory_fit import out_of_memory
 from hpcddp.worker.ranks import Rank
 
 CONTACT = re.compile(
-    r"gloo|\bnccl|connection (was )?(closed|reset|refused)|broken pipe|socket|store|process ?group|timed? ?out|failed to recv",
+    r"gloo|\bnccl|connection (was )?(closed|reset|refused)|broken pipe|socket|(?<!re)store|process ?group|timed? ?out"
+    r"|failed to recv",
     re.IGNORECASE,
 )
 """Of a RuntimeError: torch's words when a collective or the store failed. Another rank is the cause more often than not."""

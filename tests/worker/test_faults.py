@@ -38,6 +38,15 @@ def test_not_every_error_of_the_system_is_the_disks(number: int, kind: str) -> N
     assert kind == "out_of_memory" or "`/scratch/x`" in fault.sentence
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [("could not restore the optimizer", "error"), ("wait for key in TCPStore", "contact"), ("store->get() failed", "contact")],
+)
+def test_the_store_is_where_ranks_meet(words: str, kind: str) -> None:
+    """A word that only ends as it does tells of no other rank."""
+    assert fault_of(RuntimeError(words), RANK).kind == kind
+
+
 def test_the_disk_may_be_the_cause_of_an_error_in_our_words() -> None:
     """As of a checkpoint that could not be written: what the user did not do, the user cannot mend."""
     for number, kind in ((errno.EIO, "disk"), (errno.ENOENT, "user")):
