@@ -49,6 +49,15 @@ def test_two_are_kept_over_all_attempts(tmp_path: Path) -> None:
     assert (names(old), names(new)) == ([], ["00000015", "00000025"])
 
 
+def test_a_damaged_one_is_none_of_the_two(tmp_path: Path) -> None:
+    """Else the last whole one would go, and if the next were damaged too, the run would begin anew."""
+    old, new = tmp_path / "7.0", tmp_path / "7.1"
+    _, damaged = (write_checkpoint(old, steps, state(steps)) for steps in (10, 20))
+    write_checkpoint(new, 15, state(15))
+    prune([old, new], [damaged])
+    assert (names(old), names(new)) == (["00000010"], ["00000015"])
+
+
 def test_the_newest_attempts_come_first(tmp_path: Path) -> None:
     """Up to the last one that was done: a run that is run again begins anew. A damaged end.json is no end."""
     attempts = [tmp_path / name for name in ("7.0", "8.0", "8.1", "9.0")]

@@ -13,7 +13,7 @@ import io
 import json
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,10 @@ def write_checkpoint(attempt: Path, steps: int, state: dict[str, Any]) -> Path:
     return file
 
 
-def prune(attempts: Sequence[Path]) -> None:
-    """Removes all but the newest KEPT checkpoints of these attempts, oldest attempt first."""
-    for file in [file for attempt in attempts for file in _files(attempt)][:-KEPT]:
+def prune(attempts: Sequence[Path], damaged: Collection[Path] = ()) -> None:
+    """Removes all but the newest KEPT checkpoints of these attempts, oldest attempt first; `damaged` ones go as well."""
+    files = [file for attempt in attempts for file in _files(attempt)]
+    for file in set(files).difference([file for file in files if file not in damaged][-KEPT:]):
         file.unlink(missing_ok=True)
 
 

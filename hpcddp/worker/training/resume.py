@@ -49,6 +49,8 @@ class Start:
     record: dict[str, Any] | None = None
     """`resumed` of launch.json, on rank 0: `attempt`, `checkpoint` (below the run's folder), `step`, `history`, `passed_over`
     (sentences). None where the run begins."""
+    damaged: tuple[Path, ...] = ()
+    """On rank 0: the checkpoints that were passed over."""
 
 
 def find_start(spec: JobSpec, meeting: Meeting, attempt: Path, samples: int) -> Start:
@@ -58,16 +60,19 @@ def find_start(spec: JobSpec, meeting: Meeting, attempt: Path, samples: int) -> 
     """
     if not spec.point.measure.resume:
         return Start()
-    file, data, passed_over = newest_whole(_earlier(spec, attempt)) if meeting.rank.rank == 0 else (None, b"", [])
+    earlier = to_resume(_attempts_before(spec, attempt)) if meeting.rank.rank == 0 else []
+    file, data, passed_over = newest_whole(earlier)
+    damaged = tuple(earlier[: len(passed_over)])
     for sentence in passed_over:
         tell(attempt, "passed over", sentence)
     signature, data = _signature(spec, meeting, samples), _to_all(meeting, data)
     if not data:
-        return Start(signature, record=_record(attempt, None, {"steps": 0, "history": []}, passed_over) if passed_over else None)
+        record = _record(attempt, None, {"steps": 0, "history": []}, passed_over) if passed_over else None
+        return Start(signature, record=record, damaged=damaged)
     state = unpack(data)
     _check_same(state, signature, attempt.parent)
     record = _record(attempt, file, state, passed_over) if file else None
-    return Start(signature, state["steps"], tuple(state["history"]), state, record)
+    return Start(signature, state["steps"], tuple(state["history"]), state, record, damaged)
 
 
 def put_back(state: dict[str, Any], learner: Learner, rank: int) -> None:
@@ -131,7 +136,7 @@ class Keeper:
             "random": draws,
         }
         file = write_checkpoint(self._attempt, made, state)
-        prune([*_attempts_before(self._spec, self._attempt), self._attempt])
+        prune([*_attempts_before(self._spec, self._attempt), self._attempt], self._start.damaged)
         facts = {"step": made, "bytes": file.stat().st_size, "took_s": round(time.monotonic() - began_s, 3)}
         tell(self._attempt, "checkpoint", file.name, **facts)
 
@@ -161,10 +166,6 @@ def tell(attempt: Path, event: str, what: str, **facts: Any) -> None:
     append_line(attempt / "events.jsonl", {"unix_ns": time.time_ns(), "event": event, "what": what, **facts})
     if event != "checkpoint":
         print(f"hpcddp: {event}: {what}", flush=True)
-
-
-def _earlier(spec: JobSpec, attempt: Path) -> list[Path]:
-    return to_resume(_attempts_before(spec, attempt))
 
 
 def _attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
