@@ -127,18 +127,28 @@ def error_file(attempt: Path, rank: int) -> Path:
 
 
 def write_json(file: Path, plain: Any, *, sync: bool = True) -> None:
-    """Writes aside, syncs, renames: a reader sees the old file, or the whole new one.
+    """As write_aside does."""
+    write_aside(file, (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode(), sync=sync)
+
+
+def write_aside(file: Path, data: bytes | memoryview, *, sync: bool = True) -> None:
+    """Writes aside, syncs, renames: a reader sees the old file, or the whole new one. What could not be written leaves nothing.
 
     Without `sync`, for what can be made again, that does not hold after the machine went down.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
-    with aside.open("w", encoding="utf-8") as out:
-        out.write(json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n")
-        out.flush()
-        if sync:
-            os.fsync(out.fileno())
-    aside.replace(file)
+    try:
+        with aside.open("wb") as out:
+            out.write(data)
+            out.flush()
+            if sync:
+                os.fsync(out.fileno())
+        aside.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise
 
 
 def append_line(file: Path, *plains: Any, sync: bool = True) -> None:

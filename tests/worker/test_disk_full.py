@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from hpcddp.jobspec import spec_to_dict
-from hpcddp.records import STEP_COLUMNS, RowWriter, steps_file
+from hpcddp.records import STEP_COLUMNS, RowWriter, steps_file, write_json
 from hpcddp.worker.main import run
 from hpcddp.worker.training import interrupt
 from hpcddp.worker.training.checkpoint import newest_whole, to_resume
@@ -64,6 +64,14 @@ def write_many(writer: RowWriter) -> None:
         for _ in range(1000):
             writer.row([10**9] * len(STEP_COLUMNS))
             writer.flush()
+
+
+def test_what_does_not_fit_leaves_nothing(small: Path) -> None:
+    """Neither half a file nor what was written aside: an end.json is tried again, in the room that was kept for it."""
+    fill(small)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(small / "end.json", {"reason": "x" * 100})
+    assert [file.name for file in small.iterdir()] == ["ballast"]
 
 
 class Fills(nn.Module):

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import pickle
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 from hpcddp.errors import HpcddpError
+from hpcddp.records import write_aside
 
 KEPT = 2
 
@@ -30,17 +30,9 @@ def write_checkpoint(attempt: Path, steps: int, state: dict[str, Any]) -> Path:
     torch.save(state, buffer)
     data = buffer.getbuffer()
     file = _folder(attempt) / f"{steps:08d}.{_digest(data)}.pt"
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        aside.replace(file)
+        write_aside(file, data)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
         raise HpcddpError(
             f"the checkpoint after {steps} steps could not be written to {file.parent} ({error.strerror}, {len(data):,} bytes): "
             f"make room and submit again, the one before is as it was"
