@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import resource
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 from hpcddp.catalog import parameters
 from hpcddp.point import Point
+from hpcddp.worker.meminfo import node_memory
 
 _SAYS_SO = re.compile(r"out of memory|Cannot allocate memory|DefaultCPUAllocator|_STATUS_ALLOC_FAILED", re.IGNORECASE)
 
@@ -98,11 +98,11 @@ def _of_gpu(asked: int, gpu: int) -> Memory | None:
 def _of_node(asked: int, _: int) -> Memory | None:
     """What this process took and what is left: the rest of the node's memory is others'."""
     try:
-        free = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
+        free = node_memory().available
+    except (OSError, KeyError):
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux: getrusage(2)
-    return Memory("memory of the node", peak + int(free.split()[1]) * 1024, peak + asked)
+    return Memory("memory of the node", peak + free, peak + asked)
 
 
 def _gib(count: int) -> str:

@@ -16,7 +16,6 @@ import os
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ import torch.distributed as dist
 from hpcddp.bandwidth import bus_share, fit
 from hpcddp.textout import message_size
 from hpcddp.worker.comm.collectives import COLLECTIVES, ITEM_BYTES, Collective, elements, farthest
+from hpcddp.worker.meminfo import node_memory
 from hpcddp.worker.rendezvous import Meeting
 
 SIZES = tuple(4**power for power in range(5, 16))
@@ -164,15 +164,8 @@ def _room_bytes(meeting: Meeting) -> int:
     if meeting.device.type == "cuda":
         return torch.cuda.mem_get_info(meeting.device)[0]
     slurm_mb = int(os.environ.get("SLURM_MEM_PER_NODE") or 0)
-    free = [_available_bytes(), *([slurm_mb * 2**20] if slurm_mb else [])]
+    free = [node_memory().available, *([slurm_mb * 2**20] if slurm_mb else [])]
     return min(free) // meeting.rank.ranks_per_node
-
-
-def _available_bytes() -> int:
-    """Linux's own estimate of what can be had without swapping, proc(5)."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    (line,) = [line for line in lines if line.startswith("MemAvailable:")]
-    return int(line.split()[1]) * 1024
 
 
 def _is_not_supported(error: RuntimeError) -> bool:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from hpcddp.worker.meminfo import node_memory
+
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 """The unit of processor times in /proc."""
 
@@ -39,10 +41,9 @@ class NodeReader:
         return busy * TICK_NS, (busy + idle + iowait) * TICK_NS
 
     def _memory(self) -> tuple[int, int]:
-        """Used, which is all but what the kernel could give at once (MemAvailable), and all."""
-        lines = (self._proc / "meminfo").read_text(encoding="ascii").splitlines()
-        sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines[:3])}
-        return sizes["MemTotal"] - sizes["MemAvailable"], sizes["MemTotal"]
+        """Used, which is all but what the kernel could give at once, and all."""
+        memory = node_memory(self._proc)
+        return memory.total - memory.available, memory.total
 
     def _network(self) -> tuple[int, int]:
         """Received and sent by the interfaces that are devices: a bond, a bridge or a VLAN would count the same bytes again.
