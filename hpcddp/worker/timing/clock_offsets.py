@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.wire import listen
 
 EXCHANGES = 50
 """About 5 ms per rank over a network of 0.1 ms; the shortest of 50 meets no other traffic."""
@@ -62,10 +63,8 @@ def _answer(meeting: Meeting, now_ns: NowNs, when: str, wait_s: float) -> None:
 
 
 def _listener(meeting: Meeting, when: str) -> socket.socket:
-    """A free port on every address of this host, in the family in which the others look for it."""
     try:
-        family = socket.getaddrinfo(meeting.rank.master_addr, 0, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server(("", 0), family=family, backlog=meeting.rank.world)
+        return listen(meeting.rank.master_addr, meeting.rank.world)
     except OSError:
         meeting.store.set(_key(when), "")  # nobody need wait for it
         raise
