@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -84,7 +83,7 @@ def _loader(
     source: Source, parts: Iterable[Part], workers: int, seeds: tuple[object, ...], *, pin_memory: bool = False
 ) -> DataLoader[Batch]:
     # Forked: no import of torch per worker, the source's memory is shared, and a user's module needs no import guard.
-    forked: dict[str, Any] = {"multiprocessing_context": "fork", "persistent_workers": True, "worker_init_fn": _start_worker}
+    forked: dict[str, Any] = {"multiprocessing_context": "fork", "persistent_workers": True}
     return DataLoader(
         _Batches(source),
         batch_sampler=parts,  # type: ignore[arg-type]  # torch passes each item on as it is, a list or not
@@ -98,12 +97,3 @@ def _loader(
 
 def _as_is(batch: Any) -> Any:
     return batch
-
-
-def _start_worker(_: int) -> None:
-    """A rank's handler for SIGUSR2 (a checkpoint, a requeue) is inherited by forked workers and would run in each.
-
-    Ignored rather than reset: Slurm may signal a rank's whole process group, and the default would end the worker and the run
-    with it. SIGTERM's handler is replaced by torch's own in every worker.
-    """
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
-from types import FrameType
 
 import pytest
 import torch
@@ -100,29 +98,6 @@ def test_workers_live_as_long_as_the_loader() -> None:
     pids = [{label for batch in labels(loading.epoch(n)) for label in batch} for n in (0, 1)]
     assert len(pids[0]) == 2
     assert pids[0] == pids[1]
-
-
-def test_a_ranks_signal_handler_does_not_run_in_its_workers() -> None:
-    """SIGUSR2 (Slurm's warning) to a worker neither runs the rank's handler there nor ends the worker."""
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-
-    def requeue(number: int, frame: FrameType | None) -> None:
-        os.write(writing, b"requeued")
-
-    before = signal.signal(signal.SIGUSR2, requeue)
-    try:
-        batches = loader(WhoReads(), batch_size=1, workers=1).epoch(0)
-        worker = int(next(batches)[1])
-        assert worker != os.getpid()
-        os.kill(worker, signal.SIGUSR2)
-        assert len(list(batches)) == 399
-    finally:
-        signal.signal(signal.SIGUSR2, before)
-    with pytest.raises(BlockingIOError):
-        os.read(reading, 100)
-    os.close(reading)
-    os.close(writing)
 
 
 class Drawn(TensorSource):
