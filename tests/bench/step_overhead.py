@@ -113,7 +113,8 @@ def main() -> int:
     print(
         f"with the hook: {host['hook_us']:.1f} us for {host['buckets']:.0f} buckets, at most {host['hook_bound_us']:.1f}", end=" "
     )
-    print(f"where torch's own takes {host['torchs_us']:.1f}")
+    usual_us = HOST_BOUND_US + BUCKET_BOUND_US * host["buckets"] + host["pass_us"]
+    print(f"where torch's own takes {host['torchs_us']:.1f} ({usual_us:.1f} where that is {TORCHS_US:.0f} a bucket or less)")
     print("model      ranks  hook   bare ms   added us  added %   95 % interval    pairs", flush=True)
     rows = []
     for (model, ranks), pairs in PAIRS.items():
