@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -91,6 +91,11 @@ class Case:
             if run.state == "counts" and run.trains:
                 found.setdefault(key, []).append(run)
         return found
+
+    @cached_property
+    def exchanges(self) -> dict[Hashable, int]:
+        """(label, run) -> all-reduces per step, of runs with the communication hook."""
+        return dict(self.buckets.groupby(["label", "run"])["bucket"].nunique().items())
 
     def runs_of(self, row: Row) -> list[Run]:
         """The runs of a point that count."""

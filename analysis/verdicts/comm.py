@@ -32,7 +32,8 @@ SMALL_BUCKET = 256 * 2**10
 def communication_bound(case: Case) -> Iterator[Verdict]:
     """Gradients travel with nothing left to compute, and it is not their number that costs."""
     for name, series in case.series:
-        found = [(row, share) for _, row in series.iterrows() if (share := comm_share(case, row)) is not None]
+        by_latency = _by_latency(case, series)
+        found = [(row, share) for _, row in series.iterrows() if (share := _comm_share(row, by_latency)) is not None]
         if not found:
             continue
         rows, shares = [row for row, _ in found], [share for _, share in found]
@@ -58,13 +59,18 @@ def comm_share(case: Case, row: Row) -> float | None:
 
     Points without the hook are taken to be as those of their series that have it.
     """
+    return _comm_share(row, _by_latency(case, case.points[case.points["series"] == row["series"]]))
+
+
+def _by_latency(case: Case, series: pd.DataFrame) -> set[str]:
+    """Layouts of a series at which latency holds the exchange back."""
+    return {layout(row) for _, row in series.iterrows() if latency_share(case, row) is not None}
+
+
+def _comm_share(row: Row, by_latency: set[str]) -> float | None:
     share = _exposed_share(row)
-    if share is None or share < COMM_SHARE:
-        return None
-    alike = case.points[case.points["series"] == row["series"]]
-    by_latency = [each for _, each in alike.iterrows() if latency_share(case, each) is not None]
-    known = any(layout(each) == layout(row) for each in by_latency) or (by_latency and pd.isna(row["transfer_s"]))
-    return None if known else share
+    known = layout(row) in by_latency or (by_latency and pd.isna(row["transfer_s"]))
+    return None if share is None or share < COMM_SHARE or known else share
 
 
 def _exposed_share(row: Row) -> float | None:
@@ -163,8 +169,8 @@ def _latency_s(case: Case, row: Row) -> float | None:
 
 def _buckets(case: Case, row: Row) -> int:
     """Exchanges per step, in the point's first run with the hook."""
-    found = case.buckets[case.buckets["label"].isin(row["breakdown_label"].split(" + "))]
-    return 0 if found.empty else len(found[found["run"] == found["run"].iloc[0]])
+    numbers = (case.exchanges.get((run.label, run.run)) for run in case.runs_of(row))
+    return next(filter(None, numbers), 0)
 
 
 def _latency_advice(case: Case, row: Row, number: int) -> str:

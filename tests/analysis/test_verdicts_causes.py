@@ -37,3 +37,15 @@ def test_a_straggler_in_one_run_of_three_holds_no_point_back(tmp_path: Path, slo
     found = find(load_study(study))
     assert ("held back most by waiting for one slow rank or node" in found.sentences[0]) == told
     assert [verdict.numbers["found_in_runs"] for verdict in named(found, "straggler")] == [len(slow_runs)]
+
+
+def test_exchanges_are_those_of_one_run(tmp_path: Path) -> None:
+    """Ten of 40 kB, whether the point has runs with the hook under one label or, with a trace, under a second."""
+    one, plain, traced = point(1, 1), point(1, 2, comm="on"), point(1, 2, comm="on", profile_steps=5)
+    study = write_study(tmp_path / "s", [one, plain, traced])
+    buckets = [Bucket(size_bytes=40_000, ready_ns=(30 + 5 * index) * MS, done_ns=90 * MS) for index in range(10)]
+    for each in (one, plain, traced):
+        told = Told(step_ns=100 * MS, steps=20, shares=EXPOSED, buckets=buckets if each is not one else ())
+        write_run(study, each, told)
+    (verdict,) = named(find(load_study(study)), "latency-bound")
+    assert "is 10 exchanges of 39.1 KiB on average" in verdict.evidence
