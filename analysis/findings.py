@@ -14,7 +14,7 @@ from hpcddp.analysis.numbers.exchanges import buckets_frame
 from hpcddp.analysis.numbers.fit_frame import fit_study, laws_frame
 from hpcddp.analysis.numbers.fit_words import implied
 from hpcddp.analysis.numbers.frames import runs_frame
-from hpcddp.analysis.numbers.limits import limits_frame
+from hpcddp.analysis.numbers.limits import limits_frame, rates_by_input
 from hpcddp.analysis.numbers.outliers import outlier_notes, outliers_frame
 from hpcddp.analysis.numbers.scaling import scaling_frame
 from hpcddp.analysis.numbers.series import Apart, differing, full_names
@@ -66,8 +66,8 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     shown_apart = differing(shown["series"].unique())
     names = full_names(shown_apart)
     stragglers = stragglers_frame(records.runs)
-    limits, buckets, fits = limits_frame(scaling, apart), buckets_frame(records.runs), fits_frame(records.runs)
-    case = Case(records, runs, shown, names, limits, stragglers, buckets, fits)
+    buckets, fits = buckets_frame(records.runs), fits_frame(records.runs)
+    case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits)
     fitted = fit_study(runs, scaling, records.hold)
     outliers = outliers_frame(runs)
     judged = verdicts(case)
@@ -76,7 +76,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         kinds=[scaling_kind(records.hold, work) for work in sorted({point.work for point in records.points} - {"comm"})],
         runs=runs,
         scaling=scaling,
-        limits=limits,
+        limits=limits_frame(scaling, apart),
         stragglers=stragglers,
         buckets=buckets,
         collectives=comm_frame(records.runs),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 
@@ -19,16 +21,28 @@ def limits_frame(scaling: pd.DataFrame, apart: Apart) -> pd.DataFrame:
     """A row per layout with limited input, its series in words; none where a study has one input only."""
     rows = []
     several = scaling["input"].nunique() > 1
-    alike = scaling["series"].map(_whatever_input)
-    for _, points in scaling.groupby([alike, "nodes", "gpus_per_node"], sort=False):
+    for _, points in _alike(scaling):
         if several and (points["input"] != "full").any():
-            rates = dict(zip(points["input"], points["samples_per_s"], strict=True))
-            rows.append({**points.iloc[0][list(LAYOUT)], "series": _name(points, apart), **rates})
+            rows.append({**points.iloc[0][list(LAYOUT)], "series": _name(points, apart), **_rates(points)})
     return pd.DataFrame(rows, columns=list(LIMITS_COLUMNS)).astype(LIMITS_COLUMNS)
 
 
-def _whatever_input(series: str) -> str:
+def rates_by_input(scaling: pd.DataFrame) -> dict[tuple[str, int, int], dict[str, float]]:
+    """(series as `whatever_input` has it, nodes, GPUs per node) -> samples per second by `measure.input`."""
+    return {key: _rates(points) for key, points in _alike(scaling)}
+
+
+def whatever_input(series: str) -> str:
+    """Key of the series that differ in their input alone."""
     return key_text({name: value for name, value in json.loads(series).items() if name != "measure.input"})
+
+
+def _alike(scaling: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
+    return scaling.groupby([scaling["series"].map(whatever_input), "nodes", "gpus_per_node"], sort=False)
+
+
+def _rates(points: pd.DataFrame) -> dict[str, float]:
+    return dict(zip(points["input"], points["samples_per_s"], strict=True))
 
 
 def _name(points: pd.DataFrame, apart: Apart) -> str:

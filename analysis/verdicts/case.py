@@ -58,7 +58,8 @@ class Case:
     points: pd.DataFrame
     """The scaling table's rows that are shown."""
     names: Mapping[str, str]
-    limits: pd.DataFrame
+    limits: Mapping[tuple[str, int, int], Mapping[str, float]]
+    """As limits.rates_by_input has it."""
     stragglers: pd.DataFrame
     buckets: pd.DataFrame
     fits: pd.DataFrame

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from hpcddp.analysis.numbers.limits import whatever_input
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, span, step_s, where
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, lacking, most_cores, most_workers
@@ -50,10 +51,8 @@ def input_share(case: Case, row: Row) -> float | None:
 
 def _limits(case: Case, row: Row) -> dict[str, float]:
     """Samples/s of the trainer alone and of the loader alone, where they were measured at the point's layout."""
-    same = (case.limits["nodes"] == row["nodes"]) & (case.limits["gpus_per_node"] == row["gpus_per_node"])
-    rows = case.limits[same & (case.limits["full"] == row["samples_per_s"])]
-    pairs = (("trainer", "synthetic"), ("loader", "io"))
-    return {name: float(rows[column].iloc[0]) for name, column in pairs if len(rows) and pd.notna(rows[column].iloc[0])}
+    rates = case.limits.get((whatever_input(row["series"]), row["nodes"], row["gpus_per_node"]), {})
+    return {name: rates[given] for name, given in (("trainer", "synthetic"), ("loader", "io")) if given in rates}
 
 
 def _limits_words(case: Case, row: Row) -> str:

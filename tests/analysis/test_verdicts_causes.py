@@ -49,3 +49,17 @@ def test_exchanges_are_those_of_one_run(tmp_path: Path) -> None:
         write_run(study, each, told)
     (verdict,) = named(find(load_study(study)), "latency-bound")
     assert "is 10 exchanges of 39.1 KiB on average" in verdict.evidence
+
+
+def test_limits_are_those_of_the_points_own_series(tmp_path: Path) -> None:
+    """Two numbers of workers train equally fast; only with 4 does a resident batch train faster: only these wait for data."""
+    points = {
+        point(1, 1, loader_workers_per_rank=workers, input=given): step_ms
+        for workers, given, step_ms in ((2, "full", 64), (2, "synthetic", 64), (4, "full", 64), (4, "synthetic", 30))
+    }
+    study = write_study(tmp_path / "s", list(points))
+    for each, step_ms in points.items():
+        write_run(study, each, Told(step_ns=step_ms * MS, steps=20, shares={"data_wait": 0.5, "forward": 0.5}))
+    (verdict,) = named(find(load_study(study)), "input-bound")
+    assert verdict.where == "at 1x1 (workers 4)"
+    assert verdict.numbers["trainer"] == pytest.approx(32 / 0.03)
