@@ -1,4 +1,4 @@
-"""How much two groups of runs differ: the ratio of their medians with an interval, and how far they overlap."""
+"""How much two groups of runs differ: the ratio of their medians with an interval."""
 
 from __future__ import annotations
 
@@ -49,15 +49,6 @@ def resampled(values: Values, draw: np.random.Generator) -> NDArray[np.float64]:
     """(RESAMPLES, n): as many values drawn with replacement; the order given makes no difference."""
     ordered = np.array(sorted(map(float, values)))
     return ordered[draw.integers(len(ordered), size=(RESAMPLES, len(ordered)))]
-
-
-def cliffs_delta(a: Values, b: Values) -> float:
-    """(pairs with a > b - pairs with a < b) / pairs: 1 where all of `a` lie above all of `b`, 0 where they overlap evenly.
-
-    Cliff 1993, "Dominance statistics: ordinal analyses to answer ordinal questions".
-    """
-    above = sum((x > y) - (x < y) for x in a for y in b)
-    return above / (len(a) * len(b))
 
 
 def _median(values: Values) -> Fraction:

@@ -1,4 +1,4 @@
-"""Laws of scaling, each a formula: how many times the throughput of one unit (a node, a GPU) n units have.
+"""Laws of scaling: how many times the throughput of one unit (a node, a GPU) n units have.
 
 All are sums of non-negative terms in n, of the time one sample takes one unit (or of the throughput per unit): perfect
 scaling is the first term alone.
@@ -16,33 +16,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def amdahl_speedup(n: float, serial_share: float) -> float:
-    """1 / (s + (1 - s) / n), s the share of one unit's time that no other unit can take over (Amdahl 1967); at most 1 / s."""
-    return 1 / (serial_share + (1 - serial_share) / n)
-
-
-def gustafson_speedup(n: float, serial_share: float) -> float:
-    """s + (1 - s) n, for work that grows with n: each further unit adds 1 - s of the first one's throughput (Gustafson 1988)."""
-    return serial_share + (1 - serial_share) * n
-
-
-def usl_speedup(n: float, contention: float, crosstalk: float) -> float:
-    """n / (1 + sigma (n - 1) + kappa n (n - 1)): the Universal Scalability Law (Gunther 2007, "Guerrilla Capacity Planning").
-
-    Contention sigma is waiting for what is shared (kappa = 0: Amdahl's law), crosstalk kappa what each pair of units costs.
-    """
-    return n / (1 + contention * (n - 1) + crosstalk * n * (n - 1))
-
-
 def usl_peak(contention: float, crosstalk: float) -> float:
     """sqrt((1 - sigma) / kappa): the n of the highest throughput, 1 at least; infinite without crosstalk (Gunther 2007)."""
     return max(1.0, math.sqrt((1 - contention) / crosstalk)) if crosstalk > 0 else math.inf
-
-
-def normal_form(n: float, base: float, factor: float, power: float, log_power: int) -> float:
-    """c0 + c1 n^i log2(n)^j: Extra-P's performance model normal form with one term (Calotoiu et al., SC13)."""
-    grown: float = base + factor * n**power * math.log2(n) ** log_power
-    return grown
 
 
 @dataclass(frozen=True)
@@ -85,17 +61,24 @@ def _normal_form(coefficients: Floats) -> Mapping[str, Floats]:
 
 
 AMDAHL = Law("amdahl", "n / (1 + s (n - 1))", lambda n: columns(1.0, n), False, _serial)
-"""Time per sample and unit: (1 - s) + s n."""
+"""Time per sample and unit: (1 - s) + s n; s is the share of one unit's time that no other unit can take over (Amdahl 1967)."""
 
 GUSTAFSON = Law("gustafson", "s + (1 - s) n", lambda n: columns(1.0, 1 / n), True, _serial)
-"""Throughput per unit: (1 - s) + s / n."""
+"""Throughput per unit: (1 - s) + s / n; for work that grows with n, each further unit adds 1 - s of the first one's throughput
+(Gustafson 1988).
+"""
 
 USL = Law("usl", "n / (1 + sigma (n - 1) + kappa n (n - 1))", lambda n: columns(1.0, n, n * (n - 1)), False, _usl)
-"""Time per sample and unit: (1 - sigma) + sigma n + kappa n (n - 1)."""
+"""Time per sample and unit: 1 + sigma (n - 1) + kappa n (n - 1), the Universal Scalability Law (Gunther 2007, "Guerrilla
+Capacity Planning"). Contention sigma is waiting for what is shared (kappa = 0: Amdahl's law), crosstalk kappa what each pair of
+units costs.
+"""
 
 
 def extra_p(power: float, log_power: int) -> Law:
-    """Time per sample and unit in the normal form with these exponents; coefficients in seconds per 1000 samples."""
+    """Time per sample and unit in Extra-P's performance model normal form (Calotoiu et al., SC13) with one term, of these
+    exponents; coefficients in seconds per 1000 samples.
+    """
     formula = " ".join(
         ["c0 + c1", *([f"n^{power:g}"] if power else []), *([("", "log2(n)", "log2(n)^2")[log_power]] if log_power else [])]
     )
@@ -103,4 +86,4 @@ def extra_p(power: float, log_power: int) -> Law:
 
 
 EXTRA_P = tuple(extra_p(halves / 2, log_power) for halves in range(7) for log_power in range(3) if halves or log_power)
-"""The exponents of Calotoiu et al., SC13: 0, 1/2, ..., 3 and 0, 1, 2."""
+"""The exponents of the same paper: 0, 1/2, ..., 3 and 0, 1, 2."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hpcddp.analysis.numbers.effects import Ratio, cliffs_delta, ratio
+from hpcddp.analysis.numbers.effects import Ratio, ratio
 
 RUNS = st.lists(st.fractions(1, 1000, max_denominator=50), min_size=1, max_size=12)
 
@@ -52,11 +52,11 @@ def test_an_interval_holds_its_ratio(a: list[Fraction], b: list[Fraction]) -> No
 
 @given(RUNS, RUNS, st.randoms())
 def test_the_order_of_runs_makes_no_difference(a: list[Fraction], b: list[Fraction], shuffle: Random) -> None:
-    """Neither to the ratio and its interval nor to the overlap."""
-    found = ratio(a, b), cliffs_delta(a, b)
+    """Neither to the ratio nor to its interval."""
+    found = ratio(a, b)
     shuffle.shuffle(a)
     shuffle.shuffle(b)
-    assert (ratio(a, b), cliffs_delta(a, b)) == found
+    assert ratio(a, b) == found
 
 
 @pytest.mark.parametrize("runs", [6, 10])
@@ -66,16 +66,3 @@ def test_the_interval_of_a_ratio_holds_the_truth(runs: int) -> None:
     studies = [(100 + draw.standard_normal(runs), 110 + 3 * draw.standard_normal(runs)) for _ in range(300)]
     found = [ratio(list(a), list(b)) for a, b in studies]
     assert sum((each.low or 0) <= 100 / 110 <= (each.high or 0) for each in found) >= 0.93 * 300
-
-
-def test_cliffs_delta_by_hand() -> None:
-    """1, 2 against 2, 3: of four pairs none above, three below, one equal."""
-    assert cliffs_delta([1.0, 2.0], [2.0, 3.0]) == -0.75
-
-
-@given(RUNS, RUNS)
-def test_cliffs_delta_turns_round_with_its_groups(a: list[Fraction], b: list[Fraction]) -> None:
-    """And is 0 of a group against itself, 1 of a group against one that is a thousand lower."""
-    assert cliffs_delta(a, b) == -cliffs_delta(b, a)
-    assert cliffs_delta(a, a) == 0
-    assert cliffs_delta(a, [value - 1000 for value in b]) == 1
