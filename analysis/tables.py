@@ -12,8 +12,10 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.numbers.breakdown import hidden_parts, shown_parts, whole_step
+from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.series import Apart, value_text
 from hpcddp.analysis.wording import duration, percent, percents, quantity, times, unit
+from hpcddp.textout import message_size
 
 HEADS = {
     "data_wait": "data",
@@ -144,6 +146,23 @@ def limits_table(limits: pd.DataFrame) -> str:
         [f"{row['nodes']} x {row['gpus_per_node']}", *(row[key] for key in keys)]
         + [_quantity(row[kind], 1) for kind in ("full", "synthetic", "io")]
         for _, row in limits.iterrows()
+    ]
+    return lines(heads, rows)
+
+
+def comm_table(fits: pd.DataFrame) -> str:
+    """Latency and bus bandwidth, one line per layout and operation."""
+    heads = ["layout", "operation", "latency us", "fitted GB/s", "GB/s", "at"]
+    rows = [
+        [
+            row["layout"],
+            OPS[row["op"]],
+            _quantity(row["latency_s"], 1e6),
+            _quantity(row["busbw_bytes_per_s"], 1e-9),
+            _quantity(row["largest_busbw_bytes_per_s"], 1e-9),
+            message_size(row["largest_bytes"]),
+        ]
+        for _, row in fits.iterrows()
     ]
     return lines(heads, rows)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.findings import Findings
-from hpcddp.analysis.numbers.comm_bench import comm_table
 from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.records.run import Run
-from hpcddp.analysis.tables import breakdown_table, exchange_table, limits_table, scaling_table, training_table
+from hpcddp.analysis.tables import breakdown_table, comm_table, exchange_table, limits_table, scaling_table, training_table
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.analysis.wording import WIDE
 from hpcddp.analysis.write import named, plain_rows
+from hpcddp.textout import count
 
 SCHEMA = 1
 """Of report.json: 1 (0.1.0) as to_plain says."""
@@ -89,9 +89,9 @@ def _tables(found: Findings) -> list[Block]:
     blocks = [scaling_table(scaling, apart)]
     training = training_table(scaling, apart)
     if training:
-        epochs = scaling["train_epochs"].dropna().iloc[0]
+        epochs = count(int(scaling["train_epochs"].dropna().iloc[0]), "epoch")
         blocks.append(
-            _below([f"  a training of {epochs} epochs: training alone, without start, evaluation and checkpoints"], training)
+            _below([f"  a training of {epochs}: training alone, without start, evaluation and checkpoints"], training)
         )
     blocks.append(_below(breakdown, breakdown_table(scaling, apart)))
     exchange = exchange_table(scaling, apart)

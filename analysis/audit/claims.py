@@ -12,6 +12,7 @@ from hpcddp.analysis.audit.columns import Column, column
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, Series, distinct, value
 from hpcddp.analysis.audit.table import Row
+from hpcddp.textout import count
 
 
 @dataclass(frozen=True)
@@ -291,7 +292,7 @@ def _other_hardware(claims: Claims) -> Iterator[Finding]:
             found.append((claim, next(iter(here)), next(iter(there))))
     if found:
         claim, here_, there_ = found[0]
-        many = f" (and {len(found) - 1} more rows)" if len(found) > 1 else ""
+        many = f" (and {count(len(found) - 1, 'more row')})" if len(found) > 1 else ""
         sentence = f"{claims.word} {claim.shown} at {claim.row.layout} compares {here_} with a baseline on {there_}{many}"
         yield Finding(
             "gpu_types_compared",

@@ -27,7 +27,7 @@ def check_layout(groups: Groups, known: KnownNodes) -> Iterator[Finding]:
 def _products(row: Row) -> Iterator[Finding]:
     said, per_node, nodes = (row.counts.get(key) for key in ("gpus", "gpus_per_node", "nodes"))
     if said and per_node and nodes and said != nodes * per_node:
-        sentence = f"{said} GPUs are not {nodes} nodes times {per_node} GPUs per node"
+        sentence = f"{count(nodes, 'node')} times {count(per_node, 'GPU')} per node are not {count(said, 'GPU')}"
         yield _one("gpus_wrong", row, str(said), str(nodes * per_node), sentence)
     batch, total = row.counts.get("batch_per_gpu"), row.counts.get("global_batch")
     if batch and total and row.gpus and total != batch * row.gpus and row.summary is None:

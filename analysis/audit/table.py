@@ -11,6 +11,7 @@ from pathlib import Path
 from hpcddp.analysis.audit.cells import Number, is_blank, number, seconds
 from hpcddp.analysis.audit.columns import CLAIMS, MEANINGS, REMARKS, SETTINGS, TIMES, Column, column
 from hpcddp.errors import UsageError
+from hpcddp.textout import count
 
 COUNTS = ("nodes", "gpus_per_node", "gpus", "batch_per_gpu", "global_batch", "samples", "epochs", "steps", "n")
 MEASURED = ("time", "throughput")
@@ -57,8 +58,8 @@ class Row:
         if self.nodes and self.gpus_per_node:
             return f"{self.nodes}x{self.gpus_per_node}"
         if self.gpus:
-            return f"{self.gpus} GPU{'' if self.gpus == 1 else 's'}"
-        return f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
+            return count(self.gpus, "GPU")
+        return count(self.size, "node")
 
 
 @dataclass(frozen=True)

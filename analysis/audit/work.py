@@ -11,6 +11,7 @@ from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, value
 from hpcddp.analysis.audit.table import Row
 from hpcddp.analysis.wording import quantity
+from hpcddp.textout import count
 
 SAME_WORK = 0.05
 """Throughput and time of one run may count slightly different things: the last batch, evaluation."""
@@ -45,7 +46,7 @@ def _throughput_of_samples(rows: Sequence[Row]) -> Iterator[Finding]:
     if wrong:
         row, times_, samples = wrong[0]
         right = alike(samples / row.values["time"].value, row.values["throughput"])
-        many = f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
+        many = f" (and {count(len(wrong) - 1, 'more row')})" if len(wrong) > 1 else ""
         sentence = f"throughput times time is {quantity(times_)} times the {samples:,} samples at {row.layout}{many}"
         yield Finding("throughput_wrong", tuple(each.line for each, *_ in wrong), str(row.values["throughput"]), right, sentence)
 

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 from hpcddp.analysis.comparison.compare import Compared, Comparison
 from hpcddp.analysis.comparison.told import share
+from hpcddp.textout import count
 
 NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, even escaped."""
@@ -21,7 +22,7 @@ def to_junit(found: Comparison) -> str:
         "errors": len(found.unfinished),
         "skipped": len(others),
     }
-    plain = {"name": _clean(f"{found.b.name} against {found.a.name}"), **{name: str(count) for name, count in counts.items()}}
+    plain = {"name": _clean(f"{found.b.name} against {found.a.name}"), **{name: str(number) for name, number in counts.items()}}
     suite = ET.Element("testsuite", plain)
     for point in found.points:
         case = _case(suite, found, point.a.label)
@@ -42,7 +43,7 @@ def _case(suite: ET.Element, found: Comparison, label: str) -> ET.Element:
 def _numbers(point: Compared) -> str:
     found = point.ratio
     spread = "" if found.kind is None else f" ({found.kind} {found.low:.4f} to {found.high:.4f})"
-    return f"throughput B / A {found.ratio:.4f}{spread}, {len(point.b.rates)} runs against {len(point.a.rates)}"
+    return f"throughput B / A {found.ratio:.4f}{spread}, {count(len(point.b.rates), 'run')} against {len(point.a.rates)}"
 
 
 def _clean(text: str) -> str:

@@ -9,10 +9,9 @@ import pandas as pd
 
 from hpcddp.analysis.numbers.series import differing, key_text, series_key, words
 from hpcddp.analysis.records.run import Run
-from hpcddp.analysis.tables import lines
-from hpcddp.analysis.wording import quantity, unit
+from hpcddp.analysis.wording import unit
 from hpcddp.bandwidth import bus_share
-from hpcddp.textout import message_size
+from hpcddp.textout import count
 
 OPS = {
     "all_reduce": "all-reduce",
@@ -67,23 +66,6 @@ def comm_notes(runs: Sequence[Run]) -> Iterator[str]:
     yield from (f"{OPS[op]} was not timed: {backend} says `{reason}`" for (backend, op), reason in lacking.items())
 
 
-def comm_table(fits: pd.DataFrame) -> str:
-    """Latency and bus bandwidth, one line per layout and operation."""
-    heads = ["layout", "operation", "latency us", "fitted GB/s", "GB/s", "at"]
-    rows = [
-        [
-            row["layout"],
-            OPS[row["op"]],
-            _scaled(row["latency_s"], 1e6),
-            _scaled(row["busbw_bytes_per_s"], 1e-9),
-            _scaled(row["largest_busbw_bytes_per_s"], 1e-9),
-            message_size(row["largest_bytes"]),
-        ]
-        for _, row in fits.iterrows()
-    ]
-    return lines(heads, rows)
-
-
 def _operations(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """(who and what, the operation's part of comm.json) of each benchmark that counts."""
     counting = [run for run in runs if run.collectives is not None and run.state == "counts"]
@@ -123,7 +105,7 @@ def _layouts(runs: Sequence[Run]) -> list[str]:
 
 def size_words(nodes: int, gpus: int, device: str) -> str:
     """`2 nodes x 4 GPUs`"""
-    return f"{nodes} node{'s' * (nodes > 1)} x {gpus} {unit(device)}{'s' * (gpus > 1)}"
+    return f"{count(nodes, 'node')} x {count(gpus, unit(device))}"
 
 
 def _fitted(who: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +118,3 @@ def _fitted(who: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         "largest_bytes": largest["bytes"],
         "largest_busbw_bytes_per_s": largest["busbw_bytes_per_s"],
     }
-
-
-def _scaled(value: Any, scale: float) -> str:
-    return "-" if pd.isna(value) else quantity(value * scale)

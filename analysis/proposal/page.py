@@ -13,6 +13,7 @@ from hpcddp.analysis.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
 from hpcddp.analysis.wording import duration, percent, quantity, unit, units
 from hpcddp.repeats import FEWEST
+from hpcddp.textout import count
 
 SHOWN_FACTS = 3
 """Values of one fact; the report has the others."""
@@ -190,7 +191,7 @@ def _resources(found: Proposal) -> list[Block]:
 def _amounts(found: Proposal, amounts: Costs) -> Table:
     counts = {"one epoch": 1}
     if found.epochs is not None:
-        counts[f"one training ({found.epochs} epochs)"] = found.epochs
+        counts[f"one training ({count(found.epochs, 'epoch')})"] = found.epochs
         if found.trainings > 1:
             counts[f"{found.trainings} trainings"] = found.epochs * found.trainings
     kinds: list[tuple[str, Span | None, Callable[[float], str]]] = [
@@ -199,7 +200,7 @@ def _amounts(found: Proposal, amounts: Costs) -> Table:
         ("GPU hours", amounts.gpu_h, quantity),
         ("energy of the GPUs, kWh", amounts.gpu_kwh, quantity),
     ]
-    rows = [[name, *(_spanned(times(span, count), text) for count in counts.values())] for name, span, text in kinds if span]
+    rows = [[name, *(_spanned(times(span, many), text) for many in counts.values())] for name, span, text in kinds if span]
     return Table(["", *counts], rows)
 
 
@@ -258,8 +259,8 @@ def _or_unknown(value: float, text: Callable[[float], str]) -> str:
     return "unknown" if pd.isna(value) else text(float(value))
 
 
-def _nodes(count: int) -> str:
-    return "one node" if count == 1 else f"{count} nodes"
+def _nodes(number: int) -> str:
+    return "one node" if number == 1 else count(number, "node")
 
 
 def _device(found: Proposal) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.cells import AROUND, EMPTY, Room, prepared
 from hpcddp.analysis.records.files import read_regular
+from hpcddp.textout import count
 
 MOST_HEADER, MOST_ROW = 4096, 1024
 """Bytes; the worker's have 130 and at most 200."""
@@ -55,7 +56,7 @@ def read_rows(told: RowFile, columns: Mapping[str, str], warnings: list[str], ro
         return found
     data, surplus = _whole_rows(told)
     if surplus:
-        warnings.append(f"{told.short}: {surplus} after the {told.rows} rows recorded; left aside")
+        warnings.append(f"{told.short}: {surplus} after the {count(told.rows, 'row')} recorded; left aside")
     try:
         return pd.read_csv(io.BytesIO(data), usecols=list(columns), dtype=columns)
     except (ValueError, OverflowError) as error:
@@ -135,4 +136,4 @@ def _whole_rows(told: RowFile) -> tuple[bytes, str]:
         return data, ""
     if zlib.crc32(data) != told.crc32:
         raise Rejected(f"{who}: {told.short} does not match its checksum in end.json")
-    return data, f"{len(surplus)} damaged line{'s' if len(surplus) > 1 else ''}" if surplus else ""
+    return data, count(len(surplus), "damaged line") if surplus else ""

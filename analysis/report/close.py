@@ -30,6 +30,7 @@ from hpcddp.analysis.report.bars import part_swatch, square
 from hpcddp.analysis.report.chart import figure, legend, tip
 from hpcddp.analysis.report.html import Html, join, tag
 from hpcddp.analysis.wording import percent, quantity, times, unit
+from hpcddp.textout import count
 
 HEAT = 6
 """Shades on either side of none."""
@@ -76,7 +77,7 @@ def _ridge(name: str, edges: NDArray[np.float64], ridge: Ridge) -> Html:
         "longest": times(ridge.longest),
     }
     if ridge.warmup is not None:
-        values["warm-up"] = f"{ridge.warmup_steps} steps, median {times(ridge.warmup)}"
+        values["warm-up"] = f"{count(ridge.warmup_steps, 'step')}, median {times(ridge.warmup)}"
     columns = len(edges) - 1
     middle = (1 - edges[0]) / (edges[-1] - edges[0]) * columns
     shapes = [

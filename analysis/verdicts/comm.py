@@ -9,6 +9,7 @@ import pandas as pd
 
 from hpcddp.analysis.verdicts.case import LIMITED, Case, Row, Verdict, layout, run_names, run_numbers, span, step_s, where
 from hpcddp.analysis.wording import quantity
+from hpcddp.textout import count
 
 COMM_SHARE = 0.15
 """Of the step: an efficiency of 85 %, below what 8 V100 or A100 of one node reach in mixed precision (84-87 %)."""
@@ -141,7 +142,7 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
         yield Verdict(
             name="latency-bound",
             where=where(rows, series, name),
-            evidence=f"{span(shares)} of the step is {number} exchanges of {quantity(size_kib)} KiB on average{cost} "
+            evidence=f"{span(shares)} of the step is {count(number, 'exchange')} of {quantity(size_kib)} KiB on average{cost} "
             f"({run_numbers(runs)})",
             advice=_latency_advice(case, worst, number),
             numbers={"exposed_share_high": max(shares), "buckets": number, "bucket_bytes": size_kib * 1024}

@@ -12,6 +12,7 @@ from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, span, step_s, where
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, lacking, most_cores, most_workers
 from hpcddp.analysis.wording import percent, quantity
+from hpcddp.textout import count
 
 NO_FASTER = 0.05
 """A trainer that a resident batch makes faster by no more than this share does not wait for data."""
@@ -71,7 +72,7 @@ def _input_advice(case: Case, series: pd.DataFrame, rows: Sequence[Row]) -> str:
     cores, most, workers = cores_of(run), most_cores(run), run.point.workload.loader_workers_per_rank
     if cores and workers < (more := most_workers(run, cores)):
         return (
-            f"a rank has {math.floor(cores)} physical cores and {workers or 'no'} loader worker{'s' * (workers != 1)}: "
+            f"a rank has {math.floor(cores)} physical cores and {count(workers, 'loader worker')}: "
             f"`--set workload.loader_workers_per_rank={more}`"
         )
     if cores and most and most > cores:

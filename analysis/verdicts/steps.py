@@ -9,6 +9,7 @@ from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import DOUBTFUL, Case, Verdict, run_names, where
 from hpcddp.analysis.verdicts.seen import Rhythm
 from hpcddp.analysis.wording import percent, quantity
+from hpcddp.textout import count
 
 FEW_STEPS = 20
 """With fewer the interval of a run's median is not known."""
@@ -54,7 +55,7 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
         yield Verdict(
             name="too few steps",
             where=where(rows, series, name),
-            evidence=f"with {steps} timed steps the median of {worst.name} is {known}{_others(len(runs) - 1)}",
+            evidence=f"with {count(steps, 'timed step')} the median of {worst.name} is {known}{_others(len(runs) - 1)}",
             advice=_steps_advice(worst),
             numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},
             runs=run_names(runs),
@@ -73,7 +74,7 @@ def _wide(runs: list[Run]) -> list[Run]:
 
 
 def _others(runs: int) -> str:
-    return f"; {runs} more run{'s are' if runs > 1 else ' is'} not known to {WIDE_PERCENT:.0f} % either" if runs else ""
+    return f"; {count(runs, 'more run')} {'is' if runs == 1 else 'are'} not known to {WIDE_PERCENT:.0f} % either" if runs else ""
 
 
 def _steps_advice(run: Run) -> str:
@@ -97,8 +98,9 @@ def warmup_inside(case: Case) -> Iterator[Verdict]:
         yield Verdict(
             name="warm-up inside the window",
             where=f"in {len(runs)} of {len(case.counting)} runs",
-            evidence=f"the first {worst.early.steps} timed steps of {worst.name} are {percent(worst.early.slower)} slower than "
-            f"later ones, and raise the median step by {100 * worst.early.moved:.1f} %",
+            evidence=f"{worst.name} begins with {count(worst.early.steps, 'timed step')} that "
+            f"{'is' if worst.early.steps == 1 else 'are'} {percent(worst.early.slower)} slower than later ones; this raises the "
+            f"median step by {100 * worst.early.moved:.1f} %",
             advice=f"`--set measure.warmup_steps={_rounded_up(needed)}`, or `--set measure.warmup=detect`",
             numbers={"slower": worst.early.slower, "moved": worst.early.moved, "warmup_steps_needed": needed},
             runs=run_names(runs),

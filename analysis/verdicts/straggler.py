@@ -11,6 +11,7 @@ import pandas as pd
 
 from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict
 from hpcddp.analysis.wording import percent, quantity
+from hpcddp.textout import count
 
 OFTEN_LAST = 0.8
 COSTLY = 0.02
@@ -25,7 +26,7 @@ def straggler(case: Case) -> Iterator[Verdict]:
     for name in sorted({each["who"] for each in found}):
         mine = sorted((each for each in found if each["who"] == name), key=lambda each: -each["cost"])
         worst, told = mine[0], tuple(f"r{each['run']} of {each['label']}" for each in mine)
-        more = f", and in {len(told) - 1} more run{'s' * (len(told) > 2)}" if len(told) > 1 else ""
+        more = f", and in {count(len(told) - 1, 'more run')}" if len(told) > 1 else ""
         yield Verdict(
             name="straggler",
             where=f"on {name}",

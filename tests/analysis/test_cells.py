@@ -102,7 +102,7 @@ def test_a_torn_line_after_the_rows_is_left_aside(tmp_path: Path, monkeypatch: p
     """And remarked."""
     ours, theirs = both(tmp_path / "rows.csv", f"{HEADER}0,1,2\n1,2", monkeypatch, rows=1)
     assert isinstance(ours, pd.DataFrame)
-    assert "1 damaged line after the 1 rows" in ours["said"][0]
+    assert "1 damaged line after the 1 row recorded" in ours["said"][0]
     assert isinstance(theirs, pd.DataFrame)
     assert ours.equals(theirs)
 
