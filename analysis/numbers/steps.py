@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from hpcddp.analysis.records.rows import Columns
 from hpcddp.records import PARTS
 
 Floats = NDArray[np.float64]
@@ -37,34 +37,32 @@ class RunSteps:
     """The number of each in the run, ascending; there is a gap where the records of an attempt are lost."""
 
 
-def over_ranks(ranks: Iterable[pd.DataFrame], steady_from_step: int = 0) -> RunSteps:
+def over_ranks(ranks: Iterable[Columns], steady_from_step: int = 0) -> RunSteps:
     """Reduces step tables, one rank at a time. ValueError where ranks stepped differently.
 
     Steady: no flag says otherwise, from the given step on, and measured on every rank.
     """
-    first: pd.DataFrame | None = None
+    first: Columns = {}
     step_ns = np.zeros(0)
     sums: dict[str, Any] = dict.fromkeys(RECORDED, 0)
     counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
     own: list[Floats] = []
-    for rank, table in enumerate(ranks):
-        if first is None:
-            first = table[["step", "flags"]].copy()
-        columns = columns_of(table)
-        if not all(np.array_equal(first[name].to_numpy(), columns[name]) for name in ("step", "flags")):
-            raise ValueError(f"rank {rank} did not step like rank 0 ({len(table)} and {len(first)} rows)")
+    for rank, columns in enumerate(ranks):
+        if not first:
+            first = {name: columns[name].copy() for name in ("step", "flags")}
+        if not all(np.array_equal(values, columns[name]) for name, values in first.items()):
+            raise ValueError(f"rank {rank} did not step like rank 0 ({columns['step'].size} and {first['step'].size} rows)")
         step_ns = np.maximum(step_ns, columns["total_ns"]) if rank else columns["total_ns"].copy()
         for part in RECORDED:
             value = columns[f"{part}_ns"]
             sums[part] = sums[part] + or_zero(value)
             counts[part] = counts[part] + (1 if value.dtype == np.int64 else np.isfinite(value))
         own.append((columns["total_ns"] - or_zero(columns["comm_exposed_ns"])).astype(np.float64))
-    if first is None:
+    if not first:
         raise ValueError("no rank has step rows")
     parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
     steady = steady_rows(first, steady_from_step) & np.isfinite(step_ns)
-    numbers = first["step"].to_numpy(dtype=np.int64)
-    return RunSteps(steady, step_ns.astype(np.float64), parts, np.stack(own), numbers)
+    return RunSteps(steady, step_ns.astype(np.float64), parts, np.stack(own), first["step"])
 
 
 def before(steps: RunSteps, end: int) -> RunSteps:
@@ -87,29 +85,15 @@ def joined(stretches: Sequence[RunSteps]) -> RunSteps:
     )
 
 
-def columns_of(table: pd.DataFrame) -> dict[str, Any]:
-    """By name: int64 as it is, all else in doubles, of which nan is an empty cell."""
-    if (table.dtypes == np.int64).all():  # one block of memory, where it was read so
-        return dict(zip(table.columns, table.to_numpy().T, strict=True))
-    names = [str(name) for name in table.columns]
-    return {name: table[name].to_numpy() if table[name].dtype == np.int64 else column_ns(table, name) for name in names}
-
-
 def or_zero(column: Any) -> Any:
     """0 where nothing was measured."""
     return column if column.dtype == np.int64 else np.nan_to_num(column)
 
 
-def steady_rows(table: pd.DataFrame, from_step: int) -> NDArray[np.bool_]:
-    """Which rows of a rank's step table count."""
-    steady: NDArray[np.bool_] = ((table["flags"] == 0) & (table["step"] >= from_step)).to_numpy()
+def steady_rows(columns: Columns, from_step: int) -> NDArray[np.bool_]:
+    """Which rows of a rank's steps count."""
+    steady: NDArray[np.bool_] = (columns["flags"] == 0) & (columns["step"] >= from_step)
     return steady
-
-
-def column_ns(table: pd.DataFrame, name: str) -> Floats:
-    """A column of a rank's step table as nanoseconds; empty cells are nan."""
-    column = table[name]
-    return column.to_numpy(dtype=np.float64) if column.dtype == np.int64 else column.to_numpy(np.float64, na_value=np.nan)
 
 
 def mean_over_ranks(sums: Floats, counts: Floats | int) -> Floats:

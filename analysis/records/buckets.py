@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.steps import columns_of, or_zero, steady_rows
+from hpcddp.analysis.numbers.steps import or_zero, steady_rows
 from hpcddp.analysis.records.cells import Room
 from hpcddp.analysis.records.ranks import steady_from_step, step_tables, told_of_ranks
-from hpcddp.analysis.records.rows import EXACT, Rejected, RowFile, read_rows
+from hpcddp.analysis.records.rows import EXACT, Columns, Rejected, RowFile, read_rows
 from hpcddp.analysis.records.shapes import MOST
 from hpcddp.records import BUCKET_COLUMNS, buckets_file
 
@@ -77,13 +76,12 @@ class Windows:
         self.exposed = True
         """Every rank measured its exposed communication."""
 
-    def add(self, steps: pd.DataFrame) -> None:
+    def add(self, columns: Columns) -> None:
         """The next rank's, if all its totals were measured and are as long as a step may be."""
-        columns = columns_of(steps)
         if not (columns["total_ns"] < EXACT).all():
             return
         if not self.ranks:
-            self.steady = steady_rows(steps, self._from_step)
+            self.steady = steady_rows(columns, self._from_step)
             if self.before is not None:
                 self.steady = self.steady & (columns["step"] < self.before)
             self.numbers = columns["step"][self.steady]
@@ -124,21 +122,23 @@ def read_buckets(
     return found if found.step.size else None
 
 
-def _bucket_tables(attempt: Path, told: Sequence[dict[str, Any]], warnings: list[str]) -> Iterator[pd.DataFrame]:
+def _bucket_tables(attempt: Path, told: Sequence[dict[str, Any]], warnings: list[str]) -> Iterator[Columns]:
     """A rank's rows after another's, each by step and index: they are written in the order in which they were done. Each table
     holds until the next.
     """
     room = Room()
     for rank, entry in enumerate(told):
         file = RowFile(buckets_file(attempt, rank), rank, entry["bucket_rows"], entry["bucket_crc32"])
-        table = read_rows(file, BUCKET_TYPES, warnings, room)
-        step, index = (np.diff(columns_of(table)[name]) for name in ("step", "index"))
-        ordered = bool(((step > 0) | ((step == 0) & (index >= 0))).all())
-        yield table if ordered else table.sort_values(["step", "index"], ignore_index=True)
+        columns = read_rows(file, BUCKET_TYPES, warnings, room)
+        step, index = (np.diff(columns[name]) for name in ("step", "index"))
+        if not ((step > 0) | ((step == 0) & (index >= 0))).all():
+            order = np.lexsort((columns["index"], columns["step"]))
+            columns = {name: values[order] for name, values in columns.items()}
+        yield columns
 
 
 def assemble(
-    windows: Windows, buckets: Iterable[pd.DataFrame], clocks: Sequence[Mapping[str, Any]], hosts: Sequence[str]
+    windows: Windows, buckets: Iterable[Columns], clocks: Sequence[Mapping[str, Any]], hosts: Sequence[str]
 ) -> RunBuckets:
     """A table, a clock and a host per rank; Rejected where ranks have other buckets than rank 0.
 
@@ -148,13 +148,12 @@ def assemble(
     first: dict[str, Ints] = {}
     times: dict[str, list[Ints]] = {"ready_ns": [], "done_ns": []}
     counted = np.zeros(0, np.bool_)
-    for rank, (table, clock) in enumerate(zip(buckets, clocks, strict=True)):
-        columns = columns_of(table)
+    for rank, (columns, clock) in enumerate(zip(buckets, clocks, strict=True)):
         if not first:
             first = {name: columns[name].copy() for name in ("step", "index", "bytes")}
             counted = np.isin(first["step"], windows.numbers)
         if not all(np.array_equal(columns[name], values) for name, values in first.items()):
-            raise Rejected(f"rank {rank} exchanged other buckets than rank 0 ({len(table)} and {counted.size} rows)")
+            raise Rejected(f"rank {rank} exchanged other buckets than rank 0 ({columns['step'].size} and {counted.size} rows)")
         for name, of_ranks in times.items():
             of_ranks.append(to_rank_0(columns[name][counted], clock))
     recorded = np.isin(windows.numbers, first["step"])

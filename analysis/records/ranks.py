@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from hpcddp.analysis.numbers.steps import RECORDED, RunSteps, over_ranks
 from hpcddp.analysis.records.cells import Room
-from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
 from hpcddp.records import steps_file
 
 COLUMNS = {"step": "int64", "flags": "int64", "total_ns": "float64", **{f"{part}_ns": "float64" for part in RECORDED}}
@@ -21,7 +19,7 @@ WITH_STARTS = {**COLUMNS, "start_ns": "int64"}
 
 
 def read_steps(
-    attempt: Path, end: dict[str, Any], ranks: int, warnings: list[str], watch: Callable[[pd.DataFrame], None] | None = None
+    attempt: Path, end: dict[str, Any], ranks: int, warnings: list[str], watch: Callable[[Columns], None] | None = None
 ) -> RunSteps:
     """The attempt's steps over all its ranks; Rejected where rows are missing or differ from what was recorded.
 
@@ -34,7 +32,7 @@ def read_steps(
         raise Rejected(str(error)) from error
 
 
-def _shown(tables: Iterator[pd.DataFrame], watch: Callable[[pd.DataFrame], None]) -> Iterator[pd.DataFrame]:
+def _shown(tables: Iterator[Columns], watch: Callable[[Columns], None]) -> Iterator[Columns]:
     for table in tables:
         watch(table)
         yield table
@@ -49,9 +47,7 @@ def told_of_ranks(end: dict[str, Any], ranks: int) -> list[dict[str, Any]]:
     return [told[rank] for rank in range(ranks)]
 
 
-def step_tables(
-    attempt: Path, told: list[dict[str, Any]], columns: dict[str, str], warnings: list[str]
-) -> Iterator[pd.DataFrame]:
+def step_tables(attempt: Path, told: list[dict[str, Any]], columns: dict[str, str], warnings: list[str]) -> Iterator[Columns]:
     """The step rows of one rank after another; each table holds until the next."""
     room = Room()
     for rank, entry in enumerate(told):

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,10 @@ MOST_HEADER, MOST_ROW = 4096, 1024
 
 EXACT = 10**15
 """Below it pandas reads a number into a double without an error."""
+
+
+Columns = dict[str, NDArray[Any]]
+"""A rank's rows by column: doubles of which nan is an empty cell, or int64 where every cell is measured."""
 
 
 class Rejected(Exception):
@@ -45,11 +50,10 @@ class RowFile:
         return "/".join(self.file.parts[-5:])
 
 
-def read_rows(told: RowFile, columns: Mapping[str, str], warnings: list[str], room: Room | None = None) -> pd.DataFrame:
-    """The columns, as their pandas types, or int64 where every cell is measured; Rejected where rows are missing or differ from
-    what was recorded.
+def read_rows(told: RowFile, columns: Mapping[str, str], warnings: list[str], room: Room | None = None) -> Columns:
+    """Those columns, given with their pandas types; Rejected where rows are missing or differ from what was recorded.
 
-    A table read into a `room` holds until the next one is.
+    What is read into a `room` holds until the next file is.
     """
     found = _read_digits(told, columns, room or Room())
     if found is not None:
@@ -58,12 +62,13 @@ def read_rows(told: RowFile, columns: Mapping[str, str], warnings: list[str], ro
     if surplus:
         warnings.append(f"{told.short}: {surplus} after the {count(told.rows, 'row')} recorded; left aside")
     try:
-        return pd.read_csv(io.BytesIO(data), usecols=list(columns), dtype=columns)
+        table = pd.read_csv(io.BytesIO(data), usecols=list(columns), dtype=columns)
+        return {name: table[name].to_numpy() for name in columns}
     except (ValueError, OverflowError) as error:
         raise Rejected(f"rank {told.rank}: {told.short} cannot be read: {error}") from error
 
 
-def _read_digits(told: RowFile, columns: Mapping[str, str], room: Room) -> pd.DataFrame | None:
+def _read_digits(told: RowFile, columns: Mapping[str, str], room: Room) -> Columns | None:
     """The same of a file that is whole and holds plain numbers, several times as fast; None leaves it to what can say why not."""
     parse = prepared()
     if parse is None:
@@ -82,10 +87,8 @@ def _read_digits(told: RowFile, columns: Mapping[str, str], room: Room) -> pd.Da
     bits = np.bitwise_or.reduce(cells, axis=1)
     if not _as_typed(names, cells, bits, columns):
         return None
-    table = pd.DataFrame(cells.T, columns=names, copy=False)
-    for name in (name for name, type_ in columns.items() if type_ == "float64" and bits[names.index(name)] < 0):
-        table[name] = table[name].astype("float64").mask(table[name] == EMPTY)
-    return table
+    places = {name: names.index(name) for name in columns}
+    return {name: cells[i] if bits[i] >= 0 else np.where(cells[i] == EMPTY, np.nan, cells[i]) for name, i in places.items()}
 
 
 def _read_bytes(told: RowFile, room: Room) -> NDArray[np.uint8]:

@@ -46,8 +46,8 @@ def both(file: Path, text: str, monkeypatch: pytest.MonkeyPatch, rows: int | Non
         monkeypatch.setattr(cells, "_prepared", prepared)
         warnings: list[str] = []
         try:
-            table = read_rows(RowFile(file, 3, count, zlib.crc32(whole)), COLUMNS, warnings)[list(COLUMNS)]
-            found.append(table.astype(COLUMNS).rename(columns=str).assign(said=" ".join(warnings)))
+            columns = read_rows(RowFile(file, 3, count, zlib.crc32(whole)), COLUMNS, warnings)
+            found.append(pd.DataFrame(columns).astype(COLUMNS).assign(said=" ".join(warnings)))
         except Rejected as error:
             found.append(str(error))
     return found
@@ -124,9 +124,9 @@ def test_a_room_takes_files_of_any_size_in_turn(tmp_path: Path) -> None:
     for count in (3, 100, 2, 0, 40):
         text = HEADER + "".join(f"{row},1,{count}\n" for row in range(count))
         file.write_text(text)
-        table = read_rows(RowFile(file, 0, count, zlib.crc32(text.encode())), COLUMNS, [], room)
-        assert table["step"].tolist() == list(range(count))
-        assert table["total_ns"].tolist() == [count] * count
+        columns = read_rows(RowFile(file, 0, count, zlib.crc32(text.encode())), COLUMNS, [], room)
+        assert columns["step"].tolist() == list(range(count))
+        assert columns["total_ns"].tolist() == [count] * count
 
 
 def test_without_a_folder_for_its_cache_it_is_compiled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

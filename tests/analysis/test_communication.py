@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from hpcddp.analysis.numbers.communication import (
     overlap_share,
 )
 from hpcddp.analysis.records.buckets import RunBuckets, Windows, assemble, clock_error_ns, to_rank_0
+from hpcddp.analysis.records.rows import Columns
 
 START_NS = 1_700_000_000_000_000_000
 
@@ -233,20 +233,20 @@ def test_the_clocks_error_is_the_largest() -> None:
     assert clock_error_ns([clock((0, 0), None), clock(None, None)]) is None
 
 
-def tables(rank: int, behind_ns: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables(rank: int, behind_ns: int) -> tuple[Columns, Columns]:
     """Three steps of 100 ns of which the first is warm-up, written by a clock that is behind; rank 1 is ready 10 ns late."""
     start = START_NS + np.array([0, 100, 200]) - behind_ns
-    step = {"step": [0, 1, 2], "flags": [1, 0, 0], "start_ns": start, "total_ns": 100}
-    parts = {"comm_exposed_ns": 40.0, "optimizer_ns": 5.0, "record_ns": None, "other_ns": 3.0}
-    ready = start + 50 + 10 * rank
-    bucket = {"step": [0, 1, 2], "index": 0, "bytes": 8, "ready_ns": ready, "done_ns": start + 80}
-    return pd.DataFrame({**step, **parts}), pd.DataFrame(bucket)
+    step = {"step": np.arange(3), "flags": np.array([1, 0, 0]), "start_ns": start, "total_ns": np.full(3, 100)}
+    parts = {"comm_exposed_ns": 40.0, "optimizer_ns": 5.0, "record_ns": np.nan, "other_ns": 3.0}
+    bucket = {"step": np.arange(3), "index": np.zeros(3, np.int64), "bytes": np.full(3, 8)}
+    bucket |= {"ready_ns": start + 50 + 10 * rank, "done_ns": start + 80}
+    return step | {name: np.full(3, value) for name, value in parts.items()}, bucket
 
 
-def windows(steps: Iterable[pd.DataFrame], clocks: Sequence[Any], from_step: int = 0) -> Windows:
+def windows(steps: Iterable[Columns], clocks: Sequence[Any], from_step: int = 0) -> Windows:
     made = Windows(clocks, from_step)
-    for table in steps:
-        made.add(table)
+    for columns in steps:
+        made.add(columns)
     return made
 
 

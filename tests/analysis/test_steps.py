@@ -3,7 +3,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from hpcddp.analysis.numbers.steps import (
@@ -16,13 +15,14 @@ from hpcddp.analysis.numbers.steps import (
     throughput_per_s,
     unaccounted,
 )
+from hpcddp.analysis.records.rows import Columns
 
 
-def table(totals: list[float], forward: list[float | None], flags: list[int] | None = None) -> pd.DataFrame:
+def table(totals: list[float], forward: list[float | None], flags: list[int] | None = None) -> Columns:
     """One rank's rows with two measured columns."""
-    columns = {f"{part}_ns": [None] * len(totals) for part in RECORDED} | {"forward_ns": forward}
-    head = {"step": range(len(totals)), "flags": flags or [0] * len(totals), "total_ns": totals}
-    return pd.DataFrame({**head, **columns})
+    measured = {f"{part}_ns": [None] * len(totals) for part in RECORDED} | {"forward_ns": forward, "total_ns": totals}
+    head = {"step": np.arange(len(totals)), "flags": np.array(flags or [0] * len(totals))}
+    return head | {name: np.array(values, np.float64) for name, values in measured.items()}
 
 
 RANKS = [

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -19,6 +18,7 @@ from torch import nn
 from hpcddp.analysis.numbers.communication import Exchange, exchange
 from hpcddp.analysis.records.buckets import read_buckets
 from hpcddp.analysis.records.ranks import COLUMNS, step_tables, told_of_ranks
+from hpcddp.analysis.records.rows import Columns
 from hpcddp.jobspec import spec_to_dict
 from hpcddp.point import Data, Point
 from hpcddp.worker.main import run
@@ -36,7 +36,7 @@ TOLERANCE = 0.1
 class Seen:
     """What the steady steps of a run show, in ns, by rank and step."""
 
-    tables: list[pd.DataFrame]
+    tables: list[Columns]
     exchange: Exchange
     step_bytes: int
 
@@ -53,8 +53,9 @@ def see(folder: Path, what: Point, launch: Callable[..., Any] = forked.values) -
     buckets = read_buckets(attempt, end, what.ranks, warnings)
     assert buckets is not None
     assert warnings == []
-    tables = [table[table["flags"] == 0] for table in step_tables(attempt, told_of_ranks(end, what.ranks), COLUMNS, warnings)]
-    return Seen(tables, exchange(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
+    tables = step_tables(attempt, told_of_ranks(end, what.ranks), COLUMNS, warnings)
+    steady = [{name: values[columns["flags"] == 0] for name, values in columns.items()} for columns in tables]
+    return Seen(steady, exchange(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
 
 
 def hooked(ranks: int, steps: int = STEPS, **changes: Any) -> Point:
