@@ -15,14 +15,15 @@
                   comm_bench.py: collectives as `hpcddp bench comm` timed them
     verdicts/     named findings with evidence and advice, a file per family
     findings.py   the tables with the sentences (sentence.py) and the notes (notes.py) on them
-    told.py       findings as text (tables.py, wording.py) and as plain values; write.py: CSV and JSON; place.py: which folder
+    told.py       findings as text (tables.py, wording.py) and as plain values; write.py: CSV and JSON; place.py: which folder;
+                  heads.py: what its tables and the report's say alike
     report/       index.html with report.css and report.js, report.md and LaTeX: tables.py (cells), figures.py, bars.py and
                   chart.py (inline SVG), close.py (single runs), remarks.py, provenance.py; export_tables.py
     figures/      which figures, and their files (figures.py), one function each, DataFrame -> Figure; style.py: one look for all,
                   with colours.py, axis.py, tracks.py, labels.py; references.py (reference_points.csv), overlay.py;
                   close_up.py: which runs are looked at closely; trained.py: what gradients reached of the network
     comparison/   two studies: which points match, what else differs, in words and as JUnit XML
-    proposal/     the page of an application for computing time: page.py (its blocks), write.py (formats)
+    proposal/     the page of an application for computing time: page.py (its words), blocks.py, write.py (formats)
     audit/        someone else's table -> what does not add up: table.py (reading), cells.py (digits as intervals), basis.py (how
                   speedups were taken), findings.py (the closed list), and one check a file
     export/       runs for other tools: exported.py (what of a run), to_tensorboard.py, to_wandb.py, to_mlflow.py

@@ -11,10 +11,11 @@ from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.heads import node_head, spread_head, unit_of, whole_percent
 from hpcddp.analysis.numbers.breakdown import hidden_parts, shown_parts, whole_step
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.series import Apart, value_text
-from hpcddp.analysis.wording import duration, percent, percents, quantity, times, unit
+from hpcddp.analysis.wording import duration, percent, percents, quantity, times
 from hpcddp.textout import message_size
 
 HEADS = {
@@ -42,9 +43,9 @@ def scaling_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
 
     Beside them the time and the node hours of an epoch, where they are known; a form without them says where they are.
     """
-    gpu = _unit(scaling)
+    gpu = unit_of(scaling)
     keys = _keys(apart)
-    heads = ["nodes", f"{gpu}s/node", f"{gpu}s", *keys, "n", _spread_head(scaling), f"vs 1 {gpu}", _node_head(scaling)]
+    heads = ["nodes", f"{gpu}s/node", f"{gpu}s", *keys, "n", _spread_head(scaling), f"vs 1 {gpu}", node_head(scaling)]
     rows = [
         [
             *_layout(row, apart, keys),
@@ -74,7 +75,7 @@ def breakdown_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
     """The step in milliseconds, also with the communication hook, and the share of each part, %; `-` was not measured."""
     keys, hooked = _keys(apart), scaling["step_hook_s"].notna().any()
     parts = pd.concat([shown_parts(scaling), hidden_parts(scaling)], axis=1)
-    shares = (parts.div(whole_step(scaling), axis=0) * 100).to_numpy(dtype=float, na_value=math.nan)
+    shares = parts.div(whole_step(scaling), axis=0).to_numpy(dtype=float, na_value=math.nan)
     heads = [_size_head(scaling), *keys, "step ms", *(["hook ms"] if hooked else []), *(HEADS[str(part)] for part in parts)]
     rows = [
         [
@@ -190,10 +191,6 @@ def lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _unit(scaling: pd.DataFrame) -> str:
-    return "rank" if (scaling["device"] == "cpu").all() else unit("cuda")
-
-
 def _keys(apart: Apart) -> list[str]:
     return list(next(iter(apart.values()), {}))
 
@@ -203,14 +200,7 @@ def _layout(row: pd.Series[Any], apart: Apart, keys: Sequence[str]) -> list[str]
 
 
 def _spread_head(scaling: pd.DataFrame, what: str = "samples/s") -> str:
-    kinds = set(scaling["interval"].dropna())
-    return f"{what} ({kinds.pop() if len(kinds) == 1 else 'spread'})" if kinds else what
-
-
-def _node_head(scaling: pd.DataFrame) -> str:
-    """Names the baseline by its size where all series have the same."""
-    sizes = set(scaling["full_node_gpus"])
-    return f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"
+    return f"{what} ({spread_head(scaling['interval'])})" if scaling["interval"].notna().any() else what
 
 
 def _throughput(row: pd.Series[Any]) -> str:
@@ -236,7 +226,7 @@ def _ends(low: float, high: float) -> str:
 
 
 def _size_head(scaling: pd.DataFrame) -> str:
-    return f"nodes x {_unit(scaling)}s"
+    return f"nodes x {unit_of(scaling)}s"
 
 
 def _size(row: pd.Series[Any], apart: Apart, keys: Sequence[str]) -> list[str]:
@@ -257,4 +247,4 @@ def _quantity(value: float, scale: float) -> str:
 
 
 def _whole(share: float) -> str:
-    return "-" if pd.isna(share) else f"{share:.0f}".replace("-0", "0")
+    return "-" if pd.isna(share) else whole_percent(share)

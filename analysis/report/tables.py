@@ -10,11 +10,12 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.findings import Findings
+from hpcddp.analysis.heads import node_head, spread_head, unit_of, whole_percent
 from hpcddp.analysis.numbers.breakdown import NAMES, hidden_parts, shown_parts, whole_step
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.fit_words import NAMES as LAW_NAMES
 from hpcddp.analysis.numbers.series import Apart, full_names, value_text
-from hpcddp.analysis.wording import duration, percent, percents, quantity, times, unit
+from hpcddp.analysis.wording import duration, percent, percents, quantity, times
 from hpcddp.textout import message_size
 
 UNKNOWN = "–"
@@ -77,9 +78,7 @@ def report_tables(found: Findings) -> list[Table]:
 
 def scaling(points: pd.DataFrame, apart: Apart) -> Table:
     """Throughput with its spread, speedup and efficiency against both baselines, costs of an epoch."""
-    gpu = _unit(points)
-    sizes = set(points["full_node_gpus"])
-    node = f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"
+    gpu = unit_of(points)
     costs = [
         (Column("time", "one epoch"), _value("epoch_s", duration)),
         (Column("node h", "one epoch"), _value("node_h_per_epoch", quantity)),
@@ -90,9 +89,9 @@ def scaling(points: pd.DataFrame, apart: Apart) -> Table:
         *_keys(apart),
         (Column("n"), _value("n", str)),
         (Column("samples/s"), _value("samples_per_s", quantity)),
-        (Column(_spread_head(points["interval"])), _spread),
+        (Column(spread_head(points["interval"])), _spread),
         *_against("1gpu", f"vs 1 {gpu}", points),
-        *_against("1node", node, points),
+        *_against("1node", node_head(points), points),
         *costs,
     ]
     note = (
@@ -107,7 +106,7 @@ def training(points: pd.DataFrame, apart: Apart) -> Table:
     """What a whole training costs at each size, and which points' runs that is from; no rows where its epochs are not known."""
     known = points[points["train_s"].notna()]
     specs = [
-        *_size(_unit(points)),
+        *_size(unit_of(points)),
         *_keys(apart),
         (Column("n"), _value("n", str)),
         (Column("epochs"), _value("train_epochs", str)),
@@ -127,7 +126,7 @@ def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
     hidden = hidden_parts(points).rename(columns={"h2d_hidden": "copy", "comm_hidden": "communication"})
     whole = whole_step(points)
     specs = [
-        *_size(_unit(points)),
+        *_size(unit_of(points)),
         *_keys(apart),
         (Column("step ms"), _value("step_s", _milli)),
         (Column("with hook, ms"), _value("step_hook_s", _milli)),
@@ -142,7 +141,7 @@ def exchange(points: pd.DataFrame, apart: Apart) -> Table:
     """How gradients travel, of layouts with the communication hook. A single rank's go nowhere."""
     points = points[points["step_bytes"].notna() & (points["ranks"] > 1)]
     specs = [
-        *_size(_unit(points)),
+        *_size(unit_of(points)),
         *_keys(apart),
         (Column("MB per step"), _value("step_bytes", lambda size: quantity(size / 1e6))),
         *((Column(f"{head}, ms"), _value(f"{name}_s", _milli)) for name, head in EXCHANGED.items()),
@@ -248,7 +247,7 @@ def _is_number(value: Any) -> bool:
 
 def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
     share = f"efficiency_{baseline}"
-    head = _spread_head(points[f"{share}_interval"])
+    head = spread_head(points[f"{share}_interval"])
     return [
         (Column("speedup", group), _value(f"speedup_{baseline}", lambda speedup: f"{times(speedup)}×")),
         (Column("efficiency", group), _value(share, percent)),
@@ -263,16 +262,7 @@ def _percents(low: Any, high: Any) -> Cell:
 def _shares(parts: pd.DataFrame, whole: pd.Series[Any], group: str) -> Iterator[Spec]:
     shares = parts.div(whole, axis=0)
     for part in parts:
-        yield Column(str(part), group), lambda row, part=part: _cell(shares.loc[row.name, part], _whole)  # type: ignore[misc]
-
-
-def _whole(share: float) -> str:
-    return f"{100 * share:.0f}".replace("-0", "0")
-
-
-def _spread_head(intervals: pd.Series[Any]) -> str:
-    kinds = set(intervals.dropna())
-    return kinds.pop() if len(kinds) == 1 else "spread"
+        yield Column(str(part), group), lambda row, part=part: _cell(shares.loc[row.name, part], whole_percent)  # type: ignore[misc]
 
 
 def _spread(row: Any) -> Cell:
@@ -291,10 +281,6 @@ def _range(low: Any, high: Any) -> Cell:
 
 def _layout(row: Any) -> Cell:
     return Cell(f"{row['nodes']} × {row['gpus_per_node']}", float(row["nodes"] * row["gpus_per_node"]))
-
-
-def _unit(points: pd.DataFrame) -> str:
-    return "rank" if (points["device"] == "cpu").all() else unit("cuda")
 
 
 def _milli(seconds: float) -> str:
