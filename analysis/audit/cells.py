@@ -140,7 +140,7 @@ def _printed(bare: str, scale: float, text: str, units: tuple[str, ...]) -> Numb
     digits, _, power = bare.lower().partition("e")
     decimals = len(digits.partition(".")[2]) - int(power or 0)
     value = float(bare) * scale
-    if not math.isfinite(value):
+    if not math.isfinite(value) or -decimals > 300:
         raise ValueError(f"`{text}` is out of range")
     can_be = _around(value, scale * 10.0**-decimals)
     return Number(value, can_be, text.strip(), _digits(digits), max(0, decimals), units=units, scale=scale)

@@ -47,7 +47,7 @@ def test_thousands_do_not_begin_with_zero(text: str, value: float) -> None:
     assert number(text).value == value
 
 
-@pytest.mark.parametrize("text", ["soon", "1:75", "1:02:61", "-5", "0", "12.5.1", "12.5.1 s", "3 lightyears"])
+@pytest.mark.parametrize("text", ["soon", "1:75", "1:02:61", "-5", "0", "12.5.1", "12.5.1 s", "3 lightyears", "1e999", "0e999"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|unit"):
         seconds(text)
