@@ -107,7 +107,7 @@ class StepTimer(Generic[Stamp]):
         now = self._stamp()
         self.clock.wait(now)
         self._start_unix_ns += self.clock.between_ns(self._last, now)
-        self.clock.free(self._last)
+        self.clock.free([self._last])
         self._last = now
         self.going = True
 
@@ -118,7 +118,7 @@ class StepTimer(Generic[Stamp]):
         """
         stamp, unix_ns = self.clock.anchor()
         behind_ns = unix_ns - self._start_unix_ns - self.clock.between_ns(self._last, stamp)
-        self.clock.free(stamp)
+        self.clock.free([stamp])
         return lambda: self.clock.unix_now_ns() - behind_ns
 
     def _resolve(self, step: _Open[Stamp]) -> TimedStep:
@@ -133,27 +133,31 @@ class StepTimer(Generic[Stamp]):
             row[_COLUMN["h2d_hidden"]] = max(0, between_ns(*step.copy) - (row[_COLUMN["h2d_exposed"]] or 0))
         total_ns = between_ns(first, previous)
         row[0], row[1], row[2], row[-1] = self._step, step.flags, start_unix_ns, total_ns
-        rows = [
-            (between_ns(first, bucket.done), between_ns(first, bucket.ready), bucket.index, bucket.size_bytes)
-            for bucket in step.buckets
-        ]
-        buckets: list[Row] = [
-            (self._step, index, size_bytes, start_unix_ns + ready_ns, start_unix_ns + done_ns)
-            for done_ns, ready_ns, index, size_bytes in sorted(rows)
-        ]
-        self._free(first, step)
+        buckets = self._bucket_rows(step.buckets) if step.buckets else []
+        self.clock.free(_spent(first, step))
         self._last, self._start_unix_ns = previous, start_unix_ns + total_ns
         self._step += 1
         return TimedStep(tuple(row), buckets)
 
-    def _free(self, first: Stamp, step: _Open[Stamp]) -> None:
-        """All stamps but the last: the next step begins with it."""
-        free = self.clock.free
-        free(first)
-        for _, stamp in step.marks[:-1]:
-            free(stamp)
-        for stamp in step.copy or ():
-            free(stamp)
-        for bucket in step.buckets:
-            free(bucket.ready)
-            free(bucket.done)
+    def _bucket_rows(self, buckets: list[Bucket[Stamp]]) -> list[Row]:
+        """In the order they were done."""
+        between_ns, first, start_unix_ns = self.clock.between_ns, self._last, self._start_unix_ns
+        times_ns = [
+            (between_ns(first, bucket.done), between_ns(first, bucket.ready), bucket.index, bucket.size_bytes)
+            for bucket in buckets
+        ]
+        return [
+            (self._step, index, size_bytes, start_unix_ns + ready_ns, start_unix_ns + done_ns)
+            for done_ns, ready_ns, index, size_bytes in sorted(times_ns)
+        ]
+
+
+def _spent(first: Stamp, step: _Open[Stamp]) -> list[Stamp]:
+    """All stamps but the last: the next step begins with it."""
+    spent = [stamp for _, stamp in step.marks]
+    spent[-1] = first
+    if step.copy:
+        spent += step.copy
+    for bucket in step.buckets:
+        spent += (bucket.ready, bucket.done)
+    return spent
