@@ -46,6 +46,11 @@ def duration(seconds: float) -> str:
     """`57:46`, `1:02:03`; below a minute `12.3 s`."""
     if seconds < 59.95:
         return f"{quantity(seconds)} s"
+    return clock(seconds)
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03`, below an hour `2:03`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -6,6 +6,8 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+from hpcddp.analysis.wording import clock
+
 BLANK = {"", "-", "\u2013", "\u2014", "n/a", "na", "nan", "none", "null", "?"}
 
 SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "m": 60.0, "min": 60.0, "mins": 60.0}
@@ -153,13 +155,6 @@ def _digits(text: str) -> str:
 def _around(value: float, step: float) -> Interval:
     """Half a step of the last digit below (rounded up), a whole one above (cut off)."""
     return Interval(max(value - step / 2, value * 1e-3), value + step, value)
-
-
-def clock(value_s: float) -> str:
-    """`1:02:03`, below an hour `2:03`."""
-    whole = round(value_s)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def alike(value: float, shown: Number, more: int = 0) -> str:

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from hpcddp.analysis.audit.findings import Finding
+from hpcddp.analysis.wording import WIDE
 from hpcddp.textout import count
 
-WIDTH = 100
 WEIGHTS = {3: "a conclusion is in doubt", 2: "a number is wrong", 1: "cannot be told"}
 MANY = 8
 """Findings of one class shown in full; JSON has them all."""
@@ -39,7 +39,7 @@ def _first(name: str, findings: Sequence[Finding], rows: int) -> str:
     does = "does" if len(findings) == 1 else "do"
     first = textwrap.wrap(
         f"{name}: {count(len(findings), 'thing')} in {count(rows, 'row')} {does} not add up. First: {findings[0].sentence}.",
-        WIDTH,
+        WIDE,
     )
     return "\n".join(first)
 
@@ -49,10 +49,10 @@ def _class(findings: Sequence[Finding]) -> list[str]:
     lines = [f"{first.kind.replace('_', ' ')}  ({WEIGHTS[first.weight]})"]
     for each in findings[:MANY]:
         where = f"{'line' if len(each.lines) == 1 else 'lines'} {_spans(each.lines)}"
-        lines += textwrap.wrap(f"{where}: {each.sentence}.", WIDTH, initial_indent="  ", subsequent_indent="    ")
+        lines += textwrap.wrap(f"{where}: {each.sentence}.", WIDE, initial_indent="  ", subsequent_indent="    ")
     if len(findings) > MANY:
         lines.append(f"  and {len(findings) - MANY} more (--format json has them all)")
-    lines += textwrap.wrap(f"-> {first.advice}", WIDTH, initial_indent="  ", subsequent_indent="     ")
+    lines += textwrap.wrap(f"-> {first.advice}", WIDE, initial_indent="  ", subsequent_indent="     ")
     return lines
 
 

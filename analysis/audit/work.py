@@ -6,11 +6,11 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
-from hpcddp.analysis.audit.cells import Interval, alike, clock
+from hpcddp.analysis.audit.cells import Interval, alike
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, value
 from hpcddp.analysis.audit.table import Row
-from hpcddp.analysis.wording import quantity
+from hpcddp.analysis.wording import clock, quantity
 from hpcddp.textout import count
 
 SAME_WORK = 0.05
