@@ -20,6 +20,7 @@ from hpcddp.commands.options import (
     submitting,
     user_of,
 )
+from hpcddp.commands.sending import knock, send
 from hpcddp.commands.until_ci import is_open, order_until
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def carry_out(
             _show_obstacles(order, study, states, missing)
             click.echo("nothing submitted: this was a dry run")
             return
-        taken = _take(order, study, backend, states, missing, ask=not yes, smoke=smoke)
+        taken = _take(order, study, backend, states, missing, ask=not yes, smoke=smoke, wait=wait)
         if not wait:
             ctx.exit(INCOMPLETE if taken < len(missing) else 0)
         try:
@@ -139,6 +140,7 @@ def _take(
     *,
     ask: bool,
     smoke: bool,
+    wait: bool,
 ) -> int:
     """Submits what of the missing runs the budget and --max-jobs let; how many."""
     from hpcddp.budget import affordable
@@ -150,7 +152,7 @@ def _take(
     if not affordable(study, order, states, missing[: order.max_jobs]):
         remark("nothing submitted: the budget does not hold one more run")
         return 0
-    taken = _submit(order, study, backend, ask=ask, smoke=smoke)
+    taken = _submit(order, study, backend, ask=ask, smoke=smoke, wait=wait)
     if order.max_jobs is not None and order.max_jobs <= taken < len(missing):
         remark(f"{count(len(missing) - taken, 'run')} left, as --max-jobs is {order.max_jobs}: submit again for more")
     return taken
@@ -226,12 +228,12 @@ def _show(order: Order, study: Study, states: Sequence[RunState]) -> list[tuple[
     return pending
 
 
-def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool) -> int:
+def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool, wait: bool) -> int:
     """How many runs were submitted; fewer than there are where the cluster takes no more for now, which is said."""
-    from hpcddp.errors import FullError
+    from dataclasses import replace
+
     from hpcddp.order import check_order
     from hpcddp.smoke import run_smoke
-    from hpcddp.submit import submit_runs
     from hpcddp.textout import count
 
     check_order(order)
@@ -241,9 +243,10 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
         click.echo(run_smoke(study, order, backend))
     submitted: list[SubmittedRun] = []
     try:
-        submit_runs(study, order, backend, submitted.append)
-    except FullError as error:
-        remark(str(error))
+        if not send(order, study, backend, submitted) and wait and not submitted:
+            remark("waiting until one more is taken")
+            knock(replace(order, max_jobs=1), study, backend, submitted)
+            send(replace(order, max_jobs=order.max_jobs and order.max_jobs - 1), study, backend, submitted)
     finally:
         if submitted:
             at_most = "" if order.max_running is None else f", at most {order.max_running} at a time"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import Submission
+from hpcddp.errors import FullError
 from hpcddp.runroot import Study
 from tests.analysis.synthetic import MS, Told, write_run
 from tests.commands.conftest import Run
@@ -50,6 +51,31 @@ def test_waiting_submits_the_rest(run: Run, done: Done) -> None:
     """So many at a time until none is missing."""
     result = run("submit", "small.yaml", "-y", "--max-jobs", "3", "--wait")
     assert (result.exit_code, len(done.queued)) == (0, 4), result.output
+
+
+@pytest.mark.parametrize("options", [(), ("--max-jobs", "3")])
+def test_waiting_goes_on_at_a_full_queue(
+    run: Run, done: Done, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Full before the first run is sent is not the end: one run is sent again and again, then the others. Without --wait, 3."""
+    tries: list[str] = []
+
+    def full(request: Submission) -> None:
+        tries.append(request.name)
+        if len(tries) <= 5:
+            done.queued.popitem()
+            raise FullError(f"{request.name}: sbatch: error: AssocMaxSubmitJobLimit")
+
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    done.on_submit = full
+    result = run("submit", "small.yaml", "-y", *options)
+    assert (result.exit_code, done.queued) == (3, {}), result.output
+    result = run("submit", "small.yaml", "-y", "--wait", *options)
+    assert (result.exit_code, len(done.queued)) == (0, 4), result.output
+    assert pauses == [2.0] * 4
+    assert (len(set(tries[:6])), len(set(tries[5:])), len(tries)) == (1, 4, 9)
+    assert "! waiting until one more is taken" in result.stderr
 
 
 def test_yes_does_not_pass_a_budget(run: Run, done: Done) -> None:
