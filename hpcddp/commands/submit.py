@@ -118,13 +118,14 @@ def carry_out(
             return
         taken = _take(order, study, backend, states, missing, ask=not yes, smoke=smoke, wait=wait)
         if not wait:
-            ctx.exit(INCOMPLETE if taken < len(missing) else 0)
+            ctx.exit(INCOMPLETE if len(taken) < len(missing) else 0)
+        more = taken and (until_ci is not None or len(taken) < len(missing))
+        unsent = {(point.label, run) for point, run in missing} - {(run.label, run.run) for run in taken} if more else set()
         try:
-            phases = _wait(study, backend, {planned.point.label for planned in order.points})
+            phases = _wait(study, backend, {planned.point.label for planned in order.points}, unsent)
         except KeyboardInterrupt:
             remark(f"the jobs go on: hpcddp status {shlex.quote(str(study.folder))}")
             raise
-        more = 0 < taken < len(missing) or (until_ci is not None and taken)
         if phases - {"done", "missing"} or not more:
             few = "missing" in phases or is_open(order, study, until_ci)
             ctx.exit(FAILED if phases - {"done", "missing"} else INCOMPLETE if few else 0)
@@ -141,20 +142,20 @@ def _take(
     ask: bool,
     smoke: bool,
     wait: bool,
-) -> int:
-    """Submits what of the missing runs the budget and --max-jobs let; how many."""
+) -> list[SubmittedRun]:
+    """Submits what of the missing runs the budget and --max-jobs let."""
     from hpcddp.budget import affordable
     from hpcddp.textout import count
 
     if not missing:
         click.echo("nothing to submit")
-        return 0
+        return []
     if not affordable(study, order, states, missing[: order.max_jobs]):
         remark("nothing submitted: the budget does not hold one more run")
-        return 0
+        return []
     taken = _submit(order, study, backend, ask=ask, smoke=smoke, wait=wait)
-    if order.max_jobs is not None and order.max_jobs <= taken < len(missing):
-        remark(f"{count(len(missing) - taken, 'run')} left, as --max-jobs is {order.max_jobs}: submit again for more")
+    if order.max_jobs is not None and order.max_jobs <= len(taken) < len(missing):
+        remark(f"{count(len(missing) - len(taken), 'run')} left, as --max-jobs is {order.max_jobs}: submit again for more")
     return taken
 
 
@@ -228,8 +229,8 @@ def _show(order: Order, study: Study, states: Sequence[RunState]) -> list[tuple[
     return pending
 
 
-def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool, wait: bool) -> int:
-    """How many runs were submitted; fewer than there are where the cluster takes no more for now, which is said."""
+def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool, wait: bool) -> list[SubmittedRun]:
+    """The runs that were submitted; fewer than there are where the cluster takes no more for now, which is said."""
     from dataclasses import replace
 
     from hpcddp.order import check_order
@@ -253,7 +254,7 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
             later = f", when {' and '.join(order.after)} ended well" if order.after else ""
             click.echo(f"submitted    {count(len(submitted), 'job')}    {_span([run.job for run in submitted])}{at_most}{later}")
             click.echo(f"hpcddp status {shlex.quote(str(study.folder))}", err=True)
-    return len(submitted)
+    return submitted
 
 
 def _span(jobs: Sequence[str]) -> str:
@@ -267,8 +268,10 @@ def _span(jobs: Sequence[str]) -> str:
     return "-".join(dict.fromkeys(ends))
 
 
-def _wait(study: Study, backend: Backend, labels: Collection[str]) -> set[str]:
-    """A line on stderr whenever something has changed; the phases of the runs of these points once none waits or runs."""
+def _wait(study: Study, backend: Backend, labels: Collection[str], unsent: Collection[tuple[str, int]] = ()) -> set[str]:
+    """A line on stderr whenever something has changed; the phases of the runs of these points once none waits or runs: of one
+    that is yet to be sent again, `missing`.
+    """
     import time
 
     from hpcddp.backends.base import pause_s
@@ -289,4 +292,4 @@ def _wait(study: Study, backend: Backend, labels: Collection[str]) -> set[str]:
             break  # a controller that does not answer just now has not ended a job
         time.sleep(pause_s(time.monotonic() - begun_s))
     click.echo(status_table(states))
-    return {state.phase for state in states}
+    return {"missing" if (state.label, state.run) in unsent else state.phase for state in states}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.backends.base import Submission
+from hpcddp.backends.base import JobState, Submission
 from hpcddp.errors import FullError
 from hpcddp.runroot import Study
 from tests.analysis.synthetic import MS, Told, write_run
@@ -51,6 +51,16 @@ def test_waiting_submits_the_rest(run: Run, done: Done) -> None:
     """So many at a time until none is missing."""
     result = run("submit", "small.yaml", "-y", "--max-jobs", "3", "--wait")
     assert (result.exit_code, len(done.queued)) == (0, 4), result.output
+
+
+def test_what_failed_before_is_sent_again_part_by_part(run: Run, done: Done, tmp_path: Path) -> None:
+    """A run that failed in an earlier submission is no failure of this one while it is yet to be sent."""
+    run("submit", "small.yaml", "-y")
+    for end in tmp_path.glob("small/*/r*/*/end.json"):
+        end.unlink()
+    done.states = {job: JobState(phase="failed") for job in done.queued}
+    result = run("submit", "small.yaml", "-y", "--max-jobs", "3", "--wait")
+    assert (result.exit_code, len(done.queued)) == (0, 8), result.output
 
 
 @pytest.mark.parametrize("options", [(), ("--max-jobs", "3")])
