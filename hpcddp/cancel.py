@@ -6,20 +6,36 @@ from collections.abc import Sequence
 
 from hpcddp.alone import alone
 from hpcddp.backends.base import Backend
-from hpcddp.errors import UsageError
+from hpcddp.errors import HpcddpError, UsageError
 from hpcddp.runroot import Study
+from hpcddp.settle import settle
 from hpcddp.status import RunState
 from hpcddp.submissions import follow, last_told, mend, tell_all, user_name
+from hpcddp.textout import count
 
 
-def live_runs(states: Sequence[RunState], points: Sequence[str]) -> list[RunState]:
-    """Those that wait or run, of the points whose labels begin so, or of all; UsageError for a beginning that no label has."""
+def look_up(study: Study, backends: Sequence[Backend]) -> None:
+    """Makes known the jobs of submissions that were interrupted, where there are such."""
+    if any(told.event == "intent" for told in last_told(study).values()):
+        with alone(study):
+            for backend in backends:
+                settle(study, backend)
+
+
+def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -> list[RunState]:
+    """Those that wait or run, of the points whose labels begin so, or of all; UsageError for a beginning that no label has,
+    HpcddpError where a backend does not say what waits or runs.
+    """
     for point in points:
         if not any(state.label.startswith(point) for state in states):
             known = ", ".join(dict.fromkeys(state.label for state in states))
             raise UsageError(f"no point `{point}` in this study; it has {known}")
-    live = (state for state in states if state.phase in ("queued", "running"))
-    return [state for state in live if not points or state.label.startswith(tuple(points))]
+    chosen = [state for state in states if not points or state.label.startswith(tuple(points))]
+    told = last_told(study)
+    if doubtful := [state for state in chosen if state.phase == "unknown" and (state.label, state.run) in told]:
+        what = f"{count(len(doubtful), 'run')} not known of just now: {doubtful[0].detail}"
+        raise HpcddpError(f"{what}. Nothing was cancelled; cancel again when there is an answer")
+    return [state for state in chosen if state.phase in ("queued", "running")]
 
 
 def cancel_runs(study: Study, runs: Sequence[RunState], backends: Sequence[Backend]) -> None:

@@ -18,8 +18,9 @@ from hpcddp.lock import Held
 from hpcddp.order import Order, check_order, submissions
 from hpcddp.point import Point
 from hpcddp.runroot import Study
+from hpcddp.settle import settle
 from hpcddp.status import RunState, study_states
-from hpcddp.submissions import Told, follow, last_told, mend, tell_all
+from hpcddp.submissions import Told, follow, tell_all
 from hpcddp.textout import count
 
 
@@ -68,7 +69,8 @@ def submit_runs(
     study = Study(study.folder.absolute())
     check_order(order)
     with alone(study) as held:
-        _settle(study, backend, on_submitted)
+        for line in settle(study, backend):
+            on_submitted(SubmittedRun(label=line.label, run=line.run, job=str(line.job)))
         states = study_states(study, backend)
         runs = runs_now(study, order, states)
         if not runs:
@@ -129,16 +131,3 @@ def _intents(batch: Batch, backend: str) -> list[Told]:
     if not batch.is_array:
         return [Told(**of_all, label=spec.label, run=spec.run) for spec in specs]
     return [Told(**of_all, label=spec.label, run=spec.run, array=batch.name, task=task) for task, spec in enumerate(specs)]
-
-
-def _settle(study: Study, backend: Backend, on_found: Callable[[SubmittedRun], None]) -> None:
-    """Looks up what became of submissions that were interrupted between intent and answer."""
-    mend(study)
-    intents = [told for told in last_told(study).values() if told.event == "intent" and told.backend == backend.name]
-    found = {names: backend.find(study, *names) for names in dict.fromkeys((told.name, told.token) for told in intents)}
-    jobs = [(told, found[told.name, told.token]) for told in intents]
-    lines = [follow(told, "submitted", job=told.job_of(job)) if job else follow(told, "lost") for told, job in jobs]
-    tell_all(study, lines)
-    for line in lines:
-        if line.job is not None:
-            on_found(SubmittedRun(label=line.label, run=line.run, job=line.job))

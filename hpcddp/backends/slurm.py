@@ -165,8 +165,11 @@ class SlurmBackend:
         return [os.readlink(link) for link in links if link.is_symlink()]
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
-        """Those that wait or run under their name; HpcddpError with Slurm's words."""
-        live = [job for job, state in self.poll(jobs).items() if state.phase in ("queued", "running")]
+        """Those that wait or run under their name; HpcddpError with Slurm's words, also where it does not say which do."""
+        states = self.poll(jobs)
+        if doubt := next((state.detail for state in states.values() if state.phase == "unknown"), None):
+            raise HpcddpError(f"{doubt}. Nothing was cancelled; cancel again when Slurm answers")
+        live = [job for job, state in states.items() if state.phase in ("queued", "running")]
         if live:
             slurm_commands.ask(["scancel", *live])
 

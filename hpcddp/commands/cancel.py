@@ -23,19 +23,21 @@ def cancel(study: Path, points: tuple[str, ...], yes: bool) -> None:
     hpcddp cancel jobs/rcc-bigmnist
     hpcddp cancel jobs/rcc-bigmnist n04-g4 -y
     """
-    from hpcddp.cancel import cancel_runs, live_runs
+    from hpcddp.cancel import cancel_runs, live_runs, look_up
     from hpcddp.runroot import single_study
     from hpcddp.status import study_backends, study_states
     from hpcddp.status_text import status_table
     from hpcddp.textout import count, inert
 
     of = single_study(study.absolute())
-    runs = live_runs(study_states(of), points)
+    backends = study_backends(of)
+    look_up(of, backends)
+    runs = live_runs(of, study_states(of), points)
     if not runs:
         click.echo("nothing to cancel: no run waits or runs")
         return
     click.echo(inert(status_table(runs)))
     if not yes:
         click.confirm("Cancel?", abort=True, err=True)
-    cancel_runs(of, runs, study_backends(of))
+    cancel_runs(of, runs, backends)
     click.echo(f"cancelled    {count(len(runs), 'run')}")

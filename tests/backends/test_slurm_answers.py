@@ -172,6 +172,14 @@ def test_another_users_job_is_seen(say: Say) -> None:
     assert SlurmBackend().poll({"6": NAME})["6"] == JobState(phase="failed", detail="Slurm does not know this job any more")
 
 
+def test_without_an_answer_nothing_is_cancelled_and_that_is_said(say: Say, tmp_path: Path) -> None:
+    """Where squeue does not say what runs, nobody may believe that it was ended."""
+    say("squeue", "echo Unable to contact slurm controller >&2; exit 1")
+    with pytest.raises(HpcddpError, match="Nothing was cancelled; cancel again when Slurm answers"):
+        SlurmBackend().cancel({"7": NAME})
+    assert not asked(tmp_path, "scancel")
+
+
 def test_another_studys_job_of_the_same_id_and_name_is_not_ours(say: Say, tmp_path: Path) -> None:
     """Ids are given out again by a controller that lost jobs: the folder in which a job works tells whose it is."""
     study = Study(tmp_path / "study")

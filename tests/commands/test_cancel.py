@@ -72,6 +72,36 @@ def test_cancel_of_some_points_by_the_beginnings_of_their_labels(run: Run, study
     assert result.stderr.startswith("no point `n09` in this study; it has n01-g1-b")
 
 
+def test_without_an_answer_nothing_is_called_cancelled(run: Run, study: Study, backend: Cancelling) -> None:
+    """A controller that does not say what waits or runs: an error with the next step, and no run is noted as cancelled. Points
+    that are not asked for do not matter.
+    """
+    backend.states |= {job: JobState(phase="unknown", detail="squeue: Unable to contact slurm controller") for job in ("1", "2")}
+    result = run("cancel", study.folder, "-y")
+    assert (result.exit_code, backend.cancelled) == (FAILED, [])
+    assert result.stderr == (
+        "2 runs not known of just now: squeue: Unable to contact slurm controller. "
+        "Nothing was cancelled; cancel again when there is an answer\n"
+    )
+    assert {line.event for line in last_told(study).values()} == {"submitted"}
+    assert run("cancel", study.folder, SECOND, "-y").exit_code == 0
+    assert backend.cancelled == [{"4": f"{SECOND}.r2"}]
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_the_job_of_an_interrupted_submission_is_cancelled_too(
+    run: Run, study: Study, backend: Cancelling, monkeypatch: pytest.MonkeyPatch, arrived: bool
+) -> None:
+    """It is looked up first; where there is none, its run is missing."""
+    jobs = {(f"{FIRST}.r3", "i"): "9"} if arrived else {}
+    monkeypatch.setattr(backend, "find", lambda _, name, token: jobs.get((name, token)))
+    tell(study, "intent", Told(event="intent", token="i", label=FIRST, run=3, backend="slurm", unix_s=0.0))
+    assert run("cancel", study.folder, "-y").exit_code == 0
+    (cancelled,) = backend.cancelled
+    assert (cancelled.get("9"), len(cancelled)) == ((f"{FIRST}.r3", 4) if arrived else (None, 3))
+    assert last_told(study)[FIRST, 3].event == ("cancelled" if arrived else "lost")
+
+
 def test_cancel_asks(run: Run, study: Study, backend: Cancelling) -> None:
     """Without -y, and without a yes, nothing is cancelled."""
     assert run("cancel", study.folder).exit_code == FAILED
