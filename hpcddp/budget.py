@@ -9,7 +9,7 @@ from hpcddp.errors import UsageError
 from hpcddp.hours import Budget, Hours
 from hpcddp.order import Order
 from hpcddp.point import Point
-from hpcddp.runroot import Study
+from hpcddp.runroot import Study, newest_of
 from hpcddp.status import RunState, read_point
 from hpcddp.used import lasted_h
 
@@ -53,7 +53,8 @@ def account(study: Study, order: Order, states: Sequence[RunState]) -> Account:
         points[state.label] = point
         if state.job is not None and state.phase in ("queued", "running", "unknown"):
             waiting += at_most(order, point)
-            attempts = [attempt for attempt in attempts if attempt.name.rpartition(".")[0] != state.job]
+            at_work = newest_of(attempts, state.job) if state.phase != "queued" else None
+            attempts = [attempt for attempt in attempts if attempt != at_work]
         for attempt in attempts:
             used += _hours(order, point, lasted_h(attempt))
     return Account(budget=order.source.sweep.budget or order.settings.budget, used=used, waiting=waiting)

@@ -11,7 +11,7 @@ from pathlib import Path
 from hpcddp.ended import recorded_end
 from hpcddp.errors import UsageError
 from hpcddp.reasons import LogLine
-from hpcddp.runroot import Study
+from hpcddp.runroot import Study, job_of, newest_of
 from hpcddp.submissions import last_told
 from hpcddp.textout import size
 
@@ -73,16 +73,13 @@ def newest_job(study: Study, label: str, run: int | None) -> tuple[int, str]:
             f"{study.folder / label}: no job of this {'point' if run is None else 'run'} yet; `hpcddp status` tells more"
         )
     attempt = max(found, key=lambda path: path.stat().st_mtime)
-    return int(attempt.parent.name[1:]), attempt.name.rpartition(".")[0]
+    return int(attempt.parent.name[1:]), job_of(attempt)
 
 
 def rank_at_fault(study: Study, label: str, run: int, job: str) -> int:
     """By the newest attempt of that job; 0 where nobody is known to be."""
-    for attempt in reversed(study.attempts(label, run)):
-        if attempt.name.rpartition(".")[0] == job:
-            fault = (recorded_end(attempt) or {}).get("fault") or {}
-            return int(fault.get("rank", 0))
-    return 0
+    end = recorded_end(newest_of(study.attempts(label, run), job)) or {}
+    return int((end.get("fault") or {}).get("rank", 0))
 
 
 def job_logs(study: Study, job: str, rank: int) -> list[Path]:

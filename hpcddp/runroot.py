@@ -15,6 +15,7 @@ RUNS may be moved whole: nothing in it holds an absolute path that is read back.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +78,11 @@ class Study:
         """Repetitions count from 1."""
         return self.folder / label / f"r{run}"
 
+    def begun(self) -> list[tuple[str, int]]:
+        """Label and number of every run that has a folder."""
+        folders = (folder for folder in self.folder.glob("*/r*") if folder.name[1:].isdecimal())
+        return [(folder.parent.name, int(folder.name[1:])) for folder in folders]
+
     def attempt_dir(self, label: str, run: int, job: str, restart: int) -> Path:
         return self.run_dir(label, run) / f"{job}.{restart}"
 
@@ -84,6 +90,16 @@ class Study:
         """The run's attempts so far, oldest first (by job, then restart)."""
         found = [path for path in self.run_dir(label, run).glob("*.*") if path.is_dir()]
         return sorted(found, key=lambda path: _attempt_key(path.name))
+
+
+def job_of(attempt: Path) -> str:
+    """The job that made the attempt."""
+    return attempt.name.rpartition(".")[0]
+
+
+def newest_of(attempts: Sequence[Path], job: str) -> Path | None:
+    """The job's last attempt among those of a run, oldest first: its earlier ones ended when it was requeued."""
+    return next((attempt for attempt in reversed(attempts) if job_of(attempt) == job), None)
 
 
 def studies(root: Path) -> list[Study]:

@@ -15,7 +15,7 @@ from hpcddp.launcher import first_failure
 from hpcddp.point import Point, point_from_dict
 from hpcddp.progress import read_progress
 from hpcddp.reasons import Reason, reason_of
-from hpcddp.runroot import Study
+from hpcddp.runroot import Study, job_of, newest_of
 from hpcddp.submissions import Told, last_told, user_name
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
@@ -116,8 +116,7 @@ def _runs(study: Study, told: Mapping[tuple[str, int], Told]) -> list[tuple[str,
     """Asked for, submitted, or with a folder of records; none of a point that was dropped."""
     asked = read_study_file(study)
     wanted = {(entry["label"], run) for entry in asked["points"] for run in range(1, entry.get("repeat", asked["repeat"]) + 1)}
-    begun = {(folder.parent.name, int(folder.name[1:])) for folder in study.folder.glob("*/r*") if folder.name[1:].isdecimal()}
-    return sorted(key for key in {*wanted, *told, *begun} if study.has_point(key[0]))
+    return sorted(key for key in {*wanted, *told, *study.begun()} if study.has_point(key[0]))
 
 
 def read_study_file(study: Study) -> dict[str, Any]:
@@ -133,7 +132,7 @@ def _done(study: Study, label: str, run: int) -> RunState | None:
         if end is not None and end.get("state") == "done":
             failed = [gate["name"] for gate in end.get("gates", []) if not gate["passed"]]
             detail = f"gate failed: {', '.join(failed)}; analyze says why" if failed else None
-            return RunState(label=label, run=run, phase="done", detail=detail, job=_job_of(attempt))
+            return RunState(label=label, run=run, phase="done", detail=detail, job=job_of(attempt))
     return None
 
 
@@ -151,7 +150,7 @@ def _poll(backend: Backend, lines: Sequence[Told]) -> dict[_Job, JobState]:
 def _unfinished(study: Study, key: tuple[str, int], told: Told | None, polled: Mapping[_Job, JobState]) -> RunState:
     if told is None or told.job is None:
         return _without_job(study, key, told)
-    attempt = next((path for path in reversed(study.attempts(*key)) if _job_of(path) == told.job), None)
+    attempt = newest_of(study.attempts(*key), told.job)
     state = polled.get((told.backend, told.job, told.name), JobState(phase="unknown"))
     blank = RunState(label=told.label, run=told.run, phase="failed", job=told.job, nodes=state.nodes)
     if state.phase == "unknown":
@@ -169,7 +168,7 @@ def _without_job(study: Study, key: tuple[str, int], told: Told | None) -> RunSt
     blank = RunState(label=key[0], run=key[1], phase="missing")
     if told is None:
         newest = next(reversed(study.attempts(*key)), None)
-        return _by_records(study, replace(blank, job=_job_of(newest)), newest, None) if newest else blank
+        return _by_records(study, replace(blank, job=job_of(newest)), newest, None) if newest else blank
     if told.event == "refused":
         return replace(
             blank, phase="failed", detail=f"refused: {told.reason}", next_step="mend what Slurm names; then submit it again"
@@ -188,10 +187,6 @@ def _by_records(study: Study, blank: RunState, attempt: Path | None, doubt: str 
     progress = read_progress(attempt, read_point(study, blank.label))
     detail = doubt or "no end.json: it runs, or ended without a word"
     return replace(blank, phase="unknown", detail=detail, **vars(progress))
-
-
-def _job_of(attempt: Path) -> str:
-    return attempt.name.rpartition(".")[0]
 
 
 def _failed(blank: RunState, reason: Reason) -> RunState:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcddp.records import steps_file
-from hpcddp.runroot import Study
+from hpcddp.runroot import Study, job_of, newest_of
 
 
 def used_node_hours(study: Study, running: Container[str] = (), now_ns: int | None = None) -> float:
-    """From the meeting of an attempt's ranks to its end, on its nodes; of the jobs in `running`, until now; of an attempt that
-    left no end, until its last rows. Runs on this machine count none.
+    """From the meeting of an attempt's ranks to its end, on its nodes; of the last one of a job in `running`, until now; of an
+    attempt that left no end, until its last rows. Runs on this machine count none.
     """
     now_ns = time.time_ns() if now_ns is None else now_ns
-    return sum(_node_hours(attempt, running, now_ns) for attempt in study.folder.glob("*/r*/*.*"))
+    runs = (study.attempts(*run) for run in study.begun())
+    return sum(_node_hours(attempt, now_ns if _is_at_work(attempt, of, running) else None) for of in runs for attempt in of)
 
 
 def lasted_h(attempt: Path, now_ns: int | None = None) -> float:
@@ -35,12 +36,15 @@ def _lasted_h(attempt: Path, launch: Mapping[str, Any], now_ns: int | None) -> f
     return max(0, ended_ns - begun_ns) / 3.6e12
 
 
-def _node_hours(attempt: Path, running: Container[str], now_ns: int) -> float:
+def _is_at_work(attempt: Path, of_run: Sequence[Path], running: Container[str]) -> bool:
+    return job_of(attempt) in running and attempt == newest_of(of_run, job_of(attempt))
+
+
+def _node_hours(attempt: Path, now_ns: int | None) -> float:
     launch = _read(attempt / "launch.json")
     if launch.get("backend") == "local":
         return 0.0
-    runs = attempt.name.rpartition(".")[0] in running
-    return len(launch.get("hosts", ())) * _lasted_h(attempt, launch, now_ns if runs else None)
+    return len(launch.get("hosts", ())) * _lasted_h(attempt, launch, now_ns)
 
 
 def _last_row_ns(attempt: Path, begun_ns: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.backends.base import JobState
+from hpcddp.backends.base import JobState, Phase
 from hpcddp.budget import account, at_most, budget_words
 from hpcddp.errors import UsageError
 from hpcddp.hours import Budget, Hours
@@ -17,7 +17,7 @@ from hpcddp.records import steps_file, write_json
 from hpcddp.runroot import Study
 from hpcddp.settings import Settings
 from hpcddp.status import run_states
-from hpcddp.submit import submit_runs
+from hpcddp.submit import SubmittedRun, submit_runs
 from tests.given_order import order, study_of
 from tests.test_request import request_of
 from tests.told_backend import ToldBackend
@@ -25,9 +25,9 @@ from tests.told_backend import ToldBackend
 HOUR_NS = 3_600_000_000_000
 
 
-def ended(study: Study, label: str, run: int, job: str, hours: float | None) -> None:
+def ended(study: Study, run: SubmittedRun, hours: float | None, restart: int = 0) -> None:
     """The records of an attempt that took so long; None: it was lost after an hour of steps."""
-    attempt = study.attempt_dir(label, run, job, 0)
+    attempt = study.attempt_dir(run.label, run.run, run.job, restart)
     write_json(attempt / "launch.json", {"started_unix_ns": HOUR_NS})
     if hours is not None:
         write_json(attempt / "end.json", {"state": "done", "ended_unix_ns": HOUR_NS + int(hours * HOUR_NS), "gates": []})
@@ -55,17 +55,30 @@ def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
     """
     study, backend, planned = study_of(tmp_path), ToldBackend(), order(tmp_path, "slurm.walltime_min=60")
     first, killed, _, _ = submit_runs(study, planned, backend)
-    ended(study, first.label, 1, first.job, 0.25)
-    ended(study, killed.label, 1, killed.job, None)
+    ended(study, first, 0.25)
+    ended(study, killed, None)
     backend.states[killed.job] = JobState(phase="failed")
     found = account(study, planned, run_states(study, backend))
     assert (found.used, found.waiting) == (Hours(node=1.25), Hours(node=2.0))
     (again,) = submit_runs(study, planned, backend)
-    ended(study, again.label, 1, again.job, None)  # it runs
+    ended(study, again, None)
+    backend.states[again.job] = JobState(phase="running")
     found = account(study, planned, run_states(study, backend))
     assert (found.used, found.waiting) == (Hours(node=1.25), Hours(node=3.0))
     fewer = dataclasses.replace(planned, points=planned.points[:1])
     assert account(study, fewer, run_states(study, backend)) == found
+
+
+@pytest.mark.parametrize(("phase", "hours"), [("queued", 2.0), ("running", 1.0), ("unknown", 1.0)])
+def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, hours: float) -> None:
+    """Slurm gives it its whole time again: all its attempts count while it waits, all but the last while it may run."""
+    study, backend, planned = study_of(tmp_path), ToldBackend(), order(tmp_path, "slurm.walltime_min=60", "repeat=1")
+    first, _ = submit_runs(study, planned, backend)
+    for restart in (0, 1):
+        ended(study, first, None, restart)
+    backend.states[first.job] = JobState(phase=phase)
+    found = account(study, planned, run_states(study, backend))
+    assert (found.used, found.waiting) == (Hours(node=hours), Hours(node=2.0))
 
 
 def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> None:

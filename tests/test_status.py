@@ -330,6 +330,16 @@ def test_node_hours_are_those_of_all_attempts(study: Study) -> None:
     assert used_node_hours(study, now_ns=4 * hour_ns) == 2 * (1 + 0 + 0.5)
 
 
+def test_a_requeued_job_is_at_work_in_its_last_attempt_only(study: Study) -> None:
+    """The one before ended when the job was requeued: at its last rows, not now."""
+    hour_ns = 3_600_000_000_000
+    for restart, begun_h in ((2, 1), (10, 3)):
+        launch = {"started_unix_ns": begun_h * hour_ns, "hosts": ["gn01"], "backend": "slurm"}
+        write_json(attempt(study, f"8.{restart}") / "launch.json", launch)
+    os.utime(write_steps(study, 1, name="8.2"), ns=(0, hour_ns * 3 // 2))
+    assert used_node_hours(study, {"8"}, now_ns=4 * hour_ns) == 0.5 + 1
+
+
 def test_status_loads_nothing_heavy() -> None:
     """The login node's status needs neither torch nor pandas, matplotlib, submitit, Jinja or YAML."""
     text = (
