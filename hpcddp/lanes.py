@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -13,9 +14,12 @@ class Lanes:
     """As many queues as runs may run at a time; what is in one runs in turn. An array takes several and may run as many tasks."""
 
     def __init__(self, lanes: int | None, live: Iterable[str]) -> None:
-        """`lanes` None: no limit. `live`: jobs that wait or run already, which count."""
-        ids = list(dict.fromkeys(array_of(job) for job in live))
-        self._ends = [ids[lane::lanes] for lane in range(lanes or 0)]
+        """`lanes` None: no limit. `live`: jobs that wait or run already, each task of an array too. All of them may run at once:
+        a lane begins with one at most, and with all those that are more than there are lanes.
+        """
+        ids = [array_of(job) for job in sorted(live, key=lambda job: [int(number) for number in re.findall(r"\d+", job)])]
+        more, free = max(0, len(ids) - (lanes or 0)), max(0, (lanes or 0) - len(ids))
+        self._ends = [*([] for _ in range(free)), *([*ids[:more], job] for job in ids[more:])] if lanes else []
 
     def place(self, batch: Batch) -> Batch:
         """The batch, behind those whose end has come to be waited for longest."""

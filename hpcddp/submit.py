@@ -20,7 +20,7 @@ from hpcddp.point import Point
 from hpcddp.runroot import Study
 from hpcddp.settle import settle
 from hpcddp.status import RunState, study_states
-from hpcddp.submissions import Told, follow, tell_all
+from hpcddp.submissions import Told, follow, last_told, tell_all
 from hpcddp.textout import count
 
 
@@ -79,9 +79,16 @@ def submit_runs(
         for request in requests:
             backend.check(request)
         describe(study, order)
-        lanes = Lanes(order.max_running, (state.job for state in states if state.job and state.phase in ("queued", "running")))
+        lanes = Lanes(order.max_running, _live(study, states, backend))
         batches = [dataclasses.replace(batch, after_ok=order.after) for batch in backend.batches(requests)]
         return _submit_all(batches, lanes, backend, held, on_submitted)
+
+
+def _live(study: Study, states: Sequence[RunState], backend: Backend) -> list[str]:
+    """The study's jobs there that wait or run."""
+    told = last_told(study)
+    live = (state for state in states if state.phase in ("queued", "running"))
+    return [state.job for state in live if state.job and told[state.label, state.run].backend == backend.name]
 
 
 def _submit_all(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpcddp.backends.base import Batch, Submission, job_name
 from hpcddp.backends.slurm import SlurmBackend
@@ -39,6 +42,9 @@ def request(nodes: int = 1, seed: int = 1, run: int = 1, walltime_min: int = 5) 
         token=f"{nodes}{seed}{run}",
         render_text=lambda launch: render(PROFILE, point, asked, launch),
     )
+
+
+SOME = request()
 
 
 def told(batches: list[Batch]) -> list[list[tuple[int, int, int]]]:
@@ -182,6 +188,41 @@ def test_at_most_two_at_a_time() -> None:
     lanes = Lanes(2, [])
     assert [placed(lanes, 1, "1"), placed(lanes, 1, "2"), placed(lanes, 1, "3")] == [(1, ()), (1, ()), (1, ("1",))]
     assert [placed(lanes, 5, "4_0"), placed(lanes, 1, "5")] == [(2, ("2", "3")), (1, ("4",))]
+
+
+def test_tasks_of_one_array_take_as_many_lanes_as_run() -> None:
+    """Five tasks of an array of which two run at a time: what comes next waits for all of it, not for the other lane alone."""
+    lanes = Lanes(2, ["5", *(f"6_{task}" for task in range(5))])
+    assert [placed(lanes, 1, "7"), placed(lanes, 1, "8")] == [(1, ("5", "6"))] * 2
+
+
+@given(
+    lanes=st.integers(1, 4),
+    live=st.lists(st.integers(1, 4), max_size=4),
+    new=st.lists(st.integers(1, 5), min_size=1, max_size=6),
+    chance=st.randoms(use_true_random=False),
+)
+def test_never_more_at_a_time_than_lanes(lanes: int, live: list[int], new: list[int], chance: Random) -> None:
+    """Whatever was there already and runs all at once, and whichever ends first; where lanes are free, nothing waits for them."""
+    running = [f"{job}_{task}" if tasks > 1 else str(job) for job, tasks in enumerate(live, start=1) for task in range(tasks)]
+    chance.shuffle(running)
+    placing = Lanes(lanes, running)
+    free = lanes - len(running)
+    waiting: list[tuple[Batch, str]] = []
+    for number, runs in enumerate(new, start=100):
+        batch = placing.place(Batch(requests=(SOME,) * runs))
+        placing.took(batch, [f"{number}_0" if runs > 1 else str(number)])
+        waiting.append((batch, str(number)))
+        assert not (free > 0 and batch.after and sum(new[: number - 99]) <= free)
+    left = {job: len(batch.requests) for batch, job in waiting}
+    while running or any(left.values()):
+        for batch, job in waiting:
+            awaited = {*map(array_of, running), *(other for other in left if left[other])} & {*batch.after}
+            while not awaited and left[job] and sum(array_of(other) == job for other in running) < (batch.at_once or 0):
+                left[job] -= 1
+                running.append(f"{job}_{left[job]}")
+                assert len(running) <= lanes
+        running.pop(chance.randrange(len(running)))
 
 
 def test_list_of_tasks_is_a_line_each(tmp_path: Path) -> None:
