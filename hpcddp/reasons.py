@@ -206,10 +206,10 @@ def reason_of(seen: JobState, end: Mapping[str, Any] | None, log: Sequence[LogLi
 
 
 def _word(seen: JobState, log: Sequence[LogLine], cancelled_by: str | None) -> str | None:
-    """What Slurm itself ended, also where it has forgotten the job."""
-    if seen.word in _BY_SLURM:
-        return seen.word
-    if cancelled_by and seen.word is None:
+    """What Slurm itself ended; by the log where it has forgotten the job: else that may tell of the start before a requeue."""
+    if seen.word is not None:
+        return seen.word if seen.word in _BY_SLURM else None
+    if cancelled_by:
         return "CANCELLED"
     return next((word for pattern, word in _ENDED_BY for line in log if pattern.search(line.text)), None)
 

@@ -104,6 +104,13 @@ def test_a_forgotten_job_has_slurms_word_in_its_log(line: str, sentence: str) ->
     assert reason.line == f"batch.err: {line}"
 
 
+def test_a_log_of_the_start_before_a_requeue_does_not_overrule_what_came_after() -> None:
+    """Logs are appended to: where Slurm knows how the job ended, a node that failed under an earlier attempt is not why."""
+    lost = log("slurmstepd: error: *** JOB 7 ON gn01 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***")
+    assert reason_of(CODE_1, recorded("error"), lost).sentence == "rank 1 on gn02: it failed"
+    assert reason_of(ended("TIMEOUT"), None, lost).sentence == "its time limit was over (TIMEOUT)"
+
+
 @pytest.mark.parametrize(
     ("kind", "next_step"),
     [
