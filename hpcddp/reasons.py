@@ -220,25 +220,27 @@ def _by_slurm(
     sentence, next_step = _BY_SLURM[word]
     fault = (end or {}).get("fault") or {}
     limit, who = limit_min(seen.time_limit), cancelled_by or seen.by
+    host = _lost_node(log) or (fault.get("host") if fault.get("kind") == "silent" else None) or _only_node(seen)
     facts = {
         "by": f" by {who}" if who else "",
         "limit": f" of {limit:,} min" if limit else "",
         "above": f" above {limit}" if limit else "",
-        "node": _lost_node(log) or (fault.get("host") if fault.get("kind") == "silent" else None) or _nodes(seen),
+        "node": host or _some_node(seen),
     }
     told = str(end["reason"]) if end and end.get("reason") else None
     consequence = fault.get("kind") in _CONSEQUENCES and word not in ("OUT_OF_MEMORY", "NODE_FAIL")
     more = f"; {told}" if told and not consequence else ""
     line = next((f"{one.file}: {one.text}" for one in log if "DUE TO" in one.text or "Node failure" in one.text), None)
-    return Reason(sentence=f"{sentence.format(**facts)} ({word}){more}", next_step=next_step.format(**facts), line=line)
+    step = _about(host, next_step).format(**facts)
+    return Reason(sentence=f"{sentence.format(**facts)} ({word}){more}", next_step=step, line=line)
 
 
 def _by_fault(told: str, fault: Mapping[str, Any], seen: JobState) -> Reason:
     kind, line = fault.get("kind", "error"), fault.get("line")
     step = next((step for pattern, step in _BY_SENTENCE if kind in ("user", "error") and pattern.search(told)), None)
     found = _FITS.search(told)
-    facts = {"node": fault.get("host") or _nodes(seen), "fits": f" to {found[1] or found[2]}" if found else " lower"}
-    step = (step or _BY_FAULT.get(kind, _BY_FAULT["error"])).format(**facts)
+    host, fits = fault.get("host") or _only_node(seen), f" to {found[1] or found[2]}" if found else " lower"
+    step = _about(host, step or _BY_FAULT.get(kind, _BY_FAULT["error"])).format(node=host, fits=fits)
     said = line if line and re.sub(r"^\[Errno \d+\] ", "", line.rpartition(": ")[2]) not in told else None
     return Reason(sentence=f"{_before(seen)}{told}", next_step=step, line=said)
 
@@ -249,10 +251,10 @@ def _by_log(seen: JobState, log: Sequence[LogLine]) -> Reason | None:
             if found := pattern.search(line.text):
                 groups = found.groupdict()
                 what = next((text for name, text in groups.items() if text and name != "node"), "")
-                node = groups.get("node") or _nodes(seen)
+                host = groups.get("node") or _only_node(seen)
                 return Reason(
-                    sentence=f"{_before(seen)}{sentence.format(what, node=node)}",
-                    next_step=step.format(what, node=node),
+                    sentence=f"{_before(seen)}{sentence.format(what, node=host)}",
+                    next_step=_about(host, step).format(what, node=host),
                     line=f"{line.file}: {line.text}",
                 )
     return None
@@ -274,8 +276,18 @@ def _lost_node(log: Sequence[LogLine]) -> str | None:
     return next((found[1] for line in log if (found := re.search(r"Node failure on ([\w.-]+)", line.text))), None)
 
 
-def _nodes(seen: JobState) -> str:
-    return seen.nodes or "its node"
+def _only_node(seen: JobState) -> str | None:
+    """None where there are several, or none is known."""
+    return seen.nodes if seen.nodes and re.fullmatch(r"[\w.-]+", seen.nodes) else None
+
+
+def _some_node(seen: JobState) -> str:
+    return f"one of {seen.nodes}" if seen.nodes else "its node"
+
+
+def _about(host: str | None, step: str) -> str:
+    """The step without what it says of the node at fault, where that is not known: healthy ones are not to be kept off."""
+    return step if host else "; ".join(part for part in step.split("; ") if "{node}" not in part)
 
 
 def limit_min(text: str | None) -> int | None:

@@ -82,6 +82,17 @@ def test_the_node_that_failed_is_told_from_the_jobs_others(told: Any) -> None:
     assert reason.next_step.endswith("--set slurm.exclude=gn02")
 
 
+@pytest.mark.parametrize("nodes", ["gn[01-04]", "gn01,gn07", None])
+def test_where_the_node_is_not_known_none_is_kept_off(nodes: str | None) -> None:
+    """Nobody is told to leave out all nodes of a job, or one called `its node`."""
+    failed, bare = ended("NODE_FAIL", nodes=nodes), JobState(phase="failed", word="FAILED", nodes=nodes)
+    assert reason_of(failed, None, ()).sentence == f"{f'one of {nodes}' if nodes else 'its node'} failed (NODE_FAIL)"
+    assert reason_of(failed, None, ()).next_step == "submit it again"
+    assert reason_of(bare, None, log("RuntimeError: No CUDA GPUs are available")).next_step == "submit it again"
+    end = {"state": "failed", "reason": "rank 1 hung", "fault": {"kind": "hung", "host": None}}
+    assert reason_of(bare, end, ()).next_step == "look at the place it names, and at `hpcddp logs`"
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
