@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.fresh_install import CHECKOUT
 from tests.twin.processes import wait_until
@@ -61,6 +62,13 @@ slurm: {walltime_min: 10, mem_mb: 500}
 PATIENCE_S = 240.0
 
 CANCELLED, ENDLESS = "troubled:cancelled", "troubled:endless"
+
+NO_GPU = (
+    ("is built without CUDA: install the build the profile names", "mend `compute` of the cluster's profile")
+    if torch.version.cuda is None
+    else ("finds no GPU (CUDA_VISIBLE_DEVICES ", "keep off it: --set slurm.exclude=gn0")
+)
+"""What is said and what is to be done: a twin's nodes have no GPU, and its torch is this one."""
 
 LOST = "gn06"
 """A node that no other job is on."""
@@ -121,7 +129,7 @@ def _name(point: Path) -> str:
         ("troubled:starved", "memory of the node ran out", "set workload.batch_per_gpu", "DefaultCPUAllocator"),
         ("troubled:full", "cannot be written: No space left on device", "make room where the runs are", None),
         ("mnist", "in /nowhere (no such folder on ", "put the data where every node sees them", None),
-        ("cuda", "CUDA", "submit it again", None),
+        ("cuda", *NO_GPU, None),
         ("troubled:killed", "ended without a word (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
         ("node", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
         ("module", "there is no module `pytorch/99` on its node", "name one that `module avail` lists there", "pytorch/99"),
