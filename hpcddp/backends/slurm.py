@@ -20,7 +20,7 @@ from pathlib import Path
 from hpcddp.backends import slurm_commands, slurm_doubt
 from hpcddp.backends.base import Batch, JobState, Submission
 from hpcddp.backends.slurm_array import in_arrays
-from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RUNNING, Row, UnansweredError
+from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RETRIES, RUNNING, Row, UnansweredError
 from hpcddp.backends.slurm_words import ended_words, waiting_words
 from hpcddp.cluster import SlurmRules
 from hpcddp.errors import FullError, HpcddpError, RefusedError, UsageError
@@ -31,7 +31,7 @@ SEND_AGAIN_S = (2.0, 10.0, 30.0)
 """Pauses after a submission that did not reach its controller, before it is sent again."""
 
 
-_FULL = re.compile(r"(Assoc|QOS)\w*Submit\w*|Resource temporarily unavailable")
+_FULL = re.compile(rf"(Assoc|QOS)\w*Submit\w*|Resource temporarily unavailable|{RETRIES}")
 """sbatch's words at a limit on jobs that wait or run (MaxSubmitJobs of an association or QOS, MaxJobCount of the cluster)."""
 
 
@@ -120,6 +120,8 @@ class SlurmBackend:
             raise HpcddpError(doubt) from error
         if job is None and not failed:
             raise HpcddpError(doubt)  # accepted, but where?
+        if job is None and RETRIES in words:
+            raise RefusedError(f"{request.name}: {words}")
         return job
 
     def find(self, study: Study, name: str, token: str) -> str | None:

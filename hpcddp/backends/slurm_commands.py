@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import IO
 
 from hpcddp.errors import HpcddpError
 from hpcddp.job_array import array_of, each_task
@@ -27,6 +28,10 @@ IN_DOUBT = re.compile(
 )
 """A command's words when no answer came (slurm_errno.c). Slurm 22.05, controller frozen: sbatch says `Socket timed out on
 send/recv operation`, and the job was queued."""
+
+
+RETRIES = "sleeping and retrying"
+"""sbatch's words where the controller takes no more jobs (MaxJobCount): it goes on for two minutes (sbatch.c, MAX_RETRIES)."""
 
 
 class UnansweredError(HpcddpError):
@@ -55,7 +60,9 @@ class Row:
 
 
 def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command of Slurm outside any enclosing allocation; HpcddpError where it is not installed or does not come back."""
+    """Runs a command of Slurm outside any enclosing allocation, and ends one that RETRIES; HpcddpError where it is not installed
+    or does not come back.
+    """
     deadline = time.monotonic() + PATIENCE_S
     try:
         process = subprocess.Popen(
@@ -72,15 +79,29 @@ def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     except OSError as error:
         raise HpcddpError(f"{command[0]} cannot be run: {error.strerror}") from error
     late = threading.Timer(PATIENCE_S, process.kill)  # with a timeout, Popen would ask once a millisecond whether it has ended
+    words, process.stderr = process.stderr, None  # which communicate would keep to itself until the end
+    heard: list[str] = []
+    listening = threading.Thread(target=_listen, args=(words, process, heard), daemon=True)
     with process:
         late.start()
+        listening.start()
         try:
-            out, err = process.communicate()
+            out, _ = process.communicate()
+            listening.join()
         finally:
             late.cancel()
     if process.returncode < 0 and time.monotonic() >= deadline:
         raise UnansweredError(f"{command[0]} did not answer within {PATIENCE_S} s")
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    return subprocess.CompletedProcess(command, process.returncode, out, "".join(heard))
+
+
+def _listen(words: IO[str] | None, process: subprocess.Popen[str], heard: list[str]) -> None:
+    for line in words or ():
+        heard.append(line)
+        if RETRIES in line:
+            process.kill()
+    if words:
+        words.close()
 
 
 def ask(command: Sequence[str]) -> str:

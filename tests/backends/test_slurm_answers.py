@@ -14,7 +14,7 @@ from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import UnansweredError
 from hpcddp.cluster import SlurmRules
-from hpcddp.errors import HpcddpError, RefusedError, UsageError
+from hpcddp.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.jobspec import JobSpec
 from hpcddp.point import Data, Point, Workload
 from hpcddp.runroot import Study
@@ -128,6 +128,19 @@ def test_job_that_shows_late_is_not_sent_again(say: Say, tmp_path: Path) -> None
     assert SlurmBackend().submit(request) == "8"
     assert len(asked(tmp_path, "sbatch")) == 1
     assert os.readlink(request.study.job_dir("8")) == Path(folder_of(request)).name
+
+
+def test_a_cluster_full_of_jobs_is_not_waited_for_by_sbatch(say: Say, tmp_path: Path) -> None:
+    """At MaxJobCount sbatch would try for two minutes: it is ended, and nothing of the submission is left; the queue is full."""
+    request = submission(tmp_path)
+    words = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
+    say("sbatch", f"echo '{words}' >&2; exec sleep 600")
+    say("squeue", "exit 0")
+    with pytest.raises(FullError, match=words):
+        SlurmBackend().submit(request)
+    assert (len(asked(tmp_path, "sbatch")), list(request.study.jobs.iterdir())) == (1, [])
+    say("squeue", row("8", "PENDING", folder_of(request)))
+    assert SlurmBackend().submit(request) == "8"  # taken just then
 
 
 def test_controller_that_stays_away(say: Say, tmp_path: Path) -> None:
