@@ -108,9 +108,9 @@ def carry_out(
     order = replace(order, max_running=max_running, max_jobs=max_jobs, after=after)
     study, backend = _study(order, runs)
     while True:
-        if until_ci is not None:
-            order = order_until(order, study, backend, until_ci, max_repeat)
         states = study_states(study, backend)
+        if until_ci is not None:
+            order = order_until(order, study, states, until_ci, max_repeat)
         missing = _show(order, study, states)
         if dry_run:
             _show_obstacles(order, study, states, missing)

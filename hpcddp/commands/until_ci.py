@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 from hpcddp.commands.options import remark
 
 if TYPE_CHECKING:
-    from hpcddp.backends.base import Backend
+    from collections.abc import Sequence
+
     from hpcddp.order import Order
     from hpcddp.runroot import Study
+    from hpcddp.status import RunState
 
 
-def order_until(order: Order, study: Study, backend: Backend, percent: float, at_most: int) -> Order:
+def order_until(order: Order, study: Study, states: Sequence[RunState], percent: float, at_most: int) -> Order:
     """The order with as many runs of each point as its records so far ask for; says how well points are known."""
     from dataclasses import replace
 
     from hpcddp.analysis.numbers.precision import precision
     from hpcddp.repeats import how_well, rejected_words, repeats_until
-    from hpcddp.status import study_states
 
     had: dict[str, int] = {}
     rejected: dict[str, list[int]] = {}
-    for state in study_states(study, backend):
+    for state in states:
         had[state.label] = max(state.run, had.get(state.label, 0))
         if state.phase == "done" and state.detail:  # the gates that failed
             rejected.setdefault(state.label, []).append(state.run)
@@ -38,8 +39,10 @@ def order_until(order: Order, study: Study, backend: Backend, percent: float, at
 
 def is_open(order: Order, study: Study, until_ci: float | None) -> bool:
     """Whether medians are less well known than was asked for: --max-repeat or a rejected run ended it."""
+    if until_ci is None:
+        return False
+
     from hpcddp.analysis.numbers.precision import precision
     from hpcddp.repeats import open_points
 
-    labels = [planned.point.label for planned in order.points]
-    return until_ci is not None and bool(open_points(labels, precision(study), until_ci))
+    return bool(open_points([planned.point.label for planned in order.points], precision(study), until_ci))

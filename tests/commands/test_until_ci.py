@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from hpcddp.backends.base import Submission
 from hpcddp.commands.until_ci import order_until
 from hpcddp.runroot import Study
+from hpcddp.status import study_states
 from hpcddp.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import FAILED, MS, Told, write_run
 from tests.commands.conftest import Run
@@ -41,7 +43,7 @@ def test_runs_are_added_until_medians_are_known(tmp_path: Path) -> None:
     study, backend, small = Study(tmp_path / "runs"), Done(), order(tmp_path)
     rounds: list[list[SubmittedRun]] = []
     while not rounds or rounds[-1]:
-        rounds.append(submit_runs(study, order_until(small, study, backend, 2.0, 20), backend))
+        rounds.append(submit_runs(study, order_until(small, study, study_states(study, backend), 2.0, 20), backend))
     numbers = [[run.run for run in submitted] for submitted in rounds]
     assert numbers == [[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6], [7, 7], [8, 8], [9, 9], []]
 
@@ -50,14 +52,14 @@ def test_no_more_than_max_repeat(tmp_path: Path) -> None:
     """Seven, though more would be needed."""
     study, backend, small = Study(tmp_path / "runs"), Done(), order(tmp_path)
     for _ in range(3):
-        submit_runs(study, order_until(small, study, backend, 0.1, 7), backend)
+        submit_runs(study, order_until(small, study, study_states(study, backend), 0.1, 7), backend)
     assert max(request.spec.run for request in backend.queued.values()) == 7
 
 
 def test_the_command_says_how_well_points_are_known(tmp_path: Path, run: Run) -> None:
     """And what it would add."""
     study, backend, small = Study(tmp_path / "small"), Done(), order(tmp_path)
-    submit_runs(study, order_until(small, study, backend, 3.0, 20), backend)
+    submit_runs(study, order_until(small, study, study_states(study, backend), 3.0, 20), backend)
     (tmp_path / "small.yaml").write_text(SWEEP)
     result = run("submit", "small.yaml", "--until-ci", "2", "--dry-run")
     assert result.exit_code == 0, result.output
@@ -87,6 +89,14 @@ def test_a_rejected_run_ends_the_wait_and_is_named(tmp_path: Path, run: Run) -> 
     result = run("submit", "small.yaml", "--until-ci", "30", "--wait", "-y")
     assert result.exit_code == 3, result.output
     assert f"to have it again, remove {point.label}/r2, then submit again" in result.stderr
+
+
+@pytest.mark.usefixtures("done")
+def test_a_wait_that_asks_for_no_percentage_needs_no_tables(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pandas stays out of a login node that only waits."""
+    monkeypatch.setitem(sys.modules, "hpcddp.analysis.numbers.precision", None)
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    assert run("submit", "small.yaml", "--wait", "-y").exit_code == 0
 
 
 @pytest.mark.parametrize("option", [("--until-ci", "0"), ("--max-repeat", "5")])
