@@ -8,7 +8,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -29,6 +29,9 @@ IN_DOUBT = re.compile(
 """A command's words when no answer came (slurm_errno.c). Slurm 22.05, controller frozen: sbatch says `Socket timed out on
 send/recv operation`, and the job was queued."""
 
+
+AT_ONCE = 2000
+"""Names or ids in a question: an argument may have 128 KiB (MAX_ARG_STRLEN of Linux), and no job's name has 60 bytes."""
 
 RETRIES = "sleeping and retrying"
 """sbatch's words where the controller takes no more jobs (MaxJobCount): it goes on for two minutes (sbatch.c, MAX_RETRIES)."""
@@ -123,13 +126,13 @@ def my_jobs() -> dict[str, Row]:
 
 def jobs_named(names: Iterable[str]) -> dict[str, Row]:
     """The same for all jobs of these names that this user may see, whoever submitted them."""
-    return _squeue(f"--name={','.join(sorted(names))}")
+    return {job: row for part in _parts(names) for job, row in _squeue(f"--name={','.join(part)}").items()}
 
 
 def accounted(jobs: Iterable[str]) -> dict[str, Row]:
     """The jobs that accounting knows, by id; each as it ended last. A new job's row may be seconds late."""
-    ids = sorted({array_of(job) for job in jobs})
-    return _sacct(["-j", ",".join(ids)]) if ids else {}
+    ids = {array_of(job) for job in jobs}
+    return {job: row for part in _parts(ids) for job, row in _sacct(["-j", ",".join(part)]).items()}
 
 
 def accounted_by_name(name: str) -> dict[str, Row]:
@@ -151,6 +154,12 @@ def max_array_size() -> int:
     """MaxArraySize of slurm.conf, one more than the highest number of a task; 0 where the controller has no arrays."""
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask(["scontrol", "show", "config"]), re.MULTILINE)
     return int(found[1]) if found else 0
+
+
+def _parts(words: Iterable[str]) -> Iterator[list[str]]:
+    """In order; none where there are none."""
+    ordered = sorted(words)
+    return (ordered[start : start + AT_ONCE] for start in range(0, len(ordered), AT_ONCE))
 
 
 def _squeue(*which: str) -> dict[str, Row]:

@@ -185,6 +185,17 @@ def test_another_users_job_is_seen(say: Say) -> None:
     assert SlurmBackend().poll({"6": NAME})["6"] == JobState(phase="failed", detail="Slurm does not know this job any more")
 
 
+def test_thousands_of_lost_jobs_are_asked_for_in_parts(say: Say) -> None:
+    """More names or ids than an argument may hold: each is asked for, and those that are there are found."""
+    names = {str(job): f"n{job:05d}-g4-b1024-3fa9c1d2e07b.r10" for job in range(10_000, 14_500)}
+    first, last = names["10000"], names["14499"]
+    there = f'*={first},*) {row("10000", "RUNNING", name=first)};; *,{last}) {row("14499", "PENDING", name=last)};;'
+    say("squeue", f'case "$*" in {there} esac')
+    states = SlurmBackend().poll(names)
+    live = {job: state.phase for job, state in states.items() if state.phase != "failed"}
+    assert (live, len(states)) == ({"10000": "running", "14499": "queued"}, 4500)
+
+
 def test_without_an_answer_nothing_is_cancelled_and_that_is_said(say: Say, tmp_path: Path) -> None:
     """Where squeue does not say what runs, nobody may believe that it was ended."""
     say("squeue", "echo Unable to contact slurm controller >&2; exit 1")
