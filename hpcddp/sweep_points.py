@@ -57,7 +57,7 @@ def expand(
     if lacked and len(chosen) < len(source.groups):  # a group that was not chosen may have them
         names = {group.name for group in chosen}
         others = [group for group in source.groups.values() if group.name not in names]
-        in_all = lacking([*measured, *_measured(source, others, profile, also)])
+        in_all = lacking([*measured, *_measured_elsewhere(source, others, profile, also)])
         lacked = [baseline for baseline in in_all if names & set(baseline.groups)]
     return [*planned, *_possible(lacked, profile)]
 
@@ -67,6 +67,15 @@ def _measured(
 ) -> list[tuple[Sweep, Point, str]]:
     """Every point of the groups, with the sweep of it alone and its group."""
     return [(*pair, group.name) for group in groups for pair in _points(source, group, profile, also)]
+
+
+def _measured_elsewhere(
+    source: SweepFile, groups: Sequence[Group], profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
+) -> Iterator[tuple[Sweep, Point, str]]:
+    """The same of groups that were not asked for, each up to a point that cannot be."""
+    for group in groups:
+        with contextlib.suppress(UsageError):
+            yield from ((*pair, group.name) for pair in _points(source, group, profile, also))
 
 
 def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterator[PlannedPoint]:

@@ -184,6 +184,15 @@ def test_baselines_of_a_group_that_is_not_chosen_are_not_added() -> None:
     assert [p.groups for p in planned if p.is_added] == [("in-node", "nodes")] * 2
 
 
+def test_what_cannot_be_in_a_group_that_is_not_chosen_does_not_matter() -> None:
+    """A group with a model that does not exist is refused when it is asked for, not when another is."""
+    odd = {"layout.nodes": [1], "workload.model": ["mnist-cnn", "resnet500"]}
+    points: dict[str, Mapping[str, object]] = {"nodes": {"layout.nodes": [2, 4]}, "odd": odd}
+    assert sizes(points, "nodes") == (["2x1", "4x1"], [])
+    with pytest.raises(UsageError, match="resnet500"):
+        sizes(points, "odd")
+
+
 def test_a_baseline_that_cannot_be_is_left_out() -> None:
     """A profile of rank 3 cannot be had of one GPU: the sweep is measured without that baseline, not refused."""
     profiled = {"measure": {"profile_steps": 2, "profile_ranks": [0, 3]}}
