@@ -33,6 +33,7 @@ from hpcddp.submissions import last_told
 from tests.twin.processes import wait_until
 from tests.twin.requirements import missing
 from tests.twin.twin import Twin
+from tests.twin.userland import SMALL
 
 ROUNDS = 3
 
@@ -40,19 +41,11 @@ RUNS = 1000
 
 BOUNDS = {"one_shape_more_s": 2.0, "mixed_ratio": 1.5, "again_s": 2.0, "status_s": 2.0, "status_calls": 3}
 
-SWEEP = """
-schema: 1
-cluster: ./rcc.yaml
-device: cpu
-workload:
-  model: mnist-cnn
-  data: {name: synthetic-mnist}
-  batch_per_gpu: 8
-  loader_workers_per_rank: 0
-layout: {gpus_per_node: 1, node_type: v100, physical_cores_per_rank: 1, exclusive: false}
-measure: {warmup_steps: 1, steps: 3}
+SWEEP = f"""{SMALL.replace("cluster: rcc", "cluster: ./rcc.yaml")}
+layout: {{gpus_per_node: 1, node_type: v100, physical_cores_per_rank: 1, exclusive: false}}
+measure: {{warmup_steps: 1, steps: 3}}
 account: proj
-slurm: {walltime_min: 5, mem_mb: 100, options: [--hold]}
+slurm: {{walltime_min: 5, mem_mb: 100, options: [--hold]}}
 points:
 """
 
