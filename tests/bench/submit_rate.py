@@ -22,13 +22,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hpcddp.cluster import FOLDER, load_profile
 from hpcddp.records import write_json
 from hpcddp.runroot import Study
+from hpcddp.schema import encode
 from hpcddp.submissions import last_told
 from tests.twin.processes import wait_until
 from tests.twin.requirements import missing
@@ -68,12 +69,23 @@ MIXED = {
 }
 """5 x 4 x 12 x 2 x 2 and 2 x 10 x 2 layouts: RUNS points."""
 
+LAUNCH = {
+    "schema": 1,
+    "backend": "slurm",
+    "started_unix_ns": 1_700_000_000_000_000_000,
+    "hosts": ["gn01"],
+    "environment": {f"SLURM_JOB_VARIABLE_{number}": "as it should be" for number in range(60)},
+    "profile": encode(replace(load_profile("rcc"), facts={})),
+}
+"""What `status` reads of each attempt for its node hours, as long as a job writes it."""
+
 COUNTED = ("sbatch", "squeue", "sacct", "scontrol", "sacctmgr", "sinfo", "scancel")
 
 END = {
     "schema": 1,
     "state": "done",
     "reason": None,
+    "ended_unix_ns": 1_700_000_060_000_000_000,
     "gates": [{"name": f"gate {number}", "passed": True, "detail": "as it should be " * 5} for number in range(9)],
     "ranks": [{"rank": rank, "host": "gn01", "rows": 4, "crc32": 1234567890, "seconds": 1.0} for rank in range(4)],
 }
@@ -179,7 +191,9 @@ def one_round(login: Login, number: int) -> dict[str, float]:
 def finish(study: Study, runs: int) -> None:
     """The first runs have come to their end, as their records say."""
     for told in list(last_told(study).values())[:runs]:
-        write_json(study.attempt_dir(told.label, told.run, told.job or "", 0) / "end.json", END)
+        attempt = study.attempt_dir(told.label, told.run, told.job or "", 0)
+        write_json(attempt / "launch.json", LAUNCH)
+        write_json(attempt / "end.json", END)
 
 
 def table(rounds: list[dict[str, float]], median: Mapping[str, float]) -> str:
