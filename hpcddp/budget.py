@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from hpcddp.errors import UsageError
 from hpcddp.hours import Budget, Hours
+from hpcddp.one_job import one_job
 from hpcddp.order import Order
 from hpcddp.point import Point
 from hpcddp.runroot import Study, newest_of
 from hpcddp.status import RunState, read_point
-from hpcddp.used import lasted_h
+from hpcddp.submissions import last_told
+from hpcddp.used import lasted_h, nodes_held
 
 Run = tuple[Point, int]
 
@@ -42,9 +44,18 @@ def at_most(order: Order, point: Point) -> Hours:
     return _hours(order, point, order.source.sweep.slurm.walltime_min / 60)
 
 
+def each_at_most(order: Order, runs: Sequence[Run]) -> list[Hours]:
+    """Of each run; in one allocation it holds all nodes of the job."""
+    if not order.one_allocation or not runs:
+        return [at_most(order, point) for point, _ in runs]
+    whole = one_job(order, runs)
+    node = whole.nodes * order.source.sweep.slurm.walltime_min / 60
+    return [Hours(node=node, gpu=node * whole.gpus_per_node) for _ in runs]
+
+
 def account(study: Study, order: Order, states: Sequence[RunState]) -> Account:
     """Of all that was ever submitted of the study, also of points that are not in this order."""
-    used, waiting = Hours(), Hours()
+    used, waiting, told = Hours(), Hours(), last_told(study)
     points = {planned.point.label: planned.point for planned in order.points}
     for state in states:
         attempts = study.attempts(state.label, state.run)
@@ -52,11 +63,13 @@ def account(study: Study, order: Order, states: Sequence[RunState]) -> Account:
             continue
         points[state.label] = point
         if state.job is not None and state.phase in ("queued", "running", "unknown"):
-            waiting += at_most(order, point)
+            line = told.get((state.label, state.run))
+            shared = (None, None) if line is None else (line.nodes, line.gpus_per_node)
+            waiting += _hours(order, point, order.source.sweep.slurm.walltime_min / 60, *shared)
             at_work = newest_of(attempts, state.job) if state.phase != "queued" else None
             attempts = [attempt for attempt in attempts if attempt != at_work]
         for attempt in attempts:
-            used += _hours(order, point, lasted_h(attempt))
+            used += _hours(order, point, lasted_h(attempt), nodes_held(attempt))
     return Account(budget=order.source.sweep.budget or order.settings.budget, used=used, waiting=waiting)
 
 
@@ -64,7 +77,7 @@ def budget_words(study: Study, order: Order, states: Sequence[RunState], runs: S
     """The budget, what is used of it and what these runs would take at most; None where there is none."""
     if not (order.source.sweep.budget or order.settings.budget):
         return None
-    return account(study, order, states).words(sum((at_most(order, point) for point, _ in runs), Hours()))
+    return account(study, order, states).words(sum(each_at_most(order, runs), Hours()))
 
 
 def affordable(study: Study, order: Order, states: Sequence[RunState], runs: Sequence[Run]) -> list[Run]:
@@ -74,8 +87,8 @@ def affordable(study: Study, order: Order, states: Sequence[RunState], runs: Seq
     if not (order.source.sweep.budget or order.settings.budget):
         return list(runs)
     taken, more = account(study, order, states), Hours()
-    for number, (point, _) in enumerate(runs):
-        more += at_most(order, point)
+    for number, hours in enumerate(each_at_most(order, runs)):
+        more += hours
         if order.is_cut_at_budget and not taken.holds(more):
             return list(runs[:number])
     if runs and not taken.holds(more):
@@ -86,7 +99,9 @@ def affordable(study: Study, order: Order, states: Sequence[RunState], runs: Seq
     return list(runs)
 
 
-def _hours(order: Order, point: Point, hours: float) -> Hours:
-    request = order.requests.get(point.label)
-    gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_per_node
-    return Hours(node=point.layout.nodes * hours, gpu=point.layout.nodes * gpus * hours)
+def _hours(order: Order, point: Point, hours: float, nodes: int | None = None, gpus: int | None = None) -> Hours:
+    """`nodes` and `gpus` (of a node): of the job, where they are not the point's own."""
+    request, nodes = order.requests.get(point.label), nodes or point.layout.nodes
+    if gpus is None:
+        gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_per_node
+    return Hours(node=nodes * hours, gpu=nodes * gpus * hours)

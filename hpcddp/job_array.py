@@ -1,11 +1,12 @@
-"""Runs that are the tasks of one Slurm array: a list by task, and a folder for each task's own files.
+"""Runs that are the tasks of one Slurm array, or steps of one job: a list by task, and a folder for each task's own files.
 
     .jobs/NAME/            the array's: job.sbatch, tasks.jsonl, submitted.pkl that all tasks load
     .jobs/NAME/7/          what one job's folder holds else: logs, results
     .jobs/ARRAYID -> NAME
 
 A task's job id is ARRAYID_TASK, as squeue and sacct print it: SLURM_JOB_ID is a number of its own for each task, and the last to
-start has the array's. Standard library only, Python 3.10.
+start has the array's. A run in one allocation with others has JOBID+TASK, which is hpcddp's own word: Slurm knows JOBID, and
+numbers steps as they start. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -24,19 +25,32 @@ TASKS = "tasks.jsonl"
 PICKLE = "submitted.pkl"
 """Of any job: what submitit shall run."""
 
+TASK_VARIABLE = "HPCDDP_TASK"
+"""Which of the runs of one allocation this is."""
+
 OWN = ("point", "run", "data_root")
 """What of a job's spec is a task's own; the rest is the same in all of an array."""
 
 
 def slurm_job(env: Mapping[str, str]) -> str | None:
-    """The job this process belongs to, as Slurm lists it: `12`, or `12_7` in an array; None outside of jobs."""
+    """The job this process belongs to, as Slurm lists it: `12`, or `12_7` in an array; `12+7` in one allocation with others; None
+    outside of jobs.
+    """
     array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
+    if array and task:
+        return f"{array}_{task}"
+    job, shared = env.get("SLURM_JOB_ID"), env.get(TASK_VARIABLE)
+    return f"{job}+{shared}" if job and shared else job
 
 
 def array_of(job: str) -> str:
-    """What sbatch and sacct call all of the array that a task is of; a job of its own is itself."""
-    return job.partition("_")[0]
+    """What sbatch and sacct call all of the array, or the job, that a task is of; a job of its own is itself."""
+    return re.split(r"[_+]", job)[0]
+
+
+def listed_as(job: str) -> str:
+    """What squeue and scancel call it: a run in one allocation is not known to them."""
+    return job.partition("+")[0]
 
 
 def each_task(listed: str) -> list[str]:
@@ -75,5 +89,6 @@ def read_task(folder: Path) -> dict[str, Any]:
 
 def put_pickle(folder: Path, env: Mapping[str, str]) -> None:
     """Puts the pickle where submitit looks for it, by the job's id: the first rank that comes makes the link."""
+    job = slurm_job(env) or ""
     with contextlib.suppress(FileExistsError):
-        (folder / f"{slurm_job(env)}_submitted.pkl").symlink_to(Path("..", PICKLE) if "SLURM_ARRAY_JOB_ID" in env else PICKLE)
+        (folder / f"{listed_as(job)}_submitted.pkl").symlink_to(PICKLE if array_of(job) == job else Path("..", PICKLE))

@@ -25,10 +25,15 @@ class Lanes:
         """The batch, behind those whose end has come to be waited for longest."""
         if not self._ends:
             return batch
-        taken = self._ends[: len(batch.requests)]
+        taken = self._ends[: _width(batch)]
         return replace(batch, at_once=len(taken), after=tuple(dict.fromkeys(job for end in taken for job in end)))
 
     def took(self, batch: Batch, jobs: list[str]) -> None:
         """The batch was submitted as these jobs."""
-        taken, rest = self._ends[: len(batch.requests)], self._ends[len(batch.requests) :]
+        taken, rest = self._ends[: _width(batch)], self._ends[_width(batch) :]
         self._ends = [*rest, *([array_of(jobs[0])] for _ in taken)]
+
+
+def _width(batch: Batch) -> int:
+    """How many of its runs may run at a time."""
+    return 1 if batch.together else len(batch.requests)

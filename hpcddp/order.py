@@ -46,6 +46,10 @@ class Order:
     """So many runs are submitted at once; None: all that are missing."""
     after: tuple[str, ...] = ()
     """Jobs of Slurm, of whatever study, that have to end well first."""
+    one_allocation: bool = False
+    """Whether all runs are steps of one job."""
+    longest_min: int | None = None
+    """That job's time limit at most, as Slurm has it for the partition; None: not known."""
 
     @property
     def repeats(self) -> dict[str, int]:

@@ -4,7 +4,8 @@
       study.json  submissions.jsonl
       .code/HASH/                      the snapshot the jobs run
       .jobs/lock/                      who submits (see lock.py)
-      .jobs/JOBID/                     script, logs, submitit's files; a task of an array has .jobs/ARRAYID/TASK/
+      .jobs/JOBID/                     script, logs, submitit's files; a task of an array has .jobs/ARRAYID/TASK/,
+                                       a run in one allocation with others .jobs/JOBID/TASK/
       n04-g4-b32-3fa9c1d2e07b/         a point
         point.json
         r1/JOBID.RESTART/              a run, an attempt: its records (see records.py)
@@ -59,8 +60,8 @@ class Study:
         return self.jobs / "lock"
 
     def job_dir(self, job: str) -> Path:
-        """Of a job, or of a task of an array (`12_7`)."""
-        return self.jobs.joinpath(*job.split("_", maxsplit=1))
+        """Of a job, of a task of an array (`12_7`), or of a run in one allocation with others (`12+7`)."""
+        return self.jobs.joinpath(*re.split(r"[_+]", job, maxsplit=1))
 
     def smoke_dir(self, job: str) -> Path:
         """What the ranks of a smoke test found."""

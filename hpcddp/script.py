@@ -24,6 +24,23 @@ FOLDER = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Step:
+    """One of several runs that a job starts one after the other."""
+
+    name: str
+    request: JobRequest
+    """What the run would ask for in a job of its own."""
+    resumes: bool
+    command: str
+    output: str | None = None
+    error: str | None = None
+
+    @property
+    def gpu_option(self) -> str | None:
+        return gpu_option(self.request)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """What differs between a script submitted and one printed to be submitted by hand."""
 
@@ -38,6 +55,10 @@ class Launch:
     """Where a script submitted by hand leaves its records if HPCDDP_RUNS does not say."""
     array: str | None = None
     """The name of the array that the script is for: its tasks are several points, and nothing in it is one point's own."""
+    steps: tuple[Step, ...] = ()
+    """In place of the command: the runs that the script is for, task by task from 0, under the name in `array`."""
+    folder: str = ""
+    """Of the job, which holds a folder for each of the steps."""
 
 
 def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None) -> Launch:

@@ -21,6 +21,7 @@ from typing import Any
 
 from hpcddp.errors import UsageError
 from hpcddp.hours import Budget
+from hpcddp.job_array import TASK_VARIABLE
 from hpcddp.schema import Path as KeyPath
 from hpcddp.schema import SchemaError
 from hpcddp.yamlfile import decode_file, located, read_yaml
@@ -76,11 +77,11 @@ def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[s
 
 def sbatch_environment(env: Mapping[str, str]) -> dict[str, str]:
     """`env` for Slurm's commands: without defaults of the user's own (SBATCH_*, and SQUEUE_* and SACCT_*, which would hide jobs),
-    and without what an enclosing allocation set (SLURM_*, SUBMITIT_*).
+    and without what an enclosing allocation set (SLURM_*, SUBMITIT_*, HPCDDP_TASK).
 
     SLURM_CONF and SLURM_CLUSTERS stay: the commands find their cluster by them.
     """
-    dropped = ("SBATCH_", "SQUEUE_", "SACCT_", "SLURM_", "SUBMITIT_")
+    dropped = ("SBATCH_", "SQUEUE_", "SACCT_", "SLURM_", "SUBMITIT_", TASK_VARIABLE)
     kept = ("SLURM_CONF", "SLURM_CLUSTERS")
     return {name: value for name, value in env.items() if name in kept or not name.startswith(dropped)}
 

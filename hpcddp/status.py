@@ -14,9 +14,10 @@ from hpcddp.joblogs import last_words
 from hpcddp.launcher import first_failure
 from hpcddp.point import Point, point_from_dict
 from hpcddp.progress import read_progress
-from hpcddp.reasons import Reason, reason_of
+from hpcddp.reasons import AGAIN, Reason, reason_of
 from hpcddp.runroot import Study, job_of, newest_of
 from hpcddp.submissions import Told, last_told, user_name
+from hpcddp.turns import had_its_turn, turn
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
 
@@ -152,6 +153,7 @@ def _unfinished(study: Study, key: tuple[str, int], told: Told | None, polled: M
         return _without_job(study, key, told)
     attempt = newest_of(study.attempts(*key), told.job)
     state = polled.get((told.backend, told.job, told.name), JobState(phase="unknown"))
+    state = state if told.nodes is None else turn(study.job_dir(told.job), state)
     blank = RunState(label=told.label, run=told.run, phase="failed", job=told.job, nodes=state.nodes)
     if state.phase == "unknown":
         return _by_records(study, blank, attempt, state.detail)
@@ -198,7 +200,12 @@ def why_failed(study: Study, told: Told, attempt: Path | None, state: JobState) 
     folder = study.job_dir(str(told.job))
     seen = replace(state, by=you_or(state.by), detail=first_failure(folder) or state.detail)
     cancelled_by = you_or(told.reason) if told.event == "cancelled" else None
-    return reason_of(seen, recorded_end(attempt), last_words(folder), cancelled_by)
+    log = [*last_words(folder), *(() if told.nodes is None else last_words(folder.parent))]
+    reason = reason_of(seen, recorded_end(attempt), log, cancelled_by)
+    if told.nodes is None or cancelled_by or had_its_turn(folder):
+        return reason
+    next_step = AGAIN if seen.word in ("TIMEOUT", "DEADLINE") else reason.next_step
+    return replace(reason, sentence=f"its turn did not come: {reason.sentence}", next_step=next_step)
 
 
 def you_or(user: str | None) -> str | None:

@@ -4,8 +4,8 @@ Every line has `event`, `token` (one per submission), `label`, `run`, `backend` 
 backend is asked; then `submitted` with `job`, or `refused` with `reason`. An intent that nothing follows was interrupted: it is
 looked up at the next submission, which adds `submitted`, or `lost`: there is no job of it. `cancelled`, with the `job` and as
 `reason` the user, is what `hpcddp cancel` leaves. Runs that are tasks of one array have its name as `array`, their number as
-`task`, and the same token. A last line without its end was never acted upon (a full disk, a machine that went down): it does not
-count, and the next submission removes it.
+`task`, and the same token; so have runs in one allocation, and its `nodes` and `gpus_per_node`. A last line without its end was
+never acted upon (a full disk, a machine that went down): it does not count, and the next submission removes it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ class Told:
     array: str | None = None
     """The name of the array in which the run is a task."""
     task: int | None = None
+    nodes: int | None = None
+    """Of the one job in which the run is a step."""
+    gpus_per_node: int | None = None
 
     @property
     def name(self) -> str:
@@ -50,7 +53,7 @@ class Told:
 
     def job_of(self, found: str) -> str:
         """The run's job, where `found` is the id that bears the name."""
-        return found if self.task is None else f"{found}_{self.task}"
+        return found if self.task is None else f"{found}{'_' if self.nodes is None else '+'}{self.task}"
 
 
 def tell(study: Study, event: Event, told: Told, **facts: Any) -> Told:

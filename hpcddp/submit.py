@@ -13,8 +13,10 @@ from hpcddp.backends.base import Backend, Batch
 from hpcddp.budget import affordable
 from hpcddp.describe import describe
 from hpcddp.errors import FullError, RefusedError
+from hpcddp.job_array import listed_as
 from hpcddp.lanes import Lanes
 from hpcddp.lock import Held
+from hpcddp.one_job import in_one_job, one_job
 from hpcddp.order import Order, check_order, submissions
 from hpcddp.point import Point
 from hpcddp.runroot import Study
@@ -75,20 +77,24 @@ def submit_runs(
         runs = runs_now(study, order, states)
         if not runs:
             return []
+        if order.one_allocation:
+            one_job(order, runs)
         requests = submissions(study, order, backend.name, runs)
         for request in requests:
             backend.check(request)
         describe(study, order)
         lanes = Lanes(order.max_running, _live(study, states, backend))
-        batches = [dataclasses.replace(batch, after_ok=order.after) for batch in backend.batches(requests)]
+        together = [in_one_job(order, requests)] if order.one_allocation else backend.batches(requests)
+        batches = [dataclasses.replace(batch, after_ok=order.after) for batch in together]
         return _submit_all(batches, lanes, backend, held, on_submitted)
 
 
 def _live(study: Study, states: Sequence[RunState], backend: Backend) -> list[str]:
-    """The study's jobs there that wait or run."""
+    """The study's jobs there that wait or run; one that runs share counts once."""
     told = last_told(study)
     live = (state for state in states if state.phase in ("queued", "running"))
-    return [state.job for state in live if state.job and told[state.label, state.run].backend == backend.name]
+    mine = (state.job for state in live if state.job and told[state.label, state.run].backend == backend.name)
+    return list(dict.fromkeys(map(listed_as, mine)))
 
 
 def _submit_all(
@@ -103,7 +109,7 @@ def _submit_all(
             runs = _submit(batch, backend, held)
         except FullError as error:
             if not batch.is_array:
-                waiting = 1 + sum(len(other.requests) for other in left)
+                waiting = sum(len(other.requests) for other in (batch, *left))
                 raise FullError(f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over") from error
             half = len(batch.requests) // 2
             left += [dataclasses.replace(batch, requests=part) for part in (batch.requests[half:], batch.requests[:half])]
@@ -135,6 +141,8 @@ def _submit(batch: Batch, backend: Backend, held: Held) -> list[SubmittedRun]:
 def _intents(batch: Batch, backend: str) -> list[Told]:
     of_all: dict[str, Any] = {"event": "intent", "token": batch.token, "backend": backend, "unix_s": time.time()}
     specs = [request.spec for request in batch.requests]
-    if not batch.is_array:
+    if not batch.is_array and batch.together is None:
         return [Told(**of_all, label=spec.label, run=spec.run) for spec in specs]
+    if batch.together is not None:
+        of_all |= {"nodes": batch.together.nodes, "gpus_per_node": batch.together.gpus_per_node}
     return [Told(**of_all, label=spec.label, run=spec.run, array=batch.name, task=task) for task, spec in enumerate(specs)]

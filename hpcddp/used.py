@@ -44,7 +44,19 @@ def _node_hours(attempt: Path, now_ns: int | None) -> float:
     launch = _read(attempt / "launch.json")
     if launch.get("backend") == "local":
         return 0.0
-    return len(launch.get("hosts", ())) * _lasted_h(attempt, launch, now_ns)
+    nodes = _shared_nodes(attempt, launch) or len(launch.get("hosts", ()))
+    return nodes * _lasted_h(attempt, launch, now_ns)
+
+
+def nodes_held(attempt: Path) -> int | None:
+    """By an attempt in one allocation with others: all of its job's; None of any other."""
+    return _shared_nodes(attempt, _read(attempt / "launch.json"))
+
+
+def _shared_nodes(attempt: Path, launch: Mapping[str, Any]) -> int | None:
+    environment = launch.get("environment")
+    held = environment.get("SLURM_JOB_NUM_NODES") if "+" in attempt.name and isinstance(environment, dict) else None
+    return int(held) if isinstance(held, str) and held.isdecimal() else None
 
 
 def _last_row_ns(attempt: Path, begun_ns: int) -> int:

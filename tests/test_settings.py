@@ -80,7 +80,8 @@ def test_relative_config_home_is_ignored() -> None:
 
 
 def test_slurm_commands_do_not_see_an_enclosing_allocation() -> None:
-    """Defaults of the user's own and SLURM_*, SUBMITIT_* go; what names the cluster stays, and everything else."""
+    """Defaults of the user's own and SLURM_*, SUBMITIT_*, HPCDDP_TASK go; what names the cluster stays, and everything else."""
     gone = {"SLURM_JOB_ID": "1", "SBATCH_ACCOUNT": "a", "SQUEUE_PARTITION": "p", "SACCT_LOCAL": "1", "SUBMITIT_EXECUTOR": "slurm"}
+    gone |= {"HPCDDP_TASK": "1"}
     kept = {"SLURM_CONF": "/c", "SLURM_CLUSTERS": "east", "PATH": "/bin"}
     assert sbatch_environment({**gone, **kept}) == kept

@@ -14,6 +14,7 @@ class ToldBackend:
     def __init__(self, states: Mapping[str, JobState] | None = None) -> None:
         self.states = dict(states or {})
         self.queued: dict[str, Submission] = {}
+        self.batches_taken: dict[str, Batch] = {}
         self.polled: list[dict[str, str]] = []
         self.on_submit: Callable[[Submission], None] = lambda request: None
 
@@ -30,7 +31,11 @@ class ToldBackend:
         return [Batch(requests=(request,)) for request in requests]
 
     def submit_batch(self, batch: Batch) -> list[str]:
-        return [self.submit(request) for request in batch.requests]
+        if batch.together is None:
+            return [self.submit(request) for request in batch.requests]
+        self.batches_taken[str(100 + len(self.queued))] = batch
+        job = self.submit(batch.requests[0])
+        return [f"{job}+{task}" for task in range(len(batch.requests))]
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         self.polled.append(dict(jobs))
@@ -40,7 +45,8 @@ class ToldBackend:
         """Nothing runs."""
 
     def find(self, study: Study, name: str, token: str) -> str | None:
-        return next((job for job, request in self.queued.items() if (request.name, request.token) == (name, token)), None)
+        names = {job: self.batches_taken[job].name if job in self.batches_taken else one.name for job, one in self.queued.items()}
+        return next((job for job, one in self.queued.items() if (names[job], one.token) == (name, token)), None)
 
     def fetch(self, study: Study) -> None:
         """Nothing to bring."""

@@ -47,10 +47,21 @@ class Submission:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Together:
+    """One job in which the runs of a batch are steps, one after the other, on the first of its nodes."""
+
+    nodes: int
+    gpus_per_node: int
+    render_text: Callable[[str, str, Sequence[Launch]], str]
+    """The job's script from its name, its folder, and the launch of each run."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What reaches a cluster in one call: a run, or an array of runs that ask for the same."""
+    """What reaches a cluster in one call: a run, an array of runs that ask for the same, or one job for several runs."""
 
     requests: tuple[Submission, ...]
+    together: Together | None = None
     at_once: int | None = None
     """So many of its runs at a time; None: as many as the cluster likes."""
     after: tuple[str, ...] = ()
@@ -68,12 +79,16 @@ class Batch:
 
     @property
     def is_array(self) -> bool:
-        return len(self.requests) > 1
+        return len(self.requests) > 1 and self.together is None
 
     @property
     def name(self) -> str:
-        """The job's, or the array's: `n01-g4-x250.1f2e3d4c`, unlike any other, since ids are given out again."""
+        """The job's, or the array's: `n01-g4-x250.1f2e3d4c`, unlike any other, since ids are given out again; of several runs in
+        one job `n16-30runs.1f2e3d4c`.
+        """
         first = self.requests[0]
+        if self.together is not None:
+            return f"n{self.together.nodes:02d}-{len(self.requests)}runs.{self.token}"
         layout = first.spec.point.layout
         return f"n{layout.nodes:02d}-g{layout.gpus_per_node}-x{len(self.requests)}.{self.token}" if self.is_array else first.name
 

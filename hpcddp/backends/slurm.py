@@ -18,14 +18,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hpcddp.backends import slurm_commands, slurm_doubt
-from hpcddp.backends.base import Batch, JobState, Submission
+from hpcddp.backends.base import Batch, JobState, Submission, job_name
 from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RETRIES, RUNNING, Row, UnansweredError
 from hpcddp.backends.slurm_words import ended_words, waiting_words
 from hpcddp.cluster import SlurmRules
 from hpcddp.errors import FullError, HpcddpError, RefusedError, UsageError
-from hpcddp.job_array import array_of
+from hpcddp.job_array import array_of, listed_as, read_task
+from hpcddp.point import point_from_dict
 from hpcddp.runroot import Study
+from hpcddp.turns import give_up
 
 SEND_AGAIN_S = (2.0, 10.0, 30.0)
 """Pauses after a submission that did not reach its controller, before it is sent again."""
@@ -92,7 +94,9 @@ class SlurmBackend:
                 raise FullError(str(error)) from None
             raise
         _link(batch.study.job_dir(job), folder)
-        return [f"{job}_{task}" for task in range(len(batch.requests))] if batch.is_array else [job]
+        if not batch.is_array and batch.together is None:
+            return [job]
+        return [f"{job}{'_' if batch.is_array else '+'}{task}" for task in range(len(batch.requests))]
 
     def _send(self, request: Batch, command: Sequence[str]) -> str:
         for pause_s in SEND_AGAIN_S:
@@ -134,20 +138,25 @@ class SlurmBackend:
         return job
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
-        """One squeue call, one of sacct for jobs that are over, and one more for what neither knows: another user's jobs."""
+        """One squeue call, one of sacct for jobs that are over, and one more for what neither knows: another user's jobs.
+
+        Of runs in one allocation, its state.
+        """
         if not jobs:
             return {}
         over: dict[str, Row] = {}
+        asked = {(listed_as(job), name) for job, name in jobs.items()}
+        ids = {job for job, _ in asked}
         try:
-            queue = self._own(jobs, slurm_commands.my_jobs())
-            left = {job for job, name in jobs.items() if not (_is(queue.get(job), name) and queue[job].state in QUEUED | RUNNING)}
+            queue = self._own(ids, slurm_commands.my_jobs())
+            left = [(job, name) for job, name in asked if not _is_live(queue.get(job), name)]
             with contextlib.suppress(HpcddpError):
-                over = self._own(jobs, slurm_commands.accounted(left))
-            if lost := {jobs[job] for job in left if not _has_ended(jobs[job], queue.get(job), over.get(job))}:
-                queue = {**queue, **self._own(jobs, slurm_commands.jobs_named(lost))}
+                over = self._own(ids, slurm_commands.accounted({job for job, _ in left}))
+            if lost := {name for job, name in left if not _has_ended(name, queue.get(job), over.get(job))}:
+                queue = {**queue, **self._own(ids, slurm_commands.jobs_named(lost))}
         except HpcddpError as error:
             return {job: JobState(phase="unknown", detail=str(error)) for job in jobs}
-        return {job: _state(name, queue.get(job), over.get(job)) for job, name in jobs.items()}
+        return {job: _state(name, queue.get(listed_as(job)), over.get(listed_as(job))) for job, name in jobs.items()}
 
     def _own(self, jobs: Iterable[str], rows: Mapping[str, Row]) -> dict[str, Row]:
         """The rows of the jobs, but for those of other studies: an id is given out again that a controller forgot, maybe to a run
@@ -167,13 +176,21 @@ class SlurmBackend:
         return [os.readlink(link) for link in links if link.is_symlink()]
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
-        """Those that wait or run under their name; HpcddpError with Slurm's words, also where it does not say which do."""
+        """Those that wait or run under their name; HpcddpError with Slurm's words. A job that several runs share goes with its
+        last one.
+        """
         states = self.poll(jobs)
         if doubt := next((state.detail for state in states.values() if state.phase == "unknown"), None):
             raise HpcddpError(f"{doubt}. Nothing was cancelled; cancel again when Slurm answers")
         live = [job for job, state in states.items() if state.phase in ("queued", "running")]
-        if live:
-            slurm_commands.ask(["scancel", *live])
+        shared = {listed_as(job) for job in live if "+" in job}
+        folders = {job: study.job_dir(job) for study in self._studies for job in shared if study.job_dir(job).is_dir()}
+        ended = [job for job in live if "+" not in job]
+        for job, folder in folders.items():
+            tasks = {int(each.partition("+")[2]) for each in live if listed_as(each) == job}
+            ended += [job] if give_up(folder, tasks) else _steps_of(job, folder, tasks)
+        if ended:
+            slurm_commands.ask(["scancel", *ended])
 
     def fetch(self, study: Study) -> None:
         """Nothing: the run root is on a file system that login and compute nodes share."""
@@ -217,6 +234,17 @@ def _user(number: str | None) -> str | None:
 def _has_ended(name: str, *rows: Row | None) -> bool:
     """Whether one of the rows shows a job of that name at its end."""
     return any(_is(row, name) and row.state not in QUEUED | RUNNING for row in rows if row is not None)
+
+
+def _steps_of(job: str, folder: Path, tasks: Iterable[int]) -> list[str]:
+    """The steps of the job that run one of these tasks of it: one or none."""
+    own = [read_task(folder / str(task)) for task in tasks]
+    names = {job_name(point_from_dict(task["point"]).label, task["run"]) for task in own}
+    return [step for name, step in slurm_commands.running_steps(job).items() if name in names]
+
+
+def _is_live(row: Row | None, name: str) -> bool:
+    return row is not None and _is(row, name) and row.state in QUEUED | RUNNING
 
 
 def _is(row: Row | None, name: str) -> bool:

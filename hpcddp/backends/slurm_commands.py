@@ -14,6 +14,7 @@ from typing import IO
 
 from hpcddp.errors import HpcddpError
 from hpcddp.job_array import array_of, each_task
+from hpcddp.reasons import limit_min
 from hpcddp.settings import sbatch_environment
 
 SEPARATOR = "\x1f"
@@ -148,6 +149,23 @@ def accounts() -> list[str] | None:
     except (HpcddpError, KeyError):
         return None
     return sorted(set(text.split())) or None
+
+
+def longest_min(partition: str | None) -> int | None:
+    """Minutes that a job may take in the partition, by default Slurm's default one; None: no limit, or none known."""
+    try:
+        text = ask(["scontrol", "--oneliner", "show", "partition", *([partition] if partition else [])])
+    except HpcddpError:
+        return None
+    meant = (line for line in text.splitlines() if partition or "Default=YES" in line)
+    found = next((re.search(r"\bMaxTime=(\S+)", line) for line in meant), None)
+    return limit_min(found[1]) if found else None
+
+
+def running_steps(job: str) -> dict[str, str]:
+    """Of a job's steps that run, name -> id."""
+    lines = ask(["squeue", "-h", "-s", "-j", job, "-o", f"%i{SEPARATOR}%j"]).splitlines()
+    return {name: step for step, _, name in (line.partition(SEPARATOR) for line in lines)}
 
 
 def max_array_size() -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import pickle
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from submitit.core.utils import DelayedSubmission
 
 from hpcddp import job_array
-from hpcddp.backends.base import Batch
+from hpcddp.backends.base import Batch, Submission
 from hpcddp.entry import call, call_task
 from hpcddp.errors import UsageError
 from hpcddp.jobspec import spec_to_dict
@@ -25,10 +26,10 @@ SCRIPT = "job.sbatch"
 
 
 def prepare(folder: Path, batch: Batch) -> list[str]:
-    """Makes the folder with script, pickle and, of an array, the list of its tasks; the command that submits it."""
+    """Makes the folder with script, pickle and, of several runs, the list of them; the command that submits it."""
     first = batch.requests[0]
     specs = [spec_to_dict(request.spec) for request in batch.requests]
-    if batch.is_array:
+    if batch.is_array or batch.together:
         job_array.prepare(folder, specs)
         delayed = DelayedSubmission(call_task, first.entry, job_array.shared_by_all(specs[0]))
     else:
@@ -41,28 +42,37 @@ def prepare(folder: Path, batch: Batch) -> list[str]:
 
 
 def _script(folder: Path, batch: Batch) -> str:
-    first = batch.requests[0]
-    point = first.spec.point
+    first, quoted = batch.requests[0], shlex.quote(str(folder))
+    if batch.together:
+        launches = [
+            _launch(request, f"{quoted}/{task}", folder / f"{task}/%j_%t_log") for task, request in enumerate(batch.requests)
+        ]
+        return batch.together.render_text(batch.name, str(folder), launches)
     if first.render_text is None:
         raise UsageError(f"{first.spec.label}: a Slurm job needs a script")
-    own = shlex.quote(str(folder)) + ('/"$SLURM_ARRAY_TASK_ID"' if batch.is_array else "")
-    command = command_from_snapshot(first.python, first.code, own, point)
-    array = batch.name if batch.is_array else None
-    if point.layout.launcher == "torchrun":  # its ranks open their logs themselves
-        return first.render_text(Launch(command=command, array=array))
-    logs = folder / ("%a/%A_%a_%t_log" if batch.is_array else "%j_%t_log")
-    return first.render_text(Launch(command=command, output=f"{logs}.out", error=f"{logs}.err", array=array))
+    if batch.is_array:
+        launch = _launch(first, f'{quoted}/"$SLURM_ARRAY_TASK_ID"', folder / "%a/%A_%a_%t_log")
+        return first.render_text(replace(launch, array=batch.name))
+    return first.render_text(_launch(first, quoted, folder / "%j_%t_log"))
+
+
+def _launch(request: Submission, own: str, logs: Path) -> Launch:
+    """`own`: where the run's files are, as shell text; `logs`: those of its ranks, without what tells them apart."""
+    command = command_from_snapshot(request.python, request.code, own, request.spec.point)
+    if request.spec.point.layout.launcher == "torchrun":  # its ranks open their logs themselves
+        return Launch(command=command)
+    return Launch(command=command, output=f"{logs}.out", error=f"{logs}.err")
 
 
 def _command(folder: Path, batch: Batch) -> list[str]:
     """Name, comment and the batch script's own logs ride on the command line: the script stays as `render` prints it."""
-    spec = batch.requests[0].spec
+    spec, several = batch.requests[0].spec, batch.is_array or batch.together
     own = folder / "%a" if batch.is_array else folder
     awaited = [f"{kind}:{':'.join(jobs)}" for kind, jobs in (("afterok", batch.after_ok), ("afterany", batch.after)) if jobs]
     return [
         "sbatch",
         f"--job-name={batch.name}",
-        f"--comment=hpcddp:{batch.study.name}:{f'{len(batch.requests)} runs' if batch.is_array else f'{spec.label}:r{spec.run}'}",
+        f"--comment=hpcddp:{batch.study.name}:{f'{len(batch.requests)} runs' if several else f'{spec.label}:r{spec.run}'}",
         f"--output={own / 'batch.out'}",
         f"--error={own / 'batch.err'}",
         f"--chdir={folder}",

@@ -46,7 +46,8 @@ def comm(ctx: click.Context, /, sweep: Path | None, job_options: tuple[str, ...]
     hpcddp bench comm jobs/rcc-bigmnist.yaml --group nodes
     hpcddp bench comm --cluster rcc --nodes 2 --gpus-per-node 4
     """
-    how = {name: options.pop(name) for name in ("runs", "dry_run", "smoke", "wait", "yes", "max_running", "max_jobs", "after")}
+    flags = ("runs", "dry_run", "smoke", "wait", "yes", "max_running", "max_jobs", "after", "one_allocation")
+    how = {name: options.pop(name) for name in flags}
     source, profile, points = _study(sweep, job_options, options)
     carry_out(ctx, make_order(_one_short_run(source), profile, _distinct(points)), **how)
 

@@ -21,6 +21,7 @@ from hpcddp.commands.options import (
     user_of,
 )
 from hpcddp.commands.sending import knock, send
+from hpcddp.commands.submitted import submitted_words
 from hpcddp.commands.until_ci import is_open, order_until
 
 if TYPE_CHECKING:
@@ -69,11 +70,15 @@ def submit(
     With --until-ci 2, points get six runs, then one more each time it is run, while half the 95 % interval of their median
     is wider than 2 % of it; with --wait until none is, or it ends with 3: --max-repeat, or a run that was rejected.
 
+    With --one-allocation all runs are steps of one job with the nodes of the largest point, largest points first, for the
+    sum of their times; what its time limit leaves is requeued, and what is done is not run again.
+
     \b
     hpcddp submit jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --smoke
     hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --input synthetic --input io --profile-steps 5
     hpcddp submit jobs/local-mnist.yaml --set repeat=1 --wait -y
     hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --until-ci 2 --wait
+    hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --one-allocation
     """
     carry_out(ctx, make_order(*read_study(sweep, cluster, settings, groups, conditions, job_options, also)), **how)
 
@@ -90,6 +95,7 @@ def carry_out(
     max_running: int | None,
     max_jobs: int | None,
     after: tuple[str, ...],
+    one_allocation: bool,
     until_ci: float | None = None,
     max_repeat: int = 0,
 ) -> None:
@@ -101,11 +107,14 @@ def carry_out(
     from dataclasses import replace
 
     from hpcddp.errors import FAILED, INCOMPLETE
+    from hpcddp.one_job import for_one_job
     from hpcddp.status import study_states
 
     if smoke and after:
         raise click.UsageError("--smoke tests now what --after waits for: give one of them")
     order = replace(order, max_running=max_running, max_jobs=max_jobs, after=after)
+    if one_allocation:
+        order = for_one_job(order)
     study, backend = _study(order, runs)
     while True:
         states = study_states(study, backend)
@@ -194,7 +203,9 @@ def _show(order: Order, study: Study, states: Sequence[RunState]) -> list[tuple[
     """Prints each point with what is pending of it, and the cost; the runs that are pending."""
     from collections import Counter
 
-    from hpcddp.budget import budget_words
+    from hpcddp.budget import budget_words, each_at_most
+    from hpcddp.hours import Hours
+    from hpcddp.one_job import one_job_words
     from hpcddp.plan import hours_of, plan_row, remarks, telling_apart
     from hpcddp.submit import pending_runs
     from hpcddp.textout import count, table
@@ -222,6 +233,9 @@ def _show(order: Order, study: Study, states: Sequence[RunState]) -> list[tuple[
     header = ("point", *keys, "nodes", "ranks", "batch/rank", "have", "submit")
     click.echo(table(header, lines, left=("point", *keys)))
     hours = hours_of(rows)
+    if order.one_allocation and len(pending) > 1:
+        click.echo(one_job_words(order, pending[: order.max_jobs]))
+        hours = sum(each_at_most(order, pending), Hours())
     cost = f", at most {hours}" if hours is not None and pending else ""
     click.echo(f"{count(len(pending), 'run')} to submit of {count(sum(repeats.values()), 'run')}{cost}, under {study.folder}")
     if words := budget_words(study, order, states, pending[: order.max_jobs]):
@@ -235,7 +249,6 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
 
     from hpcddp.order import check_order
     from hpcddp.smoke import run_smoke
-    from hpcddp.textout import count
 
     check_order(order)
     if ask:
@@ -246,26 +259,13 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
     try:
         if not send(order, study, backend, submitted) and wait and not submitted:
             remark("waiting until one more is taken")
-            knock(replace(order, max_jobs=1), study, backend, submitted)
+            knock(order if order.one_allocation else replace(order, max_jobs=1), study, backend, submitted)
             send(replace(order, max_jobs=order.max_jobs and order.max_jobs - 1), study, backend, submitted)
     finally:
         if submitted:
-            at_most = "" if order.max_running is None else f", at most {order.max_running} at a time"
-            later = f", when {' and '.join(order.after)} ended well" if order.after else ""
-            click.echo(f"submitted    {count(len(submitted), 'job')}    {_span([run.job for run in submitted])}{at_most}{later}")
+            click.echo(submitted_words([run.job for run in submitted], order.max_running, order.after))
             click.echo(f"hpcddp status {shlex.quote(str(study.folder))}", err=True)
     return submitted
-
-
-def _span(jobs: Sequence[str]) -> str:
-    """The first and the last of them, tasks of an array as scancel takes them: `12_[0-249]-16`."""
-    from itertools import groupby
-
-    from hpcddp.job_array import array_of
-
-    groups = [list(same) for _, same in groupby(jobs, key=array_of)]
-    ends = (group[0] if len(group) == 1 else f"{array_of(group[0])}_[0-{len(group) - 1}]" for group in (groups[0], groups[-1]))
-    return "-".join(dict.fromkeys(ends))
 
 
 def _wait(study: Study, backend: Backend, labels: Collection[str], unsent: Collection[tuple[str, int]] = ()) -> set[str]:

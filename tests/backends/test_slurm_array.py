@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.backends.base import Batch, Submission, job_name
+from hpcddp.backends.base import Batch, Submission, Together, job_name
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.cluster import SlurmRules, load_profile
 from hpcddp.errors import HpcddpError
-from hpcddp.job_array import PICKLE, array_of, each_task, prepare, put_pickle, read_task, shared_by_all, slurm_job
+from hpcddp.job_array import PICKLE, array_of, each_task, listed_as, prepare, put_pickle, read_task, shared_by_all, slurm_job
 from hpcddp.jobspec import JobSpec, spec_from_dict, spec_to_dict
 from hpcddp.lanes import Lanes
 from hpcddp.point import Data, Layout, Point, Workload
@@ -27,6 +27,8 @@ from hpcddp.sweep import SlurmOptions
 PROFILE = load_profile("rcc")
 
 IN_AN_ARRAY = {"SLURM_JOB_ID": "15", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "7"}
+
+IN_ONE_ALLOCATION = {"SLURM_JOB_ID": "15", "SLURM_STEP_ID": "2", "HPCDDP_TASK": "7"}
 
 
 def request(nodes: int = 1, seed: int = 1, run: int = 1, walltime_min: int = 5) -> Submission:
@@ -122,8 +124,10 @@ def test_job_of_a_task_is_what_slurm_lists() -> None:
     """SLURM_JOB_ID of a task is a number of its own that squeue does not show."""
     assert slurm_job(IN_AN_ARRAY) == "12_7"
     assert slurm_job({"SLURM_JOB_ID": "15"}) == "15"
+    assert slurm_job(IN_ONE_ALLOCATION) == "15+7"
     assert slurm_job({}) is None
-    assert (array_of("12_7"), array_of("15"), array_of("L0001")) == ("12", "15", "L0001")
+    assert (array_of("12_7"), array_of("15+7"), array_of("15"), array_of("L0001")) == ("12", "15", "15", "L0001")
+    assert (listed_as("12_7"), listed_as("15+7"), listed_as("15")) == ("12_7", "15", "15")
 
 
 @pytest.mark.parametrize(
@@ -141,10 +145,17 @@ def test_tasks_that_share_a_line_are_told_apart(listed: str, tasks: list[str]) -
     assert each_task(listed) == tasks
 
 
-@pytest.mark.parametrize(("env", "name"), [(IN_AN_ARRAY, "12_7_submitted.pkl"), ({"SLURM_JOB_ID": "15"}, "15_submitted.pkl")])
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        (IN_AN_ARRAY, "12_7_submitted.pkl"),
+        (IN_ONE_ALLOCATION, "15_submitted.pkl"),
+        ({"SLURM_JOB_ID": "15"}, "15_submitted.pkl"),
+    ],
+)
 def test_pickle_is_where_submitit_looks(tmp_path: Path, env: dict[str, str], name: str) -> None:
     """Whichever rank comes first; a run root may be moved, so the link is relative."""
-    folder = tmp_path / "7" if "SLURM_ARRAY_JOB_ID" in env else tmp_path
+    folder = tmp_path / "7" if len(env) > 1 else tmp_path
     folder.mkdir(exist_ok=True)
     (tmp_path / PICKLE).write_text("the pickle")
     for _ in range(2):
@@ -157,8 +168,9 @@ def test_folders_and_attempts_of_tasks(tmp_path: Path) -> None:
     """A task's folder lies in its array's; attempts are in the order of array, task and restart, as numbers."""
     study = Study(tmp_path)
     assert study.job_dir("12_7") == study.jobs / "12" / "7"
+    assert study.job_dir("12+7") == study.jobs / "12" / "7"
     assert study.job_dir("12") == study.jobs / "12"
-    names = ["9_11.0", "12_2.0", "12_2.1", "12_10.0", "13.0"]
+    names = ["9_11.0", "12_2.0", "12_2.1", "12_10.0", "13.0", "14+2.1"]
     for name in reversed(names):
         (study.run_dir("p", 1) / name).mkdir(parents=True)
     assert [attempt.name for attempt in study.attempts("p", 1)] == names
@@ -188,6 +200,16 @@ def test_at_most_two_at_a_time() -> None:
     lanes = Lanes(2, [])
     assert [placed(lanes, 1, "1"), placed(lanes, 1, "2"), placed(lanes, 1, "3")] == [(1, ()), (1, ()), (1, ("1",))]
     assert [placed(lanes, 5, "4_0"), placed(lanes, 1, "5")] == [(2, ("2", "3")), (1, ("4",))]
+
+
+def test_runs_in_one_allocation_take_one_lane() -> None:
+    """They run one at a time by themselves: the other lane stays free."""
+    lanes = Lanes(2, [])
+    whole = Together(nodes=4, gpus_per_node=0, render_text=lambda name, folder, launches: "")
+    batch = lanes.place(Batch(requests=(request(), request(seed=2)), together=whole))
+    lanes.took(batch, ["6+0", "6+1"])
+    assert batch.after == ()
+    assert [placed(lanes, 1, "7"), placed(lanes, 1, "8")] == [(1, ()), (1, ("6",))]
 
 
 def test_tasks_of_one_array_take_as_many_lanes_as_run() -> None:

@@ -1,0 +1,49 @@
+"""`hpcddp submit --one-allocation`: what it says before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Run
+from tests.given_one_job import SWEEP
+from tests.told_backend import ToldBackend
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ToldBackend:
+    """A cluster whose jobs may take two hours; small.yaml has three points of two runs, half an hour each."""
+    told = ToldBackend()
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: told)
+    monkeypatch.setattr("hpcddp.backends.slurm_commands.longest_min", lambda partition: {"gpu": 120}[partition])
+    (tmp_path / "small.yaml").write_text(SWEEP.replace("AXES", "{layout.nodes: [1, 2, 4]}"))
+    return told
+
+
+def test_the_job_and_its_cost_are_said_first(run: Run, backend: ToldBackend) -> None:
+    """Its nodes, its time, and that every run takes all of the nodes; then its number, as one job. A second time nothing."""
+    result = run("submit", "small.yaml", "--one-allocation", "-y")
+    assert result.exit_code == 0, result.output
+    assert (
+        "one job of 4 nodes for 120 min: as long as one may take; the time of its 6 runs is 180 min, and what is left is "
+        "requeued\n"
+        "6 runs to submit of 6 runs, at most 12.0 node hours, 12.0 GPU hours, under"
+    ) in result.stdout
+    assert "submitted    1 job    100, 6 runs one after the other\n" in result.stdout
+    assert "nothing to submit" in run("submit", "small.yaml", "--one-allocation", "-y").stdout
+    assert len(backend.queued) == 1
+
+
+def test_what_no_job_gives_is_a_usage_error(run: Run, backend: ToldBackend) -> None:
+    """Said before the question, and nothing is submitted; with options that choose points, what is left may go."""
+    settings = ("--set", "slurm.options=[--signal=USR2@600]")
+    result = run("submit", "small.yaml", "--one-allocation", *settings, "-y")
+    assert (result.exit_code, backend.queued) == (2, {}), result.output
+    assert "write -J --signal=B:USR2@600" in result.stderr
+
+
+def test_bench_comm_in_one_job(run: Run, backend: ToldBackend) -> None:
+    """The same nodes for every layout's collectives."""
+    result = run("bench", "comm", "small.yaml", "--one-allocation", "-y")
+    assert "submitted    1 job    100, 2 runs one after the other\n" in result.stdout, result.output

@@ -1,0 +1,63 @@
+"""An order of runs that go to a Slurm cluster together, and what they would submit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcddp.backends.base import Batch, Submission
+from hpcddp.cluster import load_profile
+from hpcddp.commands.options import requests_for
+from hpcddp.jobspec import JobSpec
+from hpcddp.one_job import in_one_job
+from hpcddp.order import Order
+from hpcddp.point import Point
+from hpcddp.request import User
+from hpcddp.settings import Settings
+from hpcddp.sweep import read_sweep
+from hpcddp.sweep_points import expand
+
+SWEEP = """
+schema: 1
+cluster: rcc
+device: cpu
+workload: {model: mnist-cnn, data: {name: synthetic-mnist}, batch_per_gpu: 8, loader_workers_per_rank: 0}
+layout: {gpus_per_node: 1, node_type: v100, physical_cores_per_rank: 1, exclusive: false}
+points: {all: AXES}
+baselines: false
+measure: {warmup_steps: 1, steps: 3}
+repeat: 2
+account: proj
+slurm: {walltime_min: 30, mem_mb: 2000}
+"""
+
+
+def order(folder: Path, *settings: str, axes: str = "{layout.nodes: [1, 2, 4]}", **facts: Any) -> Order:
+    """What `hpcddp submit --one-allocation` makes of the sweep, on an rcc whose nodes need no modules."""
+    file = folder / "small.yaml"
+    file.write_text(SWEEP.replace("AXES", axes))
+    source = read_sweep(file, settings)
+    profile = load_profile(str(source.sweep.cluster))
+    profile = dataclasses.replace(profile, compute=dataclasses.replace(profile.compute, modules=(), activate=()))
+    points = expand(source, profile)
+    requests = requests_for(source, profile, points, User(account="proj")) if profile.backend == "slurm" else {}
+    made = Order(source=source, profile=profile, points=points, requests=requests, settings=Settings(), one_allocation=True)
+    return dataclasses.replace(made, **facts)
+
+
+def runs_of(planned: Order) -> list[tuple[Point, int]]:
+    """Every run, the smallest points first."""
+    repeats = range(1, planned.source.sweep.repeat + 1)
+    return [(each.point, run) for run in repeats for each in planned.points]
+
+
+def batch_of(planned: Order, folder: Path, runs: Sequence[tuple[Point, int]] | None = None) -> Batch:
+    """The batch that these runs, or all, are submitted as, of a study in `folder`."""
+    return in_one_job(planned, [_submission(point, run, folder) for point, run in (runs or runs_of(planned))])
+
+
+def _submission(point: Point, run: int, folder: Path) -> Submission:
+    spec = JobSpec(point=point, run=run, study=str(folder))
+    return Submission(spec=spec, code=folder / ".code" / "0", python="python3", walltime_min=30, token="1f2e3d4c")

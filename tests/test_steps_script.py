@@ -1,0 +1,163 @@
+"""The script of several runs in one job, beside stand-ins for Slurm's commands: what runs, is passed over, or is requeued."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.backends.slurm_folder import SCRIPT, prepare
+from tests.given_one_job import batch_of, order
+
+COMMANDS = {
+    "scontrol": 'if [ "$1" = show ]; then printf "host%s\\n" 1 2 3 4; else echo "$@" >> "$SAID/scontrol"; fi',
+    "scancel": 'echo "$@" >> "$SAID/scancel"',
+    "srun": '[ "${@: -1}" = true ] && exec bash "$SAID/probe"; echo "$@" >> "$SAID/srun"; exec bash "$SAID/$HPCDDP_TASK"',
+}
+
+WARN = "kill -USR2 $PPID"
+"""The job's script is this process's parent."""
+
+
+class Job:
+    """Three runs on 4, 2 and 1 nodes, tasks 0, 1 and 2; each is what a small script says, by default a success."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self.folder, self._said = folder / "job", folder / "said"
+        prepare(self.folder, batch_of(order(folder, "repeat=1", *settings), folder))
+        self._said.mkdir()
+        for name, body in COMMANDS.items():
+            (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+            (folder / name).chmod(0o755)
+        for name in ("0", "1", "2", "probe"):
+            self.does(name, "exit 0")
+
+    def does(self, who: str, script: str) -> None:
+        (self._said / who).write_text(script)
+
+    def start(self, restart: int = 0) -> int:
+        """Its exit code."""
+        env = {
+            "PATH": f"{self._said.parent}:/usr/bin:/bin",
+            "SAID": str(self._said),
+            "SLURM_JOB_NODELIST": "host[1-4]",
+            "SLURM_JOB_ID": "12",
+            **({"SLURM_RESTART_COUNT": str(restart)} if restart else {}),
+        }
+        done = subprocess.run(["bash", self.folder / SCRIPT], cwd=self.folder, env=env, check=False, timeout=60)
+        return done.returncode
+
+    def told(self) -> list[tuple[Any, ...]]:
+        lines = [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
+        return [tuple(line[key] for key in ("event", "task", "code", "word") if key in line) for line in lines]
+
+    def said(self, command: str) -> list[str]:
+        file = self._said / command
+        return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def ran(*tasks: int) -> list[tuple[Any, ...]]:
+    """What is told of a job that starts and runs these to their ends."""
+    return [("begun", None), *(line for task in tasks for line in (("started", task), ("ended", task, 0)))]
+
+
+def test_runs_one_after_the_other_on_the_first_nodes(job: Job) -> None:
+    """Each on so many as it needs; the job ends well and is not requeued."""
+    assert job.start() == 0
+    assert job.told() == ran(0, 1, 2)
+    nodes = [next(word for word in line.split() if word.startswith("--nodelist=")) for line in job.said("srun")]
+    assert nodes == ["--nodelist=host1,host2,host3,host4", "--nodelist=host1,host2", "--nodelist=host1"]
+    assert job.said("scontrol") == []
+
+
+def test_a_run_that_fails_stops_no_other(job: Job) -> None:
+    """Its exit code is told, its words are in its own folder, and the job ends with 1."""
+    job.does("1", "echo no such data >&2; exit 7")
+    assert job.start() == 1
+    assert job.told() == [*ran(0), ("started", 1), ("ended", 1, 7), *ran(2)[1:]]
+    assert (job.folder / "1" / "batch.err").read_text() == "no such data\n"
+    assert job.said("scontrol") == []
+
+
+def test_what_ended_is_not_run_again(job: Job) -> None:
+    """After a requeue, whoever asked for it, and however a run ended."""
+    job.does("1", "exit 7")
+    job.start()
+    assert job.start(restart=1) == 0
+    assert job.told()[7:] == [("begun", None)]
+    assert len(job.said("srun")) == 3
+
+
+def test_a_cancelled_run_is_passed_over(job: Job) -> None:
+    """And is no reason to requeue."""
+    (job.folder / "1" / "cancelled").touch()
+    assert job.start() == 0
+    assert job.told() == ran(0, 2)
+    assert job.said("scontrol") == []
+
+
+def test_at_the_warning_the_job_is_requeued_and_the_run_at_work_begins_anew(job: Job) -> None:
+    """Nothing more is begun; then it and the rest run, and what was done before does not."""
+    job.does("1", f"{WARN}; sleep 1")
+    assert job.start() == 0
+    assert job.told() == [*ran(0), ("started", 1)]
+    assert job.said("scontrol") == ["requeue 12"]
+    assert job.said("scancel") == []
+    job.does("1", "exit 0")
+    assert job.start(restart=1) == 0
+    assert job.told()[4:] == ran(1, 2)
+    assert job.said("scontrol") == ["requeue 12"]
+
+
+def test_a_run_that_had_all_the_time_there_is_does_not_get_it_again(job: Job) -> None:
+    """It would be requeued for ever: it has ended as a job at its time limit, and the others go on."""
+    job.does("0", f"{WARN}; sleep 1")
+    job.start()
+    assert job.told() == [("begun", None), ("started", 0), ("ended", 0, 1, "TIMEOUT")]
+    assert job.said("scontrol") == ["requeue 12"]
+    job.start(restart=1)
+    assert job.told()[3:] == ran(1, 2)
+
+
+def test_a_run_that_writes_checkpoints_is_told_and_goes_on(tmp_path: Path) -> None:
+    """However long it had: the signal goes to the ranks, and when rank 0 has asked for it the job is requeued."""
+    job = Job(tmp_path, "measure.resume=true")
+    job.does("0", f'{WARN}; until [ -e "$SAID/scancel" ]; do sleep 0.05; done; touch "$HPCDDP_REQUEUE"')
+    assert job.start() == 0
+    assert job.said("scancel") == ["--signal=USR2 12"]
+    assert job.told() == [("begun", None), ("started", 0)]
+    assert job.said("scontrol") == ["requeue 12"]
+    job.does("0", "exit 0")
+    assert job.start(restart=1) == 0
+    assert job.told()[2:] == ran(0, 1, 2)
+
+
+def test_a_run_that_is_done_before_it_hears_of_the_warning_is_done(tmp_path: Path) -> None:
+    """The rest is requeued all the same; where nothing is left, nothing is."""
+    job = Job(tmp_path, "measure.resume=true")
+    job.does("1", f'{WARN}; until [ -e "$SAID/scancel" ]; do sleep 0.05; done')
+    assert job.start() == 0
+    assert (job.told(), job.said("scontrol")) == (ran(0, 1), ["requeue 12"])
+    job.does("2", f"{WARN}; sleep 0.2")
+    assert job.start(restart=1) == 0
+    assert (job.told()[5:], job.said("scontrol")) == (ran(2), ["requeue 12"])
+
+
+def test_a_lost_node_fails_no_run(job: Job) -> None:
+    """Where a node starts no process any more, the job asks for others; a run that lost its nodes three times has failed."""
+    job.does("1", "exit 1")
+    job.does("probe", "exit 1")
+    for restart in range(2):
+        assert job.start(restart) == 0
+    assert job.told() == [*ran(0), ("started", 1), ("begun", None), ("started", 1)]
+    assert job.said("scontrol") == ["requeue 12"] * 2
+    assert job.start(2) == 1
+    assert job.told()[6:] == [("begun", None), ("started", 1), ("ended", 1, 1), *ran(2)[1:]]
