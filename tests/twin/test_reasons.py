@@ -87,7 +87,7 @@ def told(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     there = ("--set", f"slurm.nodelist={LOST}", "-J", "--no-requeue", "--where", "workload.model == 'troubled:endless'")
     user.hpcddp("submit", "troubles.yaml", "-y")
     job = _once_running(user, "troubles", ENDLESS)["job"]
-    rcc_twin.run(["scontrol", "update", f"JobId={job}", "EndTime=now"])  # which slurmctld looks at twice a minute
+    rcc_twin.run(["scontrol", "update", f"JobId={job}", "EndTime=now+20"])  # looked at twice a minute; a past one is refused
     user.hpcddp("submit", "module.yaml", "-y", "--group", "data")
     wait_until(lambda: _runs(user, "troubles")[CANCELLED]["left_s"] is not None, [], "a run that trains", PATIENCE_S)
     live = _runs(user, "troubles")[CANCELLED]
