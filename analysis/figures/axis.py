@@ -1,4 +1,4 @@
-"""Logarithmic axes: GPUs, with the nodes they make on a second line, and rates."""
+"""Axes: GPUs, with the nodes they make on a second line, rates, and shares."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def log_ticks(low: float, high: float) -> list[float]:
     steps = next(steps for least, steps in TICK_STEPS if high / low >= least)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [step * 10**decade for decade in decades for step in steps if low <= step * 10**decade <= high]
+
+
+def percent_ticks(highest: float) -> range:
+    """0, 25, 50, ... % up to `highest`; twice as far apart until there are eight at most."""
+    step = 25
+    while highest >= 8 * step:
+        step *= 2
+    return range(0, int(highest) + 1, step)
 
 
 def rate_axis(ax: Axes, low: float, high: float, text: Callable[[float], str]) -> None:

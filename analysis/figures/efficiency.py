@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator
 
-from hpcddp.analysis.figures.axis import size_axis
+from hpcddp.analysis.figures.axis import percent_ticks, size_axis
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
@@ -34,7 +33,7 @@ def _panel(ax: Axes, points: pd.DataFrame) -> None:
     labels = [label for baseline, text in against.items() for label in _lines(ax, points, baseline, text)]
     ax.axhline(100, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
     ax.set_ylim(0, max(106, ax.dataLim.y1 * 1.04))
-    ax.yaxis.set_major_locator(MultipleLocator(25))
+    ax.set_yticks(percent_ticks(ax.get_ylim()[1]))
     ax.grid(axis="y", color=GRID)
     marker_legend(ax, points, "lower left")
     size_axis(ax, points)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.figures.axis import log_ticks, nodes_at, size_ticks
+from hpcddp.analysis.figures.axis import log_ticks, nodes_at, percent_ticks, size_ticks
 from hpcddp.analysis.figures.colours import COLLECTIVES, FASTER, PARTS, SLOWER, TRAINED
 from hpcddp.analysis.figures.comm import LARGEST, SMALLEST, TICKS, panels, rate_range
 from hpcddp.analysis.figures.comm import Panel as Bandwidths
@@ -95,7 +95,7 @@ def _efficiency(points: pd.DataFrame, name: str) -> Html:
         return Html()
     ends = [rows[f"efficiency_{base}{end}"].max() for base, rows in known.items() for end in ("", "_high")]
     highest = max([1.06, *(float(end) * 1.05 for end in ends if pd.notna(end))])
-    ticks = {share / 4: [str(share * 25)] for share in range(int(highest * 4) + 1)}
+    ticks = {tick / 100: [str(tick)] for tick in percent_ticks(highest * 100)}
     lines = [Line([(points["gpus"].min(), 1.0), (points["gpus"].max(), 1.0)], "c-faint", dashed=True)]
     marks, labels = [], []
     for base, rows in known.items():

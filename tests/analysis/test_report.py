@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.figures.axis import log_ticks
+from hpcddp.analysis.figures.axis import log_ticks, percent_ticks
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.numbers.series import Apart
 from hpcddp.analysis.records.load import load_study
@@ -115,6 +115,13 @@ def test_true_and_false_are_words() -> None:
 def test_ticks_of_a_logarithmic_axis(low: float, high: float, ticks: list[float]) -> None:
     """Round values, closer together where the axis is shorter."""
     assert log_ticks(low, high) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize(("highest", "ticks"), [(106, [0, 25, 50, 75, 100]), (358, [0, 50, 100, 150, 200, 250, 300, 350])])
+def test_ticks_of_a_share_are_eight_at_most(highest: float, ticks: list[int]) -> None:
+    """An interval may reach far above 100 %."""
+    assert list(percent_ticks(highest)) == ticks
+    assert all(len(percent_ticks(wide)) <= 8 for wide in range(100, 5000))
 
 
 def test_the_page_asks_for_nothing(hostile: Path) -> None:
