@@ -1,7 +1,8 @@
 """Whose turn it is among the runs of one job: Slurm knows the job, its folder says the rest.
 
 .jobs/NAME/steps.jsonl    by the job's script (templates/steps.sh.j2), a line for each event: `begun` when the job starts, again
-                          after a requeue; `started` and `ended` of a task, the latter with the step's exit code
+                          after a requeue; `started` and `ended` of a task, the latter with the step's exit code,
+                          and Slurm's word and the limit in minutes where its time was over
 .jobs/NAME/7/cancelled    by `hpcddp cancel`: the script passes this task over
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.backends.base import JobState
+from hpcddp.backends.slurm_words import ended_words
 
 STEPS = "steps.jsonl"
 
@@ -37,7 +39,7 @@ def turn(folder: Path, job: JobState) -> JobState:
     told, task = events(folder.parent), int(folder.name)
     ended = _ended(told).get(task)
     if ended is not None:
-        return _as_it_ended(ended, job)
+        return _as_it_ended(ended, (folder / CANCELLED).exists(), job)
     if job.phase == "running" and at_work(told) == task:
         return job
     if (folder / CANCELLED).exists():
@@ -68,12 +70,14 @@ def _ended(told: list[Event]) -> dict[int, Event]:
     return {event["task"]: event for event in told if event["event"] == "ended"}
 
 
-def _as_it_ended(ended: Event, job: JobState) -> JobState:
+def _as_it_ended(ended: Event, is_cancelled: bool, job: JobState) -> JobState:
     """As accounting would have it of a job of its own."""
-    word, code = ended.get("word"), ended.get("code")
+    code, limit_min = ended.get("code"), ended.get("limit_min")
     if code == 0:
         return JobState(phase="done", nodes=job.nodes)
-    return JobState(phase="failed", detail=f"exit code {code} (FAILED)", nodes=job.nodes, word=word)
+    word = "CANCELLED" if is_cancelled else str(ended.get("word", "FAILED"))
+    limit = None if limit_min is None else f"{limit_min}:00"
+    return JobState(phase="failed", detail=ended_words(word, f"{code}:0"), nodes=job.nodes, word=word, time_limit=limit)
 
 
 def _event(line: str) -> Event | None:

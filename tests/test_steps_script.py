@@ -52,7 +52,7 @@ class Job:
 
     def told(self) -> list[tuple[Any, ...]]:
         lines = [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
-        return [tuple(line[key] for key in ("event", "task", "code", "word") if key in line) for line in lines]
+        return [tuple(line[key] for key in ("event", "task", "code", "word", "limit_min") if key in line) for line in lines]
 
     def said(self, command: str) -> list[str]:
         file = self._said / command
@@ -121,10 +121,24 @@ def test_a_run_that_had_all_the_time_there_is_does_not_get_it_again(job: Job) ->
     """It would be requeued for ever: it has ended as a job at its time limit, and the others go on."""
     job.does("0", f"{WARN}; sleep 1")
     job.start()
-    assert job.told() == [("begun", None), ("started", 0), ("ended", 0, 1, "TIMEOUT")]
+    assert job.told() == [("begun", None), ("started", 0), ("ended", 0, 1, "TIMEOUT", 30)]
     assert job.said("scontrol") == ["requeue 12"]
     job.start(restart=1)
     assert job.told()[3:] == ran(1, 2)
+
+
+def test_a_run_has_the_time_it_asked_for_and_no_more(job: Job) -> None:
+    """Slurm ends its step then, as a job; the others go on."""
+    script = job.folder / SCRIPT
+    script.write_text(script.read_text().replace("run_step 1 30 ", "run_step 1 0 "))
+    job.does("1", "exit 9")
+    assert job.start() == 1
+    assert job.told() == [*ran(0), ("started", 1), ("ended", 1, 1, "TIMEOUT", 0), *ran(2)[1:]]
+    assert [word for line in job.said("srun") for word in line.split() if "--time" in word] == [
+        "--time=30",
+        "--time=0",
+        "--time=30",
+    ]
 
 
 def test_a_run_that_writes_checkpoints_is_told_and_goes_on(tmp_path: Path) -> None:
@@ -133,6 +147,7 @@ def test_a_run_that_writes_checkpoints_is_told_and_goes_on(tmp_path: Path) -> No
     job.does("0", f'{WARN}; until [ -e "$SAID/scancel" ]; do sleep 0.05; done; touch "$HPCDDP_REQUEUE"')
     assert job.start() == 0
     assert job.said("scancel") == ["--signal=USR2 12"]
+    assert "--time" not in job.said("srun")[0]
     assert job.told() == [("begun", None), ("started", 0)]
     assert job.said("scontrol") == ["requeue 12"]
     job.does("0", "exit 0")

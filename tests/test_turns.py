@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 def tell(folder: Path, *events: tuple[object, ...]) -> None:
     with (folder / STEPS).open("a") as lines:
         for event in events:
-            lines.write(json.dumps(dict(zip(("event", "task", "code", "word"), event, strict=False))) + "\n")
+            lines.write(json.dumps(dict(zip(("event", "task", "code", "word", "limit_min"), event, strict=False))) + "\n")
 
 
 def turns(folder: Path, job: JobState) -> list[JobState]:
@@ -38,7 +38,7 @@ def turns(folder: Path, job: JobState) -> list[JobState]:
 def test_while_the_job_runs(folder: Path) -> None:
     """What has ended has, one runs, the others wait; when it is requeued, and before it starts one again, all of them wait."""
     ended = [JobState(phase="done", nodes=RUNNING.nodes)]
-    ended += [JobState(phase="failed", detail="exit code 7 (FAILED)", nodes=RUNNING.nodes)]
+    ended += [JobState(phase="failed", detail="exit code 7 (FAILED)", nodes=RUNNING.nodes, word="FAILED")]
     assert turns(folder, RUNNING) == [*ended, RUNNING, ITS_TURN]
     assert [state.phase for state in turns(folder, WAITS)[:2]] == ["done", "failed"]
     assert turns(folder, WAITS)[2:] == [WAITS, WAITS]
@@ -51,15 +51,16 @@ def test_while_the_job_runs(folder: Path) -> None:
 def test_when_the_job_is_over(folder: Path) -> None:
     """What ended by itself keeps its own end; the others have the job's."""
     assert [state.phase for state in turns(folder, TIMEOUT)[:2]] == ["done", "failed"]
-    assert turns(folder, TIMEOUT)[1].word is None
+    assert turns(folder, TIMEOUT)[1].word == "FAILED"
     assert turns(folder, TIMEOUT)[2:] == [TIMEOUT, TIMEOUT]
     assert [had_its_turn(folder / str(task)) for task in range(4)] == [True, True, True, False]
 
 
 def test_a_run_that_had_all_the_time_there_is(folder: Path) -> None:
-    """Slurm's word for it is the script's."""
-    tell(folder, ("ended", 2, 1, "TIMEOUT"))
-    assert turn(folder / "2", RUNNING).word == "TIMEOUT"
+    """Slurm's word for it is the script's, and the limit is the run's own."""
+    tell(folder, ("ended", 2, 1, "TIMEOUT", 30))
+    found = turn(folder / "2", RUNNING)
+    assert (found.detail, found.word, found.time_limit) == ("the wall time was over (TIMEOUT)", "TIMEOUT", "30:00")
 
 
 def test_a_cancelled_run_does_not_wait(folder: Path) -> None:
@@ -69,6 +70,8 @@ def test_a_cancelled_run_does_not_wait(folder: Path) -> None:
     assert give_up(folder, [3])
     assert turn(folder / "3", RUNNING).detail == "cancelled before its turn"
     assert [(folder / str(task) / CANCELLED).exists() for task in range(4)] == [False, False, True, True]
+    tell(folder, ("ended", 2, 137))
+    assert turn(folder / "2", RUNNING).word == "CANCELLED"
 
 
 def test_a_job_that_has_told_nothing(tmp_path: Path) -> None:

@@ -46,29 +46,31 @@ is_over() { grep -q "^{\"event\":\"ended\",\"task\":$1," "$told" || [ -e "$folde
 # Whether every node of the job still starts a process: a run fails with a node that was lost, and so would all that follow.
 nodes_live() { srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 true; }
 
-# A run that writes checkpoints is told to. Any other is cut short, to begin anew in the requeued job, unless it had all the time
-# there is.
+# A run without a limit of its own writes checkpoints, and is told to. Any other is cut short, to begin anew in the requeued job,
+# unless it had all the time there is.
 stop() {
-  if [ "$resumes" = resumes ]; then
+  if [ -z "$limit_min" ]; then
     scancel --signal=USR2 "$SLURM_JOB_ID"
   else
-    [ "$begun" -gt 1 ] || is_over "$at_work" || tell ended "$at_work" ',"code":1,"word":"TIMEOUT"'
+    [ "$begun" -gt 1 ] || is_over "$at_work" || tell ended "$at_work" "$(timed_out)"
     kill -KILL "$step" 2>/dev/null
   fi
 }
 
+timed_out() { echo ",\"code\":1,\"word\":\"TIMEOUT\",\"limit_min\":$limit_min"; }
+
 # The warning before the time limit: nothing more is begun.
 trap 'over=yes heard=yes; [ -z "$at_work" ] || stop' USR2
 
-# run_step TASK RESUMES NODES SRUN-OPTIONS-AND-COMMAND...
+# run_step TASK LIMIT_MIN NODES SRUN-OPTIONS-AND-COMMAND...
 run_step() {
-  local task=$1 list code
-  resumes=$2
+  local task=$1 list code since=$SECONDS
+  limit_min=$2
   printf -v list '%s,' "${hosts[@]:0:$3}"
   if [ -n "$over" ] || is_over "$task"; then return; fi
   begun=$((begun + 1))
   tell started "$task"
-  HPCDDP_TASK=$task srun --nodes="$3" --nodelist="${list%,}" --kill-on-bad-exit=1 --unbuffered "${@:4}" \
+  HPCDDP_TASK=$task srun --nodes="$3" --nodelist="${list%,}" --kill-on-bad-exit=1 --unbuffered ${limit_min:+--time="$limit_min"} "${@:4}" \
     >>"$folder/$task/batch.out" 2>>"$folder/$task/batch.err" &
   step=$! at_work=$task
   [ -z "$over" ] || stop # the warning came just before
@@ -83,7 +85,10 @@ run_step() {
     over=yes
   elif [ "$code" = 0 ]; then
     tell ended "$task" ',"code":0'
-  elif [ -n "$over" ] && [ "$resumes" != resumes ]; then
+  elif [ -n "$limit_min" ] && [ "$((SECONDS - since))" -ge "$((60 * limit_min))" ]; then
+    tell ended "$task" "$(timed_out)"
+    rc=1
+  elif [ -n "$over" ] && [ -n "$limit_min" ]; then
     return
   elif nodes_live || [ "$(grep -c "^{\"event\":\"started\",\"task\":$task," "$told")" -gt 2 ]; then
     tell ended "$task" ",\"code\":$code"
@@ -97,7 +102,7 @@ tell begun null
 # n02-g1-b8-a2c2aa7be996.r1
 export OMP_NUM_THREADS=1
 # shellcheck disable=SC2016
-run_step 0 resumes 2 --job-name=n02-g1-b8-a2c2aa7be996.r1 \
+run_step 0 '' 2 --job-name=n02-g1-b8-a2c2aa7be996.r1 \
   --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
   --output=/runs/s/.jobs/job/0/%j_%t_log.out --error=/runs/s/.jobs/job/0/%j_%t_log.err \
   bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
@@ -105,15 +110,15 @@ run_step 0 resumes 2 --job-name=n02-g1-b8-a2c2aa7be996.r1 \
 # n02-g1-b8-ffc678d7fe4d.r1
 export OMP_NUM_THREADS=1
 # shellcheck disable=SC2016
-run_step 1 anew 2 --job-name=n02-g1-b8-ffc678d7fe4d.r1 \
-  --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact --time=30 \
+run_step 1 30 2 --job-name=n02-g1-b8-ffc678d7fe4d.r1 \
+  --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
   --output=/runs/s/.jobs/job/1/%j_%t_log.out --error=/runs/s/.jobs/job/1/%j_%t_log.err \
   bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
   python3 -u /runs/s/.code/0/bootstrap.py /runs/s/.jobs/job/1
 # n01-g1-b8-eed853bad67b.r1
 export OMP_NUM_THREADS=1
 # shellcheck disable=SC2016
-run_step 2 resumes 1 --job-name=n01-g1-b8-eed853bad67b.r1 \
+run_step 2 '' 1 --job-name=n01-g1-b8-eed853bad67b.r1 \
   --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
   --output=/runs/s/.jobs/job/2/%j_%t_log.out --error=/runs/s/.jobs/job/2/%j_%t_log.err \
   bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
@@ -121,8 +126,8 @@ run_step 2 resumes 1 --job-name=n01-g1-b8-eed853bad67b.r1 \
 # n01-g1-b8-7f83cd68a314.r1
 export OMP_NUM_THREADS=1
 # shellcheck disable=SC2016
-run_step 3 anew 1 --job-name=n01-g1-b8-7f83cd68a314.r1 \
-  --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact --time=30 \
+run_step 3 30 1 --job-name=n01-g1-b8-7f83cd68a314.r1 \
+  --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
   --output=/runs/s/.jobs/job/3/%j_%t_log.out --error=/runs/s/.jobs/job/3/%j_%t_log.err \
   bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
   python3 -u /runs/s/.code/0/bootstrap.py /runs/s/.jobs/job/3
