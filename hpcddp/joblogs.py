@@ -83,13 +83,16 @@ def rank_at_fault(study: Study, label: str, run: int, job: str) -> int:
 
 
 def job_logs(study: Study, job: str, rank: int) -> list[Path]:
-    """What that rank and the batch script wrote, where they wrote something; UsageError where there is no such rank."""
+    """What that rank and the batch script wrote, where they wrote something, also the one of a job that several runs share;
+    UsageError where there is no such rank.
+    """
     folder = study.job_dir(job)
     ranks = [rank_logs(folder, kind) for kind in ("out", "err")]
     if rank and not any(rank in logs for logs in ranks):
         known = f"it has logs of ranks {min(ranks[1])} to {max(ranks[1])}" if ranks[1] else "its ranks left no logs"
         raise UsageError(f"{folder}: no log of rank {rank}; {known}")
-    files = [*(logs[rank] for logs in ranks if rank in logs), folder / "batch.out", folder / "batch.err"]
+    files = [logs[rank] for logs in ranks if rank in logs]
+    files += [each / name for each in (folder, *([folder.parent] if "+" in job else [])) for name in ("batch.out", "batch.err")]
     written = [file for file in files if file.is_file() and file.stat().st_size]
     if not written:
         raise UsageError(f"{folder}: nothing was written to a log; `hpcddp status` tells why the job ended")

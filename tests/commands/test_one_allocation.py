@@ -47,3 +47,16 @@ def test_bench_comm_in_one_job(run: Run, backend: ToldBackend) -> None:
     """The same nodes for every layout's collectives."""
     result = run("bench", "comm", "small.yaml", "--one-allocation", "-y")
     assert "submitted    1 job    100, 2 runs one after the other\n" in result.stdout, result.output
+
+
+def test_logs_of_a_run_and_of_the_job_it_shares(run: Run, backend: ToldBackend, tmp_path: Path) -> None:
+    """What a job's script said before any run began is the log of each of them."""
+    run("submit", "small.yaml", "--one-allocation", "-y")
+    folder = tmp_path / "small" / ".jobs" / "100"
+    (folder / "5").mkdir(parents=True)
+    (folder / "batch.err").write_text("hpcddp: this node has no `module` command")
+    (point,) = (tmp_path / "small").glob("n01-*")
+    told = f"== {folder}/batch.err\nhpcddp: this node has no `module` command\n"
+    assert run("logs", point).stdout == told
+    (folder / "5" / "batch.err").write_text("srun: error")
+    assert run("logs", point).stdout == f"== {folder}/5/batch.err\nsrun: error\n{told}"
