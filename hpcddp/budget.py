@@ -73,20 +73,23 @@ def account(study: Study, order: Order, states: Sequence[RunState]) -> Account:
     return Account(budget=order.source.sweep.budget or order.settings.budget, used=used, waiting=waiting)
 
 
-def budget_words(study: Study, order: Order, states: Sequence[RunState], runs: Sequence[Run]) -> str | None:
+def limited(study: Study, order: Order, states: Sequence[RunState]) -> Account | None:
+    """The study's account; None, and no records are read, where there is no budget."""
+    return account(study, order, states) if order.source.sweep.budget or order.settings.budget else None
+
+
+def budget_words(taken: Account | None, order: Order, runs: Sequence[Run]) -> str | None:
     """The budget, what is used of it and what these runs would take at most; None where there is none."""
-    if not (order.source.sweep.budget or order.settings.budget):
-        return None
-    return account(study, order, states).words(sum(each_at_most(order, runs), Hours()))
+    return None if taken is None else taken.words(sum(each_at_most(order, runs), Hours()))
 
 
-def affordable(study: Study, order: Order, states: Sequence[RunState], runs: Sequence[Run]) -> list[Run]:
+def affordable(taken: Account | None, order: Order, runs: Sequence[Run]) -> list[Run]:
     """The runs; of an order that may be cut short, as many of the first as the budget holds. UsageError where it does not hold
     all of another.
     """
-    if not (order.source.sweep.budget or order.settings.budget):
+    if taken is None:
         return list(runs)
-    taken, more = account(study, order, states), Hours()
+    more = Hours()
     for number, hours in enumerate(each_at_most(order, runs)):
         more += hours
         if order.is_cut_at_budget and not taken.holds(more):

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcddp.alone import alone
 from hpcddp.backends.base import Backend, Batch
-from hpcddp.budget import affordable
+from hpcddp.budget import affordable, limited
 from hpcddp.describe import describe
 from hpcddp.errors import FullError, RefusedError
 from hpcddp.job_array import listed_as
@@ -56,7 +56,7 @@ def _is_pending(state: RunState | None) -> bool:
 def runs_now(study: Study, order: Order, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     """Of what is pending, what this order submits at once; UsageError where the study's budget does not hold it."""
     runs = pending_runs([planned.point for planned in order.points], order.repeats, states)
-    return affordable(study, order, states, runs[: order.max_jobs])
+    return affordable(limited(study, order, states), order, runs[: order.max_jobs])
 
 
 def submit_runs(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import JobState, Phase
-from hpcddp.budget import account, at_most, budget_words
+from hpcddp.budget import account, at_most, budget_words, limited
 from hpcddp.errors import UsageError
 from hpcddp.hours import Budget, Hours
 from hpcddp.order import Order
@@ -113,7 +113,7 @@ def test_the_users_budget_holds_where_the_sweep_has_none(tmp_path: Path) -> None
     """A sweep's own comes before it."""
 
     def words(planned: Order) -> str | None:
-        return budget_words(study_of(tmp_path), planned, [], [])
+        return budget_words(limited(study_of(tmp_path), planned, []), planned, [])
 
     user = Settings(budget=Budget(gpu_hours=1200))
     assert words(order(tmp_path)) is None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcddp.backends.base import Backend
+    from hpcddp.budget import Account
     from hpcddp.cluster import ClusterProfile
     from hpcddp.order import Order
     from hpcddp.point import Point
@@ -106,6 +107,7 @@ def carry_out(
     """
     from dataclasses import replace
 
+    from hpcddp.budget import limited
     from hpcddp.errors import FAILED, INCOMPLETE
     from hpcddp.one_job import for_one_job
     from hpcddp.status import study_states
@@ -120,12 +122,13 @@ def carry_out(
         states = study_states(study, backend)
         if until_ci is not None:
             order = order_until(order, study, states, until_ci, max_repeat)
-        missing = _show(order, study, states)
+        budget = limited(study, order, states)
+        missing = _show(order, study, states, budget)
         if dry_run:
-            _show_obstacles(order, study, states, missing)
+            _show_obstacles(order, budget, missing)
             click.echo("nothing submitted: this was a dry run")
             return
-        taken = _take(order, study, backend, states, missing, ask=not yes, smoke=smoke, wait=wait)
+        taken = _take(order, study, backend, budget, missing, ask=not yes, smoke=smoke, wait=wait)
         if not wait:
             ctx.exit(INCOMPLETE if len(taken) < len(missing) else 0)
         more = taken and (until_ci is not None or len(taken) < len(missing))
@@ -145,7 +148,7 @@ def _take(
     order: Order,
     study: Study,
     backend: Backend,
-    states: Sequence[RunState],
+    budget: Account | None,
     missing: Sequence[tuple[Point, int]],
     *,
     ask: bool,
@@ -159,7 +162,7 @@ def _take(
     if not missing:
         click.echo("nothing to submit")
         return []
-    if not affordable(study, order, states, missing[: order.max_jobs]):
+    if not affordable(budget, order, missing[: order.max_jobs]):
         remark("nothing submitted: the budget does not hold one more run")
         return []
     taken = _submit(order, study, backend, ask=ask, smoke=smoke, wait=wait)
@@ -168,7 +171,7 @@ def _take(
     return taken
 
 
-def _show_obstacles(order: Order, study: Study, states: Sequence[RunState], missing: Sequence[tuple[Point, int]]) -> None:
+def _show_obstacles(order: Order, budget: Account | None, missing: Sequence[tuple[Point, int]]) -> None:
     """What would keep the runs from being submitted."""
     from hpcddp.budget import affordable
     from hpcddp.errors import UsageError
@@ -177,7 +180,7 @@ def _show_obstacles(order: Order, study: Study, states: Sequence[RunState], miss
     for text in obstacles(order):
         remark(text)
     try:
-        affordable(study, order, states, missing[: order.max_jobs])
+        affordable(budget, order, missing[: order.max_jobs])
     except UsageError as error:
         remark(str(error))
 
@@ -199,7 +202,7 @@ def _study(order: Order, runs: Path | None) -> tuple[Study, Backend]:
     return study, make_backend(order.profile.backend, study, rules=order.profile.slurm)
 
 
-def _show(order: Order, study: Study, states: Sequence[RunState]) -> list[tuple[Point, int]]:
+def _show(order: Order, study: Study, states: Sequence[RunState], budget: Account | None) -> list[tuple[Point, int]]:
     """Prints each point with what is pending of it, and the cost; the runs that are pending."""
     from collections import Counter
 
@@ -238,7 +241,7 @@ def _show(order: Order, study: Study, states: Sequence[RunState]) -> list[tuple[
         hours = sum(each_at_most(order, pending), Hours())
     cost = f", at most {hours}" if hours is not None and pending else ""
     click.echo(f"{count(len(pending), 'run')} to submit of {count(sum(repeats.values()), 'run')}{cost}, under {study.folder}")
-    if words := budget_words(study, order, states, pending[: order.max_jobs]):
+    if words := budget_words(budget, order, pending[: order.max_jobs]):
         click.echo(words)
     return pending
 

@@ -100,6 +100,17 @@ def test_yes_does_not_pass_a_budget(run: Run, done: Done) -> None:
     assert "budget 2.0 node hours: 1.0 node hours used\n" in run("submit", "small.yaml", "--set", "budget.node_hours=2").stdout
 
 
+def test_records_are_read_once_for_a_budget(run: Run, done: Done, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the line that is shown and for what may be submitted; not at all where there is no budget."""
+    run("submit", "small.yaml", "-y")
+    read: list[Path] = []
+    monkeypatch.setattr("hpcddp.budget.lasted_h", lambda attempt: read.append(attempt) or 0.0)  # type: ignore[func-returns-value]
+    assert run("submit", "small.yaml", "--dry-run").exit_code == 0
+    assert read == []
+    assert run("submit", "small.yaml", "--dry-run", "--set", "budget.node_hours=9").exit_code == 0
+    assert len(read) == len(set(read)) == len(done.queued)
+
+
 def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
     """Runs are added while the budget holds one more at most of its time: used are 0.25 of 0.5 hours each. Then 3, with and
     without waiting.
