@@ -40,6 +40,8 @@ _MEMORY = (
 
 _ROOM = "make room where the runs are, or put them elsewhere with --runs; then submit it again"
 
+_WRITABLE = "put the runs where the compute nodes may write, with --runs; then submit it again"
+
 _ENVIRONMENT = "mend `compute` of the cluster's profile, which `hpcddp clusters show` shows; then submit it again"
 
 _PREEMPTED = f"{AGAIN}; with measure.resume: true a run goes on from its last checkpoint"
@@ -83,10 +85,11 @@ _NO_GPU = "submit it again; if it is always {node}, tell its administrators, and
 
 _BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"no such folder on|No such file|data prepare|workload\.data\.root|fetch it again"), _DATA),
+    (re.compile(r"Read-only file system|cannot write the log"), _WRITABLE),
     (re.compile(r"finds no GPU"), _NO_GPU),
     (re.compile(r"under `compute`|is built without CUDA|install a build"), _ENVIRONMENT),
 )
-"""Next steps for some of the sentences of kinds `user` and `error`."""
+"""Next steps for some of the sentences of kinds `user`, `disk` and `error`, and of Slurm's."""
 
 _BY_LOG: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
@@ -146,7 +149,7 @@ _BY_LOG: tuple[tuple[re.Pattern[str], str, str], ...] = (
         _NO_GPU,
     ),
     (re.compile(r"No space left on device|[Dd]isk quota exceeded"), "its disk is full", _ROOM),
-    (re.compile(r"Read-only file system"), "its file system is mounted read-only there", _ROOM),
+    (re.compile(r"Read-only file system"), "its file system is mounted read-only there", _WRITABLE),
     (
         re.compile(r"(?:FileNotFoundError|No such file or directory):? ?'?(?P<a>/[^']+)?"),
         "a file or folder is missing on its node",
@@ -200,9 +203,10 @@ def reason_of(seen: JobState, end: Mapping[str, Any] | None, log: Sequence[LogLi
     if told is not None:
         return _by_fault(told, fault, seen)
     sentence = _seen_words(seen)
-    if log:
-        sentence += f"; {log[0].file} ends: {log[0].text}"
-    return Reason(sentence=sentence, next_step="`hpcddp logs` shows what it wrote; submit it again" if log else AGAIN)
+    if not log:
+        return Reason(sentence=sentence, next_step=_by_sentence(sentence) or AGAIN)
+    sentence += f"; {log[0].file} ends: {log[0].text}"
+    return Reason(sentence=sentence, next_step="`hpcddp logs` shows what it wrote; submit it again")
 
 
 def _word(seen: JobState, log: Sequence[LogLine], cancelled_by: str | None) -> str | None:
@@ -237,12 +241,16 @@ def _by_slurm(
 
 def _by_fault(told: str, fault: Mapping[str, Any], seen: JobState) -> Reason:
     kind, line = fault.get("kind", "error"), fault.get("line")
-    step = next((step for pattern, step in _BY_SENTENCE if kind in ("user", "error") and pattern.search(told)), None)
+    step = _by_sentence(told) if kind in ("user", "disk", "error") else None
     found = _FITS.search(told)
     host, fits = fault.get("host") or _only_node(seen), f" to {found[1] or found[2]}" if found else " lower"
     step = _about(host, step or _BY_FAULT.get(kind, _BY_FAULT["error"])).format(node=host, fits=fits)
     said = line if line and re.sub(r"^\[Errno \d+\] ", "", line.rpartition(": ")[2]) not in told else None
     return Reason(sentence=f"{_before(seen)}{told}", next_step=step, line=said)
+
+
+def _by_sentence(told: str) -> str | None:
+    return next((step for pattern, step in _BY_SENTENCE if pattern.search(told)), None)
 
 
 def _by_log(seen: JobState, log: Sequence[LogLine]) -> Reason | None:

@@ -175,6 +175,16 @@ def test_a_file_that_is_missing_is_not_a_matter_of_room() -> None:
     assert "where every node sees them" in reason_of(CODE_1, missing, ()).next_step
 
 
+def test_what_is_read_only_gets_no_larger() -> None:
+    """Room would not help: the runs belong elsewhere, whether a rank met it, its log says so, or there could be no log."""
+    told = "rank 1 on gn02: `/home/x/end.json` cannot be written: Read-only file system"
+    nothing = JobState(phase="failed", detail="its node cannot write the log of its job script (FAILED, 0:53)", word="FAILED")
+    met = reason_of(CODE_1, recorded("disk", told), ())
+    logged = reason_of(CODE_1, None, log("OSError: [Errno 30] Read-only file system: '/home/x/end.json'"))
+    for reason in (met, logged, reason_of(nothing, None, ())):
+        assert reason.next_step == "put the runs where the compute nodes may write, with --runs; then submit it again"
+
+
 def test_the_batch_that_fits_is_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the worker estimated where memory ran out comes back as the value to set."""
     point = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"), batch_per_gpu=64))

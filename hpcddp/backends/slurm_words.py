@@ -104,9 +104,15 @@ def _limit_words(word: str) -> str | None:
     return f"{whose} allows{_PER.get(per, '')} no more {what} just now"
 
 
+_NO_LOG = "0:53"
+"""slurmstepd could not open it, or enter the job's folder: it is read-only there, or not there at all (Slurm 22.05)."""
+
+
 def ended_words(state: str, exit_code: str) -> str:
     """How a job failed: `out of memory (OUT_OF_MEMORY)`, `exit code 15 (FAILED)`; `exit_code` as sacct has it."""
     code, _, signal = exit_code.partition(":")
+    if state == "FAILED" and exit_code == _NO_LOG:
+        return f"its node cannot write the log of its job script ({state}, {exit_code})"
     if state == "FAILED" and exit_code:
         return f"killed by signal {signal} (FAILED)" if code == "0" and signal != "0" else f"exit code {code} (FAILED)"
     words = ENDED.get(state)

@@ -46,6 +46,7 @@ def test_limits_are_put_together_from_their_parts(reason: str, words: str) -> No
     [
         ("FAILED", "15:0", "exit code 15 (FAILED)"),
         ("FAILED", "0:9", "killed by signal 9 (FAILED)"),
+        ("FAILED", "0:53", "its node cannot write the log of its job script (FAILED, 0:53)"),
         ("OUT_OF_MEMORY", "0:125", "out of memory (OUT_OF_MEMORY)"),
         ("REVOKED", "0:0", "REVOKED"),
     ],
