@@ -67,6 +67,7 @@ _BY_FAULT: Mapping[str, str] = {
     "died": _KEEP_OFF,
     "silent": _KEEP_OFF,
     "hung": "look at the place it names, and at `hpcddp logs`; if it is always on {node}: --set slurm.exclude={node}",
+    "late": "`hpcddp logs` shows where it was: mend what takes it so long; if it is always on {node}: --set slurm.exclude={node}",
     "stuck": "submit it again; if it comes back, have the network between these nodes looked at",
     "out_of_memory": "set workload.batch_per_gpu{fits} in the sweep, which makes it another point; then submit",
     "disk": _ROOM,

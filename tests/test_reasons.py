@@ -127,6 +127,7 @@ def test_a_log_of_the_start_before_a_requeue_does_not_overrule_what_came_after()
     [
         ("died", "--set slurm.exclude=gn02"),
         ("silent", "--set slurm.exclude=gn02"),
+        ("late", "mend what takes it so long; if it is always on gn02: --set slurm.exclude=gn02"),
         ("hung", "look at the place it names"),
         ("stuck", "have the network between these nodes looked at"),
         ("out_of_memory", "set workload.batch_per_gpu lower"),

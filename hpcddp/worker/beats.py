@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hpcddp.worker.faults import Fault, from_plain, to_plain
-from hpcddp.worker.hang import Seen, judge, place, silent
+from hpcddp.worker.hang import Seen, judge, place, silent, waited_for
 from hpcddp.worker.pulse import Beat
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.wire import Wire, connect, listen
@@ -61,6 +61,10 @@ class Alone:
         fault = judge({self._rank.rank: Seen(self._rank.host, beat, now_s)}, 1, now_s) if self._rank.world == 1 else None
         return Ending(fault, "hangs itself") if fault else None
 
+    def blamed(self, fault: Fault) -> Fault:
+        """For one that only misses another rank: that rank's fault, where this one knows it."""
+        return fault
+
     def tell(self, fault: Fault) -> None:
         """This rank's end, and why."""
 
@@ -109,6 +113,9 @@ class Spoke:
         fault = silent({0: self._first}, now_s) if self._first and not (ending or self._left) else None
         return Ending(fault, "records it", for_all=True) if fault else ending
 
+    def blamed(self, fault: Fault) -> Fault:
+        return fault
+
     def tell(self, fault: Fault) -> None:
         self._wire.send({"failed": to_plain(fault)})
 
@@ -127,6 +134,7 @@ class Hub:
         self._rank = rank
         self._word = secrets.token_hex(16)
         self._seen: dict[int, Seen] = {}
+        self._own: Seen | None = None
         self._hosts: dict[int, str] = {}
         self._wires: dict[int, Wire] = {}
         self._new: list[Wire] = []
@@ -152,6 +160,7 @@ class Hub:
         return Ending(_cause(self._bad) or (self._who_died() if self._dead() else self._bad[0]), "records it")
 
     def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
+        self._own = Seen(self._rank.host, beat, now_s)
         last = self._wires.get(self._rank.world - 1)
         if last:
             last.send({"beat": dataclasses.astuple(beat)})
@@ -175,6 +184,9 @@ class Hub:
         self._asked = blamed, now_s + ANSWER_S
         self._wires[blamed.rank].send({"hung": to_plain(blamed)})
         return None
+
+    def blamed(self, fault: Fault) -> Fault:
+        return waited_for(fault, {**self._seen, **({0: self._own} if self._own else {})})
 
     def tell(self, fault: Fault) -> None:
         for wire in list(self._wires.values()):  # the main thread tells what failed, the other may see a rank end
@@ -230,7 +242,7 @@ class Hub:
             self._seen[rank] = Seen(self._hosts[rank], _beat(told["beat"]), now_s)
             return
         if "failed" in told:
-            self._bad.append(from_plain(told["failed"]))
+            self._bad.append(self.blamed(from_plain(told["failed"])))
         self._seen.pop(rank, None)
         del self._hosts[rank]
 

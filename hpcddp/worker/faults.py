@@ -28,6 +28,9 @@ CONTACT = re.compile(
 
 _TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 
+_FROM_CPP = re.compile(r"^\[\S+:\d+\] ")
+"""Where in gloo's source an error was made."""
+
 _LOADER_DIED = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal: (\w[\w ]*)|exited unexpectedly)")
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -42,8 +45,8 @@ class Fault:
 
     user: the user can mend it. out_of_memory. disk: it cannot be written to, or read. loader: a process of the data loader died.
     contact: a collective failed, and nobody is known to be the cause; time_out: the same after a long wait. died: the process
-    ended without a word. hung: no progress, and no sign of life. silent: not heard from. stuck: no rank gets any further.
-    interrupted: ended by a signal. error: anything else.
+    ended without a word. hung: no progress, and no sign of life. late: others waited for it until the time was over. silent: not
+    heard from. stuck: no rank gets any further. interrupted: ended by a signal. error: anything else.
     """
 
     kind: str
@@ -113,9 +116,10 @@ def _loader(error: BaseException) -> tuple[str, str] | None:
 def _contact(error: BaseException) -> tuple[str, str] | None:
     if not isinstance(error, RuntimeError | ConnectionError | TimeoutError) or not CONTACT.search(str(error)):
         return None
+    words = _FROM_CPP.sub("", _first_line(error))
     if _TIMED_OUT.search(str(error)):
-        return "time_out", f"waited for the other ranks until the time was over ({_first_line(error)})"
-    return "contact", f"lost contact with another rank ({_first_line(error)})"
+        return "time_out", f"waited for the other ranks until the time was over ({words})"
+    return "contact", f"lost contact with another rank ({words})"
 
 
 def _interrupted(error: BaseException) -> tuple[str, str] | None:

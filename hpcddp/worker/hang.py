@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcddp.worker.faults import Fault
 from hpcddp.worker.pulse import AFTER, BEFORE, LONGEST_S, Beat
@@ -45,6 +45,19 @@ def silent(seen: Mapping[int, Seen], now_s: float) -> Fault | None:
             words = f"has not been heard of for {silent_s:.0f} s, when it was {place(one.beat)}: {what}"
             return Fault(kind="silent", rank=rank, host=one.host, sentence=f"rank {rank} on {one.host} {words}")
     return None
+
+
+def waited_for(fault: Fault, seen: Mapping[int, Seen]) -> Fault:
+    """Of a collective that timed out in the rank of `fault`: the fault of the rank furthest behind that one, if any is."""
+    own = seen.get(fault.rank)
+    if fault.kind != "time_out" or own is None:
+        return fault
+    rank, last = min(sorted(seen.items()), key=lambda each: each[1].beat.position)
+    if last.beat.position == own.beat.position:
+        return fault
+    words = f"kept the others waiting until their time was over, when it was {place(last.beat)}"
+    sentence = f"rank {rank} on {last.host} {words}; {fault.sentence}"
+    return replace(fault, kind="late", rank=rank, host=last.host, sentence=sentence)
 
 
 def _behind(seen: Mapping[int, Seen], world: int) -> Fault | None:

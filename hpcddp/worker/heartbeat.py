@@ -79,6 +79,7 @@ class Heart:
         fault = fault_of(error, self._rank, self._point)
         if fault.kind in ("contact", "time_out"):
             self._thread.join(ANSWER_S)  # it ends the process when the cause is told
+            fault = self._side.blamed(fault)
         self._side.tell(fault)
         fail(self._attempt, self._rank, error, fault)
 
@@ -103,18 +104,20 @@ class Heart:
                 self._end(ending)
 
     def _end(self, ending: Ending) -> None:
+        fault, own = ending.fault, ending.fault.rank == self._rank.rank
+        if own and fault.kind in ("hung", "late"):
+            fault = self._with_place(fault)
         if ending.how != "hangs itself":
             self._failing.wait(ROWS_S)
         if ending.how == "with others":
-            end_with_others(self._rank, ending.fault)
-        fault = self._own_hang(ending.fault) if ending.how == "hangs itself" else ending.fault
+            end_with_others(self._rank, fault)
         self._side.tell(fault)
         fail(self._attempt, self._rank, HpcddpError(fault.sentence), fault, for_all=ending.for_all)
 
-    def _own_hang(self, fault: Fault) -> Fault:
+    def _with_place(self, fault: Fault) -> Fault:
         """With the place in the source where this process is, whose stack goes into the log."""
         stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident or 0])
-        print("hpcddp: where it hangs:", *stack.format(), sep="\n", file=sys.stderr)
+        print("hpcddp: where it is:", *stack.format(), sep="\n", file=sys.stderr)
         last = stack[-1]
         return dataclasses.replace(
             fault, sentence=f"{fault.sentence} (in {last.name}, {Path(last.filename).name} line {last.lineno})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from hpcddp.jobspec import spec_to_dict
@@ -66,18 +68,19 @@ def point(model: str, ranks: int = 3, **changes: Any) -> Point:
 
 
 class In(nn.Module):
-    """The MNIST CNN, with something that `rank` does in its step STEP."""
+    """The MNIST CNN, with something that `rank` does in its `step`."""
 
-    def __init__(self, rank: int, happens: Any) -> None:
+    def __init__(self, rank: int, happens: Any, step: int = STEP) -> None:
         super().__init__()
         self.inner = build_model("mnist-cnn", classes=10, height=28, seed=1)
         self._is_mine = os.environ["SUBMITIT_LOCAL_GLOBALID"] == str(rank)
         self._happens = happens
+        self._happens_in = step
         self._step = -1
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         self._step += 1
-        if self._is_mine and self._step == STEP:
+        if self._is_mine and self._step == self._happens_in:
             self._happens(self)
         out: torch.Tensor = self.inner(images)
         return out
@@ -126,6 +129,14 @@ def at(rank: int, happens: Callable[[nn.Module], None]) -> Callable[[int], nn.Mo
     return lambda classes: In(rank, happens)
 
 
+def first_late(classes: int) -> nn.Module:
+    """To the first exchange; the others wait 1 s for it, instead of 10 min."""
+    model = In(0, hangs, step=0)
+    soon = datetime.timedelta(seconds=1)
+    model.register_forward_pre_hook(lambda *_: dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(soon))
+    return model
+
+
 first_dies, last_dies = at(0, dies_in_the_exchange), at(2, dies_in_the_exchange)
 middle_hangs = at(1, hangs)
 first_stops, middle_stops = at(0, stops), at(1, stops)
@@ -159,6 +170,16 @@ def test_a_rank_that_is_stopped_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     end, outcomes = end_of(tmp_path, point(model))
     assert [outcome.code for outcome in outcomes] == [-9 if other == rank else 1 for other in range(3)]
     assert (end["fault"]["kind"], end["fault"]["rank"], end["fault"]["host"]) == ("silent", rank, f"node{rank}")
+
+
+def test_a_rank_for_which_others_waited_until_their_time_was_over_is_named(tmp_path: Path) -> None:
+    """In the first steps, which may take what they take: its stack is in its log."""
+    end, outcomes = end_of(tmp_path, point("first_late", ranks=2))
+    assert [outcome.code for outcome in outcomes] == [1, 1]
+    assert (end["fault"]["kind"], end["fault"]["rank"], end["fault"]["host"]) == ("late", 0, "node0")
+    assert "Timed out waiting 1000ms" in end["reason"]
+    assert "(in hangs, test_faults_in_ranks.py line" in end["reason"]
+    assert "time.sleep(1000)" in outcomes[0].output
 
 
 def test_an_error_is_the_reason_and_not_what_the_others_miss(tmp_path: Path) -> None:

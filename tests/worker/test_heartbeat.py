@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import signal
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from hpcddp.worker import pulse as pulse_module
-from hpcddp.worker.hang import Seen, judge
+from hpcddp.worker.faults import Fault
+from hpcddp.worker.hang import Seen, judge, waited_for
 from hpcddp.worker.pulse import AFTER, BEFORE, HANG_S, LATE_S, LONGEST_S, TIMES_LONGEST, Beat, Pulse, signs_of_life
 from hpcddp.worker.wire import Wire
 
@@ -89,6 +91,21 @@ def test_a_silent_rank_is_named_sooner_in_its_steps() -> None:
     assert kind(there, seen((17, 2), silent_s=HANG_S - 1)) is None
     assert kind(there, seen(AFTER, stepping=False, silent_s=HANG_S + 1)) is None
     assert kind(there, seen(AFTER, stepping=False, silent_s=LONGEST_S + 1)) == ("silent", 1)
+
+
+def test_a_time_out_is_the_fault_of_the_rank_that_did_not_come() -> None:
+    """Who waited tells of it, be it in the first steps, where nobody hangs; ranks at one place are not told apart."""
+    waited = Fault(kind="time_out", rank=0, host="gn01", sentence="rank 0 on gn01: waited")
+    there, behind = seen((0, 3), stepping=False), Seen("gn02", seen(BEFORE, stepping=False).beat, NOW)
+    late = waited_for(waited, {0: there, 1: there, 2: behind})
+    assert (late.kind, late.rank, late.host) == ("late", 2, "gn02")
+    words = "rank 2 on gn02 kept the others waiting until their time was over, when it was before its first step"
+    assert late.sentence == f"{words}; rank 0 on gn01: waited"
+    assert waited_for(waited, {0: there, 1: there}) is waited
+    assert waited_for(waited, {0: behind, 1: there}) is waited
+    assert waited_for(waited, {2: behind}) is waited
+    lost = dataclasses.replace(waited, kind="contact")
+    assert waited_for(lost, {0: there, 2: behind}) is lost
 
 
 @pytest.fixture
