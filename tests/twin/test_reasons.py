@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +17,14 @@ from tests.twin.processes import wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
 
-MODEL = """
-import os
-import signal
-import time
-import torch
-from torch import nn
-
-class Troubled(nn.Module):
-    def __init__(self, happens):
-        super().__init__()
-        self.layer, self.happens = nn.Linear(784, 10), happens
-
-    def forward(self, images):
-        self.happens()
-        return self.layer(images.flatten(1))
-
-def starved(classes):
-    return Troubled(lambda: torch.empty(1 << 50))
-
-def full(classes):
-    return Troubled(lambda: open("/dev/full", "wb", buffering=0).write(b"x"))
-
-def killed(classes):
-    return Troubled(lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-def cancelled(classes):
-    return Troubled(lambda: time.sleep(0.05))
-
-def endless(classes):
-    return Troubled(lambda: time.sleep(0.05))
-"""
-
 SWEEP = (
     SMALL
     + """
 layout: {gpus_per_node: 1, physical_cores_per_rank: 1, exclusive: false}
 points:
   troubles: {workload.model: ["troubled:starved", "troubled:full", "troubled:killed", "troubled:cancelled", "troubled:endless"]}
+  disk: {workload.model: ["troubled:readonly"], measure.steps: [20]}
+  ranks: {workload.model: ["troubled:late", "troubled:stopped"], layout.nodes: [2]}
   gpu: {device: [cuda]}
   data: {workload.data.name: [mnist], workload.data.root: [/nowhere]}
 measure: {warmup_steps: 2, steps: 100000}
@@ -70,25 +43,32 @@ NO_GPU = (
 )
 """What is said and what is to be done: a twin's nodes have no GPU, and its torch is this one."""
 
-LOST = "gn06"
-"""A node that no other job is on."""
+LOST, READ_ONLY = "gn06", "gn05"
+"""Nodes that no other job is on."""
 
 
 @pytest.fixture(scope="module")
 def told(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `status` says as JSON of each run that failed: by model, data or device, `module`, `node`; `live`: one that ran."""
+    """What `status` says as JSON of each run that failed, by model, data or device; `live`: one that ran.
+
+    Each in a study of its own: `module`, `node`, `walled`.
+    """
     user = User(rcc_twin, tmp_path_factory.mktemp("user"))
     (user.home / "troubles.yaml").write_text(SWEEP)
-    (user.home / "troubled.py").write_text(MODEL)
+    shutil.copy(CHECKOUT / "tests" / "twin" / "troubled.py", user.home)
     (user.home / "module.yaml").write_text(SWEEP.replace("cluster: rcc", "cluster: ./strange.yaml"))
     profile = (CHECKOUT / "clusters" / "rcc.yaml").read_text()
     (user.home / "strange.yaml").write_text(profile.replace("value: [pytorch]", "value: [pytorch/99]"))
-    (user.home / "lost.yaml").write_text(SWEEP)
+    for name in ("lost", "walled"):
+        (user.home / f"{name}.yaml").write_text(SWEEP)
     there = ("--set", f"slurm.nodelist={LOST}", "-J", "--no-requeue", "--where", "workload.model == 'troubled:endless'")
     user.hpcddp("submit", "troubles.yaml", "-y")
     job = _once_running(user, "troubles", ENDLESS)["job"]
     rcc_twin.run(["scontrol", "update", f"JobId={job}", "EndTime=now+20"])  # looked at twice a minute; a past one is refused
     user.hpcddp("submit", "module.yaml", "-y", "--group", "data")
+    with _read_only(rcc_twin, READ_ONLY, user.home / "walled"):
+        user.hpcddp("submit", "walled.yaml", "-y", "--group", "data", "--set", f"slurm.nodelist={READ_ONLY}")
+        wait_until(lambda: _runs(user, "walled")["mnist"]["phase"] == "failed", [], "a run without a log", PATIENCE_S)
     wait_until(lambda: _runs(user, "troubles")[CANCELLED]["left_s"] is not None, [], "a run that trains", PATIENCE_S)
     live = _runs(user, "troubles")[CANCELLED]
     user.hpcddp("cancel", "troubles", live["label"], "-y")
@@ -99,7 +79,21 @@ def told(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     rcc_twin.run(["scontrol", "update", f"NodeName={LOST}", "State=RESUME"], check=False)  # unless it has come back by itself
     (lost,) = _runs(user, "lost").values()
     (strange,) = _runs(user, "module").values()
-    return {**_runs(user, "troubles"), "module": strange, "node": lost, "live": live}
+    (walled,) = _runs(user, "walled").values()
+    return {**_runs(user, "troubles"), "module": strange, "node": lost, "walled": walled, "live": live}
+
+
+@contextlib.contextmanager
+def _read_only(twin: Twin, node: str, folder: Path) -> Iterator[None]:
+    """The folder, which is made, on that node alone."""
+    folder.mkdir()
+    there = ("nsenter", f"--mount=/proc/{twin.node_processes(node)[0]}/ns/mnt")
+    twin.run([*there, "mount", "--bind", str(folder), str(folder)])
+    try:
+        twin.run([*there, "mount", "-o", "remount,bind,ro", str(folder)])
+        yield
+    finally:
+        twin.run([*there, "umount", str(folder)])
 
 
 def _once_running(user: User, study: str, name: str) -> Any:
@@ -108,9 +102,14 @@ def _once_running(user: User, study: str, name: str) -> Any:
 
 
 def _runs(user: User, study: str) -> dict[str, Any]:
-    """By model; those without trouble by their data or device."""
+    """By model; those without trouble by their data or device. `hosts`: of each rank, where it came so far."""
     (answer,) = user.json("status", study, exit_code=3)["studies"]
-    return {_name(user.home / study / run["label"]): run for run in answer["runs"]}
+    points = {run["label"]: user.home / study / run["label"] for run in answer["runs"]}
+    return {_name(points[run["label"]]): {**run, "hosts": _hosts(points[run["label"]])} for run in answer["runs"]}
+
+
+def _hosts(point: Path) -> list[str]:
+    return [host for launch in point.glob("r1/*/launch.json") for host in json.loads(launch.read_text())["hosts"]]
 
 
 def _name(point: Path) -> str:
@@ -126,8 +125,12 @@ def _name(point: Path) -> str:
     [
         (CANCELLED, "cancelled by you (CANCELLED)", "submit it again if that was not meant", None),
         (ENDLESS, " was over (TIMEOUT)", "raise slurm.walltime_min in the sweep", None),
-        ("troubled:starved", "memory of the node ran out", "set workload.batch_per_gpu", "DefaultCPUAllocator"),
+        ("troubled:starved", ": 2 is the largest power of two", "set workload.batch_per_gpu to 2", "DefaultCPUAllocator"),
         ("troubled:full", "cannot be written: No space left on device", "make room where the runs are", None),
+        ("troubled:readonly", "mounted read-only there", "where the compute nodes may write, with --runs", "end.json"),
+        ("walled", "cannot write the log of its job script", "where the compute nodes may write, with --runs", None),
+        ("troubled:late", "rank 1 on {1} kept the others waiting", "always on {1}: --set slurm.exclude={1}", "Timed out"),
+        ("troubled:stopped", "rank 1 on {1} has not been heard of for", "--set slurm.exclude={1}", None),
         ("mnist", "in /nowhere (no such folder on ", "put the data where every node sees them", None),
         ("cuda", *NO_GPU, None),
         ("troubled:killed", "ended without a word (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
@@ -141,8 +144,8 @@ def test_each_fault_is_a_sentence_with_a_next_step(
     """And the line that says so, where the sentence does not have it."""
     run = told[name]
     assert run["phase"] == "failed"
-    assert says in run["detail"], run
-    assert next_step in run["next_step"], run
+    assert says.format(*run["hosts"]) in run["detail"], run
+    assert next_step.format(*run["hosts"]) in run["next_step"], run
     assert line is None or line in run["line"], run
 
 
