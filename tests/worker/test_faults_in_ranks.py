@@ -133,7 +133,9 @@ def first_late(classes: int) -> nn.Module:
     """To the first exchange; the others wait 1 s for it, instead of 10 min."""
     model = In(0, hangs, step=0)
     soon = datetime.timedelta(seconds=1)
-    model.register_forward_pre_hook(lambda *_: dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(soon))
+    model.register_forward_pre_hook(
+        lambda *_: dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))._set_default_timeout(soon)
+    )
     return model
 
 
