@@ -17,7 +17,7 @@ _KINDS: dict[Kind, str] = {
     rf"|{_ATTEMPT}/(?:launch|end|comm)\.json|{_ATTEMPT}/events\.jsonl"
     rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json)",
     "nodes": rf"{_ATTEMPT}/nodes/[\w.-]+\.(?:json|node\.csv|gpus\.csv)",
-    "scripts": rf"{_JOB}/[\w.+-]+\.sh|{_JOB}/(?:spec|state)\.json",
+    "scripts": rf"{_JOB}/job\.sbatch|{_JOB}/(?:spec|state)\.json|{_JOB}/(?:tasks|steps)\.jsonl|{_JOB}/cancelled",
     "profiles": rf"{_ATTEMPT}/ranks/\d+\.trace\.json\.gz",
     "logs": rf"{_JOB}/[\w.+-]+\.(?:out|err)|\.jobs/runner\.log",
 }

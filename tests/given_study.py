@@ -72,7 +72,8 @@ def _write_run(study: Study, label: str, attempt: Path, nodes: int) -> None:
 def _write_job(study: Study) -> None:
     folder = study.jobs / "n01-g1-b32.r1.ab12"
     folder.mkdir(parents=True)
-    (folder / "101_submission.sh").write_text(SCRIPT)
+    (folder / "job.sbatch").write_text(SCRIPT)
+    append_line(folder / "tasks.jsonl", {"data_root": "/scratch/g/phys042/imagenet"})
     (folder / "101_submitted.pkl").write_bytes(pickle.dumps(os.getcwd))
     (folder / "101_0_log.out").write_text("alice was here\n")
     (study.jobs / "101").symlink_to(folder.name)

@@ -79,7 +79,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         "files that hpcddp did not write",
     }
     assert not [path for path in packed.strange if path.startswith((".analysis", ".jobs/lock"))]
-    assert packed.files == {"records": 18, "nodes": 12, "scripts": 1, "logs": 1}
+    assert packed.files == {"records": 18, "nodes": 12, "scripts": 2, "logs": 1}
     names = members(tmp_path / "b.tar.gz")
     assert not [name for name in names if name.endswith(".pkl") or name.startswith((".code", "report")) or "notes" in name]
     assert json.loads(names["bundle.json"])["left_out"] == packed.left_out
@@ -149,7 +149,7 @@ def test_the_same_name_is_the_same_word_everywhere(tmp_path: Path) -> None:
     assert {f"{attempt}/nodes/node02.json", f"{attempt}/nodes/node02.node.csv"} <= set(found)
     for name in (f"{attempt}/ranks/00000.steps.csv", f"{LABEL}/point.json"):
         assert found[name] == before[name]
-    (script,) = (data.decode() for name, data in found.items() if name.endswith(".sh"))
+    (script,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
     assert "--account=account" in script
     assert "--exclude=nodes" in script
     assert "module load /opt/modules/cuda" in script

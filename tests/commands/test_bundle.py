@@ -16,7 +16,7 @@ def test_a_study_goes_into_one_file(run: Run, tmp_path: Path) -> None:
     result = run("bundle", "scaling")
     assert (result.exit_code, (tmp_path / "scaling.tar.gz").is_file()) == (0, True)
     assert result.stdout.startswith("scaling.tar.gz: ")
-    assert "32 files (1 logs, 12 nodes, 18 records, 1 scripts)" in result.stdout
+    assert "33 files (1 logs, 12 nodes, 18 records, 2 scripts)" in result.stdout
     assert "! left out: 1 file, submitit's pickles" in result.stderr
     assert "! left out: 1 file, files that hpcddp did not write: notes.txt\n" in result.stderr
 
