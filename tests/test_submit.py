@@ -93,16 +93,8 @@ def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> Non
 def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> None:
     """Broken off between intent and answer: a job that was queued is taken up, one that was not is submitted again."""
     study, backend = study_of(tmp_path), ToldBackend()
-
-    def break_off(request: Submission) -> None:
-        if not arrived:
-            backend.queued.clear()
-        raise KeyboardInterrupt
-
-    backend.on_submit = break_off
-    with pytest.raises(KeyboardInterrupt):
+    with backend.breaking_off(arrived=arrived), pytest.raises(KeyboardInterrupt):
         submit_runs(study, order(tmp_path), backend)
-    backend.on_submit = lambda request: None
     heard = list[SubmittedRun]()
     runs = submit_runs(study, order(tmp_path), backend, heard.append)
     assert len(runs) == (3 if arrived else 4)

@@ -59,16 +59,8 @@ def test_each_run_is_noted_as_one_of_its_job(tmp_path: Path) -> None:
 def test_an_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> None:
     """Between intent and answer: a job that was queued is taken up with all its runs; one that was not is submitted again."""
     study, backend = study_of(tmp_path), ToldBackend()
-
-    def break_off(request: Submission) -> None:
-        if not arrived:
-            backend.queued.clear()
-        raise KeyboardInterrupt
-
-    backend.on_submit = break_off
-    with pytest.raises(KeyboardInterrupt):
+    with backend.breaking_off(arrived=arrived), pytest.raises(KeyboardInterrupt):
         submit_runs(study, order(tmp_path), backend)
-    backend.on_submit = lambda request: None
     assert len(submit_runs(study, order(tmp_path), backend)) == (0 if arrived else 6)
     assert sorted(str(line.job) for line in last_told(study).values()) == [f"100+{task}" for task in range(6)]
 

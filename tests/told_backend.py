@@ -1,6 +1,7 @@
 """A cluster that answers what it is told: what callers make of its answers is tested exactly."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from hpcddp.backends.base import Batch, JobState, Submission
 from hpcddp.runroot import Study
@@ -17,6 +18,19 @@ class ToldBackend:
         self.batches_taken: dict[str, Batch] = {}
         self.polled: list[dict[str, str]] = []
         self.on_submit: Callable[[Submission], None] = lambda request: None
+
+    @contextmanager
+    def breaking_off(self, *, arrived: bool) -> Iterator[None]:
+        """Whoever submits is gone before there is an answer; whether the job had `arrived`."""
+
+        def break_off(request: Submission) -> None:
+            if not arrived:
+                self.queued.clear()
+            raise KeyboardInterrupt
+
+        before, self.on_submit = self.on_submit, break_off
+        yield
+        self.on_submit = before
 
     def check(self, request: Submission) -> None:
         """Takes everything."""

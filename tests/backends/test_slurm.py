@@ -27,20 +27,17 @@ from hpcddp.script import Launch, render
 from hpcddp.snapshot import take_snapshot
 from hpcddp.sweep import SlurmOptions
 from tests.backends.waiting import PATIENCE_S, wait_for
+from tests.twin.own_slurm import own_slurm
 from tests.twin.twin import Twin
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture
-def slurm(rcc_twin: Twin, monkeypatch: pytest.MonkeyPatch) -> Iterator[Twin]:
-    """The twin is this process's Slurm, which believes itself inside an allocation with SBATCH_* set; no job is left after."""
-    for name, value in {**rcc_twin.env, "SBATCH_PARTITION": "normal", "SLURM_JOB_ID": "999999", "SLURM_NTASKS": "7"}.items():
-        monkeypatch.setenv(name, value)
-    yield rcc_twin
-    if jobs := rcc_twin.run(["squeue", "-h", "-o", "%i"]).stdout.split():
-        rcc_twin.run(["scancel", *jobs])
-    rcc_twin.wait_jobs(PATIENCE_S)
+def slurm(rcc_twin: Twin) -> Iterator[Twin]:
+    """This process believes itself inside an allocation with SBATCH_* set."""
+    with own_slurm(rcc_twin, {"SBATCH_PARTITION": "normal", "SLURM_JOB_ID": "999999", "SLURM_NTASKS": "7"}):
+        yield rcc_twin
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,8 @@ from hpcddp.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.jobspec import JobSpec
 from hpcddp.point import Data, Point, Workload
 from hpcddp.runroot import Study
+from tests.backends.told_slurm import Say, asked, stand_ins
 from tests.backends.waiting import wait_for
-
-Say = Callable[[str, str], None]
 
 POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))
 NAME = f"{POINT.label}.r1"
@@ -28,26 +26,11 @@ NAME = f"{POINT.label}.r1"
 
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
-    """`say("squeue", "echo ...")` makes a command of that name; those not made end with 1. All note how they were called."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-
-    def make(command: str, script: str) -> None:
-        (folder / command).write_text(f'#!/bin/sh\necho "$(basename $0) $*" >> "$LOG"\n{script}\n')
-        (folder / command).chmod(0o755)
-
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    """Those not made end with 1."""
     monkeypatch.setattr("hpcddp.backends.slurm.SEND_AGAIN_S", (0.0, 0.0))
     monkeypatch.setattr("hpcddp.backends.slurm_doubt.PAUSES_S", (0.0, 0.0))
     monkeypatch.setattr("hpcddp.backends.slurm_doubt.SURE_S", 0.0)
-    for command in ("sbatch", "srun", "squeue", "sacct", "sacctmgr", "scancel"):
-        make(command, "exit 1")
-    return make
-
-
-def asked(tmp_path: Path, command: str) -> list[str]:
-    return [line for line in (tmp_path / "log").read_text().splitlines() if line.split()[0] == command]
+    return stand_ins(tmp_path, monkeypatch, ("sbatch", "srun", "squeue", "sacct", "sacctmgr", "scancel"), "exit 1")
 
 
 def row(job: str, state: str, workdir: str = "/w", name: str = NAME) -> str:

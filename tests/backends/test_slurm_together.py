@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,29 +12,13 @@ from hpcddp.backends.slurm_folder import prepare
 from hpcddp.cluster import SlurmRules
 from hpcddp.runroot import Study
 from hpcddp.turns import CANCELLED, STEPS
+from tests.backends.told_slurm import Say, asked, stand_ins
 from tests.given_one_job import batch_of, order
-
-Say = Callable[[str, str], None]
 
 
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
-    """`say("squeue", "echo ...")` makes a command of that name; all note how they were called."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-
-    def make(command: str, script: str) -> None:
-        (folder / command).write_text(f'#!/bin/bash\necho "$(basename $0) $*" >> "{tmp_path}/log"\n{script}\n')
-        (folder / command).chmod(0o755)
-
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    for command in ("squeue", "sacct", "scancel", "scontrol"):
-        make(command, "exit 0")
-    return make
-
-
-def asked(tmp_path: Path, command: str) -> list[str]:
-    return [line for line in (tmp_path / "log").read_text().splitlines() if line.split()[0] == command]
+    return stand_ins(tmp_path, monkeypatch, ("squeue", "sacct", "scancel", "scontrol"), "exit 0")
 
 
 @pytest.fixture

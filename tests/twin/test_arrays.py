@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends import slurm_commands
-from hpcddp.backends.base import Batch
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.cluster import SlurmRules
 from hpcddp.commands.submit import make_order
@@ -21,7 +20,8 @@ from hpcddp.status import all_states, study_states
 from hpcddp.submit import submit_runs
 from hpcddp.sweep import read_sweep
 from hpcddp.sweep_points import expand
-from tests.backends.waiting import PATIENCE_S, wait_for
+from tests.backends.waiting import wait_for
+from tests.twin.own_slurm import CutShort, own_slurm
 from tests.twin.processes import wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import SMALL, User
@@ -40,14 +40,9 @@ slurm: {walltime_min: 5, mem_mb: 2000}
 
 
 @pytest.fixture
-def slurm(rcc_twin: Twin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Twin]:
-    """The twin is this process's Slurm; no job is left after."""
-    for name, value in {**rcc_twin.env, "XDG_CONFIG_HOME": str(tmp_path / "config")}.items():
-        monkeypatch.setenv(name, value)
-    yield rcc_twin
-    if jobs := rcc_twin.run(["squeue", "-h", "-o", "%A"]).stdout.split():
-        rcc_twin.run(["scancel", *jobs])
-    rcc_twin.wait_jobs(PATIENCE_S)
+def slurm(rcc_twin: Twin, tmp_path: Path) -> Iterator[Twin]:
+    with own_slurm(rcc_twin, {"XDG_CONFIG_HOME": str(tmp_path / "config")}):
+        yield rcc_twin
 
 
 def held(folder: Path, twin: Twin, *settings: str, max_running: int | None = None) -> Order:
@@ -63,15 +58,6 @@ def queue(twin: Twin, column: str) -> list[str]:
     """A column of squeue, tasks one by one, in the order in which jobs were submitted."""
     lines = twin.run(["squeue", "-h", "-r", "--sort=V,i", "-o", f"%A|{column}"]).stdout.splitlines()
     return [line.partition("|")[2] for line in sorted(lines, key=lambda line: int(line.partition("|")[0]))]
-
-
-class CutShort(SlurmBackend):
-    """Whoever submits is gone once sbatch has answered."""
-
-    def submit_batch(self, batch: Batch) -> list[str]:
-        jobs = super().submit_batch(batch)
-        batch.study.job_dir(array_of(jobs[0])).unlink()
-        raise KeyboardInterrupt
 
 
 def test_array_whose_submission_was_interrupted_is_found(slurm: Twin, tmp_path: Path) -> None:

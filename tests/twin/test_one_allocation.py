@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hpcddp.backends.base import Batch
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.cancel import cancel_runs, live_runs
@@ -21,7 +20,8 @@ from hpcddp.status import study_states
 from hpcddp.submit import submit_runs
 from hpcddp.sweep import read_sweep
 from hpcddp.sweep_points import expand
-from tests.backends.waiting import PATIENCE_S, wait_for
+from tests.backends.waiting import wait_for
+from tests.twin.own_slurm import CutShort, own_slurm
 from tests.twin.processes import wait_until
 from tests.twin.resumed import MODEL, at_the_end, counted_steps, read, wait_for_steps
 from tests.twin.twin import Twin
@@ -64,14 +64,9 @@ HELD = """
 
 
 @pytest.fixture
-def slurm(rcc_twin: Twin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Twin]:
-    """The twin is this process's Slurm; no job is left after."""
-    for name, value in {**rcc_twin.env, "XDG_CONFIG_HOME": str(tmp_path / "config")}.items():
-        monkeypatch.setenv(name, value)
-    yield rcc_twin
-    if jobs := rcc_twin.run(["squeue", "-h", "-o", "%A"]).stdout.split():
-        rcc_twin.run(["scancel", *jobs])
-    rcc_twin.wait_jobs(PATIENCE_S)
+def slurm(rcc_twin: Twin, tmp_path: Path) -> Iterator[Twin]:
+    with own_slurm(rcc_twin, {"XDG_CONFIG_HOME": str(tmp_path / "config")}):
+        yield rcc_twin
 
 
 def attempts(study: Path) -> dict[int, Path]:
@@ -159,15 +154,6 @@ def held(folder: Path, twin: Twin) -> Order:
     source = read_sweep(file, ["slurm.options=[--hold]", "repeat=2"])
     order = make_order(source, twin.profile, expand(source, twin.profile))
     return Order(**{**vars(order), "one_allocation": True})
-
-
-class CutShort(SlurmBackend):
-    """Whoever submits is gone once sbatch has answered."""
-
-    def submit_batch(self, batch: Batch) -> list[str]:
-        jobs = super().submit_batch(batch)
-        batch.study.job_dir(listed_as(jobs[0])).unlink()
-        raise KeyboardInterrupt
 
 
 def test_a_job_whose_submission_was_interrupted_is_found_and_cancelled(slurm: Twin, tmp_path: Path) -> None:

@@ -1,0 +1,33 @@
+"""Stand-ins for Slurm's commands, which say what a test tells them and note how they were called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+Say = Callable[[str, str], None]
+"""`say("squeue", "echo ...")` makes a command of that name; the script finds all calls so far in $LOG."""
+
+
+def stand_ins(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: Sequence[str], script: str) -> Say:
+    """These commands, in place of any that are installed; each does `script` until it is said to do another."""
+    programs = folder / "bin"
+    programs.mkdir()
+
+    def say(command: str, script: str) -> None:
+        (programs / command).write_text(f'#!/bin/bash\necho "$(basename $0) $*" >> "$LOG"\n{script}\n')
+        (programs / command).chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("LOG", str(folder / "log"))
+    for command in commands:
+        say(command, script)
+    return say
+
+
+def asked(folder: Path, command: str) -> list[str]:
+    """How it was called, from its name on."""
+    return [line for line in (folder / "log").read_text().splitlines() if line.split()[0] == command]
