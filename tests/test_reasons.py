@@ -156,7 +156,7 @@ def test_every_kind_of_fault_has_its_next_step(kind: str, next_step: str) -> Non
             "where every node sees them",
         ),
         (
-            "rank 0 on gn02: rank 0 on gn02 finds no GPU (CUDA_VISIBLE_DEVICES 0): look at the job's GPU request",
+            "rank 0 on gn02 finds no GPU (CUDA_VISIBLE_DEVICES 0): look at the job's GPU request",
             "slurm.exclude=gn02",
         ),
         (

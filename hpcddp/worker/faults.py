@@ -61,7 +61,9 @@ def fault_of(error: BaseException, rank: Rank, point: Point | None = None) -> Fa
     """The error of this rank; with its point, memory that ran out comes with the batch that would fit."""
     kind, words = _kind_and_words(error, rank, point)
     line = traceback.format_exception_only(type(error), error)[-1].strip()
-    return Fault(kind=kind, rank=rank.rank, host=rank.host, sentence=f"rank {rank.rank} on {rank.host}: {words}", line=line)
+    who = f"rank {rank.rank} on {rank.host}"
+    sentence = words if words.startswith(f"{who} ") else f"{who}: {words}"
+    return Fault(kind=kind, rank=rank.rank, host=rank.host, sentence=sentence, line=line)
 
 
 def to_plain(fault: Fault) -> dict[str, Any]:

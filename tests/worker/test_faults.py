@@ -53,3 +53,9 @@ def test_the_disk_may_be_the_cause_of_an_error_in_our_words() -> None:
         error = HpcddpError("the checkpoint could not be written")
         error.__cause__ = OSError(number, os.strerror(number))
         assert fault_of(error, RANK).kind == kind
+
+
+@pytest.mark.parametrize("words", ["rank 1 on gn02 finds no GPU", "finds no GPU"])
+def test_a_rank_is_named_once(words: str) -> None:
+    """Also where the error names it."""
+    assert fault_of(HpcddpError(words), RANK).sentence in ("rank 1 on gn02 finds no GPU", "rank 1 on gn02: finds no GPU")
