@@ -44,24 +44,28 @@ NO_GPU = (
 """What is said and what is to be done: a twin's nodes have no GPU, and its torch is this one."""
 
 LOST, READ_ONLY = "gn06", "gn05"
-"""Nodes that no other job is on."""
+"""Nodes that no job is on which does not ask for them."""
 
 
 @pytest.fixture(scope="module")
 def told(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `status` says as JSON of each run that failed, by model, data or device; `live`: one that ran.
 
-    Each in a study of its own: `module`, `node`, `walled`.
+    Each in a study of its own: `module`, `lost`, `preempted`, `walled`.
     """
+    with _preemption(rcc_twin):
+        return _provoke(rcc_twin, tmp_path_factory)
+
+
+def _provoke(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     user = User(rcc_twin, tmp_path_factory.mktemp("user"))
     (user.home / "troubles.yaml").write_text(SWEEP)
     shutil.copy(CHECKOUT / "tests" / "twin" / "troubled.py", user.home)
     (user.home / "module.yaml").write_text(SWEEP.replace("cluster: rcc", "cluster: ./strange.yaml"))
     profile = (CHECKOUT / "clusters" / "rcc.yaml").read_text()
     (user.home / "strange.yaml").write_text(profile.replace("value: [pytorch]", "value: [pytorch/99]"))
-    for name in ("lost", "walled"):
+    for name in ("lost", "preempted", "walled"):
         (user.home / f"{name}.yaml").write_text(SWEEP)
-    there = ("--set", f"slurm.nodelist={LOST}", "-J", "--no-requeue", "--where", "workload.model == 'troubled:endless'")
     user.hpcddp("submit", "troubles.yaml", "-y")
     job = _once_running(user, "troubles", ENDLESS)["job"]
     rcc_twin.run(["scontrol", "update", f"JobId={job}", "EndTime=now+20"])  # looked at twice a minute; a past one is refused
@@ -72,15 +76,30 @@ def told(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     wait_until(lambda: _runs(user, "troubles")[CANCELLED]["left_s"] is not None, [], "a run that trains", PATIENCE_S)
     live = _runs(user, "troubles")[CANCELLED]
     user.hpcddp("cancel", "troubles", live["label"], "-y")
-    user.hpcddp("submit", "lost.yaml", "-y", *there)
-    _once_running(user, "lost", ENDLESS)
+    _run_endless(user, "lost", "--set", f"slurm.nodelist={LOST}")
+    _run_endless(user, "preempted", "--set", "slurm.qos=dev", "--set", f"slurm.nodelist={READ_ONLY}")
+    urgent = ("--account=proj", "--partition=gpu", f"--nodelist={READ_ONLY}", "--exclusive", "--wrap=true")
+    rcc_twin.run(["sbatch", *urgent], cwd=user.home)
     rcc_twin.run(["scontrol", "update", f"NodeName={LOST}", "State=DOWN", "Reason=test"])
     rcc_twin.wait_jobs(PATIENCE_S)
     rcc_twin.run(["scontrol", "update", f"NodeName={LOST}", "State=RESUME"], check=False)  # unless it has come back by itself
-    (lost,) = _runs(user, "lost").values()
-    (strange,) = _runs(user, "module").values()
-    (walled,) = _runs(user, "walled").values()
-    return {**_runs(user, "troubles"), "module": strange, "node": lost, "walled": walled, "live": live}
+    alone = {study: run for study in ("module", "lost", "preempted", "walled") for run in _runs(user, study).values()}
+    return {**_runs(user, "troubles"), **alone, "live": live}
+
+
+@contextlib.contextmanager
+def _preemption(twin: Twin) -> Iterator[None]:
+    """A job without a QOS may have the place of one of `dev`."""
+    file = twin.folder / "slurm.conf"
+    before = file.read_text()
+    twin.run(["sacctmgr", "--immediate", "--quiet", "modify", "qos", "normal", "set", "preempt=dev"])
+    file.write_text(f"{before}PreemptType=preempt/qos\nPreemptMode=CANCEL\n")
+    try:
+        twin.run(["scontrol", "reconfigure"])
+        yield
+    finally:
+        file.write_text(before)
+        twin.run(["scontrol", "reconfigure"])
 
 
 @contextlib.contextmanager
@@ -94,6 +113,11 @@ def _read_only(twin: Twin, node: str, folder: Path) -> Iterator[None]:
         yield
     finally:
         twin.run([*there, "umount", str(folder)])
+
+
+def _run_endless(user: User, study: str, *options: str) -> None:
+    user.hpcddp("submit", f"{study}.yaml", "-y", "-J", "--no-requeue", "--where", f"workload.model == '{ENDLESS}'", *options)
+    _once_running(user, study, ENDLESS)
 
 
 def _once_running(user: User, study: str, name: str) -> Any:
@@ -134,7 +158,8 @@ def _name(point: Path) -> str:
         ("mnist", "in /nowhere (no such folder on ", "put the data where every node sees them", None),
         ("cuda", *NO_GPU, None),
         ("troubled:killed", "ended without a word (task 0: Killed)", "--set slurm.exclude=gn0", "srun: error: gn0"),
-        ("node", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
+        ("preempted", "room for a job of higher priority (PREEMPTED)", "measure.resume: true", None),
+        ("lost", f"{LOST} failed (NODE_FAIL)", f"--set slurm.exclude={LOST}", None),
         ("module", "there is no module `pytorch/99` on its node", "name one that `module avail` lists there", "pytorch/99"),
     ],
 )
