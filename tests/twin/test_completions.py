@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,40 +25,23 @@ def test_the_completion_log_says_what_sacct_says(rcc_twin: Twin, tmp_path: Path)
 
 def test_a_job_that_slurmdbd_missed_is_told(rcc_twin: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """sacct has it as running for good: the twin's answer is the controller's."""
-    job = _failed(rcc_twin, tmp_path)
-    _sacct_says(rcc_twin, monkeypatch, lambda line: _running(line) if line.startswith(f"{job}\x1f") else line)
+    job = rcc_twin.run(
+        ["sbatch", "--parsable", "--account=proj", "--partition=gpu", "--wrap", "exit 3"], cwd=tmp_path
+    ).stdout.strip()
+    rcc_twin.wait_jobs(60)
+    run = rcc_twin.run
+
+    def forgetful(command: list[str], **how: object) -> object:
+        done = run(command, **how)  # type: ignore[arg-type]
+        if command[0] == "sacct":
+            lines = [_running(line) if line.startswith(f"{job}\x1f") else line for line in done.stdout.splitlines()]
+            done.stdout = "\n".join(lines)
+        return done
+
+    monkeypatch.setattr(rcc_twin, "run", forgetful)
     row = next(row for row in rcc_twin.sacct() if row["JobID"] == job)
     assert (row["JobName"], row["State"], row["ExitCode"]) == ("wrap", "FAILED", "3:0")
     assert row["End"] != "Unknown"
-
-
-def test_a_job_that_sacct_leaves_out_is_told(rcc_twin: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a moment, when slurmdbd hears of its start after its end. It was listed with that: it stays so, in its place."""
-    job, after = _failed(rcc_twin, tmp_path), _failed(rcc_twin, tmp_path)
-    before = [row["JobID"] for row in rcc_twin.sacct()]
-    _sacct_says(rcc_twin, monkeypatch, lambda line: None if line.startswith(f"{job}\x1f") else line)
-    assert [row["JobID"] for row in rcc_twin.sacct()] == before
-    assert before[-2:] == [job, after]
-
-
-def _failed(twin: Twin, folder: Path) -> str:
-    """The number of a job that has ended."""
-    job = twin.run(["sbatch", "--parsable", "--account=proj", "--partition=gpu", "--wrap", "exit 3"], cwd=folder).stdout.strip()
-    twin.wait_jobs(60)
-    return job
-
-
-def _sacct_says(twin: Twin, monkeypatch: pytest.MonkeyPatch, says: Callable[[str], str | None]) -> None:
-    """Each line of sacct is what `says` makes of it, or left out where that is None."""
-    run = twin.run
-
-    def told(command: list[str], **how: object) -> object:
-        done = run(command, **how)  # type: ignore[arg-type]
-        if command[0] == "sacct":
-            done.stdout = "\n".join(line for line in map(says, done.stdout.splitlines()) if line is not None)
-        return done
-
-    monkeypatch.setattr(twin, "run", told)
 
 
 def _running(line: str) -> str:

@@ -19,7 +19,7 @@ from types import TracebackType
 
 from hpcddp.cluster import ClusterProfile
 from hpcddp.errors import HpcddpError
-from hpcddp.job_array import array_of, each_task
+from hpcddp.job_array import each_task
 from tests.twin import accounting, daemons
 from tests.twin.completions import completions
 from tests.twin.folder import check_folder, write_folder
@@ -67,7 +67,6 @@ class Twin:
         self.shape = make_shape(profile, self.folder, nodes or DEFAULT_NODES, site)
         self._stack = ExitStack()
         self._daemons: list[Daemon] = []
-        self._ended: dict[str, dict[str, str]] = {}
 
     @property
     def env(self) -> dict[str, str]:
@@ -125,8 +124,7 @@ class Twin:
     def sacct(self) -> list[dict[str, str]]:
         """The jobs of this twin without their steps, by number: SACCT_FIELDS as sacct writes them. Held jobs are not listed.
 
-        What slurmdbd missed of a job that has ended is slurmctld's own word. A job that was listed with its end stays
-        listed: sacct leaves it out for a moment when slurmdbd hears of its start after that.
+        What slurmdbd missed of a job that has ended is slurmctld's own word.
         """
         separator = "\x1f"
         shape = ["-n", "-P", "-X", f"--delimiter={separator}", f"--format={','.join(SACCT_FIELDS)}"]
@@ -134,10 +132,7 @@ class Twin:
         rows = [dict(zip(SACCT_FIELDS, line.split(separator), strict=True)) for line in lines]
         missed = {row["JobID"] for row in rows if row["End"] == "Unknown" or row["JobName"] == NAMELESS}
         over = completions(self.folder) if missed and (missed := missed - self._queue("--array")) else {}
-        told = [row | over.get(row["JobID"], {}) if row["JobID"] in missed else row for row in rows]
-        left_out = [row for job, row in self._ended.items() if job not in {row["JobID"] for row in rows}]
-        self._ended |= {row["JobID"]: row for row in told if _ended(row)}
-        return sorted(told + left_out, key=lambda row: int(array_of(row["JobID"])))
+        return [row | over.get(row["JobID"], {}) if row["JobID"] in missed else row for row in rows]
 
     def signal_controller(self, number: signal.Signals) -> None:
         """SIGSTOP and SIGCONT freeze and thaw slurmctld; by SIGTERM and SIGKILL it ends, and has ended on return."""
@@ -205,7 +200,7 @@ class Twin:
         """Finished jobs stay in `squeue -t all` for MinJobAge, and reach sacct up to seconds later."""
         if self._queue() or not self.shape.site.accounting:
             return not self._queue()
-        over = (job["JobID"] for job in self.sacct() if _ended(job))
+        over = (job["JobID"] for job in self.sacct() if job["End"] != "Unknown" and job["JobName"] != NAMELESS)
         ended = {task for job in over for task in each_task(job)}
         return self._queue("--states=all", "--array") <= ended
 
@@ -222,11 +217,6 @@ class Twin:
             if ids := self._queue():
                 self.run(["scancel", *ids], check=False)
                 wait_until(lambda: not self._queue(), [], "the end of cancelled jobs", DOWN_S)
-
-
-def _ended(row: dict[str, str]) -> bool:
-    """Whether slurmdbd knows the job's end, and its name: the rest too."""
-    return row["End"] != "Unknown" and row["JobName"] != NAMELESS
 
 
 def _namespace(pid: int) -> str:
