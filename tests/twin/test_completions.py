@@ -44,6 +44,22 @@ def test_a_job_that_slurmdbd_missed_is_told(rcc_twin: Twin, tmp_path: Path, monk
     assert row["End"] != "Unknown"
 
 
+def test_waiting_ends_only_when_sacct_has_the_end(rcc_twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may end between two looks at the queue: that it is not there any more does not say that sacct knows."""
+    run, asked = rcc_twin.run, []
+
+    def told(command: list[str], **how: object) -> object:
+        done = run(command, **how)  # type: ignore[arg-type]
+        asked.append(command[0])
+        if asked == ["squeue"]:
+            done.stdout = "1"
+        return done
+
+    monkeypatch.setattr(rcc_twin, "run", told)
+    rcc_twin.wait_jobs(60)
+    assert "sacct" in asked
+
+
 def _running(line: str) -> str:
     job, _, _, _, *rest, _ = line.split("\x1f")
     return "\x1f".join([job, "allocation", "RUNNING", "0:0", *rest, "Unknown"])

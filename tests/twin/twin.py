@@ -198,8 +198,9 @@ class Twin:
 
     def _all_ended(self) -> bool:
         """Finished jobs stay in `squeue -t all` for MinJobAge, and reach sacct up to seconds later."""
-        if self._queue() or not self.shape.site.accounting:
-            return not self._queue()
+        live = self._queue()
+        if live or not self.shape.site.accounting:
+            return not live
         over = (job["JobID"] for job in self.sacct() if job["End"] != "Unknown" and job["JobName"] != NAMELESS)
         ended = {task for job in over for task in each_task(job)}
         return self._queue("--states=all", "--array") <= ended
