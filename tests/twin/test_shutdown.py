@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ from hpcddp.cluster import load_profile
 from hpcddp.errors import HpcddpError
 from tests.twin.lock import only_twin
 from tests.twin.manager import Twins
-from tests.twin.processes import marked
+from tests.twin.processes import ANSWER_S, marked, wait_until
 from tests.twin.twin import Twin
 
 SLEEP = "#!/bin/bash\n#SBATCH --account=proj --partition=gpu --gres=gpu:1 --mem=1000 --output=/dev/null\nsrun sleep 1000\n"
@@ -42,9 +43,16 @@ def test_nothing_is_left_after_an_exception(folder: Path) -> None:
 def run_a_job_and_fail(twin: Twin) -> float:
     twin.run(["sbatch"], text=SLEEP)
     twin.run(["bash", "-c", STEP_RUNS])
-    names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in twin.processes()]
-    assert {"munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd", "slurmstepd", "sleep"} <= set(names)
+    programs = {"munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd", "slurmstepd", "sleep"}
+    wait_until(lambda: programs <= set(map(_program, twin.processes())), [], f"{programs}", ANSWER_S)
     return 1 / 0
+
+
+def _program(pid: int) -> str:
+    """Nothing of a process that has just ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 @pytest.mark.usefixtures("folder")
