@@ -170,7 +170,7 @@ def test_job_runs_the_snapshot_in_a_hostile_place(study: Study, user: Path, tmp_
         **({"PYTHONSAFEPATH": safe_path} if safe_path else {}),
     }
     command = [str(python), "-u", str(snapshot / "bootstrap.py"), str(folder)]
-    done = subprocess.run(command, check=False, cwd=checkout, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, cwd=checkout, env=env, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     printed = [line for line in done.stdout.splitlines() if "submitit" not in line or line == "submitit"]
     assert printed == ["hpcddp", "submitit", "cloudpickle", "", ""]
@@ -182,5 +182,5 @@ def test_module_option_runs_that_module_with_its_arguments(study: Study, user: P
     (user / "echo.py").write_text("import sys\nprint(sys.argv[1:], __name__)\n")
     snapshot = take_snapshot(study, ["echo:main"])
     command = [sys.executable, str(snapshot / "bootstrap.py"), "--module", "echo", "a b", "--c"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
     assert done.stdout == "['a b', '--c'] __main__\n"

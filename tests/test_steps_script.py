@@ -47,7 +47,7 @@ class Job:
             "SLURM_JOB_ID": "12",
             **({"SLURM_RESTART_COUNT": str(restart)} if restart else {}),
         }
-        done = subprocess.run(["bash", self.folder / SCRIPT], cwd=self.folder, env=env, check=False, timeout=60)
+        done = subprocess.run(["bash", self.folder / SCRIPT], cwd=self.folder, env=env, check=False, timeout=180)
         return done.returncode
 
     def told(self) -> list[tuple[Any, ...]]:

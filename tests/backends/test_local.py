@@ -182,7 +182,7 @@ def test_runs_take_turns_and_outlive_their_submitter(study: Study) -> None:
         "study = Study(Path(sys.argv[1]))\n"
         "print(*(LocalBackend(study).submit(submission(study, 'succeed')) for _ in range(2)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", text, study.folder], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", text, study.folder], capture_output=True, text=True, check=True, timeout=180)
     jobs = done.stdout.split()
     assert jobs == ["L0001", "L0002"]
     request = submission(study, "succeed")

@@ -190,15 +190,14 @@ def test_refusal_is_slurms_own_words_under_the_points_name(slurm: Twin, study: S
 def test_job_whose_id_never_arrived_is_found(slurm: Twin, study: Study) -> None:
     """sbatch gives up on a frozen controller although the job is queued: it is found by name and folder, and there is one."""
     request = submission(slurm, study, "succeed", Ask(run=2, options=("--hold",)))
-    (controller,) = [pid for pid in slurm.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == "slurmctld"]
-    os.kill(controller, signal.SIGSTOP)
-    thaw = threading.Timer(12.0, os.kill, (controller, signal.SIGCONT))
+    slurm.signal_controller(signal.SIGSTOP)
+    thaw = threading.Timer(12.0, slurm.signal_controller, (signal.SIGCONT,))
     thaw.start()
     try:
         job = SlurmBackend().submit(request)
     finally:
         thaw.cancel()
-        os.kill(controller, signal.SIGCONT)
+        slurm.signal_controller(signal.SIGCONT)
         thaw.join()
     assert state(job, request).phase == "queued"
     assert [row.job for row in slurm_commands.my_jobs().values() if row.name == request.name] == [job]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.waiting import PATIENCE_S
 from tests.twin.completions import completions
 from tests.twin.twin import Twin
 
@@ -15,7 +16,7 @@ def test_the_completion_log_says_what_sacct_says(rcc_twin: Twin, tmp_path: Path)
     submit = ["sbatch", "--parsable", "--account=proj", "--partition=gpu"]
     named = rcc_twin.run([*submit, "--job-name=it's JobState=x", "--wrap", "exit 3"], cwd=tmp_path).stdout.strip()
     array = rcc_twin.run([*submit, "--array=0-1", "--wrap", "sleep 1"], cwd=tmp_path).stdout.strip()
-    rcc_twin.wait_jobs(60)
+    rcc_twin.wait_jobs(PATIENCE_S)
     logged = completions(rcc_twin.folder)
     rows = {row["JobID"]: row for row in rcc_twin.sacct()}
     for job in (named, f"{array}_0", f"{array}_1"):
@@ -28,7 +29,7 @@ def test_a_job_that_slurmdbd_missed_is_told(rcc_twin: Twin, tmp_path: Path, monk
     job = rcc_twin.run(
         ["sbatch", "--parsable", "--account=proj", "--partition=gpu", "--wrap", "exit 3"], cwd=tmp_path
     ).stdout.strip()
-    rcc_twin.wait_jobs(60)
+    rcc_twin.wait_jobs(PATIENCE_S)
     run = rcc_twin.run
 
     def forgetful(command: list[str], **how: object) -> object:
@@ -56,7 +57,7 @@ def test_waiting_ends_only_when_sacct_has_the_end(rcc_twin: Twin, monkeypatch: p
         return done
 
     monkeypatch.setattr(rcc_twin, "run", told)
-    rcc_twin.wait_jobs(60)
+    rcc_twin.wait_jobs(PATIENCE_S)
     assert "sacct" in asked
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from hpcddp.cluster import load_profile
 from hpcddp.errors import HpcddpError
+from tests.backends.waiting import PATIENCE_S
 from tests.twin.lock import only_twin
 from tests.twin.manager import Twins
 from tests.twin.processes import ANSWER_S, marked, wait_until
@@ -60,7 +61,7 @@ def test_a_signal_takes_it_down(tmp_path: Path) -> None:
     """SIGTERM ends the twin by hand and its job, and shows in the status."""
     process, twin_folder = twin_by_hand(tmp_path)
     process.terminate()
-    assert process.wait(60) == 128 + signal.SIGTERM
+    assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
     assert marked(twin_folder) == []
     assert not twin_folder.exists()
 

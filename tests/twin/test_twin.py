@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.errors import HpcddpError
+from tests.backends.waiting import PATIENCE_S
 from tests.twin.twin import Twin
 
 JOB = """#!/bin/bash
@@ -29,7 +30,7 @@ def test_a_job_sees_its_gpus_its_modules_and_its_python(rcc_twin: Twin, tmp_path
     """A job runs to COMPLETED with CUDA_VISIBLE_DEVICES set on each node and the modules' Python first in PATH."""
     sbatch = ["sbatch", "--parsable", "--output=out", "--nodelist=gn[01-02]"]
     number = rcc_twin.run(sbatch, text=script(rcc_twin), cwd=tmp_path).stdout.strip()
-    rcc_twin.wait_jobs(60)
+    rcc_twin.wait_jobs(PATIENCE_S)
     *tasks, python = (tmp_path / "out").read_text().splitlines()
     wrapper = rcc_twin.folder / "bin" / "python3"
     assert sorted(tasks) == [f"gn01 0,1 {wrapper}", f"gn02 0,1 {wrapper}"]
@@ -73,7 +74,7 @@ def test_a_job_names_its_account_where_the_cluster_wants_it(rcc_twin: Twin) -> N
 def test_a_failed_job_is_waited_for_and_told(rcc_twin: Twin, tmp_path: Path) -> None:
     """wait_jobs returns when a job has failed as well, and sacct knows how."""
     rcc_twin.run(["sbatch", "--output=out"], text=script(rcc_twin, "exit 3"), cwd=tmp_path)
-    rcc_twin.wait_jobs(60)
+    rcc_twin.wait_jobs(PATIENCE_S)
     job = rcc_twin.sacct()[-1]
     assert (job["State"], job["ExitCode"]) == ("FAILED", "3:0")
 
@@ -90,5 +91,5 @@ def test_jobs_that_do_not_end_are_shown(rcc_twin: Twin) -> None:
     with pytest.raises(HpcddpError, match=r"(?s)end of all jobs.*JobHeldUser"):
         rcc_twin.wait_jobs(0.1)
     rcc_twin.run(["scancel", "--name=first"])
-    rcc_twin.wait_jobs(60)
+    rcc_twin.wait_jobs(PATIENCE_S)
     assert rcc_twin.sacct()[-1]["State"].startswith("CANCELLED")
