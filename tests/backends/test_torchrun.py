@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import json
@@ -128,7 +129,14 @@ def test_the_record_names_the_launcher(attempts: dict[str, Path]) -> None:
 def of_rank(folder: Path, rank: int) -> list[int]:
     """The live processes that torchrun started as this rank."""
     mine = f"\0RANK={rank}\0".encode()
-    return [pid for pid in processes(folder) if mine in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()]
+    return [pid for pid in processes(folder) if mine in b"\0" + _environ(pid)]
+
+
+def _environ(pid: int) -> bytes:
+    """Nothing of a process that has just ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
 
 
 def test_a_killed_rank_is_named(study: Study) -> None:
