@@ -73,6 +73,7 @@ def main() -> int:
         sys.exit(f"{chosen.folder} has {free / 1e9:.0f} GB free; name another with --folder")
     with tempfile.TemporaryDirectory(dir=chosen.folder) as scratch:
         study, written = write_records(Path(scratch) / "study", size)
+        os.sync()  # else the first analysis waits while the disk still writes them
         print(f"{size.records:,} step records, {written / 1e9:.1f} GB", flush=True)
         result = summary(*measured(study, chosen.runs, chosen.part), size)
     print(json.dumps(result))
