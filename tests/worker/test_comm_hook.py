@@ -72,7 +72,7 @@ def same_bits(ours: Trained, theirs: Trained) -> bool:
     return all(torch.equal(*pair) for pair in zip(ours.parameters, theirs.parameters, strict=True))
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 5])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_the_hook_changes_no_bit(tmp_path: Path, ranks: int) -> None:
     """Parameters after several steps are those without a hook, ==, also where 1 / ranks is no exact number."""
     of_ranks = forked.values(tmp_path, ranks, train_without_and_with, given.workload())
