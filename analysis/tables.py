@@ -34,9 +34,6 @@ HEADS = {
 }
 """Heads of the breakdown's columns; what is hidden behind other parts is in brackets."""
 
-NARROW = 16
-"""Characters a value that tells series apart may take."""
-
 
 def scaling_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
     """Throughput with its spread, speedup and efficiency against both baselines; one line per point.
@@ -235,7 +232,7 @@ def _size(row: pd.Series[Any], apart: Apart, keys: Sequence[str]) -> list[str]:
 
 
 def _values(row: pd.Series[Any], apart: Apart, keys: Sequence[str]) -> list[str]:
-    return [value_text(apart[row["series"]][key])[:NARROW] for key in keys]
+    return [value_text(apart[row["series"]][key]) for key in keys]
 
 
 def _ms(seconds: float) -> str:

@@ -8,7 +8,7 @@ from hpcddp.analysis.comparison.compare import Compared, Comparison, Side, middl
 from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Alone
 from hpcddp.analysis.numbers.series import FOUND, differing, key_text, value_text
-from hpcddp.analysis.tables import NARROW, lines
+from hpcddp.analysis.tables import lines
 from hpcddp.analysis.wording import WIDE, quantity
 
 AT_MOST = 12
@@ -163,7 +163,7 @@ def _apart(found: Comparison) -> list[dict[str, str]]:
     outside = ("layout.nodes", "layout.gpus_per_node", *FOUND)
     texts = [key_text({name: value for name, value in point.a.key.items() if name not in outside}) for point in found.points]
     apart = differing(dict.fromkeys(texts))
-    return [{name: value_text(value)[:NARROW] for name, value in apart[text].items()} for text in texts]
+    return [{name: value_text(value) for name, value in apart[text].items()} for text in texts]
 
 
 def _zip(found: Comparison, apart: list[dict[str, str]]) -> Iterator[tuple[Compared, dict[str, str]]]:

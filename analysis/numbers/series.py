@@ -7,7 +7,9 @@ Anything else that differs, env_id, GPU type and node type above all, makes anot
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from hpcddp.point import Point, flat_keys, to_json
@@ -31,6 +33,9 @@ OUTSIDE = (
 """Keys of a point that do not tell series apart: what a series varies, what is not hashed, what happens after the timed steps,
 and the communication hook: runs with it are where the breakdown comes from, runs without it where the throughput does.
 """
+
+LETTERS = 24
+"""Of a value that tells series apart, as long as it does."""
 
 FOUND = ("gpu", "env_id")
 """Keys of a series that are known at launch only."""
@@ -78,7 +83,7 @@ def order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool
 def differing(texts: Iterable[str]) -> Apart:
     """What tells these series apart, in their order; nothing for a single series.
 
-    Of keys that always differ together (a node type and its GPU) the first stands for all.
+    Of keys that always differ together (a node type and its GPU) the first stands for all; of long values what tells them apart.
     """
     keys = {text: json.loads(text) for text in texts}
     names = sorted({name for key in keys.values() for name in key}, key=lambda name: (name in FOUND, name))
@@ -87,7 +92,23 @@ def differing(texts: Iterable[str]) -> Apart:
         values = [to_json(key.get(name)) for key in keys.values()]
         if len(set(values)) > 1:
             partitions.setdefault(tuple(values.index(value) for value in values), name)
-    return {text: {short_name(name): key.get(name) for name in partitions.values()} for text, key in keys.items()}
+    columns = {short_name(name): shortened([key.get(name) for key in keys.values()]) for name in partitions.values()}
+    return {text: {name: values[i] for name, values in columns.items()} for i, text in enumerate(keys)}
+
+
+def shortened(values: Sequence[Any]) -> list[Any]:
+    """As texts of LETTERS at most that differ where the values do: how they begin, or go on from where they differ.
+
+    As they are where that is short enough, or where nothing so short tells them apart.
+    """
+    texts = [value_text(value) for value in values]
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(texts), max(texts), strict=False))
+    begun = len(re.sub(r"\w*$", "", "".join(letter for letter, _ in alike)))
+    for start in (0, begun):
+        cut = [text[start:][:LETTERS] for text in texts]
+        if len(set(cut)) == len(set(texts)):
+            return list(values) if cut == texts else cut
+    return list(values)
 
 
 def full_names(apart: Apart) -> dict[str, str]:
@@ -118,4 +139,4 @@ def value_text(value: Any) -> str:
     """A key's value as short text; unknown where there is none."""
     if isinstance(value, list):
         return "+".join(map(str, value))
-    return "unknown" if value is None else str(value)[:24]
+    return "unknown" if value is None else str(value)

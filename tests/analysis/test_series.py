@@ -56,6 +56,24 @@ def test_series_are_named_by_what_differs() -> None:
     assert full_names(differing(texts))[texts[1]] == "batch/GPU 64, workers 2"
 
 
+def test_long_values_keep_what_tells_them_apart() -> None:
+    """A model of one's own, `package.module:factory`, and two GPUs whose names begin alike."""
+    models = [text(point(1, 4, model=f"mylab.networks.variants:resnet_{each}")) for each in ("small", "large")]
+    assert list(full_names(differing(models)).values()) == ["model resnet_small", "model resnet_large"]
+    gpus = [text(point(1, 4), gpu=f"NVIDIA RTX PRO 6000 Blackwell {each} Edition") for each in ("Server", "Workstation")]
+    assert list(full_names(differing(gpus)).values()) == ["GPU Server Edition", "GPU Workstation Edition"]
+    apart = [text(point(1, 4, model=f"a_package_of_my_group.{each}_module:resnet50_with_a_long_name_{each}")) for each in "ab"]
+    assert len(set(full_names(differing(apart)).values())) == 2
+    longer = [text(point(1, 4, model=f"m:{'x' * 30}{each}")) for each in "ab"]
+    assert list(full_names(differing(longer)).values()) == [f"model m:{'x' * 30}{each}" for each in "ab"]
+
+
+def test_a_long_value_that_differs_from_the_start_is_cut() -> None:
+    """As it begins."""
+    texts = [text(point(1, 4), gpu=name) for name in ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "V100")]
+    assert list(full_names(differing(texts)).values()) == ["GPU NVIDIA RTX PRO 6000 Blac", "GPU V100"]
+
+
 def test_keys_that_differ_together_are_named_once() -> None:
     """A node type and its GPU say the same."""
     texts = [text(point(1, 4, node_type="a40"), gpu="A40"), text(point(1, 4, node_type="v100"), gpu="V100")]
