@@ -4,8 +4,7 @@
     told_study.py a study afresh: the table of contents of all below
     records/      a study's folder -> Run values (load.py): rows.py checks a rank's file, ranks.py reads an attempt's steps,
                   buckets.py its all-reduces, all on one timeline; one_step.py finds one step's rows; cells.py reads digits
-                  fast; side_by_side.py: two runs at a time; kept.py: what was made of a run, as plain.py writes it, until
-                  something changes
+                  fast; kept.py: what was made of a run, as plain.py writes it, until something changes
     numbers/      what follows from them. steps.py: formulas within a run; communication.py: what was hidden, transfer, peer wait;
                   intervals.py: how well medians are known, precision.py: for `submit --until-ci`; series.py: which points may be
                   compared; frames.py: runs as a table; scaling.py: points as a table: medians, intervals, speedup, efficiency;
@@ -14,6 +13,7 @@
                   outliers.py, effects.py; fits.py: laws of scaling (fit_laws.py, fit_frame.py, fit_words.py);
                   comm_bench.py: collectives as `hpcddp bench comm` timed them
     verdicts/     named findings with evidence and advice, a file per family
+    side_by_side.py  two runs, or two figures, at a time
     findings.py   the tables with the sentences (sentence.py) and the notes (notes.py) on them
     told.py       findings as text (tables.py, wording.py) and as plain values; write.py: CSV and JSON; place.py: which folder;
                   heads.py: what its tables and the report's say alike

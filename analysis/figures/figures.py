@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -18,14 +20,17 @@ from hpcddp.analysis.figures.timeline import timeline_figure
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.series import Apart, full_names, short_names
 
+Drawing = Callable[[], Figure]
+"""A figure that is yet to be drawn."""
+
 FIGURES = ("scaling", "efficiency", "breakdown", "steps", "ranks", "timeline", "comm")
 MAX_SERIES = 6
 """Series in one figure, the largest ones; the table and the CSV have them all."""
 
 
-def draw(
+def drawings(
     scaling: pd.DataFrame, runs: pd.DataFrame, apart: Apart, overlay: pd.DataFrame | None = None, style: Style = DEFAULT
-) -> tuple[dict[str, Figure], list[str]]:
+) -> tuple[dict[str, Drawing], list[str]]:
     """Figures by name, and notes on what they leave out. A series with one layout has nothing to show of scaling.
 
     `overlay`: published points (references.overlay), drawn beside the throughput.
@@ -35,13 +40,15 @@ def draw(
     wide = list(dict.fromkeys(scaling.loc[layouts > 1, "series"]))
     shown = scaling[scaling["series"].isin(wide[:MAX_SERIES])]
     rejected = runs[(runs["state"] == "rejected") & runs["series"].isin(wide[:MAX_SERIES])]
-    figures, most = {}, style.most_bars
+    figures: dict[str, Drawing] = {}
+    most = style.most_bars
     if len(scaling):
-        figures["breakdown"] = breakdown_figure(scaling[:most], names, short, style)
+        figures["breakdown"] = partial(breakdown_figure, scaling[:most], names, short, style)
     if wide:
-        figures["scaling"] = scaling_figure(shown, names, rejected.dropna(subset=["samples_per_s"]), overlay, style)
+        rated = rejected.dropna(subset=["samples_per_s"])
+        figures["scaling"] = partial(scaling_figure, shown, names, rated, overlay, style)
     if _has_baseline(shown):
-        figures["efficiency"] = efficiency_figure(shown, names, style)
+        figures["efficiency"] = partial(efficiency_figure, shown, names, style)
     beside_cpus = overlay is not None and len(overlay) and (scaling["device"] == "cpu").any()
     left = [
         "published points are of GPUs: they are not drawn beside ranks on CPUs" if beside_cpus else "",
@@ -57,29 +64,35 @@ def _has_baseline(scaling: pd.DataFrame) -> bool:
     return bool((known > 1).to_numpy().any())
 
 
-def draw_close(found: Findings, style: Style = DEFAULT) -> tuple[dict[str, Figure], list[str]]:
+def close_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str, Drawing], list[str]]:
     """The same of runs looked at closely: all steps of each point, the ranks and one step of few runs, and the network."""
-    close, figures = found.close, {}
+    close = found.close
+    figures: dict[str, Drawing] = {}
     points = list(close.times["row"].unique())
     shown = close.times[close.times["row"].isin(points[:MAX_ROWS])]
     if points:
         names, short = full_names(found.shown_apart), short_names(found.shown_apart)
-        figures["steps"] = distribution_figure(found.shown, shown, names, short, style)
+        figures["steps"] = partial(distribution_figure, found.shown, shown, names, short, style)
     if len(close.ranks):
-        figures["ranks"] = rank_map_figure(close.ranks, style)
+        figures["ranks"] = partial(rank_map_figure, close.ranks, style)
     if len(close.parts):
-        figures["timeline"] = timeline_figure(close.parts, close.travels, style)
+        figures["timeline"] = partial(timeline_figure, close.parts, close.travels, style)
     layouts, fewer = panels(found.collectives, close.trained)
     if layouts:
-        figures["comm"] = comm_figure(layouts, style)
+        figures["comm"] = partial(comm_figure, layouts, style)
     more = f"the figure of all steps shows the first {MAX_ROWS} of {len(points)} points" if len(points) > MAX_ROWS else None
     return figures, [note for note in (more, fewer) if note]
 
 
-def write_figures(folder: Path, figures: dict[str, Figure], style: Style) -> list[str]:
-    """Files of each in `folder`, as style.save makes them; those of an earlier analysis that no longer apply are removed."""
+def figure_files(folder: Path, names: Iterable[str]) -> list[str]:
+    """What save_figure makes of these in `folder`, which then is there; other figures of an earlier analysis are not any more."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in FIGURES:
         for suffix in SUFFIXES:
             (folder / f"{name}{suffix}").unlink(missing_ok=True)
-    return [f"{folder.name}/{file.name}" for name, figure in figures.items() for file in save(figure, folder / name, style)]
+    return [f"{folder.name}/{name}{suffix}" for name in names for suffix in SUFFIXES]
+
+
+def save_figure(folder: Path, name: str, draw: Drawing, style: Style) -> None:
+    """Drawn, in its files as style.save makes them."""
+    save(draw(), folder / name, style)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from hpcddp.analysis.records.one_run import load_run
 from hpcddp.analysis.records.plain import from_plain, to_plain
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.records.shapes import MOST
-from hpcddp.analysis.records.side_by_side import each
+from hpcddp.analysis.side_by_side import each, nothing
 from hpcddp.analysis.verdicts.seen import read_predicted
 from hpcddp.errors import HpcddpError
 from hpcddp.point import Point, flat_keys, point_from_dict
@@ -45,12 +45,15 @@ class StudyRecords:
     """Label -> samples per second, from and to, as foretold when the study was submitted."""
     train_epochs: int | None
     """Of a whole training, as the sweep says."""
+    large: bool = False
+    """They were worth reading in processes."""
 
 
-def load_study(study: Study, keep_in: Path | None = None) -> StudyRecords:
+def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[], None] = nothing) -> StudyRecords:
     """Reads a study's folder; HpcddpError where there is none, or study.json is damaged.
 
-    What is made of its runs is kept in `keep_in`, by default where place.kept_folder says.
+    What is made of its runs is kept in `keep_in`, by default where place.kept_folder says. While processes read a large one,
+    what is to be done meanwhile is done.
     """
     if not study.folder.is_dir():
         raise HpcddpError(f"{study.folder}: no study there, nothing was submitted to it yet; look at the name")
@@ -62,7 +65,8 @@ def load_study(study: Study, keep_in: Path | None = None) -> StudyRecords:
         label: sorted({*range(1, asked.repeats.get(label, 0) + 1), *_run_numbers(study, label)})
         for label in sorted({*asked.repeats, *points})
     }
-    loaded = _load_runs(study, Kept(study, keep_in), [(label, run) for label in numbers for run in numbers[label]], points)
+    which = [(label, run) for label in numbers for run in numbers[label]]
+    loaded, large = _load_runs(study, Kept(study, keep_in), which, points, meanwhile)
     warnings.extend(warning for _, odd in loaded for warning in odd)
     return StudyRecords(
         name=asked.name,
@@ -72,11 +76,18 @@ def load_study(study: Study, keep_in: Path | None = None) -> StudyRecords:
         warnings=tuple(one_line(warning) for warning in warnings),
         predicted=read_predicted(study.folder / "prediction.json"),
         train_epochs=asked.train_epochs,
+        large=large,
     )
 
 
-def _load_runs(study: Study, kept: Kept, which: Sequence[tuple[str, int]], points: Mapping[str, Point | None]) -> list[Loaded]:
-    """In that order. What was kept of a run is taken; the others are read, two at a time."""
+def _load_runs(
+    study: Study,
+    kept: Kept,
+    which: Sequence[tuple[str, int]],
+    points: Mapping[str, Point | None],
+    meanwhile: Callable[[], None],
+) -> tuple[list[Loaded], bool]:
+    """In that order. What was kept of a run is taken; the others are read, two at a time: whether it was much, too."""
     made = {of: made_of(study.run_dir(*of), repr(of), repr(points.get(of[0]))) for of in which if study.run_dir(*of).is_dir()}
     known = {of: _as_kept(kept.get(_kept_name(*of), made[of]), points.get(of[0])) for of in made}
     found = {of: loaded for of, loaded in known.items() if loaded is not None}
@@ -92,8 +103,8 @@ def _load_runs(study: Study, kept: Kept, which: Sequence[tuple[str, int]], point
                 kept.put(_kept_name(*of), made.get(of), to_plain((replace(run, point=None), tuple(odd))))
         return run, tuple(odd)
 
-    found |= zip(unread, each(load, unread, processes=much), strict=True)
-    return [found[of] for of in which]
+    found |= zip(unread, each(load, unread, much, meanwhile), strict=True)
+    return [found[of] for of in which], much
 
 
 def _kept_name(label: str, run: int) -> str:

@@ -15,7 +15,7 @@ from hpcddp.analysis import How, analyze
 from hpcddp.analysis.records import kept, load
 from hpcddp.analysis.records.load import Loaded, StudyRecords, load_study
 from hpcddp.analysis.records.plain import from_plain, to_plain
-from hpcddp.analysis.records.side_by_side import each
+from hpcddp.analysis.side_by_side import each
 from hpcddp.records import steps_file
 from hpcddp.runroot import Study
 
@@ -93,9 +93,9 @@ def test_what_is_kept_is_not_given_to_who_reads(study: Study, monkeypatch: pytes
     """A process would be sent it only to send it back."""
     given: list[object] = []
 
-    def told(work: Any, of: Any, processes: bool) -> Any:
+    def told(work: Any, of: Any, processes: bool, meanwhile: Any) -> Any:
         given[:] = of
-        return each(work, of, processes)
+        return each(work, of, processes, meanwhile)
 
     monkeypatch.setattr(load, "each", told)
     times(study)

@@ -19,7 +19,7 @@ from matplotlib.text import Annotation, Text
 
 from hpcddp.analysis.figures.axis import nodes_at, size_ticks
 from hpcddp.analysis.figures.colours import PARTS
-from hpcddp.analysis.figures.figures import draw, draw_close
+from hpcddp.analysis.figures.figures import Drawing, close_drawings, drawings
 from hpcddp.analysis.figures.labels import spread_out
 from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, save
 from hpcddp.analysis.findings import Findings, find
@@ -35,13 +35,17 @@ ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 
 
 def figures(study: Study) -> tuple[dict[str, Figure], Findings]:
     found = find(load_study(study))
-    return draw(found.shown, found.runs, found.shown_apart)[0], found
+    return drawn(drawings(found.shown, found.runs, found.shown_apart)[0]), found
+
+
+def drawn(figures: dict[str, Drawing]) -> dict[str, Figure]:
+    return {name: draw() for name, draw in figures.items()}
 
 
 def every(found: Findings, style: str) -> dict[str, Figure]:
     """Those of runs looked at closely, too."""
-    made = draw(found.shown, found.runs, found.shown_apart, style=STYLES[style])[0]
-    return made | draw_close(found, STYLES[style])[0]
+    made = drawings(found.shown, found.runs, found.shown_apart, style=STYLES[style])[0]
+    return drawn(made | close_drawings(found, STYLES[style])[0])
 
 
 def xy(line: Line2D) -> Any:
@@ -191,8 +195,8 @@ def test_on_paper_figures_leave_their_title_to_the_caption(marconi100: Findings)
 def test_panels_keep_their_names_on_paper(tmp_path: Path) -> None:
     """Without them nobody knows which series is which."""
     found = find(load_study(long_names(tmp_path / "s")))
-    made, _ = draw(found.shown, found.runs, found.shown_apart, style=STYLES["paper"])
-    assert all(title.startswith("workers") for title in titles(made["scaling"]))
+    made, _ = drawings(found.shown, found.runs, found.shown_apart, style=STYLES["paper"])
+    assert all(title.startswith("workers") for title in titles(made["scaling"]()))
 
 
 def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
@@ -210,7 +214,8 @@ def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
 def test_a_long_breakdown_is_cut_on_slides(tmp_path: Path) -> None:
     """What is left out is said, of that file: the page has room for 40, and says itself what it leaves out."""
     found = find(load_study(product(tmp_path / "s")))
-    made, notes = draw(found.shown, found.runs, found.shown_apart, style=STYLES["slides"])
+    slides, notes = drawings(found.shown, found.runs, found.shown_apart, style=STYLES["slides"])
+    made = drawn(slides)
     assert len([text for text in made["breakdown"].axes[0].get_yticklabels() if " x " in text.get_text()]) == 12
     assert notes == ["figures/breakdown.png shows the first 12 of 36 points"]
     assert breakdown(found).count('class="total"') == 36

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
-from hpcddp.analysis.figures.figures import draw
+from hpcddp.analysis.figures.figures import drawings
 from hpcddp.analysis.figures.references import FILE, overlay, published, reference_names
 from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.records.load import load_study
@@ -39,8 +39,8 @@ def two_nodes(folder: Path, device: str = "cuda") -> Findings:
 def figure_of(folder: Path, *names: str, device: str = "cuda", rejected: bool = False) -> tuple[Figure, list[str]]:
     """The scaling figure of that study with these points beside it, and the notes."""
     found = two_nodes(folder, device)
-    figures, notes = draw(found.shown, found.runs, found.shown_apart, overlay(names, rejected))
-    return figures["scaling"], notes
+    figures, notes = drawings(found.shown, found.runs, found.shown_apart, overlay(names, rejected))
+    return figures["scaling"](), notes
 
 
 def marks(figure: Figure) -> dict[str, list[list[float]]]:

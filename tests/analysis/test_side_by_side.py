@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 
-from hpcddp.analysis.records.side_by_side import each
+from hpcddp.analysis.side_by_side import all_of, each
 
 
 @pytest.mark.parametrize("processes", [True, False])
@@ -34,3 +35,21 @@ def test_there_are_processes() -> None:
     others = set(each(lambda _: os.getpid(), range(10), True))
     assert len(others) <= 2
     assert os.getpid() not in others
+
+
+@pytest.mark.parametrize("processes", [True, False])
+def test_jobs_are_done_in_processes_or_here(processes: bool) -> None:
+    """What they make is in their order; threads would change what they share, as matplotlib's settings."""
+    jobs = [lambda place=place: (place, os.getpid(), threading.current_thread() is threading.main_thread()) for place in range(5)]
+    places, owners, in_main = zip(*all_of(jobs, processes), strict=True)
+    assert list(places) == list(range(5))
+    assert (os.getpid() in owners) is not processes
+    assert all(in_main)
+
+
+def test_what_is_to_be_done_meanwhile_is_done_here() -> None:
+    """While processes work; threads would share a lock with it."""
+    done: list[int] = []
+    each(str, range(3), True, lambda: done.append(os.getpid()))
+    each(str, range(3), False, lambda: done.append(0))
+    assert done == [os.getpid()]
