@@ -65,10 +65,27 @@ def size_axis(ax: Axes, points: pd.DataFrame, also: Iterable[int] = ()) -> None:
     _name_lines(ax, f"{gpus}\nnodes")
 
 
+DIGIT = 0.04
+"""The width of a digit, as a share of an axis that has labels at its right; half of that is the least space between two ticks."""
+
+
 def size_ticks(sizes: Sequence[int]) -> list[int]:
-    """Powers of two in the range where most sizes are ones, else the sizes themselves."""
+    """Powers of two in the range where most sizes are ones, else the sizes themselves; of either, as many as have room."""
     powers = [2**k for k in range(math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1])) + 1)]
-    return powers if 2 * len(set(sizes) & set(powers)) >= len(sizes) else list(sizes)
+    if 2 * len(set(sizes) & set(powers)) < len(sizes):
+        return _with_room(sizes, sizes)
+    evenly = [powers[::-every][::-1] for every in range(1, len(powers) + 1)]
+    return next(ticks for ticks in evenly if _with_room(ticks, sizes) == ticks)
+
+
+def _with_room(ticks: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """The largest, and of the others those whose labels do not reach the next one's."""
+    found = [ticks[-1]]
+    for tick in ticks[-2::-1]:
+        letters = (len(str(tick)) + len(str(found[0])) + 1) / 2
+        if math.log(found[0] / tick) >= DIGIT * letters * math.log(sizes[-1] / sizes[0]):
+            found.insert(0, tick)
+    return found
 
 
 def nodes_at(points: pd.DataFrame, gpus: int) -> str:
