@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from hpcddp.commands.options import format_option, print_json, style_option
+from hpcddp.commands.runs_path import RunsPath
 
 
 @click.command()
-@click.argument("runs", type=click.Path(exists=True, path_type=Path))
+@click.argument("runs", type=RunsPath())
 @click.option("-o", "output", type=click.Path(path_type=Path), help="Folder for the report; by default report/ in each study.")
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of a whole training; else the sweep's.")
 @click.option("--overlay", multiple=True, metavar="NAME", help="Published points beside the throughput, such as marconi100.")

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from hpcddp.commands.options import remark
+from hpcddp.commands.runs_path import RunsPath
 
 
 @click.command()
-@click.argument("study", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("study", type=RunsPath(file_okay=False))
 @click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="The file; by default STUDY.tar.gz here.")
 @click.option("--pseudonymise", is_flag=True, help="Replace names of hosts, users, accounts, and their folders; leave logs out.")
 @click.option("--force", is_flag=True, help="Replace the file where it is there already.")

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from hpcddp.commands.options import yes_option
+from hpcddp.commands.runs_path import RunsPath
 
 
 @click.command()
-@click.argument("study", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".")
+@click.argument("study", type=RunsPath(file_okay=False), default=".")
 @click.argument("points", nargs=-1, metavar="[POINT]...")
 @yes_option
 def cancel(study: Path, points: tuple[str, ...], yes: bool) -> None:

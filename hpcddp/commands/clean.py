@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from hpcddp.commands.runs_path import RunsPath
+
 
 @click.command()
-@click.argument("study", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".")
+@click.argument("study", type=RunsPath(file_okay=False), default=".")
 @click.option("--yes", is_flag=True, help="Remove them; else they are only listed.")
 def clean(study: Path, yes: bool) -> None:
     """List, or remove, checkpoints and code that nothing needs.

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from hpcddp.commands.options import format_option, print_json, style_option
+from hpcddp.commands.runs_path import RunsPath
 
-STUDY = click.Path(exists=True, path_type=Path)
+STUDY = RunsPath()
 
 
 @click.command()

@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from hpcddp.commands.options import remark
+from hpcddp.commands.runs_path import RunsPath
 
 TARGETS = ("tensorboard", "wandb", "mlflow")
 
 
 @click.command()
-@click.argument("runs", type=click.Path(exists=True, path_type=Path))
+@click.argument("runs", type=RunsPath())
 @click.option("--to", "target", type=click.Choice(TARGETS), required=True, help="What shall show them.")
 @click.option(
     "-o", "output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write to: new, or empty."

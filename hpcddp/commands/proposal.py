@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from hpcddp.commands.options import style_option
+from hpcddp.commands.runs_path import RunsPath
 
 ENDINGS = {"markdown": "md", "latex": "tex"}
 
 
 @click.command()
-@click.argument("study", type=click.Path(exists=True, path_type=Path))
+@click.argument("study", type=RunsPath())
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="The job size; by default the largest that is efficient.")
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of one training; else the sweep's.")
 @click.option("--runs", "trainings", type=click.IntRange(min=1), default=1, metavar="N", help="Trainings that are planned.")

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from hpcddp.commands.options import read_settings, read_study, remark, requests_for, set_option, study_folder, user_of
+from hpcddp.commands.runs_path import RunsPath
 
 
 @click.command()
-@click.argument("study", type=click.Path(exists=True, path_type=Path))
+@click.argument("study", type=RunsPath())
 @click.option("--cluster", required=True, metavar="NAME|FILE", help="The profile of the cluster to run it on.")
 @set_option
 @click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from hpcddp.commands.options import format_option, print_json
+from hpcddp.commands.runs_path import RunsPath
 
 if TYPE_CHECKING:
     from hpcddp.status import RunState
@@ -24,7 +25,7 @@ class Found(NamedTuple):
 
 
 @click.command()
-@click.argument("runs", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("runs", type=RunsPath(file_okay=False))
 @click.option(
     "--watch",
     type=click.FloatRange(min=5),
