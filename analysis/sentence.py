@@ -79,9 +79,10 @@ def _which(values: Mapping[str, Any]) -> str:
 
 def _open(rows: Sequence[pd.Series[Any]], doubts: Doubts) -> str:
     """`; not certain yet: 3 runs each and too few timed steps`, of a point and its baselines; nothing where all is well known."""
-    fewest = min(int(row["n"]) for row in rows)
-    runs = [f"only {count(fewest, 'run')}{' each' if len(rows) > 1 else ''}"] if fewest < FEWEST else []
-    found = [*runs, *doubts(rows)]
+    numbers = {int(row["n"]) for row in rows}
+    few = f"{'only' if len(numbers) == 1 else 'as few as'} {count(min(numbers), 'run')}"
+    each = " each" if len(numbers) == 1 < len(rows) else ""
+    found = [*([f"{few}{each}"] if min(numbers) < FEWEST else []), *doubts(rows)]
     if len(found) > 3:
         found = [*found[:2], f"{len(found) - 2} more reasons among the verdicts"]
     return f"; not certain yet: {listed(found)}" if found else ""

@@ -113,6 +113,16 @@ def test_what_a_verdict_leaves_open_is_in_the_same_sentence(tmp_path: Path, chan
     assert ("about" in told) == (";" in says)
 
 
+def test_runs_are_counted_for_each_size(tmp_path: Path) -> None:
+    """`each` where all have as many; one that failed leaves five of six."""
+    points = [point(1, 1), point(2, 1)]
+    study = write_study(tmp_path / "s", points, repeat=6)
+    for each, runs in zip(points, (6, 5), strict=True):
+        write_runs(study, each, [10 * MS] * runs, steps=20)
+    (told,) = find(load_study(study)).sentences
+    assert told.endswith("; not certain yet: as few as 5 runs.")
+
+
 def test_a_verdict_on_other_points_does_not_touch_the_sentence(tmp_path: Path) -> None:
     """Only the point that is told and its baselines are asked about."""
     points = [point(1, gpus) for gpus in (1, 2, 4)]
