@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from hpcddp.catalog import is_on_disk
 from hpcddp.cluster import ClusterProfile
 from hpcddp.footprint import bytes_of, files_of
 from hpcddp.hours import Budget, Hours
-from hpcddp.point import Point, flat_keys
+from hpcddp.point import Layout, Point, flat_keys
 from hpcddp.request import JobRequest, cores_per_rank, hours_at_most
 from hpcddp.settings import config_file
 from hpcddp.sweep_points import PlannedPoint
@@ -106,18 +106,26 @@ def remarks(profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Iterator
     """What a referee would ask about the request, a sentence each with the next step; each once for all points."""
     if profile.status == "retired":
         yield f"{profile.name} is retired: jobs can be rendered and checked on a twin, not run."
+    yield from _few_cores(profile, [planned.point.layout for planned in points])
     yield from dict.fromkeys(text for planned in points for text in _remarks_on(profile, planned.point))
+
+
+def _few_cores(profile: ClusterProfile, layouts: Iterable[Layout]) -> Iterator[str]:
+    """One sentence for each type of node, however many numbers of cores are tried there."""
+    few: dict[tuple[str | None, int], set[int]] = {}
+    for layout in layouts:
+        node, asked = profile.node_type(layout.node_type), layout.physical_cores_per_rank
+        if node.physical_cores and node.gpus and asked is not None and asked * node.gpus < node.physical_cores:
+            few.setdefault((layout.node_type, node.physical_cores // node.gpus), set()).add(asked)
+    for (node_type, share), numbers in few.items():
+        yield (
+            f"layout.physical_cores_per_rank is {', '.join(map(str, sorted(numbers)))}: a node of type {node_type} has {share} "
+            f"physical cores per GPU, and data loading may starve on less. Set {share}, or keep it on purpose."
+        )
 
 
 def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
     node, layout = profile.node_type(point.layout.node_type), point.layout
-    asked = layout.physical_cores_per_rank
-    if node.physical_cores and node.gpus and asked is not None and asked * node.gpus < node.physical_cores:
-        share = node.physical_cores // node.gpus
-        yield (
-            f"layout.physical_cores_per_rank is {asked}: a node of type {layout.node_type} has {share} physical cores per GPU, "
-            f"and data loading may starve on less. Set {share}, or keep it on purpose."
-        )
     if point.device == "cpu" and node.gpus:
         yield f"device is cpu: the GPUs of {profile.name}'s nodes would stand idle. Set it to cuda, or keep it on purpose."
     if not layout.exclusive:

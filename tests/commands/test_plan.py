@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from hpcddp.footprint import BUCKET_ROW_BYTES, GPU_ROW_BYTES, NODE_ROW_BYTES, TRACE_STEP_BYTES
@@ -74,6 +75,17 @@ def test_the_mistake_of_the_2020_study_is_seen(run: Run) -> None:
     assert "layout.physical_cores_per_rank is 2" in result.stderr
     assert "8 physical cores per GPU" in result.stderr
     assert "marconi100 is retired" in result.stderr
+
+
+def test_an_axis_of_cores_is_one_remark(run: Run, tmp_path: Path) -> None:
+    """However many of its values leave cores unused."""
+    text = (JOBS / "marconi100-resnet50.yaml").read_text()
+    (tmp_path / "cores.yaml").write_text(
+        re.sub(r"^points:.*", r"\g<0>\n  cores: {layout.physical_cores_per_rank: [8, 4, 2]}", text, flags=re.M)
+    )
+    told = run("plan", "cores.yaml", "--group", "cores").stderr
+    assert told.count("physical cores per GPU") == 1
+    assert "layout.physical_cores_per_rank is 2, 4: a node of type ac922 has 8 physical cores per GPU" in told
 
 
 def test_a_cpu_study_on_gpus_is_seen(run: Run) -> None:
