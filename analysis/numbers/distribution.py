@@ -65,11 +65,11 @@ def quantile_ns(bins: Bins, share: float) -> float:
 
 
 def shares_between(bins: Bins, edges_ns: Floats) -> Floats:
-    """Of all steps those between each edge and the next."""
+    """Of all steps those between each edge and the next; a bin's lie evenly in it, as edges may be closer than a bin is wide."""
     numbers, counts = _arrays(bins)
-    times = np.exp((numbers + 0.5) * WIDTH)
-    found, _ = np.histogram(times, edges_ns, weights=counts)
-    shares: Floats = found / counts.sum()
+    until = np.cumsum(counts)
+    ends, steps = (np.column_stack(each).ravel() for each in ((numbers, numbers + 1), (until - counts, until)))
+    shares: Floats = np.diff(np.interp(np.log(edges_ns) / WIDTH, ends, steps)) / until[-1]
     return shares
 
 

@@ -52,6 +52,12 @@ def test_shares_between_edges() -> None:
     assert shares_between(binned(np.array([10.0, 10.0, 20.0, 40.0])), np.array([5.0, 15.0, 30.0])).tolist() == [0.5, 0.25]
 
 
+def test_columns_narrower_than_a_bin_have_their_part_of_it() -> None:
+    """Steps that differ by little, as on a quiet machine: a column without a bin's middle looked as if no step were so long."""
+    found = shares_between(binned(np.linspace(1e8, 1.02e8, 20_000)), np.linspace(1.001e8, 1.019e8, 61))
+    assert found.tolist() == pytest.approx([0.9 / 60] * 60, rel=0.1)
+
+
 def test_a_points_runs_are_pooled(tmp_path: Path) -> None:
     """Two runs, one at 100 ms and one at 110 ms, a step in ten at 150: three modes, told about the median of all."""
     where = point(1, 1)
