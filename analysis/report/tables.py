@@ -191,9 +191,9 @@ def laws(rows: pd.DataFrame, names: dict[str, str]) -> Table:
         (Column("parameter", numeric=False), lambda row: _text(str(row["parameter"]).replace("_", " "))),
         (Column("value"), _value("value", quantity)),
         (Column("95 %"), _interval),
-        (Column("off by, %"), _value("error_percent", quantity)),
+        (Column("off by, %"), _value("left_out_percent", quantity)),
     ]
-    note = "Fitted to throughput: over full nodes and over the GPUs of one node, never over both."
+    note = "Fitted to throughput: over full nodes and over the GPUs of one node, never over both. Off by: of points left out."
     return _table("laws", "What fitted laws say", note, specs, rows)
 
 

@@ -11,13 +11,13 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.figures.axis import log_ticks, percent_ticks
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.numbers.series import Apart
+from hpcddp.analysis.numbers.series import Apart, full_names
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.report.close import close_figures
 from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.report.provenance import provenance
-from hpcddp.analysis.report.tables import Cell, Column, Table, _keys, exchange
+from hpcddp.analysis.report.tables import Cell, Column, Table, _keys, exchange, laws
 from hpcddp.point import comm_point
 from hpcddp.runroot import Study
 
@@ -106,6 +106,16 @@ def test_true_and_false_are_words() -> None:
     columns, rows = zip(*((column, [cell({"series": key}).value for key in apart]) for column, cell in _keys(apart)), strict=True)
     assert [column.numeric for column in columns] == [False, True, False]
     assert list(rows) == [["True", "False"], [2, 16], ["unknown", "True"]]
+
+
+def test_laws_are_off_by_as_much_in_words_as_in_the_table(tmp_path: Path) -> None:
+    """Points that they were not fitted to: what they are worth as a prediction."""
+    found = find(load_study(write_marconi100(tmp_path / "s")))
+    table = laws(found.laws, full_names(found.apart))
+    off = {f"off by {row[-1].value:.1f} %" for row in table.rows}
+    assert table.columns[-1].head == "off by, %"
+    assert found.implied
+    assert all(any(each in sentence for each in off) for sentence in found.implied)
 
 
 @pytest.mark.parametrize(
