@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from itertools import takewhile
 
 WIDE = 100
 """Characters of a line where no terminal says how many it has room for."""
@@ -54,3 +57,14 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def shortened(texts: Sequence[str], letters: int) -> list[str]:
+    """Cut to so many letters, but different where they were: how they begin, or go on from the word in which they differ.
+
+    As they are where nothing so short tells them apart.
+    """
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(texts), max(texts), strict=False))
+    begun = len(re.sub(r"\w*$", "", "".join(letter for letter, _ in alike)))
+    cuts = ([text[start:][:letters] for text in texts] for start in (0, begun))
+    return next((cut for cut in cuts if len(set(cut)) == len(set(texts))), list(texts))

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcddp.analysis.figures.colours import FASTER, INK, SLOWER
+from hpcddp.analysis.figures.hosts import short_hosts
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 
@@ -33,7 +34,7 @@ MOST_NAMED = 3
 
 COLOURS = LinearSegmentedColormap.from_list("over", [FASTER, "#f7f7f7", SLOWER])
 
-HOST_LETTERS, TITLE_LETTERS = 12, 34
+TITLE_LETTERS = 34
 NAME_MM = 3.4
 """Height of a name beside rows."""
 
@@ -70,14 +71,16 @@ def _panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> None:
         ax.spines[side].set_visible(False)
     found = blocks(panel)
     apart = math.ceil(NAME_MM / (row_mm * min(block.end - block.first for block in found)))
-    ax.set_yticks([block.middle for block in found[::apart]], [block.name[:HOST_LETTERS] for block in found[::apart]])
+    short = short_hosts(panel["host"])
+    ax.set_yticks([block.middle for block in found[::apart]], [short.get(block.name, block.name) for block in found[::apart]])
     ax.tick_params(axis="y", length=0)
     if apart == 1:
         for block in found[1:]:
             ax.axhline(block.first - 0.5, color="white", linewidth=pt(0.8))
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.set_xlabel("timed step")
-    end_labels(ax, [EndLabel(each.middle, each.text(named=apart > 1), INK) for each in stand_out(panel)[:MOST_NAMED]])
+    labels = [(each, short.get(each.block, each.block) if apart > 1 else "") for each in stand_out(panel)[:MOST_NAMED]]
+    end_labels(ax, [EndLabel(each.middle, each.text(name), INK) for each, name in labels])
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,9 @@ class Slow:
     """None where it is all of the block."""
     percent: float
 
-    def text(self, named: bool) -> str:
-        """`rank 5 +6 %`; of a whole block its name only where it does not stand beside it."""
-        who = f"rank {self.rank}" if self.rank is not None else self.block[:HOST_LETTERS] if named else ""
+    def text(self, name: str = "") -> str:
+        """`rank 5 +6 %`; `name`: of the whole block, where it does not stand beside it."""
+        who = name if self.rank is None else f"rank {self.rank}"
         return f"{who} +{self.percent:.0f} %".strip()
 
 

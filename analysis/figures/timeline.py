@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 
 from hpcddp.analysis.figures.breakdown import LEAST_SHARE
 from hpcddp.analysis.figures.colours import GRID, INK, PARTS
+from hpcddp.analysis.figures.hosts import short_hosts
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, legend_of_parts, new_figure
 from hpcddp.analysis.numbers.breakdown import NAMES
 from hpcddp.analysis.wording import quantity
@@ -21,7 +22,7 @@ LANE_MM = 3.6
 AROUND_MM = 38.0
 MAX_RANKS = 12
 MAX_BUCKETS = 8
-HOST_LETTERS, TITLE_LETTERS = 12, 34
+TITLE_LETTERS = 34
 
 SHOWN_AS = {"record": "other"}
 """Parts that have another's colour and name, as in the breakdown."""
@@ -90,7 +91,8 @@ GAP = 0.4
 def lane_names(panel: pd.DataFrame, ranks: Sequence[int]) -> list[str]:
     """`rank 5`; the first of a host with its name where there are several."""
     of_rank = panel.drop_duplicates("rank").set_index("rank")["host"]
-    hosts = [str(of_rank[rank])[:HOST_LETTERS] for rank in ranks]
+    short = short_hosts(of_rank)
+    hosts = [short[str(of_rank[rank])] for rank in ranks]
     new = [of_rank.nunique() > 1 and host != before for host, before in zip(hosts, ["", *hosts], strict=False)]
     return [f"{host} rank {rank}" if first else f"rank {rank}" for rank, host, first in zip(ranks, hosts, new, strict=True)]
 

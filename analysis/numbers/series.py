@@ -7,11 +7,10 @@ Anything else that differs, env_id, GPU type and node type above all, makes anot
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
+from hpcddp.analysis.wording import shortened
 from hpcddp.point import Point, flat_keys, to_json
 
 SHORT = {
@@ -92,23 +91,15 @@ def differing(texts: Iterable[str]) -> Apart:
         values = [to_json(key.get(name)) for key in keys.values()]
         if len(set(values)) > 1:
             partitions.setdefault(tuple(values.index(value) for value in values), name)
-    columns = {short_name(name): shortened([key.get(name) for key in keys.values()]) for name in partitions.values()}
+    columns = {short_name(name): _told_apart([key.get(name) for key in keys.values()]) for name in partitions.values()}
     return {text: {name: values[i] for name, values in columns.items()} for i, text in enumerate(keys)}
 
 
-def shortened(values: Sequence[Any]) -> list[Any]:
-    """As texts of LETTERS at most that differ where the values do: how they begin, or go on from where they differ.
-
-    As they are where that is short enough, or where nothing so short tells them apart.
-    """
+def _told_apart(values: Sequence[Any]) -> list[Any]:
+    """As they are, if their texts are short enough."""
     texts = [value_text(value) for value in values]
-    alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(texts), max(texts), strict=False))
-    begun = len(re.sub(r"\w*$", "", "".join(letter for letter, _ in alike)))
-    for start in (0, begun):
-        cut = [text[start:][:LETTERS] for text in texts]
-        if len(set(cut)) == len(set(texts)):
-            return list(values) if cut == texts else cut
-    return list(values)
+    short = shortened(texts, LETTERS)
+    return list(values) if short == texts else short
 
 
 def full_names(apart: Apart) -> dict[str, str]:

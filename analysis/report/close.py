@@ -126,7 +126,7 @@ def _ranks(panel: pd.DataFrame) -> Html:
     starts = {block.first: block.name for block in blocks(panel)}
     slow = {round(each.middle): each for each in reversed(stand_out(panel))}
     every = [cells for _, cells in panel.groupby("row", sort=True)]
-    beside = [slow[i].text(named=False) if i in slow else "" for i in range(len(every))]
+    beside = [slow[i].text() if i in slow else "" for i in range(len(every))]
     drawn = [_rank(cells, most, starts.get(i), beside[i]) for i, cells in enumerate(every)]
     ends = panel.iloc[-1]
     foot = _axis({0.0: "first timed step", 1.0: f"step {int(ends['first_step'] + ends['steps'])}"})

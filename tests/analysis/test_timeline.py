@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 from random import Random
 
+import pandas as pd
 import pytest
 
 from hpcddp.analysis.figures.close_up import MOST_RUNS
@@ -152,3 +153,9 @@ def test_few_runs_are_looked_at_closely(tmp_path: Path) -> None:
     close = find(load_study(study)).close
     assert close.parts["panel"].unique().tolist() == ["1 x 4 GPUs, run 3"]
     assert MOST_RUNS == 2
+
+
+def test_hosts_whose_names_begin_alike_are_each_named() -> None:
+    """The second one was taken for the first, whose first letters it has."""
+    panel = pd.DataFrame({"rank": range(4), "host": [f"ip-172-31-12-{host}" for host in (99, 99, 134, 134)]})
+    assert lane_names(panel, range(4)) == ["…99 rank 0", "rank 1", "…134 rank 2", "rank 3"]

@@ -1,0 +1,16 @@
+"""Hosts' names beside rows of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hpcddp.analysis.wording import shortened
+
+LETTERS = 12
+
+
+def short_hosts(hosts: Iterable[str]) -> dict[str, str]:
+    """Name -> what has room of it, different for each: of `ip-10-0-12-134` and `ip-10-0-12-99` what is `…134` and `…99`."""
+    names = sorted({str(host) for host in hosts})
+    short = zip(names, shortened(names, LETTERS), strict=True)
+    return {name: cut if name.startswith(cut) else f"…{cut}" for name, cut in short}
