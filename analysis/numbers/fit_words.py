@@ -92,7 +92,11 @@ def _ceiling(over: str, share: Parameter) -> str:
 
 def _ends(share: Parameter) -> str:
     """Over runs only: how far the law itself is off stands beside it."""
-    return "" if share.interval is None else f"95 %: {'-'.join(_percent(end) for end in share.interval)}; ".replace(" %-", "-")
+    if share.interval is None:
+        return ""
+    low, high = (100 * end for end in share.interval)
+    decimals = 0 if low >= 10 and high - low >= 2 else 1
+    return f"95 %: {low:.{decimals}f}-{high:.{decimals}f} %; "
 
 
 def _percent(share: float) -> str:

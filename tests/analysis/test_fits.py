@@ -18,7 +18,7 @@ from hpcddp.analysis.findings import find
 from hpcddp.analysis.numbers.fit_frame import Fitted, laws_frame
 from hpcddp.analysis.numbers.fit_laws import AMDAHL, GUSTAFSON, USL, Law, extra_p, usl_peak
 from hpcddp.analysis.numbers.fit_words import implied
-from hpcddp.analysis.numbers.fits import Fit, Rates, best_normal_form, fit, fit_all
+from hpcddp.analysis.numbers.fits import Fit, Parameter, Rates, best_normal_form, fit, fit_all
 from hpcddp.analysis.records.load import load_study
 
 from .synthetic import MS, point, write_runs, write_study
@@ -209,6 +209,14 @@ def test_intervals_are_told() -> None:
     found = fit(AMDAHL, noisy(lambda n: amdahl_speedup(n, 0.03), 6, 0.5, seed=2))
     low, high = found.parameters["serial_share"].interval or (0, 0)
     assert f"(95 %: {100 * low:.1f}-{100 * high:.1f} %; Amdahl's law, 1-16 nodes, off by " in said(found)[0]
+
+
+@pytest.mark.parametrize(("ends", "text"), [((0.0874, 0.0884), "91.2-91.3"), ((0.08, 0.11), "89-92"), ((0.91, 0.93), "7.0-9.0")])
+def test_ends_of_an_interval_can_be_told_from_each_other(ends: tuple[float, float], text: str) -> None:
+    """Of what each further node adds: 91-91 % is no interval."""
+    found = fit(GUSTAFSON, rates(lambda n: gustafson_speedup(n, 0.0879)))
+    told = dataclasses.replace(found, parameters={"serial_share": Parameter(0.0879, ends)})
+    assert f"(95 %: {text} %; Gustafson's law" in said(told)[0]
 
 
 def test_a_law_that_does_not_hold_says_nothing() -> None:
