@@ -11,7 +11,7 @@ from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Tabl
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, Costs, Proposal, Size, Span, times
 from hpcddp.analysis.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
-from hpcddp.analysis.wording import duration, percent, quantity, unit, units
+from hpcddp.analysis.wording import duration, percent, percents, quantity, unit, units
 from hpcddp.repeats import FEWEST
 from hpcddp.textout import count
 
@@ -46,7 +46,8 @@ def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
 
 def _summary(found: Proposal) -> str:
     rows = pd.DataFrame([dict(size.row) for size in found.sizes])
-    more = f" {found.others} more series of the study are not shown here." if found.others else ""
+    verb = "is" if found.others == 1 else "are"
+    more = f" {found.others} more series of the study {verb} not shown here." if found.others else ""
     runs = {(size.nodes, int(size.row["gpus_per_node"])): size.runs for size in found.sizes}
     return (
         sentence(
@@ -252,7 +253,9 @@ def _spanned(span: Span, text: Callable[[float], str]) -> str:
 def _share(known: Ratio | None) -> str:
     if known is None:
         return "unknown"
-    return _spanned(Span(known.ratio, known.low, known.high), percent)
+    if known.low is None or known.high is None:
+        return percent(known.ratio)
+    return f"{percent(known.ratio)} ({percents(known.low, known.high, ' to ')} %)"
 
 
 def _or_unknown(value: float, text: Callable[[float], str]) -> str:

@@ -72,6 +72,15 @@ def test_the_largest_efficient_size_is_chosen(tmp_path: Path) -> None:
     assert "The next larger size, 8 nodes, has 62 %." in text
 
 
+def test_ends_of_an_efficiency_can_be_told_from_each_other(tmp_path: Path) -> None:
+    """With a decimal where runs differ by little, as the terminal's table has them."""
+    points = [point(nodes, 4) for nodes in (1, 2)]
+    study = write_study(tmp_path / "s", points, 2)
+    for each, step_us in zip(points, ((100_000, 100_200), (110_000, 110_200)), strict=True):
+        write_runs(study, each, [step * 1000 for step in step_us])
+    assert "| 91 % (90.7 to 91.1 %) |" in markdown(propose(study))
+
+
 def test_a_size_may_be_asked_for(tmp_path: Path) -> None:
     """Its efficiency is told, and that it is low; a size without runs is a mistake that names those with."""
     study = nodes_study(tmp_path / "s", {1: 100, 2: 125, 8: 160})
@@ -145,7 +154,7 @@ def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
     write_json(study.point_file(other.label), {"schema": 1, "id": other.id, "point": point_to_dict(other)})
     found = propose(study)
     assert (found.others, [size.nodes for size in found.sizes]) == (1, [1, 2])
-    assert "1 more series of the study are not shown here." in markdown(found)
+    assert "1 more series of the study is not shown here." in markdown(found)
 
 
 def test_the_page_says_what_was_run(tmp_path: Path) -> None:
