@@ -15,7 +15,7 @@ SECONDS |= {"minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3
 SECONDS |= {"d": 86400.0, "day": 86400.0, "days": 86400.0}
 
 CLOCK = re.compile(r"(?:(\d+)\s*(?:-|d|days?,?)\s*)?(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
-WORDS = re.compile(r"(\d[\d.,]*)\s*([a-z]+)\s*,?\s*")
+WORDS = re.compile(r"(\d{1,3}(?:[\s']\d{3})+(?:\.\d+)?|\d[\d.,]*)\s*([a-z]+)\s*,?\s*")
 SPREAD = re.compile(r"\s*(?:±|\+/?-).*")
 PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?|[+-]?\.\d+", re.IGNORECASE)
 

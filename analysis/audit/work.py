@@ -142,7 +142,7 @@ def _parts(row: Row) -> Iterator[Finding]:
     compute, comm, time = (row.values.get(key) for key in ("compute", "comm", "time"))
     if compute and comm and time and compute.can_be.low + comm.can_be.low > 1.02 * time.can_be.high:
         total = compute.value + comm.value
-        shown = clock(total) if time.clock else f"{total:.4g} s"
+        shown = clock(total) if time.clock else f"{quantity(total)} s"
         sentence = f"compute {compute} and communication {comm} at {row.layout} are {shown}, more than the whole, {time}"
         yield Finding("parts_exceed_total", (row.line,), str(time), f"at least {shown}", sentence)
 

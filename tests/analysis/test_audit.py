@@ -189,3 +189,10 @@ def test_values_without_a_time_do_not_show_two_baselines(tmp_path: Path) -> None
     result = of_text(tmp_path, f"nodes,gpus_per_node,time,speedup\n{rows}")
     (mixed,) = (each for each in result.findings if each.kind == "baselines_mixed")
     assert "4.0 at 4x4 is against 1 node; against 1 GPU it is 16.0" in mixed.sentence
+
+
+def test_long_times_are_told_in_digits(tmp_path: Path) -> None:
+    """Parts of 9 876 and 4 000 s are no `1.388e+04 s`."""
+    text = "nodes,gpus_per_node,compute [s],comm [s],time [s]\n1,4,9876,4000,12000\n"
+    (finding,) = of_text(tmp_path, text).findings
+    assert (finding.kind, finding.follows) == ("parts_exceed_total", "at least 13 876 s")

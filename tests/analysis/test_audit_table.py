@@ -34,6 +34,8 @@ from hpcddp.errors import UsageError
         ("2:05 ± 3 s", None, 125),
         ("2,5 h", None, 9000),
         ("1,200 s", None, 1200),
+        ("1 200 s", None, 1200),
+        ("1 h 200 s", None, 3800),
     ],
 )
 def test_times_as_people_write_them(text: str, unit: str | None, value: float) -> None:
