@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis import analyze
+from hpcddp.records import PARTS
 from tests.chromium import Page
 
 from .hostile import write_hostile
-from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_study
+from .synthetic import FAILED, MS, Bucket, Told, point, write_marconi100, write_run, write_study
 
 COLUMN = """
 (column => [...document.querySelectorAll(".t-scaling tbody tr")].map(row => row.cells[column].textContent))
@@ -197,6 +198,23 @@ def test_a_phone_scrolls_tables_and_not_the_page(browser: Page, report: Path) ->
     browser.open(report)
     assert browser.run("document.documentElement.scrollWidth") <= 360
     assert browser.run("(t => t.scrollWidth > t.clientWidth)(document.querySelector('.scroll'))") is True
+
+
+def test_a_wide_screen_shows_tables_whole(browser: Page, undrawn: None, tmp_path: Path) -> None:
+    """Every part of a step, with the hook and without, beside each other at 1600 pixels; the page itself does not scroll."""
+    points = [point(1, 1), point(1, 2), point(1, 2, comm="on")]
+    study = write_study(tmp_path / "s", points)
+    shares = dict.fromkeys((*PARTS, "h2d_hidden"), 1 / len(PARTS))
+    for each in points:
+        travels = [Bucket(size_bytes=MS, ready_ns=40 * MS, done_ns=60 * MS)] if each.measure.comm == "on" else []
+        write_run(study, each, Told(step_ns=100 * MS, shares=shares, buckets=travels))
+    analyze(tmp_path)
+    browser.shape(1600)
+    browser.open(tmp_path / "s/report/index.html")
+    columns = browser.run("document.querySelectorAll('.t-breakdown tbody tr:last-child td').length")
+    assert columns == 17
+    assert browser.run("(t => t.scrollWidth <= t.clientWidth)(document.querySelector('.t-breakdown').parentElement)") is True
+    assert browser.run("document.documentElement.scrollWidth") <= 1600
 
 
 def test_prints_on_white_paper(page: Page) -> None:
