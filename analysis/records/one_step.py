@@ -16,7 +16,7 @@ from hpcddp.analysis.records.buckets import to_rank_0
 from hpcddp.analysis.records.parts import Part
 from hpcddp.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS, buckets_file, steps_file
 
-NEAR_BYTES = 4096
+NEAR_BYTES = 1024
 """Within so much of a row lines are read one by one."""
 
 LOOKED_AT = 200
@@ -56,7 +56,7 @@ def _timeline(
 ) -> Timeline:
     clocks = [entry.get("clock") or {} for entry in told]
     aligned = len(told) == 1 or all(clock.get("start") or clock.get("end") for clock in clocks)
-    starts = [_at(row, "start_ns", clock) for row, clock in zip(rows, clocks, strict=True)]
+    starts = [_at([row], "start_ns", clock)[0] for row, clock in zip(rows, clocks, strict=True)]
     origins = [min(starts)] * len(starts) if aligned else starts
     ranks = [RankStep(rank, str(told[rank]["host"]), starts[rank] - origins[rank], _parts(row)) for rank, row in enumerate(rows)]
     return Timeline(step, step_ns, aligned, tuple(ranks), _travels(buckets, clocks, origins) if buckets else ())
@@ -70,19 +70,22 @@ def _travels(
     buckets: Sequence[Sequence[Row]], clocks: Sequence[Mapping[str, Any]], origins: Sequence[int]
 ) -> tuple[BucketStep, ...]:
     """Of each bucket, over the ranks; in the order in which they begin to travel."""
-    found = []
-    for of_ranks in zip(*buckets, strict=True):
-        views = list(zip(of_ranks, clocks, origins, strict=True))
-        ready = [_at(row, "ready_ns", clock) - origin for row, clock, origin in views]
-        done = [_at(row, "done_ns", clock) - origin for row, clock, origin in views]
-        first = of_ranks[0]
-        found.append(BucketStep(int(first["index"] or 0), int(first["bytes"] or 0), min(ready), max(ready), max(done)))
+    views = list(zip(buckets, clocks, origins, strict=True))
+    ready, done = (
+        zip(*([at - origin for at in _at(rows, name, clock)] for rows, clock, origin in views), strict=True)
+        for name in ("ready_ns", "done_ns")
+    )
+    found = [
+        BucketStep(int(row["index"] or 0), int(row["bytes"] or 0), min(begins), max(begins), max(ends))
+        for row, begins, ends in zip(buckets[0], ready, done, strict=True)
+    ]
     return tuple(sorted(found, key=lambda bucket: (bucket.last_ready_ns, bucket.index)))
 
 
-def _at(row: Row, name: str, clock: Mapping[str, Any]) -> int:
-    """A time of the row on rank 0's clock."""
-    return int(to_rank_0(np.array([row[name]], dtype=np.int64), clock)[0])
+def _at(rows: Sequence[Row], name: str, clock: Mapping[str, Any]) -> list[int]:
+    """A time of each row on rank 0's clock."""
+    times: list[int] = to_rank_0(np.array([row[name] for row in rows], dtype=np.int64), clock).tolist()
+    return times
 
 
 def _buckets(attempt: Path, rank: int, step: int, told: Mapping[str, Any]) -> list[Row]:
@@ -100,7 +103,7 @@ def _rows(file: Path, columns: Sequence[str], step: int) -> list[Row]:
 def lines_of_step(file: Path, step: int) -> list[bytes]:
     """The lines that begin with the step's number, of a CSV file whose lines ascend by it; lines without one end the file."""
     found = []
-    with file.open("rb") as opened:
+    with file.open("rb", buffering=NEAR_BYTES) as opened:
         opened.seek(_before(opened, file.stat().st_size, step))
         for line in opened:
             number = _number(line)
