@@ -34,7 +34,7 @@ slurm: {{walltime_min: 10}}
 """
 
 MODEL = """
-import os, signal, time
+import os, pathlib, signal, time
 from torch import nn
 
 def model(classes):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from hpcddp.cluster import load_profile
+from tests.twin.completions import completions_file
 from tests.twin.manager import Twins
 from tests.twin.processes import wait_until
 from tests.twin.resumed import PATIENCE_S, at_the_end, counted_steps, in_one_piece, read, submitted
@@ -18,86 +23,102 @@ from tests.twin.shape import Site
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 
-pytestmark = pytest.mark.soak
+SLURMD_TIMEOUT_S = 10
 
-SLURMD_TIMEOUT_S = 20
+MESSAGE_TIMEOUT_S = 3
+"""Slurm notices a loss SLURMD_TIMEOUT_S and one or two fruitless questions later; each takes it up to 2 s more than this."""
 
-SLOW = "time.sleep(1.0 if restart == 0 and calls[0] > 20 else 0.0)"
-"""The first attempt would take three minutes: Slurm notices long before."""
+HELD = """
+        kept = any(pathlib.Path("../..").glob(f"*/r1/*.{restart}/checkpoints/[0-9]*"))
+        time.sleep((60 if kept else 1) if restart in (0, 1) else 0)
+"""
+"""Ranks look after each step that takes a second; once there is a checkpoint, they wait longer than Slurm."""
 
-STEPS = 195
+STEPS = 95
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A node, its processes other than Slurm's, and when it was lost, in seconds of this machine's clock."""
+
+    node: str
+    ranks: frozenset[int]
+    unix_s: float
 
 
 @pytest.fixture(scope="module")
 def twin(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    """Each test of a job on two nodes loses one of four."""
+    """A job on two nodes loses two of four."""
     twins.close()
-    site = Site(slurmd_timeout_s=SLURMD_TIMEOUT_S, message_timeout_s=5)
+    site = Site(slurmd_timeout_s=SLURMD_TIMEOUT_S, message_timeout_s=MESSAGE_TIMEOUT_S)
     with Twin(load_profile("rcc"), tmp_path_factory.mktemp("lossy"), nodes=4, site=site) as up:
         yield up
 
 
-def lost_in(user: User, job: str, loses: str) -> str:
-    """The second host of the job in its first attempt, once a checkpoint is there; the node is lost on return."""
-    attempt = next(user.home.glob(f"study/*/r1/{job}.0"), None)
-    assert attempt is not None
+def lose_a_node(twin: Twin, attempt: Path, *, whole: bool) -> Loss:
+    """The second one of the attempt, once that has a checkpoint: all of it stands still, or its slurmd alone is killed."""
+    wait_until(lambda: any(attempt.glob("checkpoints/[0-9]*")), [], f"a checkpoint of {attempt.name}", PATIENCE_S)
     node = str(read(attempt / "launch.json")["hosts"][1])
-    if loses == "slurmd":
-        user.twin.kill_slurmd(node)
+    processes = twin.node_processes(node)
+    loss = Loss(node, frozenset(pid for pid in processes if not is_slurm(pid)), time.time())
+    if whole:
+        send(signal.SIGSTOP, processes)
     else:
-        freeze(user.twin.node_processes(node))
-    return node
+        twin.kill_slurmd(node)
+    return loss
 
 
-def freeze(pids: list[int]) -> None:
+def is_slurm(pid: int) -> bool:
+    """slurmd or slurmstepd; not what has ended by now."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().startswith("slurm")
+    except OSError:
+        return False
+
+
+def send(number: signal.Signals, pids: Iterable[int]) -> None:
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
-def thaw(pids: list[int]) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
+def wait_for_the_end_of(loss: Loss, twin: Twin) -> None:
+    wait_until(lambda: loss.ranks.isdisjoint(twin.processes()), [], "the end of ranks that nobody waits for", PATIENCE_S)
 
 
-def wait_for_requeue(user: User, job: str) -> None:
-    def restarts() -> str:
-        return user.twin.run(["scontrol", "show", "job", job]).stdout
-
-    wait_until(lambda: "Restarts=1" in restarts(), [], "the requeue", PATIENCE_S, restarts)
-
-
-def ranks_of(twin: Twin, node: str) -> list[int]:
-    """Processes of a node that are not Slurm's own."""
-    return [pid for pid in twin.node_processes(node) if not Path(f"/proc/{pid}/comm").read_text().startswith("slurm")]
+def requeued_unix_s(twin: Twin, job: str) -> list[float]:
+    """When Slurm requeued the job, each time, as it says itself; it leaves out the fraction of a second."""
+    told = completions_file(twin.folder).read_text()
+    _, *again = re.findall(rf"^JobId={job} .* SubmitTime=(\S+)", told, re.MULTILINE)
+    return [datetime.fromisoformat(submitted).timestamp() for submitted in again]
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-@pytest.mark.parametrize("loses", ["slurmd", "everything"])
-def test_a_lost_node(twin: Twin, tmp_path: Path, loses: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its slurmd is killed, or all of it stands still: Slurm requeues in SlurmdTimeout + 15 s, and parameters are the same.
+def test_a_run_that_loses_a_node_twice(twin: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one slurmd is killed, then all of one stands still: Slurm requeues in SlurmdTimeout + 15 s, and parameters are the same.
 
-    Of a node that stands still ranks wake when the run is done: they write into their own attempt's folder, and end.
+    Of the node that stood still ranks wake when the run is done: they write into their own attempt's folder, and end.
     """
     user = User(twin, tmp_path, {"HPCDDP_HANG_S": "600"})  # Slurm shall notice, not the ranks
-    job, run_dir = submitted(user, STEPS, SLOW, ", checkpoint_every_min: 0.01")
-    first, last = run_dir / f"{job}.0", run_dir / f"{job}.1"
-    wait_until(lambda: any(first.glob("checkpoints/[0-9]*")), [], "a checkpoint", PATIENCE_S)
-    began_s = time.monotonic()
-    node = lost_in(user, job, loses)
-    wait_for_requeue(user, job)
-    assert time.monotonic() - began_s < SLURMD_TIMEOUT_S + 15
+    job, run_dir = submitted(user, STEPS, HELD.strip(), ", checkpoint_every_min: 0.01")
+    first, second, last = attempts = [run_dir / f"{job}.{restart}" for restart in range(3)]
+    deaf, still = losses = [lose_a_node(twin, first, whole=False), lose_a_node(twin, second, whole=True)]
+    wait_until((last / "end.json").exists, [], "the end of the run", PATIENCE_S)
     twin.wait_jobs(PATIENCE_S)
-    assert [part["attempt"] for part in read(last / "end.json")["history"]] == [first.name, last.name]
-    assert node not in read(last / "launch.json")["hosts"]
+    for loss, requeued in zip(losses, requeued_unix_s(twin, job), strict=True):
+        assert requeued + 1 - loss.unix_s < SLURMD_TIMEOUT_S + 15
+        assert loss.node not in read(last / "launch.json")["hosts"]
+    assert [part["attempt"] for part in read(last / "end.json")["history"]] == [attempt.name for attempt in attempts]
     assert counted_steps(run_dir, last) == list(range(5 + STEPS))
     monkeypatch.syspath_prepend(str(tmp_path))
     assert at_the_end(last) == in_one_piece(user, run_dir)
-    if loses == "everything":
-        before, early = contents(last), contents(first)
-        thaw(ranks_of(twin, node))
-        wait_until(lambda: not ranks_of(twin, node), [], "the end of ranks that nobody waits for", PATIENCE_S)
-        assert contents(first) != early
-        assert contents(last) == before
+    wait_for_the_end_of(deaf, twin)
+    before, early = contents(last), contents(second)
+    send(signal.SIGCONT, still.ranks)
+    wait_for_the_end_of(still, twin)
+    assert contents(second) != early
+    assert contents(last) == before
+    twin.kill_slurmd(still.node)  # which would not end when it is told to
