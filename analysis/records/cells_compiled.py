@@ -43,12 +43,11 @@ def parse(data: Any, at: int, end: int, out: Any) -> int:
             stop = block + lowest(stops)
             stops &= stops - ONE
             width = stop - begin
-            if row == rows or width > 19 or data[np.uint64(stop)] != (LINE_END if column == columns - 1 else COMMA):
+            wrong = data[np.uint64(stop)] != (LINE_END if column == columns - 1 else COMMA)
+            if (row == rows) | (width > 19) | wrong:  # one branch, not three
                 return -1
-            if width == 0:
-                value = np.int64(EMPTY)
-            elif width <= 8:
-                value = np.int64(number(word(data, stop - 8), width))
+            if width <= 8:
+                value = np.int64(number(word(data, stop - 8), width)) if width else np.int64(EMPTY)
             else:
                 value = np.int64(long_number(data, stop, width))
                 if value < 0:  # beyond int64
@@ -76,8 +75,7 @@ def _long_number(data: Any, stop: int, width: int) -> Any:
 
 def _number(x: Any, width: int) -> Any:
     """That the last so many of eight characters are: joined two by two, four by four, eight by eight."""
-    before = np.uint64(64 - 8 * width)
-    x = ((x & np.uint64(0x0F0F0F0F0F0F0F0F)) >> before) << before
+    x &= np.uint64(0x0F0F0F0F0F0F0F0F) << np.uint64(64 - 8 * width)
     x = (x * np.uint64(2561)) >> np.uint64(8)
     x = ((x & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601)) >> np.uint64(16)
     return ((x & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001)) >> np.uint64(32)
