@@ -12,7 +12,6 @@ import pandas as pd
 from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.numbers.effects import Ratio
 from hpcddp.analysis.numbers.scaling import by_point, timed_runs
-from hpcddp.analysis.records.asked import read_asked
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.report.provenance import Provenance, provenance
@@ -101,10 +100,11 @@ def propose(study: Study, nodes: int | None = None, epochs: int | None = None, t
 
     UsageError where no run of full training counts, or none was made on `nodes` full nodes.
     """
-    epochs = epochs or read_asked(study).train_epochs
+    records = load_study(study)
+    epochs = epochs or records.train_epochs
     if trainings > 1 and epochs is None:
         raise UsageError("--runs counts trainings of --epochs N epochs: give that, too")
-    found = find(load_study(study), epochs)
+    found = find(records, epochs)
     full = found.shown[found.shown["input"] == "full"]
     if full.empty:
         raise UsageError(f"{study.folder}: no run of full training counts; `hpcddp analyze {study.folder}` says why")
