@@ -60,7 +60,7 @@ def shown_travels(travels: pd.DataFrame, panel: str) -> pd.DataFrame:
 def title(panel: pd.DataFrame) -> str:
     """Which step it is, and what is left out."""
     first, ranks = panel.iloc[0], panel["rank"].nunique()
-    some = f"; {MAX_RANKS} of {ranks} ranks, fastest to slowest" if ranks > MAX_RANKS else ""
+    some = f"; {MAX_RANKS} of {ranks} ranks, the fastest and the slowest among them" if ranks > MAX_RANKS else ""
     clocks = "" if first["aligned"] else "; clocks not known: ranks begin together"
     return f"{first['panel']}: step {first['step']}{some}{clocks}"
 

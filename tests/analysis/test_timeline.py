@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis.figures.close_up import MOST_RUNS
-from hpcddp.analysis.figures.timeline import MAX_RANKS, lane_names, shown_ranks
+from hpcddp.analysis.figures.timeline import MAX_RANKS, lane_names, shown_ranks, title
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.numbers.timeline import BucketStep, Timeline
 from hpcddp.analysis.records import one_step
@@ -141,6 +141,7 @@ def test_of_many_ranks_the_fastest_and_the_slowest_are_shown(tmp_path: Path) -> 
     assert len(ranks) == MAX_RANKS
     assert {3, 7} <= set(ranks)
     assert lane_names(parts, ranks)[ranks.index(7)] == "r007 rank 7"
+    assert title(parts).endswith("; 12 of 16 ranks, the fastest and the slowest among them")
 
 
 def test_few_runs_are_looked_at_closely(tmp_path: Path) -> None:
