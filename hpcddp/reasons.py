@@ -94,7 +94,7 @@ _BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
 
 _BY_LOG: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
-        re.compile(r"oom[-_ ]kill|out-of-memory handler|exceeded (?:job|step) memory limit", re.IGNORECASE),
+        re.compile(r"oom[-_ ]kill|out-of-memory handler|exceeded (?:(?:job|step|virtual) )?memory limit", re.IGNORECASE),
         "it used more memory than Slurm gave it",
         _MEMORY,
     ),
@@ -276,8 +276,9 @@ def _seen_words(seen: JobState) -> str:
 
 
 def _before(seen: JobState) -> str:
-    """What the backend saw, where that is more than that a process ended with a code: what follows explains the code."""
-    only_a_code = seen.phase != "done" and (seen.detail is None or "exit code" in seen.detail)
+    """What the backend saw, where that is more than FAILED, or a process that ended with a code: what follows explains these."""
+    saw = seen.detail or "FAILED"
+    only_a_code = seen.phase != "done" and (saw == "FAILED" or "exit code" in saw)
     return "" if only_a_code else f"{_seen_words(seen)}; "
 
 

@@ -15,6 +15,9 @@ from hpcddp.worker.ranks import Rank
 
 CODE_1 = JobState(phase="failed", detail="exit code 1 (FAILED)", word="FAILED", nodes="gn01")
 
+NO_CODE = JobState(phase="failed", detail="FAILED", word="FAILED", nodes="gn01")
+"""Of a cluster that keeps no accounts."""
+
 
 def ended(word: str, **facts: Any) -> JobState:
     return JobState(phase="failed", detail=f"{word.lower()} ({word})", word=word, **facts)
@@ -211,6 +214,10 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
     ("line", "sentence"),
     [
         ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.", "it used more memory than Slurm gave it"),
+        (
+            "slurmstepd-gn02: error: StepId=7.0 exceeded memory limit (433029120 > 209715200), being killed",
+            "it used more memory than Slurm gave it",
+        ),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "memory ran out"),
         ("ERROR: Unable to locate a modulefile for 'python/9'", "there is no module `python/9` on its node"),
         ('The following module(s) are unknown: "python/9"', "there is no module `python/9` on its node"),
@@ -252,10 +259,11 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
 )
 def test_without_a_record_the_logs_say_it(line: str, sentence: str) -> None:
     """A job that died before a rank could record anything: the line is found among others, and told with the sentence."""
-    reason = reason_of(CODE_1, None, log("srun: error: gn01: task 0: Exited with exit code 1", line))
-    assert reason.sentence == sentence
-    assert reason.line == f"batch.err: {line}"
-    assert reason.next_step
+    for seen in (CODE_1, NO_CODE):
+        reason = reason_of(seen, None, log("srun: error: gn01: task 0: Exited with exit code 1", line))
+        assert reason.sentence == sentence
+        assert reason.line == f"batch.err: {line}"
+        assert reason.next_step
 
 
 def test_a_log_that_nobody_knows_ends_with_its_last_line() -> None:

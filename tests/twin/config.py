@@ -51,7 +51,7 @@ GresTypes=gpu
 # A request that a partition can never fulfil is refused at submission, as is one without a valid account.
 EnforcePartLimits=ALL
 {_accounting_lines(shape)}
-JobAcctGatherType=jobacct_gather/none
+{_memory_lines(shape)}
 JobCompType=jobcomp/filetxt
 JobCompLoc={completions_file(folder)}
 
@@ -79,6 +79,15 @@ AccountingStoragePass={munge_socket(shape.folder)}
 AccountingStorageEnforce=associations,limits,qos
 AccountingStorageTRES=gres/gpu
 AccountingStoreFlags=job_comment"""
+
+
+def _memory_lines(shape: Shape) -> str:
+    """What sites have that enforce memory without cgroups."""
+    if not shape.site.memory_kill:
+        return "JobAcctGatherType=jobacct_gather/none"
+    return """JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill"""
 
 
 def _node_line(shape: Shape, node: Node) -> str:

@@ -47,6 +47,8 @@ class Site:
     """How long a command waits for a controller that does not answer; Slurm's default."""
     slurmd_timeout_s: int = 60
     """How long a node may be silent before it is lost; long, as a busy machine must not look like a broken one."""
+    memory_kill: bool = False
+    """Whether Slurm looks once a second what memory a step has, and kills one that has more than its job asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Models in which something happens to a rank: test_reasons.py puts this file beside its sweep."""
+"""Models in which something happens to a rank: tests put this file beside their sweep."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ NEW_MOUNTS = 0x20000
 
 STEP_S = 0.05
 
+_KEPT: list[torch.Tensor] = []
+
 
 class Troubled(nn.Module):
     """One layer; before each of its steps `happens` is called with the number of the step."""
@@ -43,6 +45,13 @@ def _starve(_: int) -> None:
     asked = 3 * node_memory().available
     resource.setrlimit(resource.RLIMIT_AS, (asked, resource.RLIM_INFINITY))
     torch.empty(asked, dtype=torch.uint8)
+
+
+def _grow(step: int) -> None:
+    """By 800 MB that are written to, once."""
+    if step == 0:
+        _KEPT.append(torch.ones(800 << 20, dtype=torch.uint8))
+    time.sleep(STEP_S)
 
 
 def _fill(_: int) -> None:
@@ -75,6 +84,10 @@ def _stand_still(step: int) -> None:
 
 def starved(classes: int) -> nn.Module:
     return Troubled(_starve)
+
+
+def greedy(classes: int) -> nn.Module:
+    return Troubled(_grow)
 
 
 def full(classes: int) -> nn.Module:
