@@ -68,7 +68,7 @@ def hook_notes(scaling: pd.DataFrame) -> Iterator[str]:
 
 def spread_notes(scaling: pd.DataFrame) -> Iterator[str]:
     """How much the spread can say."""
-    if (scaling["n"] == 1).all():
+    if len(scaling) and (scaling["n"] == 1).all():
         yield "one run per point: its spread is not known; `repeat: 6` or more gives a 95 % interval"
     elif set(scaling["interval"].dropna()) == {"95 %", "range"}:
         yield "spread: the 95 % interval of the median from n = 6 on, the range of the runs below that"

@@ -9,7 +9,7 @@ import pytest
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
 
-from .synthetic import MS, point, write_runs, write_study
+from .synthetic import FAILED, MS, point, write_runs, write_study
 
 
 def above_perfect(folder: Path, base_ms: list[int], wide_ms: list[int]) -> list[str]:
@@ -35,3 +35,13 @@ def test_a_point_above_perfect_scaling_is_told(tmp_path: Path) -> None:
 def test_noise_is_not_above_perfect(tmp_path: Path, base_ms: list[int], wide_ms: list[int]) -> None:
     """Less than 5 %, or less than the runs differ by."""
     assert above_perfect(tmp_path / "s", base_ms, wide_ms) == []
+
+
+def test_nothing_is_said_of_the_spread_where_no_run_counts(tmp_path: Path) -> None:
+    """One run per point would be more than there is."""
+    points = [point(1, 1), point(1, 2)]
+    assert find(load_study(write_study(tmp_path / "none", points))).notes == []
+    study = write_study(tmp_path / "rejected", points)
+    for each in points:
+        write_runs(study, each, [MS], gates=FAILED)
+    assert find(load_study(study)).notes == []
