@@ -22,14 +22,16 @@ GOOD = 0.9
 HARDLY = 0.05
 """A larger point that is faster than a smaller one by no more than this share is told beside it."""
 
-PHRASES = {
-    "batch/GPU": "{} samples per GPU",
-    "global batch": "{} samples per step",
-    "workers": "{} loader workers per rank",
-    "cores/rank": "{} cores per rank",
-    "env": "software environment {}",
+COUNTED = {
+    "batch/GPU": ("sample", "per GPU"),
+    "global batch": ("sample", "per step"),
+    "workers": ("loader worker", "per rank"),
+    "cores/rank": ("core", "per rank"),
 }
-"""What tells series apart, as a newcomer reads it; anything else as `precision fp16`."""
+"""Name of what tells series apart -> noun, and of what there are so many."""
+
+NAMED = {"env": "software environment"}
+"""The others, as a newcomer reads them; anything else as `precision fp16`."""
 
 Cause = Callable[["pd.Series[Any]"], str | None]
 """What holds a point back most, in words."""
@@ -73,8 +75,15 @@ def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts
 
 def _which(values: Mapping[str, Any]) -> str:
     """`With 64 samples per GPU and precision fp16, `: what tells a series from the others."""
-    words = [PHRASES.get(name, f"{name} {{}}").format(value_text(value)) for name, value in values.items()]
+    words = [_phrase(name, value) for name, value in values.items()]
     return f"With {listed(words)}, " if words else ""
+
+
+def _phrase(name: str, value: Any) -> str:
+    if name in COUNTED:
+        what, each = COUNTED[name]
+        return f"{value_text(value)} {what}{'' if value == 1 else 's'} {each}"
+    return f"{NAMED.get(name, name)} {value_text(value)}"
 
 
 def _open(rows: Sequence[pd.Series[Any]], doubts: Doubts) -> str:

@@ -151,8 +151,9 @@ def test_many_series_are_counted(tmp_path: Path) -> None:
     for each in points:
         write_runs(study, each, [MS])
     sentences = find(load_study(study)).sentences
-    begin = "With {} samples per GPU, 2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency);"
-    assert [told.partition(";")[0] + ";" for told in sentences[:4]] == [begin.format(batch) for batch in (1, 2, 4, 8)]
+    begin = "With {} per GPU, 2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency)"
+    batches = ("1 sample", "2 samples", "4 samples", "8 samples")
+    assert [told.partition(";")[0] for told in sentences[:4]] == [begin.format(batch) for batch in batches]
     assert sentences[4:] == ["2 more series: see the table."]
 
 
