@@ -58,6 +58,6 @@ def _write(report: Path, study: Study, found: Findings, beside: Published, style
     files += figure_files(folder, figures)
     page = partial(report_files, found, provenance(study, found.records.runs), beside.points, files)
     jobs: list[Callable[[], Any]] = [page]
-    jobs += [partial(save_figure, folder, name, figure, STYLES[style]) for name, figure in figures.items()]
-    texts, *_ = all_of(jobs, processes=found.records.large)
+    jobs += [partial(save_figure, folder, name, draw, STYLES[style]) for name, draw in figures.items()]
+    *_, texts = all_of(jobs[::-1], processes=found.records.large)  # the last figures take longest
     return [*files, *write_texts(report, texts)]

@@ -87,7 +87,7 @@ def joined(stretches: Sequence[RunSteps]) -> RunSteps:
 
 def or_zero(column: Any) -> Any:
     """0 where nothing was measured."""
-    return column if column.dtype == np.int64 else np.nan_to_num(column)
+    return column if column.dtype == np.int64 else np.where(np.isfinite(column), column, 0.0)
 
 
 def steady_rows(columns: Columns, from_step: int) -> NDArray[np.bool_]:
