@@ -28,7 +28,9 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     ordered = sorted(labels, key=lambda label: (label.y, label.text))
     figure = ax.figure
     assert isinstance(figure, Figure)
-    figure.draw_without_rendering()
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    layout.execute(figure)  # where the axes are
     to_pt = 72.0 / figure.dpi
     heights = [ax.transData.transform((1.0, label.y))[1] * to_pt for label in ordered]
     for label, height, wanted in zip(ordered, spread_out(heights, pt(LINE_PT)), heights, strict=True):
