@@ -299,4 +299,4 @@ def test_what_tells_series_apart_is_above_them_where_tables_get_too_wide(tmp_pat
     assert max(map(len, (line for line in tables if not line.startswith("report")))) <= 105
     (head,) = (i for i, line in enumerate(tables) if "hook ms" in line)
     assert [line.split()[0] for line in tables[head + 1 : head + 13]] == 4 * ["workers", "1", "16"]
-    assert tables[head + 1].split() == ["workers", "2,", "model", "my_package.model,", "precision", "fp32"]
+    assert tables[head + 1].split() == ["workers", "2,", "model", "my_package.models:build,", "precision", "fp32"]
