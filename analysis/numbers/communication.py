@@ -93,16 +93,21 @@ def newly_covered(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
     union. Windows follow each other without overlap.
     """
     begin, end = np.minimum(np.maximum(begin, low), high), np.minimum(np.maximum(end, low), high)
-    order = None if (begin[1:] >= begin[:-1]).all() else np.argsort(begin, kind="stable")
+    order = None if _ascend(begin) else np.argsort(begin, kind="stable")
     if order is not None:
         begin, end = begin[order], end[order]
-    np.maximum(begin[1:], np.maximum.accumulate(end)[:-1], out=begin[1:])
+    latest = end if _ascend(end) else np.maximum.accumulate(end)
+    np.maximum(begin[1:], latest[:-1], out=begin[1:])
     length: Ints = np.maximum(end - begin, 0)
     if order is None:
         return length
     new = np.empty_like(length)
     new[order] = length
     return new
+
+
+def _ascend(times: Ints) -> bool:
+    return bool((times[1:] >= times[:-1]).all())
 
 
 def overlap_share(hidden: float, busy: float) -> float | None:
