@@ -50,7 +50,7 @@ def rate_axis(ax: Axes, low: float, high: float, text: Callable[[float], str]) -
 def size_axis(ax: Axes, points: pd.DataFrame, also: Iterable[int] = ()) -> None:
     """Ticks at 1, 2, 4, 8, ... GPUs, below each its number of nodes; sizes in `also` are within the axis too."""
     sizes = sorted({*map(int, points["gpus"]), *map(int, also)})
-    ticks = size_ticks(sizes)
+    ticks = size_ticks(sizes, lambda tick: nodes_at(points, tick))
     gpus = f"{unit(points['device'].iloc[0])}s"
     ax.set_xscale("log", base=2)
     ax.set_xlim(sizes[0] / 1.15, sizes[-1] * 1.15)
@@ -69,20 +69,23 @@ DIGIT = 0.04
 """The width of a digit, as a share of an axis that has labels at its right; half of that is the least space between two ticks."""
 
 
-def size_ticks(sizes: Sequence[int]) -> list[int]:
-    """Powers of two in the range where most sizes are ones, else the sizes themselves; of either, as many as have room."""
+def size_ticks(sizes: Sequence[int], below: Callable[[int], str] = str) -> list[int]:
+    """Powers of two in the range where most sizes are ones, else the sizes themselves; of either, as many as have room with what
+    is written `below` them.
+    """
     powers = [2**k for k in range(math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1])) + 1)]
     if 2 * len(set(sizes) & set(powers)) < len(sizes):
-        return _with_room(sizes, sizes)
+        return _with_room(sizes, sizes, below)
     evenly = [powers[::-every][::-1] for every in range(1, len(powers) + 1)]
-    return next(ticks for ticks in evenly if _with_room(ticks, sizes) == ticks)
+    return next(ticks for ticks in evenly if _with_room(ticks, sizes, below) == ticks)
 
 
-def _with_room(ticks: Sequence[int], sizes: Sequence[int]) -> list[int]:
+def _with_room(ticks: Sequence[int], sizes: Sequence[int], below: Callable[[int], str]) -> list[int]:
     """The largest, and of the others those whose labels do not reach the next one's."""
+    letters_of = {tick: max(len(str(tick)), len(below(tick))) for tick in ticks}
     found = [ticks[-1]]
     for tick in ticks[-2::-1]:
-        letters = (len(str(tick)) + len(str(found[0])) + 1) / 2
+        letters = (letters_of[tick] + letters_of[found[0]] + 1) / 2
         if math.log(found[0] / tick) >= DIGIT * letters * math.log(sizes[-1] / sizes[0]):
             found.insert(0, tick)
     return found

@@ -184,7 +184,8 @@ def _ideals(points: pd.DataFrame) -> list[tuple[Line, str]]:
 def _sizes(points: pd.DataFrame, also: pd.Series[Any]) -> Axis:
     sizes = sorted({*map(int, points["gpus"]), *map(int, also)})
     several = (points["nodes"] > 1).any()
-    ticks = {float(tick): [str(tick), *([nodes_at(points, tick)] if several else [])] for tick in size_ticks(sizes)}
+    names = {tick: nodes_at(points, tick) for tick in size_ticks(sizes, lambda tick: nodes_at(points, tick))}
+    ticks = {float(tick): [str(tick), *([name] if several else [])] for tick, name in names.items()}
     return Axis(sizes[0] / 1.2, sizes[-1] * 1.2, ticks, log=True)
 
 

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 import pytest
+from matplotlib.transforms import Bbox
 
 from hpcddp.analysis.figures.axis import size_axis
+from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.style import DEFAULT, new_figure
 
 
@@ -14,9 +16,25 @@ from hpcddp.analysis.figures.style import DEFAULT, new_figure
 def test_labels_of_sizes_do_not_reach_each_other(sizes: Sequence[int]) -> None:
     """However many sizes there are; the largest has its label."""
     points = pd.DataFrame({"gpus": sizes, "nodes": sizes, "device": "cuda"})
+    labels, boxes = drawn(points)
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+    assert labels[-1] == f"{sizes[-1]}\n{sizes[-1]}"
+
+
+def test_nor_do_the_nodes_below_them() -> None:
+    """A product of nodes and GPUs per node has sizes of `16-32` nodes."""
+    layouts = [(nodes, gpus) for nodes in (1, 2, 4, 8, 16, 32) for gpus in (1, 2, 4)]
+    points = pd.DataFrame([{"gpus": nodes * gpus, "nodes": nodes, "device": "cuda"} for nodes, gpus in layouts])
+    labels, boxes = drawn(points)
+    assert "32\n8-32" in labels
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
+def drawn(points: pd.DataFrame) -> tuple[list[str], list[Bbox]]:
+    """Labels of the axis beside a line's name, and where they are."""
     with new_figure(DEFAULT, 60.0) as (figure, (ax,)):
         size_axis(ax, points)
+        end_labels(ax, [EndLabel(0.5, "ideal from 1 node", "black")])
         figure.draw_without_rendering()
-        boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
-    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-    assert ax.get_xticklabels()[-1].get_text() == f"{sizes[-1]}\n{sizes[-1]}"
+        found = ax.get_xticklabels()
+        return [label.get_text() for label in found], [label.get_window_extent() for label in found]
