@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpcddp.analysis import analyze, told_study
+from hpcddp.analysis.records import load
 from hpcddp.analysis.side_by_side import all_of, each
+
+from .synthetic import MS, point, write_runs, write_study
 
 
 @pytest.mark.parametrize("processes", [True, False])
@@ -53,3 +60,28 @@ def test_what_is_to_be_done_meanwhile_is_done_here() -> None:
     each(str, range(3), True, lambda: done.append(os.getpid()))
     each(str, range(3), False, lambda: done.append(0))
     assert done == [os.getpid()]
+
+
+def test_a_report_is_the_same_whether_processes_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last byte: they do where much is to be read."""
+    points = [point(nodes, 2) for nodes in (1, 2)]
+    study = write_study(tmp_path / "s", points)
+    for each_point in points:
+        write_runs(study, each_point, [8 * MS])
+    forked: list[bool] = []
+
+    def told(jobs: Sequence[Callable[[], Any]], processes: bool) -> list[Any]:
+        forked.append(processes)
+        return all_of(jobs, processes)
+
+    monkeypatch.setattr(told_study, "all_of", told)
+    for much in (False, True):
+        monkeypatch.setattr(load, "prepare", lambda files, size, much=much: much)
+        analyze(study.folder, tmp_path / str(much))
+    assert forked == [False, True]
+    apart, here = (
+        {file.relative_to(folder): file.read_bytes() for file in (folder / "s").rglob("*") if file.is_file()}
+        for folder in (tmp_path / "True", tmp_path / "False")
+    )
+    assert apart == here
+    assert Path("s/figures/scaling.pdf") in apart
