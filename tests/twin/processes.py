@@ -15,7 +15,7 @@ from pathlib import Path
 from hpcddp.errors import HpcddpError
 
 MARK = "TWIN_FOLDER"
-POLL_S = 0.03
+POLL_S = 0.1
 ANSWER_S = 60.0
 """How long a daemon may take to answer: only a failing boot on a busy machine comes near it."""
 
