@@ -176,7 +176,7 @@ def _without_job(study: Study, key: tuple[str, int], told: Told | None) -> RunSt
             blank, phase="failed", detail=f"refused: {told.reason}", next_step="mend what Slurm names; then submit it again"
         )
     if told.event == "intent":
-        reason = "its submission was interrupted; the next `hpcddp submit` looks up what became of it"
+        reason = "it is being submitted, or that was interrupted: then the next `hpcddp submit` looks up what became of it"
         return replace(blank, phase="unknown", detail=reason)
     return blank
 

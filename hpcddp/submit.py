@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hpcddp.alone import alone
 from hpcddp.backends.base import Backend, Batch
 from hpcddp.budget import affordable, limited
 from hpcddp.describe import describe
 from hpcddp.errors import FullError, RefusedError
+from hpcddp.intents import Intents
 from hpcddp.job_array import listed_as
 from hpcddp.lanes import Lanes
 from hpcddp.lock import Held
@@ -102,30 +102,35 @@ def _submit_all(
 ) -> list[SubmittedRun]:
     """In order, as many as the cluster takes: where a whole array is too much, a half of it may not be."""
     submitted: list[SubmittedRun] = []
-    left = list(reversed(batches))
-    while left:
-        batch = lanes.place(left.pop())
-        try:
-            runs = _submit(batch, backend, held)
-        except FullError as error:
-            if not batch.is_array:
-                waiting = sum(len(other.requests) for other in (batch, *left))
-                raise FullError(f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over") from error
-            half = len(batch.requests) // 2
-            left += [dataclasses.replace(batch, requests=part) for part in (batch.requests[half:], batch.requests[:half])]
-            continue
-        lanes.took(batch, [run.job for run in runs])
-        for run in runs:
-            on_submitted(run)
-        submitted += runs
+    left = deque(batches)
+    intents = Intents(batches[0].study, backend.name, held)
+    try:
+        while left:
+            batch = lanes.place(left.popleft())
+            try:
+                runs = _submit(batch, backend, intents.take(batch, left))
+            except FullError as error:
+                if not batch.is_array:
+                    waiting = sum(len(other.requests) for other in (batch, *left))
+                    raise FullError(
+                        f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over"
+                    ) from error
+                half = len(batch.requests) // 2
+                left.extendleft(
+                    dataclasses.replace(batch, requests=part) for part in (batch.requests[half:], batch.requests[:half])
+                )
+                continue
+            lanes.took(batch, [run.job for run in runs])
+            for run in runs:
+                on_submitted(run)
+            submitted += runs
+    finally:
+        intents.withdraw()
     return submitted
 
 
-def _submit(batch: Batch, backend: Backend, held: Held) -> list[SubmittedRun]:
-    """The intent is on disk before the backend is asked: whatever happens in between, the job can be found again."""
-    held.check()
-    intents = _intents(batch, backend.name)
-    tell_all(batch.study, intents)
+def _submit(batch: Batch, backend: Backend, intents: Sequence[Told]) -> list[SubmittedRun]:
+    """The intents of the batch are on disk."""
     try:
         jobs = backend.submit_batch(batch)
     except FullError:
@@ -136,13 +141,3 @@ def _submit(batch: Batch, backend: Backend, held: Held) -> list[SubmittedRun]:
         raise
     tell_all(batch.study, [follow(intent, "submitted", job=job) for intent, job in zip(intents, jobs, strict=True)])
     return [SubmittedRun(label=intent.label, run=intent.run, job=job) for intent, job in zip(intents, jobs, strict=True)]
-
-
-def _intents(batch: Batch, backend: str) -> list[Told]:
-    of_all: dict[str, Any] = {"event": "intent", "token": batch.token, "backend": backend, "unix_s": time.time()}
-    specs = [request.spec for request in batch.requests]
-    if not batch.is_array and batch.together is None:
-        return [Told(**of_all, label=spec.label, run=spec.run) for spec in specs]
-    if batch.together is not None:
-        of_all |= {"nodes": batch.together.nodes, "gpus_per_node": batch.together.gpus_per_node}
-    return [Told(**of_all, label=spec.label, run=spec.run, array=batch.name, task=task) for task, spec in enumerate(specs)]

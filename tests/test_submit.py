@@ -27,6 +27,15 @@ def lines(study: Study) -> list[dict[str, Any]]:
     return [json.loads(text) for text in study.submissions_file.read_text().splitlines()]
 
 
+def tokens(study: Study) -> list[str]:
+    """Of all submissions, in their order."""
+    return list(dict.fromkeys(line["token"] for line in lines(study)))
+
+
+def events(study: Study, token: str) -> list[str]:
+    return [line["event"] for line in lines(study) if line["token"] == token]
+
+
 def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_path: Path) -> None:
     """Queued, running and done runs are left alone, and unknown ones unless no job of theirs is known; every point comes once
     before any comes twice.
@@ -60,13 +69,21 @@ def test_runs_are_submitted_once(tmp_path: Path) -> None:
 
 
 def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
-    """When a backend is asked, the last line of submissions.jsonl says so, with the token it is given."""
-    study, backend, seen = study_of(tmp_path), ToldBackend(), list[tuple[str, str, str]]()
-    backend.on_submit = lambda request: seen.append((lines(study)[-1]["event"], lines(study)[-1]["token"], request.token))
+    """When a backend is asked, submissions.jsonl says so of the token it is given, and no more."""
+    study, backend, seen = study_of(tmp_path), ToldBackend(), list[list[str]]()
+    backend.on_submit = lambda request: seen.append(events(study, request.token))
     submit_runs(study, order(tmp_path), backend)
-    assert [event for event, _, _ in seen] == ["intent"] * 4
-    assert all(written == given for _, written, given in seen)
-    assert [line["event"] for line in lines(study)] == ["intent", "submitted"] * 4
+    assert seen == [["intent"]] * 4
+    assert [events(study, token) for token in tokens(study)] == [["intent", "submitted"]] * 4
+
+
+def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever a disk is asked to keep some, which may take long, those of several submissions are there, but not of all."""
+    monkeypatch.setattr("hpcddp.intents.AHEAD", 3)
+    study, backend, seen = study_of(tmp_path), ToldBackend(), list[int]()
+    backend.on_submit = lambda request: seen.append(sum(line["event"] == "intent" for line in lines(study)))
+    submit_runs(study, order(tmp_path), backend)
+    assert seen == [3, 3, 3, 4]
 
 
 def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> None:
@@ -81,7 +98,7 @@ def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> Non
     backend.on_submit = refuse
     with pytest.raises(RefusedError, match="QOSMaxSubmitJobPerUserLimit"):
         submit_runs(study, order(tmp_path), backend)
-    assert [line["event"] for line in lines(study)] == ["intent", "submitted", "intent", "refused"]
+    assert [events(study, token)[-1] for token in tokens(study)] == ["submitted", "refused", "lost", "lost"]
     one, two = labels(order(tmp_path))
     refused = next(state for state in run_states(study, backend) if (state.label, state.run) == (two, 1))
     assert refused.phase == "failed"
@@ -100,7 +117,7 @@ def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> N
     assert len(runs) == (3 if arrived else 4)
     assert [run.job for run in heard] == ["100", "101", "102", "103"]
     assert len(backend.queued) == 4
-    assert [line["event"] for line in lines(study)][:2] == ["intent", "submitted" if arrived else "lost"]
+    assert events(study, tokens(study)[0]) == ["intent", "submitted" if arrived else "lost"]
 
 
 def test_two_submissions_at_once_do_not_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +145,7 @@ def test_submission_that_lost_its_lock_stops(tmp_path: Path) -> None:
     with pytest.raises(HpcddpError, match="another has taken over"):
         submit_runs(study, order(tmp_path), backend)
     assert len(backend.queued) == 1
+    assert [events(study, token)[-1] for token in tokens(study)] == ["submitted", *["intent"] * 3]  # the other's to look up
 
 
 def test_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -145,7 +163,7 @@ def test_torn_last_line_does_not_count(tmp_path: Path) -> None:
         file.write(b'{"event":"intent","la')
     assert len(last_told(study)) == 2
     assert len(submit_runs(study, order(tmp_path), backend)) == 2
-    assert [line["event"] for line in lines(study)] == ["intent", "submitted"] * 4
+    assert [line["event"] for line in lines(study)] == ["intent", "intent", "submitted", "submitted"] * 2
 
 
 def test_lost_jobs_are_submitted_again(tmp_path: Path) -> None:
@@ -174,7 +192,7 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
     )
     killed = subprocess.run([sys.executable, "-c", text, str(tmp_path)], check=False, capture_output=True, text=True)
     assert killed.returncode == -9, killed.stderr
-    assert [line["event"] for line in lines(study)] == ["intent"]
+    assert [line["event"] for line in lines(study)] == ["intent", "intent"]
     backend, planned = LocalBackend(study), order(tmp_path, "repeat=1")
     runs = submit_runs(study, planned, backend)
     assert [run.label for run in runs] == labels(planned)[1:]

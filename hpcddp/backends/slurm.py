@@ -55,7 +55,7 @@ class SlurmBackend:
 
     def check(self, request: Submission) -> None:
         """UsageError for an account that is not the user's, or a folder whose name sbatch would take for a pattern."""
-        if shutil.which("srun") is None:
+        if not self._is_login_node:
             raise HpcddpError("no `srun` on this machine: submit from a login node of the cluster")
         folder = str(request.study.folder)
         if re.search(r"[%\\\n]", folder):
@@ -63,6 +63,10 @@ class SlurmBackend:
         known = self.accounts
         if request.account is not None and known is not None and request.account.lower() not in map(str.lower, known):
             raise UsageError(f"account `{request.account}` is not yours to charge; Slurm lists {', '.join(known)}")
+
+    @functools.cached_property
+    def _is_login_node(self) -> bool:
+        return shutil.which("srun") is not None
 
     def batches(self, requests: Sequence[Submission]) -> list[Batch]:
         """Runs of the same shape together, as far as MaxArraySize allows."""
@@ -129,8 +133,13 @@ class SlurmBackend:
         return job
 
     def find(self, study: Study, name: str, token: str) -> str | None:
-        """In the queue, then among the jobs of the last seven days where there is accounting. Makes its link if need be."""
+        """In the queue, then among the jobs of the last seven days where there is accounting. Makes its link if need be.
+
+        sbatch was never asked for a job that has no folder.
+        """
         folder = study.jobs / _folder_name(name, token)
+        if not folder.is_dir():
+            return None
         slurm_doubt.wait_for_sbatch(folder)
         job = slurm_doubt.look_up(lambda: _look(name, folder.name))
         if job is not None:

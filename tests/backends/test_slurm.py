@@ -213,5 +213,8 @@ def test_without_an_answer_nothing_is_concluded(monkeypatch: pytest.MonkeyPatch,
     assert polled.phase == "unknown"
     assert polled.detail is not None
     assert polled.detail.startswith("no `squeue` on this machine")
+    study = Study(tmp_path)
+    (study.jobs / "a.r1.t1").mkdir(parents=True)
     with pytest.raises(HpcddpError):
-        SlurmBackend().find(Study(tmp_path), "a.r1", "t1")
+        SlurmBackend().find(study, "a.r1", "t1")
+    assert SlurmBackend().find(study, "a.r1", "t2") is None, "of a submission without a folder Slurm was never asked for a job"
