@@ -41,8 +41,6 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
             told.done = stamp()
             return reduced.value()[0]  # raises what the all-reduce failed of
 
-        if share != 1:  # of one rank it would be a pass over all gradients for nothing
-            gradients.mul_(shares.get(gradients.dtype, share))
-        return group.allreduce([gradients]).get_future().then(ended)
+        return group.allreduce([gradients.mul_(shares.get(gradients.dtype, share))]).get_future().then(ended)
 
     ddp.register_comm_hook(None, all_reduce)
