@@ -19,27 +19,32 @@ AHEAD = 16
 
 
 class Intents:
-    """Those of a study's next submissions, by name and token."""
+    """Those of a study's next submissions; in the end what was not taken is withdrawn."""
 
     def __init__(self, study: Study, backend: str, held: Held) -> None:
         """`held`: the study's lock."""
         self._study, self._backend, self._held = study, backend, held
-        self._told: dict[tuple[str, str], list[Told]] = {}
+        self._told: dict[str, list[Told]] = {}
+        """By token."""
+
+    def __enter__(self) -> Intents:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A process that has taken the lock over looks up itself what became of them."""
+        with contextlib.suppress(HpcddpError):
+            self._held.check()
+            tell_all(self._study, [follow(told, "lost") for each in self._told.values() for told in each])
 
     def take(self, batch: Batch, following: Iterable[Batch]) -> list[Told]:
         """Those of this batch, which is asked for now: on disk, as are those of some of the following."""
         self._held.check()
-        if (batch.name, batch.token) not in self._told:
-            new = [each for each in islice(chain([batch], following), AHEAD) if (each.name, each.token) not in self._told]
-            self._told |= {(each.name, each.token): _intents(each, self._backend) for each in new}
-            tell_all(self._study, [told for each in new for told in self._told[each.name, each.token]])
-        return self._told.pop((batch.name, batch.token))
-
-    def withdraw(self) -> None:
-        """Those that were not taken come to nothing; a process that has taken the lock over finds that out itself."""
-        with contextlib.suppress(HpcddpError):
-            self._held.check()
-            tell_all(self._study, [follow(told, "lost") for each in self._told.values() for told in each])
+        if batch.token not in self._told:
+            next_ones = islice(chain([batch], following), AHEAD)
+            new = {each.token: _intents(each, self._backend) for each in next_ones if each.token not in self._told}
+            tell_all(self._study, [told for intents in new.values() for told in intents])
+            self._told |= new
+        return self._told.pop(batch.token)
 
 
 def _intents(batch: Batch, backend: str) -> list[Told]:

@@ -103,30 +103,28 @@ def _submit_all(
     """In order, as many as the cluster takes: where a whole array is too much, a half of it may not be."""
     submitted: list[SubmittedRun] = []
     left = deque(batches)
-    intents = Intents(batches[0].study, backend.name, held)
-    try:
+    with Intents(batches[0].study, backend.name, held) as intents:
         while left:
             batch = lanes.place(left.popleft())
             try:
                 runs = _submit(batch, backend, intents.take(batch, left))
             except FullError as error:
-                if not batch.is_array:
-                    waiting = sum(len(other.requests) for other in (batch, *left))
-                    raise FullError(
-                        f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over"
-                    ) from error
-                half = len(batch.requests) // 2
-                left.extendleft(
-                    dataclasses.replace(batch, requests=part) for part in (batch.requests[half:], batch.requests[:half])
-                )
+                left.extendleft(_halves(batch, left, error))
                 continue
             lanes.took(batch, [run.job for run in runs])
             for run in runs:
                 on_submitted(run)
             submitted += runs
-    finally:
-        intents.withdraw()
     return submitted
+
+
+def _halves(batch: Batch, left: Sequence[Batch], error: FullError) -> list[Batch]:
+    """Of an array that is too much, the second one first; else FullError says how many runs are left."""
+    if not batch.is_array:
+        waiting = sum(len(other.requests) for other in (batch, *left))
+        raise FullError(f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over") from error
+    half = len(batch.requests) // 2
+    return [dataclasses.replace(batch, requests=part) for part in (batch.requests[half:], batch.requests[:half])]
 
 
 def _submit(batch: Batch, backend: Backend, intents: Sequence[Told]) -> list[SubmittedRun]:
