@@ -79,14 +79,12 @@ def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     except OSError as error:
         raise HpcddpError(f"{command[0]} cannot be run: {error.strerror}") from error
     with process:
-        out, words = _listen(process)
-    if words is None:
-        raise UnansweredError(f"{command[0]} did not answer within {PATIENCE_S} s")
+        out, words = _listen(process, command[0])
     return subprocess.CompletedProcess(command, process.returncode, out, words)
 
 
-def _listen(process: subprocess.Popen[bytes]) -> tuple[str, str | None]:
-    """What it writes to stdout and stderr until it closes them; without the latter where it was killed after PATIENCE_S.
+def _listen(process: subprocess.Popen[bytes], name: str) -> tuple[str, str]:
+    """What it writes to stdout and stderr until it closes them; UnansweredError once it was killed after PATIENCE_S.
 
     In this thread: starting others to read and to watch the time took a tenth of a submission.
     """
@@ -100,7 +98,7 @@ def _listen(process: subprocess.Popen[bytes]) -> tuple[str, str | None]:
             ready = pipes.select(max(0.0, deadline - time.monotonic()))
             if not ready:
                 process.kill()
-                return "", None
+                raise UnansweredError(f"{name} did not answer within {PATIENCE_S} s")
             for pipe in (key.fd for key, _ in ready):
                 data = os.read(pipe, 1 << 16)
                 heard[pipe] += data
