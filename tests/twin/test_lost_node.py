@@ -34,7 +34,7 @@ HELD = """
 """
 """Ranks look after each step that takes a second; once there is a checkpoint, they wait longer than Slurm."""
 
-STEPS = 95
+STEPS = 195
 
 
 @dataclass(frozen=True)

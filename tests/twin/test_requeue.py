@@ -23,7 +23,7 @@ HELD = """
 signal has reached it: no test of who is faster. The first two calls of an attempt that goes on are rehearsals.
 """
 
-STEPS = 30
+STEPS = 195
 
 
 def test_a_job_that_is_told_to_stop_three_times_goes_on(rcc_twin: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
