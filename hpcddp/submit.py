@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hpcddp.alone import alone
@@ -35,14 +35,13 @@ class SubmittedRun:
     job: str
 
 
-def pending_runs(points: Sequence[Point], repeats: Mapping[str, int], states: Sequence[RunState]) -> list[tuple[Point, int]]:
+def pending_runs(order: Order, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once.
-
-    `repeats`: how often each point shall be run, by label.
 
     A run whose submission was interrupted counts too: submit_runs looks it up before it asks again.
     """
     known = {(state.label, state.run): state for state in states}
+    points, repeats = [planned.point for planned in order.points], order.repeats
     wanted = [
         (point, run) for run in range(1, max(repeats.values(), default=0) + 1) for point in points if run <= repeats[point.label]
     ]
@@ -55,7 +54,7 @@ def _is_pending(state: RunState | None) -> bool:
 
 def runs_now(study: Study, order: Order, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     """Of what is pending, what this order submits at once; UsageError where the study's budget does not hold it."""
-    runs = pending_runs([planned.point for planned in order.points], order.repeats, states)
+    runs = pending_runs(order, states)
     return affordable(limited(study, order, states), order, runs[: order.max_jobs])
 
 

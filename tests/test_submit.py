@@ -40,8 +40,7 @@ def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_p
     """Queued, running and done runs are left alone, and unknown ones unless no job of theirs is known; every point comes once
     before any comes twice.
     """
-    points = [planned.point for planned in order(tmp_path).points]
-    one, two = (point.label for point in points)
+    one, two = labels(order(tmp_path))
     states = [
         RunState(label=one, run=1, phase="done"),
         RunState(label=two, run=1, phase="failed"),
@@ -51,7 +50,7 @@ def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_p
         RunState(label=one, run=4, phase="running"),
         RunState(label=two, run=4, phase="unknown"),
     ]
-    pending = [(point.label, run) for point, run in pending_runs(points, {one: 4, two: 4}, states)]
+    pending = [(point.label, run) for point, run in pending_runs(order(tmp_path, "repeat=4"), states)]
     assert pending == [(two, 1), (one, 2), (two, 2), (two, 4)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from hpcddp.commands.options import (
 from hpcddp.commands.sending import knock, send
 from hpcddp.commands.submitted import submitted_words
 from hpcddp.commands.until_ci import is_open, order_until
+from hpcddp.commands.until_over import until_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,11 +130,11 @@ def carry_out(
             return
         taken = _take(order, study, backend, budget, missing, ask=not yes, smoke=smoke, wait=wait)
         if not wait:
-            ctx.exit(INCOMPLETE if len(taken) < len(missing) else 0)
+            ctx.exit(INCOMPLETE if len(taken) < len(missing) and _is_any_left(order, study, backend, taken) else 0)
         more = taken and (until_ci is not None or len(taken) < len(missing))
         unsent = {(point.label, run) for point, run in missing} - {(run.label, run.run) for run in taken} if more else set()
         try:
-            phases = _wait(study, backend, {planned.point.label for planned in order.points}, unsent)
+            phases = until_over(study, backend, {planned.point.label for planned in order.points}, unsent)
         except KeyboardInterrupt:
             remark(f"the jobs go on: hpcddp status {shlex.quote(str(study.folder))}")
             raise
@@ -218,7 +218,7 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     repeats, walltime_min = order.repeats, order.source.sweep.slurm.walltime_min
     if unknown := [state for state in states if state.phase == "unknown" and state.job is not None and state.label in repeats]:
         remark(f"{count(len(unknown), 'run')} not known of just now, and left alone: {unknown[0].detail}")
-    pending = pending_runs([planned.point for planned in order.points], repeats, states)
+    pending = pending_runs(order, states)
     left = Counter(point.label for point, _ in pending)
     rows = [
         plan_row(planned, order.requests.get(planned.point.label), left[planned.point.label], walltime_min)
@@ -271,28 +271,12 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
     return submitted
 
 
-def _wait(study: Study, backend: Backend, labels: Collection[str], unsent: Collection[tuple[str, int]] = ()) -> set[str]:
-    """A line on stderr whenever something has changed; the phases of the runs of these points once none waits or runs: of one
-    that is yet to be sent again, `missing`.
-    """
-    import time
-
-    from hpcddp.backends.base import pause_s
+def _is_any_left(order: Order, study: Study, backend: Backend, taken: Sequence[SubmittedRun]) -> bool:
+    """Whether anything is still to be submitted: another submission may have been faster, which is said where it took all."""
     from hpcddp.status import study_states
-    from hpcddp.status_text import progress_line, status_table
-    from hpcddp.submissions import last_told
+    from hpcddp.submit import pending_runs
 
-    mine = {key for key, told in last_told(study).items() if told.backend == backend.name and told.job is not None}
-    shown, begun_s = None, time.monotonic()
-    while True:
-        states = [state for state in study_states(study, backend) if state.label in labels]
-        line = progress_line(states)
-        if line != shown:
-            click.echo(line, err=True)
-            shown = line
-        doubtful = (state for state in states if state.phase == "unknown" and (state.label, state.run) in mine)
-        if not any(state.phase in ("queued", "running") for state in states) and not any(doubtful):
-            break  # a controller that does not answer just now has not ended a job
-        time.sleep(pause_s(time.monotonic() - begun_s))
-    click.echo(status_table(states))
-    return {"missing" if (state.label, state.run) in unsent else state.phase for state in states}
+    left = bool(pending_runs(order, study_states(study, backend)))
+    if not left and not taken:
+        click.echo("nothing to submit any more: another submission was faster")
+    return left

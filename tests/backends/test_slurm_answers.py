@@ -172,7 +172,7 @@ def test_thousands_of_lost_jobs_are_asked_for_in_parts(say: Say) -> None:
     """More names or ids than an argument may hold: each is asked for, and those that are there are found."""
     names = {str(job): f"n{job:05d}-g4-b1024-3fa9c1d2e07b.r10" for job in range(10_000, 14_500)}
     first, last = names["10000"], names["14499"]
-    there = f'*={first},*) {row("10000", "RUNNING", name=first)};; *,{last}) {row("14499", "PENDING", name=last)};;'
+    there = f"*={first},*) {row('10000', 'RUNNING', name=first)};; *,{last}) {row('14499', 'PENDING', name=last)};;"
     say("squeue", f'case "$*" in {there} esac')
     states = SlurmBackend().poll(names)
     live = {job: state.phase for job, state in states.items() if state.phase != "failed"}

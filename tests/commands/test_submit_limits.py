@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hpcddp.backends.base import JobState, Submission
+from hpcddp.backends.base import Backend, JobState, Submission
 from hpcddp.errors import FullError
+from hpcddp.order import Order
 from hpcddp.runroot import Study
+from hpcddp.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import MS, Told, write_run
 from tests.commands.conftest import Run
 from tests.given_order import SWEEP
@@ -61,6 +65,22 @@ def test_what_failed_before_is_sent_again_part_by_part(run: Run, done: Done, tmp
     done.states = {job: JobState(phase="failed") for job in done.queued}
     result = run("submit", "small.yaml", "-y", "--max-jobs", "3", "--wait")
     assert (result.exit_code, len(done.queued)) == (0, 8), result.output
+
+
+@pytest.mark.parametrize(("others", "said"), [(4, "nothing to submit any more: another"), (3, "submitted    1 job")])
+def test_what_another_submission_took_is_not_missing(
+    run: Run, done: Done, monkeypatch: pytest.MonkeyPatch, others: int, said: str
+) -> None:
+    """It was shown as missing before the lock was had; all runs are on their way, and none twice: 0."""
+
+    def second(study: Study, order: Order, backend: Backend, *heard: Any) -> list[SubmittedRun]:
+        submit_runs(study, replace(order, max_jobs=others), backend)
+        return submit_runs(study, order, backend, *heard)
+
+    monkeypatch.setattr("hpcddp.submit.submit_runs", second)
+    result = run("submit", "small.yaml", "-y")
+    assert (result.exit_code, len(done.queued)) == (0, 4), result.output
+    assert ("4 runs to submit" in result.stdout, said in result.stdout) == (True, True), result.output
 
 
 @pytest.mark.parametrize("options", [(), ("--max-jobs", "3")])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import JobState, pause_s
-from hpcddp.commands.submit import _wait
+from hpcddp.commands.until_over import until_over
 from hpcddp.records import write_json
 from hpcddp.runroot import Study
 from hpcddp.submissions import Told, tell
@@ -49,7 +49,7 @@ def test_waits_until_the_job_has_ended(tmp_path: Path, monkeypatch: pytest.Monke
     tell(
         study, "refused", Told(event="intent", token="u", label="q", run=1, backend="slurm", unix_s=0.0), reason="not asked about"
     )
-    assert _wait(study, backend, {"p"}) == {end}
+    assert until_over(study, backend, {"p"}) == {end}
     assert len(backend.polled) == len(ANSWERS) + 1
 
 

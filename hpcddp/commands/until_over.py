@@ -1,0 +1,40 @@
+"""`hpcddp submit --wait`: how the runs are, until they are over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hpcddp.backends.base import Backend
+    from hpcddp.runroot import Study
+
+
+def until_over(study: Study, backend: Backend, labels: Collection[str], unsent: Collection[tuple[str, int]] = ()) -> set[str]:
+    """A line on stderr whenever something has changed; the phases of the runs of these points once none waits or runs: of one
+    that is yet to be sent again, `missing`.
+    """
+    import time
+
+    from hpcddp.backends.base import pause_s
+    from hpcddp.status import study_states
+    from hpcddp.status_text import progress_line, status_table
+    from hpcddp.submissions import last_told
+
+    mine = {key for key, told in last_told(study).items() if told.backend == backend.name and told.job is not None}
+    shown, begun_s = None, time.monotonic()
+    while True:
+        states = [state for state in study_states(study, backend) if state.label in labels]
+        line = progress_line(states)
+        if line != shown:
+            click.echo(line, err=True)
+            shown = line
+        doubtful = (state for state in states if state.phase == "unknown" and (state.label, state.run) in mine)
+        if not any(state.phase in ("queued", "running") for state in states) and not any(doubtful):
+            break  # a controller that does not answer just now has not ended a job
+        time.sleep(pause_s(time.monotonic() - begun_s))
+    click.echo(status_table(states))
+    return {"missing" if (state.label, state.run) in unsent else state.phase for state in states}
