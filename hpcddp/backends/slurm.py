@@ -75,7 +75,12 @@ class SlurmBackend:
     @functools.cached_property
     def max_array_size(self) -> int:
         """Tasks of an array at most; 0: there are no arrays."""
-        return slurm_commands.max_array_size() if self._rules.max_array_size is None else self._rules.max_array_size
+        if self._rules.max_array_size is not None:
+            return self._rules.max_array_size
+        try:
+            return slurm_doubt.patiently(slurm_commands.max_array_size)
+        except UnansweredError as error:
+            raise HpcddpError(f"{error}. Nothing more was submitted: submit again when Slurm answers") from error
 
     def submit(self, request: Submission) -> str:
         return self.submit_batch(Batch(requests=(request,)))[0]

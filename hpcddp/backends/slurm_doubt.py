@@ -6,9 +6,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from hpcddp.backends.slurm_commands import PATIENCE_S, UnansweredError
 from hpcddp.errors import HpcddpError
+
+Answer = TypeVar("Answer")
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Between questions to a controller that does not answer; each takes some 10 s by itself. A restart takes less than all."""
@@ -19,20 +22,21 @@ SURE_S = 2.0
 
 def look_up(look: Callable[[], str | None]) -> str | None:
     """The job that `look` finds, None where there surely is none; HpcddpError where the controller stays away."""
-    found = _patiently(look)
+    found = patiently(look)
     if found is None:
         time.sleep(SURE_S)
-        found = _patiently(look)
+        found = patiently(look)
     return found
 
 
-def _patiently(look: Callable[[], str | None]) -> str | None:
+def patiently(question: Callable[[], Answer]) -> Answer:
+    """Asked again while nobody answers, for the time that a controller takes to restart; then UnansweredError."""
     for pause_s in PAUSES_S:
         try:
-            return look()
+            return question()
         except UnansweredError:
             time.sleep(pause_s)
-    return look()
+    return question()
 
 
 def wait_for_sbatch(folder: Path) -> None:

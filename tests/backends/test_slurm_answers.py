@@ -30,7 +30,7 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     monkeypatch.setattr("hpcddp.backends.slurm.SEND_AGAIN_S", (0.0, 0.0))
     monkeypatch.setattr("hpcddp.backends.slurm_doubt.PAUSES_S", (0.0, 0.0))
     monkeypatch.setattr("hpcddp.backends.slurm_doubt.SURE_S", 0.0)
-    return stand_ins(tmp_path, monkeypatch, ("sbatch", "srun", "squeue", "sacct", "sacctmgr", "scancel"), "exit 1")
+    return stand_ins(tmp_path, monkeypatch, ("sbatch", "srun", "squeue", "sacct", "sacctmgr", "scancel", "scontrol"), "exit 1")
 
 
 def row(job: str, state: str, workdir: str = "/w", name: str = NAME) -> str:
@@ -101,6 +101,16 @@ def test_sent_again_once_it_surely_is_not_queued(say: Say, tmp_path: Path) -> No
     say("squeue", failing.format(times=2, words="Connection refused", then="exit 0"))
     assert SlurmBackend().submit(submission(tmp_path)) == "9"
     assert (len(asked(tmp_path, "sbatch")), len(asked(tmp_path, "squeue"))) == (2, 4)
+
+
+def test_size_of_arrays_is_asked_for_until_there_is_an_answer(say: Say) -> None:
+    """A controller that is away for two questions costs time; one that stays away ends in a sentence, and nothing was sent."""
+    away = 'echo "slurm_load_ctl_conf error: Socket timed out on send/recv operation" >&2; exit 1'
+    say("scontrol", f'[ $(grep -c ^scontrol "$LOG") -gt 2 ] || {{ {away}; }}\necho "MaxArraySize = 1001"')
+    assert SlurmBackend().max_array_size == 1001
+    say("scontrol", away)
+    with pytest.raises(HpcddpError, match=r"Socket timed out .*Nothing more was submitted: submit again when Slurm answers"):
+        _ = SlurmBackend().max_array_size
 
 
 def test_job_that_shows_late_is_not_sent_again(say: Say, tmp_path: Path) -> None:

@@ -103,12 +103,14 @@ class Sweep:
         return submitter
 
     def at_a_frozen_controller(self, submitter: Callable[[], subprocess.Popen[str]]) -> subprocess.Popen[str]:
-        """`submitter()`, called while the controller is frozen; that thaws when sbatch has given up and its job is looked for."""
+        """`submitter()`, called while the controller is frozen; that thaws when sbatch has given up and its job is looked for, or
+        when the size of arrays is asked for, as before any job is sent.
+        """
         twin = self.user.twin
         twin.signal_controller(signal.SIGSTOP)
         try:
             waits = submitter()
-            wait_for(lambda: waits.poll() is not None or "squeue" in commands(twin))
+            wait_for(lambda: waits.poll() is not None or commands(twin) & {"squeue", "scontrol"})
         finally:
             twin.signal_controller(signal.SIGCONT)
         return waits
