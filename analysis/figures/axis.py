@@ -22,11 +22,21 @@ TICK_STEPS: Sequence[tuple[float, Sequence[float]]] = ((1500, (1,)), (12, (1, 2,
 """(from which high / low on, ticks per decade), the widest first."""
 
 
+LEAST_SPAN = 2.5
+"""high / low of an axis of rates at least: it has two ticks then, wherever it begins, and what hardly differs looks so."""
+
+
 def log_ticks(low: float, high: float) -> list[float]:
     """1, 2, 5, 10, ... between the two; closer or farther apart as TICK_STEPS says."""
     steps = next(steps for least, steps in TICK_STEPS if high / low >= least)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [step * 10**decade for decade in decades for step in steps if low <= step * 10**decade <= high]
+
+
+def rate_limits(low: float, high: float) -> tuple[float, float]:
+    """The two, or wider about their middle where they are closer than LEAST_SPAN."""
+    wider = math.sqrt(max(1.0, LEAST_SPAN * low / high))
+    return low / wider, high * wider
 
 
 def percent_ticks(highest: float) -> range:
@@ -38,7 +48,8 @@ def percent_ticks(highest: float) -> range:
 
 
 def rate_axis(ax: Axes, low: float, high: float, text: Callable[[float], str]) -> None:
-    """From `low` to `high`, with ticks close enough for the range."""
+    """Over `rate_limits`, with ticks close enough for the range."""
+    low, high = rate_limits(low, high)
     ax.set_yscale("log")
     ax.set_ylim(low, high)
     ax.yaxis.set_major_locator(FixedLocator(log_ticks(low, high)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.figures.axis import log_ticks, nodes_at, percent_ticks, size_ticks
+from hpcddp.analysis.figures.axis import log_ticks, nodes_at, percent_ticks, rate_limits, size_ticks
 from hpcddp.analysis.figures.colours import COLLECTIVES, FASTER, PARTS, SLOWER, TRAINED
 from hpcddp.analysis.figures.comm import LARGEST, SMALLEST, TICKS, panels, rate_range
 from hpcddp.analysis.figures.comm import Panel as Bandwidths
@@ -56,7 +56,7 @@ def _rate_axis(tables: Sequence[pd.DataFrame], ideals: Sequence[Line]) -> Axis:
     """From the least to the most of what is drawn, intervals included."""
     columns = ("samples_per_s", "samples_per_s_low", "samples_per_s_high")
     rates = [float(rate) for points in tables for name in columns if name in points for rate in points[name].dropna()]
-    low, high = min(rates) / 1.2, max([*rates, *(line.points[-1][1] for line in ideals)]) * 1.2
+    low, high = rate_limits(min(rates) / 1.2, max([*rates, *(line.points[-1][1] for line in ideals)]) * 1.2)
     return Axis(low, high, {tick: [quantity(tick)] for tick in log_ticks(low, high)}, log=True)
 
 
@@ -209,7 +209,7 @@ def _collectives(found: Findings) -> Html:
     shown, _ = panels(found.collectives, found.close.trained)
     if not shown:
         return Html()
-    low, high = rate_range(shown)
+    low, high = rate_limits(*rate_range(shown))
     y = Axis(low, high, {tick: [f"{tick:g}"] for tick in log_ticks(low, high)}, log=True)
     x = Axis(SMALLEST, LARGEST, {float(tick): [message_size(tick)] for tick in TICKS}, log=True)
     return tag("div", *(_layout(each, x, y) for each in shown), class_="pair")

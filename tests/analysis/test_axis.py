@@ -7,9 +7,20 @@ import pandas as pd
 import pytest
 from matplotlib.transforms import Bbox
 
-from hpcddp.analysis.figures.axis import size_axis
+from hpcddp.analysis.figures.axis import rate_axis, size_axis
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.style import DEFAULT, new_figure
+
+
+@pytest.mark.parametrize("middle", [1.0, 1.24, 3.1, 4.9, 7.1, 12059.0])
+def test_rates_that_hardly_differ_have_numbers_too(middle: float) -> None:
+    """Two of them at least; what was measured stays in the middle."""
+    with new_figure(DEFAULT, 60.0) as (_, (ax,)):
+        rate_axis(ax, 0.999 * middle, 1.001 * middle, str)
+        low, high = ax.get_ylim()
+        ticks = [tick for tick in ax.get_yticks() if low <= tick <= high]
+    assert len(ticks) >= 2
+    assert (low * high) ** 0.5 == pytest.approx(middle, rel=1e-5)
 
 
 @pytest.mark.parametrize("sizes", [range(1, 17), range(4, 52, 4), [2**k for k in range(11)], [1, 2, 3, 6, 12, 24, 48, 96]])
