@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -67,13 +68,9 @@ def title(panel: pd.DataFrame) -> str:
 
 def _panel(ax: Axes, panel: pd.DataFrame, travels: pd.DataFrame, end_ms: float) -> None:
     ranks = shown_ranks(panel)
-    for lane, rank in enumerate(ranks):
-        mine = panel[panel["rank"] == rank]
-        widths = (mine["end_s"] - mine["begin_s"]).astype(float) * 1e3
-        colours = [PARTS[SHOWN_AS.get(part, part)] for part in mine["part"]]
-        ax.barh([lane] * len(mine), widths, left=mine["begin_s"].astype(float) * 1e3, height=0.78, color=colours)
-    for lane, (_, each) in enumerate(travels.iterrows(), start=len(ranks)):
-        _travel(ax, lane + GAP, each)
+    bars = [*_computed(panel, ranks), *_travelled(travels, len(ranks) + GAP)]
+    outlines = [[(begin, low), (end, low), (end, high), (begin, high)] for begin, end, low, high, _ in bars]
+    ax.add_collection(PolyCollection(outlines, facecolors=[bar.colour for bar in bars], linewidths=0))
     names = [*lane_names(panel, ranks), *(bucket_name(each) for _, each in travels.iterrows())]
     ax.set_yticks([*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))], names)
     ax.set_ylim(len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4, -0.6)
@@ -108,11 +105,31 @@ def end_ms(parts: pd.DataFrame, travels: pd.DataFrame) -> float:
     return float(max(parts["end_s"].max(), travels["done_s"].max() if len(travels) else 0)) * 1e3
 
 
-def _travel(ax: Axes, lane: float, each: pd.Series[Any]) -> None:
-    """Pale while ranks are ready that wait for others, dark while it travels."""
-    first, last, done = (float(each[name]) * 1e3 for name in ("first_ready_s", "last_ready_s", "done_s"))
-    ax.barh([lane], [last - first], left=first, height=0.78, color=WAITS)
-    ax.barh([lane], [done - last], left=last, height=0.5, color=TRAVELS)
+class Bar(NamedTuple):
+    """From `begin` to `end` in ms; of a lane from `low` to `high`."""
+
+    begin: float
+    end: float
+    low: float
+    high: float
+    colour: str
+
+
+def _computed(panel: pd.DataFrame, ranks: Sequence[int]) -> Iterator[Bar]:
+    """A lane per rank, a bar per part."""
+    for lane, rank in enumerate(ranks):
+        mine = panel[panel["rank"] == rank]
+        for part, begin_s, end_s in zip(mine["part"], mine["begin_s"], mine["end_s"], strict=True):
+            yield Bar(1e3 * float(begin_s), 1e3 * float(end_s), lane - 0.39, lane + 0.39, PARTS[SHOWN_AS.get(part, part)])
+
+
+def _travelled(travels: pd.DataFrame, lane: float) -> Iterator[Bar]:
+    """From that lane on: pale while ranks are ready that wait for others, dark while it travels."""
+    for _, each in travels.iterrows():
+        first, last, done = (float(each[name]) * 1e3 for name in ("first_ready_s", "last_ready_s", "done_s"))
+        yield Bar(first, last, lane - 0.39, lane + 0.39, WAITS)
+        yield Bar(last, done, lane - 0.25, lane + 0.25, TRAVELS)
+        lane += 1
 
 
 def _handles(parts: pd.DataFrame, travels: pd.DataFrame) -> list[Artist]:
