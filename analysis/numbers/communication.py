@@ -81,11 +81,12 @@ def _view(run: RunBuckets, rank: int, last_ready: Ints, bounds: NDArray[np.intp]
     start, begin, end = (times[rank][run.step] for times in (run.start_ns, run.begin_ns, run.end_ns))
     ready, done = run.ready_ns[rank], run.done_ns[rank]
     travels = np.minimum(last_ready, done)  # clocks err: no bucket is done before it travels
+    own = newly_covered(travels, done, start, end)
+    busy = _sums(own, bounds)
     hidden = _sums(newly_covered(travels, done, start, begin), bounds)
-    travelling = _sums(newly_covered(travels, done, begin, end), bounds)
-    peer_wait = _sums(newly_covered(ready, done, begin, end), bounds) - travelling
+    peer_wait = _sums(newly_covered(ready, done, begin, end), bounds) - (busy - hidden)
     transfer = run.end_ns[rank] - run.begin_ns[rank] - peer_wait
-    return transfer, peer_wait, hidden, hidden + travelling, newly_covered(travels, done, start, end), last_ready - ready
+    return transfer, peer_wait, hidden, busy, own, last_ready - ready
 
 
 def newly_covered(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
