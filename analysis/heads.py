@@ -14,10 +14,13 @@ def unit_of(scaling: pd.DataFrame) -> str:
     return unit("cpu") if (scaling["device"] == "cpu").all() else unit("cuda")
 
 
-def node_head(scaling: pd.DataFrame) -> str:
-    """Names the baseline by its size where all series have the same."""
+def baselines(scaling: pd.DataFrame) -> dict[str, str]:
+    """What efficiencies are against, as columns end, with their heads: a full node by its size where all series have the same,
+    not at all where it is one GPU.
+    """
     sizes = set(scaling["full_node_gpus"])
-    return f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"
+    node = {} if sizes == {1} else {"1node": f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"}
+    return {"1gpu": f"vs 1 {unit_of(scaling)}", **node}
 
 
 def spread_head(intervals: pd.Series[Any]) -> str:

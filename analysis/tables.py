@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.heads import node_head, spread_head, unit_of, whole_percent
+from hpcddp.analysis.heads import baselines, spread_head, unit_of, whole_percent
 from hpcddp.analysis.numbers.breakdown import hidden_parts, shown_parts, whole_step
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.series import Apart, value_text
@@ -36,13 +36,14 @@ HEADS = {
 
 
 def scaling_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
-    """Throughput with its spread, speedup and efficiency against both baselines; one line per point.
+    """Throughput with its spread, speedup and efficiency against its baselines; one line per point.
 
     Beside them the time and the node hours of an epoch, where they are known; a form without them says where they are.
     """
     gpu = unit_of(scaling)
     keys = _keys(apart)
-    heads = ["nodes", f"{gpu}s/node", f"{gpu}s", *keys, "n", _spread_head(scaling), f"vs 1 {gpu}", node_head(scaling)]
+    bases = baselines(scaling)
+    heads = ["nodes", f"{gpu}s/node", f"{gpu}s", *keys, "n", _spread_head(scaling), *bases.values()]
     rows = [
         [
             *_layout(row, apart, keys),
@@ -50,7 +51,7 @@ def scaling_table(scaling: pd.DataFrame, apart: Apart) -> list[str]:
             _throughput(row),
             *against,
         ]
-        for (_, row), *against in zip(scaling.iterrows(), _against(scaling, "1gpu"), _against(scaling, "1node"), strict=True)
+        for (_, row), *against in zip(scaling.iterrows(), *(_against(scaling, base) for base in bases), strict=True)
     ]
     plain = folded(heads, rows, keys)
     if scaling["epoch_s"].isna().all():

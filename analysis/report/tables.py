@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.findings import Findings
-from hpcddp.analysis.heads import node_head, spread_head, unit_of, whole_percent
+from hpcddp.analysis.heads import baselines, spread_head, unit_of, whole_percent
 from hpcddp.analysis.numbers.breakdown import NAMES, hidden_parts, shown_parts, whole_step
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.fit_words import NAMES as LAW_NAMES
@@ -77,7 +77,7 @@ def report_tables(found: Findings) -> list[Table]:
 
 
 def scaling(points: pd.DataFrame, apart: Apart) -> Table:
-    """Throughput with its spread, speedup and efficiency against both baselines, costs of an epoch."""
+    """Throughput with its spread, speedup and efficiency against its baselines, costs of an epoch."""
     gpu = unit_of(points)
     costs = [
         (Column("time", "one epoch"), _value("epoch_s", duration)),
@@ -90,8 +90,7 @@ def scaling(points: pd.DataFrame, apart: Apart) -> Table:
         (Column("n"), _value("n", str)),
         (Column("samples/s"), _value("samples_per_s", quantity)),
         (Column(spread_head(points["interval"])), _spread),
-        *_against("1gpu", f"vs 1 {gpu}", points),
-        *_against("1node", node_head(points), points),
+        *(spec for base, head in baselines(points).items() for spec in _against(base, head, points)),
         *costs,
     ]
     note = (

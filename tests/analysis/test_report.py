@@ -17,7 +17,8 @@ from hpcddp.analysis.report.close import close_figures
 from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.report.provenance import provenance
-from hpcddp.analysis.report.tables import Cell, Column, Table, _keys, exchange, laws
+from hpcddp.analysis.report.tables import Cell, Column, Table, _keys, exchange, laws, scaling
+from hpcddp.analysis.tables import scaling_table
 from hpcddp.point import comm_point
 from hpcddp.runroot import Study
 
@@ -106,6 +107,20 @@ def test_true_and_false_are_words() -> None:
     columns, rows = zip(*((column, [cell({"series": key}).value for key in apart]) for column, cell in _keys(apart)), strict=True)
     assert [column.numeric for column in columns] == [False, True, False]
     assert list(rows) == [["True", "False"], [2, 16], ["unknown", "True"]]
+
+
+@pytest.mark.parametrize(("gpus", "heads"), [(1, ["vs 1 GPU"]), (4, ["vs 1 GPU", "vs 1 node of 4"])])
+def test_a_node_of_one_gpu_is_no_baseline_of_its_own(tmp_path: Path, gpus: int, heads: list[str]) -> None:
+    """Its columns would be those against one GPU again; so on the terminal."""
+    points = [point(1, 1), point(1, gpus), point(2, gpus)][gpus == 1 :]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        write_runs(study, each, [100 * MS])
+    found = find(load_study(study))
+    groups = [column.group for column in scaling(found.shown, found.shown_apart).columns]
+    assert [head for head in dict.fromkeys(groups) if head.startswith("vs")] == heads
+    head = scaling_table(found.shown, found.shown_apart)[0].splitlines()[0]
+    assert re.findall(r"vs 1 GPU|vs 1 node of \d", head) == heads
 
 
 def test_laws_are_off_by_as_much_in_words_as_in_the_table(tmp_path: Path) -> None:
