@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,6 +16,7 @@ from hpcddp.analysis.figures.overlay import COLOURS as REFERENCES
 from hpcddp.analysis.figures.overlay import best_quality, said
 from hpcddp.analysis.figures.tracks import by_marker, ideals, is_product, tracks
 from hpcddp.analysis.findings import Findings
+from hpcddp.analysis.heads import baselines
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.report.bars import breakdown
@@ -56,8 +57,13 @@ def _rate_axis(tables: Sequence[pd.DataFrame], ideals: Sequence[Line]) -> Axis:
     """From the least to the most of what is drawn, intervals included."""
     columns = ("samples_per_s", "samples_per_s_low", "samples_per_s_high")
     rates = [float(rate) for points in tables for name in columns if name in points for rate in points[name].dropna()]
-    low, high = rate_limits(min(rates) / 1.2, max([*rates, *(line.points[-1][1] for line in ideals)]) * 1.2)
-    return Axis(low, high, {tick: [quantity(tick)] for tick in log_ticks(low, high)}, log=True)
+    return _logarithmic(min(rates) / 1.2, max([*rates, *(line.points[-1][1] for line in ideals)]) * 1.2, quantity)
+
+
+def _logarithmic(low: float, high: float, text: Callable[[float], str]) -> Axis:
+    """As figures.axis.rate_axis has it."""
+    low, high = rate_limits(low, high)
+    return Axis(low, high, {tick: [text(tick)] for tick in log_ticks(low, high)}, log=True)
 
 
 def _throughput(points: pd.DataFrame, rejected: pd.DataFrame, published: pd.DataFrame, y: Axis, name: str) -> Html:
@@ -87,8 +93,7 @@ def _throughput(points: pd.DataFrame, rejected: pd.DataFrame, published: pd.Data
 
 
 def _efficiency(points: pd.DataFrame, name: str) -> Html:
-    gpu, node = unit(points["device"].iloc[0]), int(points["full_node_gpus"].iloc[0])
-    against = {"1gpu": f"vs 1 {gpu}", **({"1node": f"vs 1 node of {node}"} if node > 1 else {})}
+    against = baselines(points)
     known = {base: points.dropna(subset=[f"efficiency_{base}"]) for base in against}
     known = {base: rows for base, rows in known.items() if len(rows) > 1}
     if not known:
@@ -209,8 +214,7 @@ def _collectives(found: Findings) -> Html:
     shown, _ = panels(found.collectives, found.close.trained)
     if not shown:
         return Html()
-    low, high = rate_limits(*rate_range(shown))
-    y = Axis(low, high, {tick: [f"{tick:g}"] for tick in log_ticks(low, high)}, log=True)
+    y = _logarithmic(*rate_range(shown), "{:g}".format)
     x = Axis(SMALLEST, LARGEST, {float(tick): [message_size(tick)] for tick in TICKS}, log=True)
     return tag("div", *(_layout(each, x, y) for each in shown), class_="pair")
 

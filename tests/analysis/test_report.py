@@ -10,11 +10,13 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.figures.axis import log_ticks, percent_ticks
+from hpcddp.analysis.figures.references import published
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.numbers.series import Apart, full_names
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.report.close import close_figures
 from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
+from hpcddp.analysis.report.figures import report_figures
 from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.report.provenance import provenance
 from hpcddp.analysis.report.tables import Cell, Column, Table, _keys, exchange, laws, scaling
@@ -107,6 +109,17 @@ def test_true_and_false_are_words() -> None:
     columns, rows = zip(*((column, [cell({"series": key}).value for key in apart]) for column, cell in _keys(apart)), strict=True)
     assert [column.numeric for column in columns] == [False, True, False]
     assert list(rows) == [["True", "False"], [2, 16], ["unknown", "True"]]
+
+
+def test_rates_that_hardly_differ_have_numbers_on_the_page_too(tmp_path: Path) -> None:
+    """Three layouts of one size: two round rates beside the axis at least."""
+    points = [point(8, 8), point(16, 4), point(32, 2)]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        write_runs(study, each, [100 * MS])
+    found = find(load_study(study))
+    drawn = report_figures(found, published([]).points)["scaling"]
+    assert len(re.findall(r">[0-9]+ 000<", drawn)) >= 2
 
 
 @pytest.mark.parametrize(("gpus", "heads"), [(1, ["vs 1 GPU"]), (4, ["vs 1 GPU", "vs 1 node of 4"])])
