@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hpcddp.analysis.figures.style import pt
+from hpcddp.analysis.figures.style import lay_out, pt
 
 LINE_PT = 9.5
 """Height of a line of text with its space, at a type of 8 points."""
@@ -28,9 +28,7 @@ def end_labels(ax: Axes, labels: Sequence[EndLabel]) -> None:
     ordered = sorted(labels, key=lambda label: (label.y, label.text))
     figure = ax.figure
     assert isinstance(figure, Figure)
-    layout = figure.get_layout_engine()
-    assert layout is not None
-    layout.execute(figure)  # where the axes are
+    lay_out(figure)
     to_pt = 72.0 / figure.dpi
     heights = [ax.transData.transform((1.0, label.y))[1] * to_pt for label in ordered]
     for label, height, wanted in zip(ordered, spread_out(heights, pt(LINE_PT)), heights, strict=True):

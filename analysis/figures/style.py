@@ -173,13 +173,20 @@ def in_column(name: str, most: int = COLUMN_LETTERS) -> list[str]:
     return textwrap.wrap(name, most, break_on_hyphens=False)
 
 
+def lay_out(figure: Figure) -> None:
+    """Finds where the axes are, as drawing it would; `figure` is a new_figure."""
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    layout.execute(figure)
+
+
 def save(figure: Figure, stem: Path, style: Style) -> list[Path]:
     """STEM.png, STEM.svg and STEM.pdf, without dates and versions in them."""
     png, svg, pdf = files = [stem.with_suffix(suffix) for suffix in SUFFIXES]
     with look():
         mpl.rcParams["pdf.fonttype"] = style.pdf_fonts
         figure.dpi = style.png_dpi
-        figure.get_layout_engine().execute(figure)  # type: ignore[union-attr]  # new_figure gave it one
+        lay_out(figure)
         figure.set_layout_engine(None)  # else each file takes two drawings, and the first the layout twice
         figure.savefig(png, dpi=style.png_dpi, metadata={"Software": None})
         figure.savefig(svg, metadata={"Date": None, "Creator": None})

@@ -69,8 +69,7 @@ def title(panel: pd.DataFrame) -> str:
 def _panel(ax: Axes, panel: pd.DataFrame, travels: pd.DataFrame, end_ms: float) -> None:
     ranks = shown_ranks(panel)
     bars = [*_computed(panel, ranks), *_travelled(travels, len(ranks) + GAP)]
-    outlines = [[(begin, low), (end, low), (end, high), (begin, high)] for begin, end, low, high, _ in bars]
-    ax.add_collection(PolyCollection(outlines, facecolors=[bar.colour for bar in bars], linewidths=0))
+    ax.add_collection(PolyCollection([bar.outline for bar in bars], facecolors=[bar.colour for bar in bars], linewidths=0))
     names = [*lane_names(panel, ranks), *(bucket_name(each) for _, each in travels.iterrows())]
     ax.set_yticks([*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))], names)
     ax.set_ylim(len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4, -0.6)
@@ -106,13 +105,23 @@ def end_ms(parts: pd.DataFrame, travels: pd.DataFrame) -> float:
 
 
 class Bar(NamedTuple):
-    """From `begin` to `end` in ms; of a lane from `low` to `high`."""
+    """From `begin` to `end` in ms, about the middle of its lane."""
 
     begin: float
     end: float
-    low: float
-    high: float
+    lane: float
+    height: float
     colour: str
+
+    @property
+    def outline(self) -> list[tuple[float, float]]:
+        """Its corners."""
+        low, high = self.lane - self.height / 2, self.lane + self.height / 2
+        return [(self.begin, low), (self.end, low), (self.end, high), (self.begin, high)]
+
+
+COMPUTED, TRAVELLED = 0.78, 0.5
+"""Heights, as shares of a lane."""
 
 
 def _computed(panel: pd.DataFrame, ranks: Sequence[int]) -> Iterator[Bar]:
@@ -120,16 +129,15 @@ def _computed(panel: pd.DataFrame, ranks: Sequence[int]) -> Iterator[Bar]:
     for lane, rank in enumerate(ranks):
         mine = panel[panel["rank"] == rank]
         for part, begin_s, end_s in zip(mine["part"], mine["begin_s"], mine["end_s"], strict=True):
-            yield Bar(1e3 * float(begin_s), 1e3 * float(end_s), lane - 0.39, lane + 0.39, PARTS[SHOWN_AS.get(part, part)])
+            yield Bar(1e3 * float(begin_s), 1e3 * float(end_s), lane, COMPUTED, PARTS[SHOWN_AS.get(part, part)])
 
 
-def _travelled(travels: pd.DataFrame, lane: float) -> Iterator[Bar]:
-    """From that lane on: pale while ranks are ready that wait for others, dark while it travels."""
-    for _, each in travels.iterrows():
+def _travelled(travels: pd.DataFrame, first_lane: float) -> Iterator[Bar]:
+    """A lane each: pale while ranks are ready that wait for others, dark while it travels."""
+    for number, (_, each) in enumerate(travels.iterrows()):
         first, last, done = (float(each[name]) * 1e3 for name in ("first_ready_s", "last_ready_s", "done_s"))
-        yield Bar(first, last, lane - 0.39, lane + 0.39, WAITS)
-        yield Bar(last, done, lane - 0.25, lane + 0.25, TRAVELS)
-        lane += 1
+        yield Bar(first, last, first_lane + number, COMPUTED, WAITS)
+        yield Bar(last, done, first_lane + number, TRAVELLED, TRAVELS)
 
 
 def _handles(parts: pd.DataFrame, travels: pd.DataFrame) -> list[Artist]:

@@ -9,9 +9,10 @@ from random import Random
 
 import pandas as pd
 import pytest
+from matplotlib.collections import PolyCollection
 
 from hpcddp.analysis.figures.close_up import MOST_RUNS
-from hpcddp.analysis.figures.timeline import MAX_RANKS, lane_names, shown_ranks, title
+from hpcddp.analysis.figures.timeline import MAX_RANKS, lane_names, shown_ranks, timeline_figure, title
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.numbers.timeline import BucketStep, Timeline
 from hpcddp.analysis.records import one_step
@@ -91,6 +92,21 @@ def test_all_is_on_rank_0s_clock(tmp_path: Path) -> None:
     found = timeline(tmp_path / "s", told, comm="on")
     assert [rank.start_ns for rank in found.ranks] == [0, 0]
     assert found.buckets == (BucketStep(0, 8, 40 * MS, 50 * MS, 71 * MS),)
+
+
+def test_bars_are_where_parts_and_all_reduces_were(tmp_path: Path) -> None:
+    """In ms from the step's begin: a lane per rank, below them the bucket that waits for rank 1 and travels."""
+    where = point(1, 2, comm="on")
+    study = write_study(tmp_path / "s", [where])
+    buckets = [lambda rank: Bucket(size_bytes=8, ready_ns=(40 + 10 * rank) * MS, done_ns=70 * MS)]
+    write_run(study, where, Told(step_ns=100 * MS, shares=PARTS, buckets=buckets))
+    close = find(load_study(study)).close
+    (ax,) = timeline_figure(close.parts, close.travels).axes
+    (bars,) = (each for each in ax.collections if isinstance(each, PolyCollection))
+    boxes = [path.get_extents() for path in bars.get_paths()]
+    wanted = [(0, 10), (10, 40), (40, 80), (80, 100)]
+    assert [(round(box.x0), round(box.x1)) for box in boxes] == [*wanted, *wanted, (40, 50), (50, 70)]
+    assert [round((box.y0 + box.y1) / 2, 2) for box in boxes] == [0.0] * 4 + [1.0] * 4 + [2.4] * 2
 
 
 def test_without_clocks_ranks_begin_together(tmp_path: Path) -> None:
