@@ -1,4 +1,6 @@
-"""What became of a submission whose answer was lost: asked until it is sure, since a job that is sent again is paid twice."""
+"""Questions to a controller that may be away for a while, and what became of a submission whose answer was lost: asked until it
+is sure, since a job that is sent again is paid twice.
+"""
 
 from __future__ import annotations
 
