@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from hpcddp.worker.comm.thread_state import ThreadStates
 from hpcddp.worker.timing.steptimer import StepTimer
 
 
@@ -27,7 +28,7 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
     group = ddp.process_group
     share = 1.0 / group.size()
     shares = {torch.float32: torch.tensor(share)}
-    stamp, begin = timer.clock.stamp, timer.bucket
+    stamp, begin, keep = timer.clock.stamp, timer.bucket, ThreadStates().keep
 
     def all_reduce(
         _: None,
@@ -39,6 +40,7 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
 
         def ended(reduced: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             told.done = stamp()
+            keep()
             return reduced.value()[0]  # raises what the all-reduce failed of
 
         return group.allreduce([gradients.mul_(shares.get(gradients.dtype, share))]).get_future().then(ended)
