@@ -1,24 +1,21 @@
 """What measuring costs a training step: `python -m tests.bench.step_overhead`.
 
-Two figures. Host time: what the step clock and its files take of a step, called as the loop calls them, records written and
-flushed, nothing else running between; and what the hook and all rows add to a backward pass of four tiny buckets, beside what
-torch's own hook adds there, which averages and records nothing.
-And what a real step loses: train() as every run calls it against the shortest DDP loop that trains the same, hand-written
-below, their steps taken in turns in the same process, a barrier before each. Where models lie in memory makes one of two bare
-loops up to 2 % faster for as long as its process lives: pairs are taken in many processes, every other one gives ours the model
-that was made first, and a line is the median of the processes' medians with its 95 % interval. The first line is such a pair
-of bare loops. A bound is judged only where the interval is narrower than the bound; all figures are printed. All of it
-takes half an hour on two processors.
+Two figures. Host time: see host_time.py. And what a real step loses: train() as every run calls it against the shortest DDP loop
+that trains the same, hand-written below, their steps taken in turns in the same process, a barrier before each. Where models lie
+in memory makes one of two bare loops up to 1 % faster for as long as its process lives: pairs are taken in many processes,
+every other one gives ours the model that was made first, and a line is the median of the processes' medians with its 95 %
+interval. The first line is such a pair of bare loops. A bound is judged only where the interval is narrower than the bound; all
+figures are printed. All of it takes half an hour on two processors.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import itertools
 import json
 import math
 import os
-import random
 import statistics
 import sys
 import tempfile
@@ -28,15 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.nn.parallel import DistributedDataParallel
 
 from hpcddp.data import Batch
 from hpcddp.point import Data, Point
-from hpcddp.records import PARTS
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
@@ -46,14 +39,10 @@ from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
 from hpcddp.worker.training.learner import Learner, make_learner
 from hpcddp.worker.training.train import train
+from tests.bench.host_time import BUCKET_BOUND_US, HOST_BOUND_US, TORCHS_US, host_time, pass_us
 from tests.worker import forked, given
 
-HOST_BOUND_US = 10.0
-BUCKET_BOUND_US = 10.0
-TORCHS_US = 12.0
-"""What torch's own hook adds for a bucket on the machine of these bounds; where it takes longer, so may ours."""
 SHARE_BOUND_PERCENT = 1.0
-TIGHT_STEPS = 20_000
 WARMUP = 10
 LINES = (("mnist-cnn", 1, None), *itertools.product(("mnist-cnn", "resnet18"), (1, 2), (False, True)))
 """Model, ranks, and whether with the hook; None: two bare loops."""
@@ -62,6 +51,9 @@ PAIRS = {"mnist-cnn": (30, 40), "resnet18": (10, 20)}
 """Processes, and pairs in each."""
 
 HOOK = {None: "bare", False: "off", True: "on"}
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""mallopt(3)."""
 
 BATCH = {"mnist-cnn": 64, "resnet18": 8}
 DATA = {"mnist-cnn": "synthetic-mnist", "resnet18": "synthetic-cifar10"}
@@ -137,71 +129,6 @@ def main() -> int:
     return 0 if result["holds"] else 1
 
 
-def host_time() -> dict[str, float]:
-    """Microseconds of a step's marks, row and flushes (median of five rounds), and with the hook, with what it may take."""
-    with tempfile.TemporaryDirectory() as folder:
-        (hook,) = forked.values(Path(folder), 1, hook_time, Path(folder))
-    bucket_us = BUCKET_BOUND_US * max(1.0, hook["torchs_us"] / hook["buckets"] / TORCHS_US)
-    bound_us = HOST_BOUND_US + bucket_us * hook["buckets"] + hook["pass_us"]
-    return {"step_us": statistics.median(tight_us() for _ in range(5)), **hook, "hook_bound_us": bound_us}
-
-
-def tight_us() -> float:
-    with tempfile.TemporaryDirectory() as folder, StepLog(StepTimer(HostClock()), Path(folder), 0, buckets=False) as log:
-        begin = time.perf_counter()
-        for _ in range(TIGHT_STEPS):
-            for part in PARTS[:-2]:
-                log.timer.mark(part)
-            log.write_finished()
-            log.timer.mark("record")
-            log.timer.close_step(0)
-        log.pause()
-        return (time.perf_counter() - begin) / TIGHT_STEPS * 1e6
-
-
-def hook_time(folder: Path) -> dict[str, float]:
-    """Backward passes of tiny layers, a bucket each, without a hook, with torch's and with ours in random order: what each adds.
-
-    Our hook's rows are written and flushed in that time. Its multiplication by 1 / ranks is the pass over the gradients that
-    the bound allows beside it; it is timed here bucket by bucket, and told apart.
-    """
-    meeting = join(this_rank("local"), "cpu")
-    models = [DistributedDataParallel(tiny_layers(), bucket_cap_mb=0.001) for _ in range(3)]
-    plain, torchs, ours = models
-    torchs.register_comm_hook(None, allreduce_hook)
-    draw, batch = random.Random(1), torch.ones(1, 16)
-    times_s: dict[nn.Module, list[float]] = {model: [] for model in models}
-    with StepLog(StepTimer(HostClock()), folder / "records", 0, buckets=True) as log:
-        time_buckets(ours, log.timer)
-        for _ in range(TIGHT_STEPS // 4):
-            model = draw.choice(models)
-            times_s[model].append(backward_s(model, batch) + (logged_s(log) if model is ours else 0.0))
-    buckets = log.counts()["bucket_rows"] / log.counts()["rows"]
-    meeting.leave()
-    plain_s, torchs_s, ours_s = (statistics.median(times_s[model]) for model in models)
-    passed_us = buckets * pass_us(sum(parameter.nbytes for parameter in plain.parameters()) // round(buckets))
-    added = {"hook_us": (ours_s - plain_s) * 1e6, "torchs_us": (torchs_s - plain_s) * 1e6}
-    return {"buckets": buckets, **added, "pass_us": passed_us}
-
-
-def logged_s(log: StepLog) -> float:
-    begin = time.perf_counter()
-    log.timer.close_step(0)
-    log.write_finished()
-    return time.perf_counter() - begin
-
-
-def tiny_layers() -> nn.Module:
-    return nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
-
-
-def backward_s(model: nn.Module, batch: torch.Tensor) -> float:
-    loss: torch.Tensor = model(batch).sum()
-    begin = time.perf_counter()
-    loss.backward()  # type: ignore[no-untyped-call]
-    return time.perf_counter() - begin
-
-
 def compared(model: str, ranks: int, hook: bool | None, share: float) -> dict[str, Any]:
     """One line of the table, by rank 0's steps."""
     processes, pairs = PAIRS[model]
@@ -218,6 +145,7 @@ def compared(model: str, ranks: int, hook: bool | None, share: float) -> dict[st
 
 def in_turns(point: Point, folder: Path, hook: bool | None, ours_first: bool) -> tuple[Pairs, dict[str, float]]:
     """In a rank: train() against the bare loop, and what a step exchanges: `buckets`, and `pass_us` over its gradients."""
+    keep_memory()
     meeting = join(this_rank("local"), "cpu")
     source = given.cifar(256) if point.workload.model == "resnet18" else given.mnist(256)
     made = [make_learner(point.workload, source, meeting.device, meeting.rank.rank) for _ in range(2)]
@@ -242,6 +170,17 @@ def in_turns(point: Point, folder: Path, hook: bool | None, ours_first: bool) ->
     return medians, {"buckets": buckets, "pass_us": pass_us(gradient_bytes)}
 
 
+def keep_memory() -> None:
+    """What this process frees it gives back to the kernel no more.
+
+    Else a step of the MNIST CNN takes 400 to 5,500 page faults, 36 to 47 ms: whatever lies at the heap's end when activations are
+    freed decides, in the bare loop as in ours. Alone in its process neither has more of them than the other.
+    """
+    libc = ctypes.CDLL(None)
+    if not (libc.mallopt(M_TRIM_THRESHOLD, 2**30) and libc.mallopt(M_MMAP_THRESHOLD, 2**25)):
+        sys.exit("glibc's mallopt refused: this bench needs glibc")
+
+
 def train_barely(point: Point, learner: Learner, feed: Feed) -> None:
     """As many steps as train() makes."""
     step, timer = bare_loop(learner), StepTimer(HostClock())
@@ -262,16 +201,6 @@ def bare_loop(learner: Learner) -> Callable[[Batch], None]:
         optimizer.zero_grad(set_to_none=True)
 
     return step
-
-
-def pass_us(size_bytes: int) -> float:
-    """One multiplication in place over that many bytes of float32: median of 21."""
-    gradients, times_s = torch.ones(size_bytes // 4), []
-    for _ in range(21):
-        begin = time.perf_counter()
-        gradients.mul_(1.0)
-        times_s.append(time.perf_counter() - begin)
-    return statistics.median(times_s) * 1e6
 
 
 def allowed_percent(row: dict[str, Any]) -> float:
