@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpcddp.data import Batch, Source
 from hpcddp.point import Workload
+from hpcddp.worker.training.backward import Backward, Mark
 from hpcddp.worker.training.inputs import Normalize
 from hpcddp.worker.training.models import build_model
-from hpcddp.worker.training.parallel import autocast, spread
-
-Mark = Callable[[str], None]
+from hpcddp.worker.training.parallel import NOTHING, autocast, spread
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,7 @@ class Learner:
     device: torch.device
     precision: str
     accumulate: int
+    backward: Backward
 
     @property
     def ddp(self) -> DistributedDataParallel | None:
@@ -74,7 +73,7 @@ class Learner:
             if self.accumulate > 1:
                 loss = loss / self.accumulate
             mark("forward")
-            self._backward(loss, mark)
+            self.backward(self.scaler.scale(loss) if self.scaler else loss, mark)
         return loss.detach()
 
     def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -83,25 +82,9 @@ class Learner:
             loss: torch.Tensor = nn.functional.cross_entropy(self.model(self.normalize(images)), labels)
         return loss
 
-    def _backward(self, loss: torch.Tensor, mark: Mark) -> None:
-        """Marks the end of the computation, then the end of the exchange that went on behind it.
-
-        Autograd runs its queued callbacks in order when all gradients are there. Ours is queued by the first gradient, DDP's own,
-        which waits for the exchange, by the last: so ours comes first. It runs in the compute stream, as DDP's does.
-        """
-
-        def at_the_end(_: torch.Tensor) -> None:
-            engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(lambda: mark("backward"))
-
-        loss.register_hook(at_the_end)  # type: ignore[no-untyped-call]
-        scaled: torch.Tensor = self.scaler.scale(loss) if self.scaler else loss
-        scaled.backward()  # type: ignore[no-untyped-call]
-        mark("comm_exposed")
-
     def _exchange(self, now: bool) -> contextlib.AbstractContextManager[Any]:
         """Gradients are averaged with the last micro-batch only."""
-        return contextlib.nullcontext() if now or self.ddp is None else self.ddp.no_sync()
+        return NOTHING if now or self.ddp is None else self.ddp.no_sync()
 
 
 def make_learner(workload: Workload, source: Source, device: torch.device, rank: int, *, gpus: int = 1) -> Learner:
@@ -126,6 +109,7 @@ def make_learner(workload: Workload, source: Source, device: torch.device, rank:
         device=device,
         precision=workload.precision,
         accumulate=workload.accumulate,
+        backward=Backward(module.parameters()),
     )
 
 

@@ -15,11 +15,14 @@ from hpcddp.point import Ddp, Workload
 
 AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
+NOTHING = contextlib.nullcontext()
+"""One for all: a step enters it twice."""
+
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[Any]:
     """The mixed precision of that name; nothing for fp32 and fp64."""
     dtype = AUTOCAST.get(precision)
-    return torch.autocast(device.type, dtype=dtype) if dtype else contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=dtype) if dtype else NOTHING
 
 
 def spread(module: nn.Module, workload: Workload, device: torch.device, gpus: int) -> nn.Module:

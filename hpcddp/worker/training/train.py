@@ -17,8 +17,9 @@ from hpcddp.worker.checksums import checksum
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.telemetry.peak_memory import peak_memory_bytes
 from hpcddp.worker.timing.steplog import StepLog
+from hpcddp.worker.training.backward import Mark
 from hpcddp.worker.training.feeds import Feed
-from hpcddp.worker.training.learner import Learner, Mark
+from hpcddp.worker.training.learner import Learner
 from hpcddp.worker.training.resume import Keeper
 from hpcddp.worker.training.window import Window
 
