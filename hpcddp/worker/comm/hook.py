@@ -21,12 +21,13 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
     it runs in one of gloo's threads when the all-reduce has ended.
 
     Parameters are bit for bit those without the hook: DDP's own all-reduce also multiplies by 1 / ranks beforehand. Dividing,
-    before or after, differs from three ranks on. The group is called directly because dist.all_reduce costs 4 us more a bucket;
-    the share of float32 is a tensor because torch takes 10 us to make one of a number. While gloo's thread runs Python the next
-    bucket waits, so all that can be is done before the all-reduce begins.
+    before or after, differs from three ranks on. One rank has nothing to average, and is spared the pass over its gradients.
+    The group is called directly because dist.all_reduce costs 4 us more a bucket; the share of float32 is a tensor because torch
+    takes 10 us to make one of a number. While gloo's thread runs Python the next bucket waits, so all that can be is done before
+    the all-reduce begins.
     """
     group = ddp.process_group
-    share = 1.0 / group.size()
+    averages, share = group.size() > 1, 1.0 / group.size()
     shares = {torch.float32: torch.tensor(share)}
     stamp, begin, keep = timer.clock.stamp, timer.bucket, ThreadStates().keep
 
@@ -43,6 +44,8 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
             keep()
             return reduced.value()[0]  # raises what the all-reduce failed of
 
-        return group.allreduce([gradients.mul_(shares.get(gradients.dtype, share))]).get_future().then(ended)
+        if averages:
+            gradients.mul_(shares.get(gradients.dtype, share))
+        return group.allreduce([gradients]).get_future().then(ended)
 
     ddp.register_comm_hook(None, all_reduce)
