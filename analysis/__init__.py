@@ -3,8 +3,9 @@
     study.py      analyze: a run root -> one StudyResult per study, as told before where nothing has changed
     told_study.py a study afresh: the table of contents of all below
     records/      a study's folder -> Run values (load.py): rows.py checks a rank's file, ranks.py reads an attempt's steps,
-                  buckets.py its all-reduces, all on one timeline; one_step.py finds one step's rows; cells.py reads digits
-                  fast; kept.py: what was made of a run, as plain.py writes it, until something changes
+                  buckets.py its all-reduces, windows.py when its ranks waited for them, all on one timeline (clocks.py);
+                  one_step.py finds one step's rows; cells.py reads digits fast; kept.py: what was made of a run, as plain.py
+                  writes it, until something changes
     numbers/      what follows from them. steps.py: formulas within a run; communication.py: what was hidden, transfer, peer wait;
                   intervals.py: how well medians are known, precision.py: for `submit --until-ci`; series.py: which points may be
                   compared; frames.py: runs as a table; scaling.py: points as a table: medians, intervals, speedup, efficiency;

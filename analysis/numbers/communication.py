@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.buckets import Ints, RunBuckets
+from hpcddp.analysis.records.buckets import RunBuckets
+from hpcddp.analysis.records.clocks import Ints
 from hpcddp.bandwidth import bus_share
 
 
@@ -72,8 +73,11 @@ def exchange(run: RunBuckets) -> Exchange:
     """Every rank's view of every step."""
     last_ready = run.ready_ns.max(axis=0)
     bounds = np.searchsorted(run.step, np.arange(run.start_ns.shape[1] + 1))
-    views = [_view(run, rank, last_ready, bounds) for rank in range(len(run.hosts))]  # what a rank takes stays in the cache
-    return Exchange(*(np.array(of_ranks) for of_ranks in zip(*views, strict=True)))
+    views = [np.empty_like(run.start_ns) for _ in range(4)] + [np.empty_like(run.ready_ns) for _ in range(2)]
+    for rank in range(len(run.hosts)):  # what one takes stays in the cache
+        for of_ranks, of_rank in zip(views, _view(run, rank, last_ready, bounds), strict=True):
+            of_ranks[rank] = of_rank
+    return Exchange(*views)
 
 
 def _view(run: RunBuckets, rank: int, last_ready: Ints, bounds: NDArray[np.intp]) -> tuple[Ints, ...]:
@@ -81,17 +85,19 @@ def _view(run: RunBuckets, rank: int, last_ready: Ints, bounds: NDArray[np.intp]
     start, begin, end = (times[rank][run.step] for times in (run.start_ns, run.begin_ns, run.end_ns))
     ready, done = run.ready_ns[rank], run.done_ns[rank]
     travels = np.minimum(last_ready, done)  # clocks err: no bucket is done before it travels
-    own = newly_covered(travels, done, start, end)
+    own_begin, own_end = newly_covered(travels, done, start, end)
+    own = _lengths(own_begin, own_end)
     busy = _sums(own, bounds)
-    hidden = _sums(newly_covered(travels, done, start, begin), bounds)
-    peer_wait = _sums(newly_covered(ready, done, begin, end), bounds) - (busy - hidden)
+    hidden = _sums(_lengths(own_begin, np.minimum(own_end, begin)), bounds)
+    peer_wait = _sums(_lengths(*newly_covered(ready, done, begin, end)), bounds) - (busy - hidden)
     transfer = run.end_ns[rank] - run.begin_ns[rank] - peer_wait
     return transfer, peer_wait, hidden, busy, own, last_ready - ready
 
 
-def newly_covered(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
-    """Of each of a rank's intervals, cut to its window, what none that begins earlier covers: the sum is the length of their
-    union. Windows follow each other without overlap.
+def newly_covered(begin: Ints, end: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Of each of a rank's intervals, cut to its window, the begin and the end of what none that begins earlier covers; the end
+    is not behind the begin where there is nothing. Their lengths add up to that of the union. Windows follow each other without
+    overlap.
     """
     begin, end = np.minimum(np.maximum(begin, low), high), np.minimum(np.maximum(end, low), high)
     order = None if _ascend(begin) else np.argsort(begin, kind="stable")
@@ -99,12 +105,19 @@ def newly_covered(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
         begin, end = begin[order], end[order]
     latest = end if _ascend(end) else np.maximum.accumulate(end)
     np.maximum(begin[1:], latest[:-1], out=begin[1:])
-    length: Ints = np.maximum(end - begin, 0)
-    if order is None:
-        return length
-    new = np.empty_like(length)
-    new[order] = length
-    return new
+    return (begin, end) if order is None else (_put_back(begin, order), _put_back(end, order))
+
+
+def _put_back(ordered: Ints, order: NDArray[np.intp]) -> Ints:
+    values = np.empty_like(ordered)
+    values[order] = ordered
+    return values
+
+
+def _lengths(begin: Ints, end: Ints) -> Ints:
+    """0 where the end is not behind the begin."""
+    lengths: Ints = np.maximum(end - begin, 0)
+    return lengths
 
 
 def _ascend(times: Ints) -> bool:

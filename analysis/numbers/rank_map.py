@@ -7,6 +7,7 @@ communication, which on the others is waiting for it.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,9 +42,9 @@ class RankMap:
 
 def rank_map(steps: RunSteps, hosts: Sequence[str]) -> RankMap | None:
     """None for a single rank, for fewer than LEAST_STEPS, and where nothing was measured; `hosts` are those of the ranks."""
-    step_ns, own = median_step_ns(steps), steps.own_ns[:, steps.steady]
+    step_ns, own = median_step_ns(steps), _steady(steps)
     count = own.shape[1]
-    if len(hosts) < 2 or count < LEAST_STEPS or not step_ns or not np.isfinite(own).all():
+    if len(hosts) < 2 or count < LEAST_STEPS or not step_ns or not math.isfinite(own.sum()):
         return None
     columns = max(1, min(MOST_COLUMNS, count // MEASURED_IN))
     edges = [round(count * i / columns) for i in range(columns + 1)]
@@ -55,6 +56,13 @@ def rank_map(steps: RunSteps, hosts: Sequence[str]) -> RankMap | None:
         by_host = [np.max(over[[host == name for host in hosts]], axis=0) for name in named]
         return RankMap(tuple(named), None, tuple(edges), _plain(by_host))
     return RankMap(tuple(hosts), tuple(range(len(hosts))), tuple(edges), _plain(over))
+
+
+def _steady(steps: RunSteps) -> Floats:
+    """Those of own_ns: not copied where they follow each other."""
+    places = np.flatnonzero(steps.steady)
+    begin, end = (int(places[0]), int(places[-1]) + 1) if places.size else (0, 0)
+    return steps.own_ns[:, begin:end] if end - begin == places.size else steps.own_ns[:, places]
 
 
 def _medians(rows: Floats) -> Floats:

@@ -43,8 +43,8 @@ def over_ranks(ranks: Iterable[Columns], steady_from_step: int = 0) -> RunSteps:
     Steady: no flag says otherwise, from the given step on, and measured on every rank.
     """
     first: Columns = {}
-    step_ns = np.zeros(0)
-    sums: dict[str, Any] = dict.fromkeys(RECORDED, 0)
+    step_ns: Any = None
+    sums: dict[str, Any] = dict.fromkeys(RECORDED)
     counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
     own: list[Floats] = []
     for rank, columns in enumerate(ranks):
@@ -52,17 +52,24 @@ def over_ranks(ranks: Iterable[Columns], steady_from_step: int = 0) -> RunSteps:
             first = {name: columns[name].copy() for name in ("step", "flags")}
         if not all(np.array_equal(values, columns[name]) for name, values in first.items()):
             raise ValueError(f"rank {rank} did not step like rank 0 ({columns['step'].size} and {first['step'].size} rows)")
-        step_ns = np.maximum(step_ns, columns["total_ns"]) if rank else columns["total_ns"].copy()
+        step_ns = _joined_by(np.maximum, step_ns, columns["total_ns"])
         for part in RECORDED:
             value = columns[f"{part}_ns"]
-            sums[part] = sums[part] + or_zero(value)
+            sums[part] = _joined_by(np.add, sums[part], or_zero(value))
             counts[part] = counts[part] + (1 if value.dtype == np.int64 else np.isfinite(value))
-        own.append((columns["total_ns"] - or_zero(columns["comm_exposed_ns"])).astype(np.float64))
+        own.append(np.subtract(columns["total_ns"], or_zero(columns["comm_exposed_ns"]), dtype=np.float64))
     if not first:
         raise ValueError("no rank has step rows")
     parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
     steady = steady_rows(first, steady_from_step) & np.isfinite(step_ns)
     return RunSteps(steady, step_ns.astype(np.float64), parts, np.stack(own), first["step"])
+
+
+def _joined_by(operation: np.ufunc, so_far: Any, column: Any) -> Any:
+    """In the memory of what there is so far (None: nothing yet), if that can hold it."""
+    if so_far is None:
+        return column.copy()
+    return operation(so_far, column, out=so_far if so_far.dtype == np.result_type(so_far, column) else None)
 
 
 def before(steps: RunSteps, end: int) -> RunSteps:

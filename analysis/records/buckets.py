@@ -11,24 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.steps import or_zero, steady_rows
 from hpcddp.analysis.records.cells import Room
-from hpcddp.analysis.records.ranks import steady_from_step, step_tables, told_of_ranks
-from hpcddp.analysis.records.rows import EXACT, Columns, Rejected, RowFile, read_rows
+from hpcddp.analysis.records.clocks import Ints, clock_error_ns, is_known, to_rank_0
+from hpcddp.analysis.records.ranks import step_tables, told_of_ranks
+from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
 from hpcddp.analysis.records.shapes import MOST
+from hpcddp.analysis.records.windows import STEP_TYPES, Windows, windows_of
 from hpcddp.records import BUCKET_COLUMNS, buckets_file
 
-Ints = NDArray[np.int64]
-
-AFTER_EXCHANGE = ("optimizer", "record", "other")
-"""The parts of a step that follow its exposed communication."""
-
-STEP_TYPES = {
-    **dict.fromkeys(("step", "flags", "start_ns", "total_ns"), "int64"),
-    **dict.fromkeys(("comm_exposed_ns", *(f"{part}_ns" for part in AFTER_EXCHANGE)), "float64"),
-}
 BUCKET_TYPES = dict.fromkeys(BUCKET_COLUMNS, "int64")
 
 
@@ -57,48 +48,6 @@ class RunBuckets:
     done_ns: Ints
 
 
-@dataclass(frozen=True)
-class Window:
-    """Of every step of a rank, on its own timeline: its start, and the begin and the end of its exposed communication."""
-
-    start_ns: Ints
-    begin_ns: Ints
-    end_ns: Ints
-
-
-class Windows:
-    """Those of all ranks, from their step tables in order, and which steps count. A table at a time is looked at."""
-
-    def __init__(self, clocks: Sequence[Mapping[str, Any]], from_step: int = 0, before: int | None = None) -> None:
-        self._clocks, self._from_step, self.before = clocks, from_step, before
-        self.ranks: list[Window] = []
-        self.steady, self.numbers = np.zeros(0, np.bool_), np.zeros(0, np.int64)
-        self.exposed = True
-        """Every rank measured its exposed communication."""
-
-    def add(self, columns: Columns) -> None:
-        """The next rank's, if all its totals were measured and are as long as a step may be."""
-        if not (columns["total_ns"] < EXACT).all():
-            return
-        if not self.ranks:
-            self.steady = steady_rows(columns, self._from_step)
-            if self.before is not None:
-                self.steady = self.steady & (columns["step"] < self.before)
-            self.numbers = columns["step"][self.steady]
-        self.exposed = self.exposed and bool(np.isfinite(columns["comm_exposed_ns"]).any())
-        self.ranks.append(_window(columns))
-
-    def at_rank_0(self, name: str, places: NDArray[np.intp]) -> Ints:
-        """(ranks, places): the windows' times by that name, on rank 0's timeline."""
-        pairs = zip(self.ranks, self._clocks, strict=True)
-        return np.array([to_rank_0(getattr(window, name)[places], clock) for window, clock in pairs])
-
-
-def windows_of(end: dict[str, Any], ranks: int, before: int | None = None) -> Windows:
-    """None yet; each rank's table is to be added. Steps count whose number is less than `before`."""
-    return Windows([entry.get("clock") or {} for entry in told_of_ranks(end, ranks)], steady_from_step(end), before)
-
-
 def read_buckets(
     attempt: Path, end: dict[str, Any], ranks: int, warnings: list[str], windows: Windows | None = None
 ) -> RunBuckets | None:
@@ -117,9 +66,21 @@ def read_buckets(
         return None
     clocks = [entry.get("clock") or {} for entry in told]
     found = assemble(windows, _bucket_tables(attempt, told, warnings), clocks, [entry["host"] for entry in told])
-    if not all(_known(clock) for clock in clocks):
+    if not all(is_known(clock) for clock in clocks):
         warnings.append(f"{'/'.join(attempt.parts[-3:])}: clock offsets between ranks are not known; taken as 0")
     return found if found.step.size else None
+
+
+def recorded_steps(attempt: Path, told: Mapping[str, Any]) -> Ints | None:
+    """The steps of which rank 0, of which end.json tells that, recorded all-reduces; None where they cannot be read."""
+    try:
+        return read_rows(_bucket_rows(attempt, 0, told), {"step": "int64"}, [])["step"]
+    except Rejected:
+        return None
+
+
+def _bucket_rows(attempt: Path, rank: int, told: Mapping[str, Any]) -> RowFile:
+    return RowFile(buckets_file(attempt, rank), rank, told["bucket_rows"], told["bucket_crc32"])
 
 
 def _bucket_tables(attempt: Path, told: Sequence[dict[str, Any]], warnings: list[str]) -> Iterator[Columns]:
@@ -128,8 +89,7 @@ def _bucket_tables(attempt: Path, told: Sequence[dict[str, Any]], warnings: list
     """
     room = Room()
     for rank, entry in enumerate(told):
-        file = RowFile(buckets_file(attempt, rank), rank, entry["bucket_rows"], entry["bucket_crc32"])
-        columns = read_rows(file, BUCKET_TYPES, warnings, room)
+        columns = read_rows(_bucket_rows(attempt, rank, entry), BUCKET_TYPES, warnings, room)
         step, index = (np.diff(columns[name]) for name in ("step", "index"))
         if not ((step > 0) | ((step == 0) & (index >= 0))).all():
             order = np.lexsort((columns["index"], columns["step"]))
@@ -146,26 +106,26 @@ def assemble(
     left out.
     """
     first: dict[str, Ints] = {}
-    times: dict[str, list[Ints]] = {"ready_ns": [], "done_ns": []}
+    times: dict[str, Ints] = {}
     counted = np.zeros(0, np.bool_)
     for rank, (columns, clock) in enumerate(zip(buckets, clocks, strict=True)):
         if not first:
             first = {name: columns[name].copy() for name in ("step", "index", "bytes")}
             counted = np.isin(first["step"], windows.numbers)
+            times = {name: np.empty((len(clocks), np.count_nonzero(counted)), np.int64) for name in ("ready_ns", "done_ns")}
         if not all(np.array_equal(columns[name], values) for name, values in first.items()):
             raise Rejected(f"rank {rank} exchanged other buckets than rank 0 ({columns['step'].size} and {counted.size} rows)")
         for name, of_ranks in times.items():
-            of_ranks.append(to_rank_0(columns[name][counted], clock))
+            of_ranks[rank] = to_rank_0(columns[name][counted], clock)
     recorded = np.isin(windows.numbers, first["step"])
-    steps = np.flatnonzero(windows.steady)[recorded]
     return RunBuckets(
         hosts=tuple(hosts),
         clock_error_ns=clock_error_ns(clocks),
-        **{name: windows.at_rank_0(name, steps) for name in ("start_ns", "begin_ns", "end_ns")},
+        **{name: windows.at_rank_0(name, recorded) for name in ("start_ns", "begin_ns", "end_ns")},
         step=np.searchsorted(windows.numbers[recorded], first["step"][counted]),
         index=first["index"][counted],
         size_bytes=first["bytes"][counted],
-        **{name: np.array(of_ranks) for name, of_ranks in times.items()},
+        **times,
     )
 
 
@@ -212,39 +172,3 @@ def _one_after_another(attempts: Sequence[RunBuckets]) -> list[int]:
 def joined_hosts(attempts: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Of each rank the names of the hosts it ran on, each once."""
     return tuple(" + ".join(dict.fromkeys(names)) for names in zip(*attempts, strict=True))
-
-
-def _window(columns: Mapping[str, Any]) -> Window:
-    """end = start + total - what comes after it; begin = end - exposed communication."""
-    end = columns["start_ns"] + columns["total_ns"].astype(np.int64, copy=False)
-    for part in AFTER_EXCHANGE:
-        end -= or_zero(columns[f"{part}_ns"]).astype(np.int64, copy=False)
-    begin = end - or_zero(columns["comm_exposed_ns"]).astype(np.int64, copy=False)
-    return Window(columns["start_ns"].copy(), begin, end)
-
-
-def to_rank_0(times_ns: Ints, clock: Mapping[str, Any]) -> Ints:
-    """Times of a rank's timeline on rank 0's: the offset measured before and after training, interpolated in between.
-
-    `clock`: `start` and `end`, each None or `unix_ns`, `offset_ns`. One that is missing is taken to be as the other; both: 0.
-    """
-    known = [clock[when] for when in ("start", "end") if clock.get(when)]
-    if not known:
-        return times_ns
-    first, last = known[0], known[-1]
-    lasted_ns = last["unix_ns"] - first["unix_ns"]
-    drift = (last["offset_ns"] - first["offset_ns"]) / lasted_ns if lasted_ns else 0.0
-    moved = np.rint(drift * (times_ns - first["unix_ns"])).astype(np.int64)  # differences: Unix ns do not fit into a double
-    at_rank_0: Ints = times_ns + first["offset_ns"] + moved
-    return at_rank_0
-
-
-def clock_error_ns(clocks: Sequence[Mapping[str, Any]]) -> int | None:
-    """The largest error of an offset; None where any is not known."""
-    if not all(_known(clock) for clock in clocks):
-        return None
-    return max(int(clock[when]["error_ns"]) for clock in clocks for when in ("start", "end") if clock.get(when))
-
-
-def _known(clock: Mapping[str, Any]) -> bool:
-    return bool(clock.get("start") or clock.get("end"))

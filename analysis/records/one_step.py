@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from hpcddp.analysis.numbers.steps import RunSteps
 from hpcddp.analysis.numbers.timeline import BucketStep, RankStep, Timeline, typical_steps
-from hpcddp.analysis.records.buckets import to_rank_0
+from hpcddp.analysis.records.clocks import to_rank_0
 from hpcddp.analysis.records.parts import Part
 from hpcddp.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS, buckets_file, steps_file
 
@@ -41,13 +41,14 @@ def _read(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
     for place in islice(typical_steps(steps), LOOKED_AT):
         step = int(steps.step[place])
         part = parts[bisect_right(begins, step) - 1]
-        attempt, told = part.attempt, part.told
-        if hooked and not (part.hooked and _buckets(attempt, 0, step, told[0])):
+        attempt, ranks = part.attempt, range(len(part.told))
+        if hooked and not (part.hooked and any(_buckets([buckets_file(attempt, 0)], step))):
             continue  # one rank tells: they all record the same steps
-        buckets = [_buckets(attempt, rank, step, entry) for rank, entry in enumerate(told)] if hooked else []
+        buckets = _buckets([buckets_file(attempt, rank) for rank in ranks], step) if hooked else []
         if all(buckets):
-            rows = [_rows(steps_file(attempt, rank), STEP_COLUMNS, step) for rank in range(len(told))]
-            return _timeline(step, int(steps.step_ns[place]), [found[0] for found in rows], buckets, told) if all(rows) else None
+            rows = _rows([steps_file(attempt, rank) for rank in ranks], STEP_COLUMNS, step)
+            first = [found[0] for found in rows if found]
+            return _timeline(step, int(steps.step_ns[place]), first, buckets, part.told) if all(rows) else None
     return None
 
 
@@ -88,43 +89,60 @@ def _at(rows: Sequence[Row], name: str, clock: Mapping[str, Any]) -> list[int]:
     return times
 
 
-def _buckets(attempt: Path, rank: int, step: int, told: Mapping[str, Any]) -> list[Row]:
-    """By index: they are written in the order in which they were done."""
-    return sorted(_rows(buckets_file(attempt, rank), BUCKET_COLUMNS, step), key=lambda row: row["index"] or 0)
+def _buckets(files: Sequence[Path], step: int) -> list[list[Row]]:
+    """Of each, by index: they are written in the order in which they were done."""
+    return [sorted(rows, key=lambda row: row["index"] or 0) for rows in _rows(files, BUCKET_COLUMNS, step)]
 
 
-def _rows(file: Path, columns: Sequence[str], step: int) -> list[Row]:
-    return [
-        {name: int(cell) if cell else None for name, cell in zip(columns, line.decode().rstrip("\n").split(","), strict=True)}
-        for line in lines_of_step(file, step)
-    ]
+def _rows(files: Sequence[Path], columns: Sequence[str], step: int) -> list[list[Row]]:
+    return [[_row(line, columns) for line in lines] for lines in lines_of_step(files, step)]
 
 
-def lines_of_step(file: Path, step: int) -> list[bytes]:
-    """The lines that begin with the step's number, of a CSV file whose lines ascend by it; lines without one end the file."""
+def _row(line: bytes, columns: Sequence[str]) -> Row:
+    cells = line.decode().rstrip("\n").split(",")
+    return {name: int(cell) if cell else None for name, cell in zip(columns, cells, strict=True)}
+
+
+def lines_of_step(files: Iterable[Path], step: int) -> Iterator[list[bytes]]:
+    """Of each file the lines that begin with the step's number: CSV whose lines ascend by it; lines without one end a file.
+
+    Ranks' files are much alike: a file is first looked into where the one before it had them.
+    """
+    share = 0.5
+    for file in files:
+        with file.open("rb", buffering=NEAR_BYTES) as opened:
+            size = file.stat().st_size
+            begin = _before(opened, size, step, round(share * size))
+            share = begin / max(size, 1)
+            opened.seek(begin)
+            yield _of_step(opened, step)
+
+
+def _of_step(lines: Iterable[bytes], step: int) -> list[bytes]:
     found = []
-    with file.open("rb", buffering=NEAR_BYTES) as opened:
-        opened.seek(_before(opened, file.stat().st_size, step))
-        for line in opened:
-            number = _number(line)
-            if number is None or number > step:
-                break
-            if number == step:
-                found.append(line)
+    for line in lines:
+        number = _number(line)
+        if number is None or number > step:
+            break
+        if number == step:
+            found.append(line)
     return found
 
 
-def _before(opened: Any, end: int, step: int) -> int:
-    """Where a line begins that is the first one, or before those of the step and not far from them."""
+def _before(opened: Any, end: int, step: int, likely: int) -> int:
+    """Where a line begins that is the first one, or before those of the step and not far from them; likely not far from there."""
     opened.readline()
     low, high = opened.tell(), end
+    probes = [likely + NEAR_BYTES, likely - NEAR_BYTES]
     while high - low > NEAR_BYTES:
-        middle = (low + high) // 2
-        opened.seek(middle)
+        probe = probes.pop() if probes else low
+        if not low < probe < high:
+            probe = (low + high) // 2
+        opened.seek(probe)
         opened.readline()
         at, number = opened.tell(), _number(opened.readline())
         if number is None or number >= step:
-            high = middle
+            high = probe
         else:
             low = at
     return int(low)

@@ -19,8 +19,10 @@ from hpcddp.analysis.numbers.communication import (
     newly_covered,
     overlap_share,
 )
-from hpcddp.analysis.records.buckets import RunBuckets, Windows, assemble, clock_error_ns, to_rank_0
+from hpcddp.analysis.records.buckets import RunBuckets, assemble
+from hpcddp.analysis.records.clocks import Ints, clock_error_ns, to_rank_0
 from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.records.windows import Windows
 
 START_NS = 1_700_000_000_000_000_000
 
@@ -102,7 +104,9 @@ def test_a_step_without_buckets_waits_for_nobody() -> None:
 def test_the_union_within_windows() -> None:
     """0-10, 2-5 and 8-20 cut to 1-15 cover 9, nothing new, 5."""
     cut = np.full(3, 1), np.full(3, 15)
-    assert newly_covered(np.array([0, 2, 8]), np.array([10, 5, 20]), *cut).tolist() == [9, 0, 5]
+    begin, end = newly_covered(np.array([0, 2, 8]), np.array([10, 5, 20]), *cut)
+    assert np.maximum(end - begin, 0).tolist() == [9, 0, 5]
+    assert (begin[0], end[0], begin[2], end[2]) == (1, 10, 10, 15)
 
 
 def test_a_run_is_the_median_over_steps_of_the_mean_over_ranks() -> None:
@@ -243,8 +247,8 @@ def tables(rank: int, behind_ns: int) -> tuple[Columns, Columns]:
     return step | {name: np.full(3, value) for name, value in parts.items()}, bucket
 
 
-def windows(steps: Iterable[Columns], clocks: Sequence[Any], from_step: int = 0) -> Windows:
-    made = Windows(clocks, from_step)
+def windows(steps: Iterable[Columns], clocks: Sequence[Any], from_step: int = 0, recorded: Ints | None = None) -> Windows:
+    made = Windows(clocks, from_step, recorded=recorded)
     for columns in steps:
         made.add(columns)
     return made
@@ -266,3 +270,22 @@ def test_a_found_warmup_is_left_out() -> None:
     """From step 2 on."""
     steps, buckets = zip(tables(0, 0), tables(1, 0), strict=True)
     assert assemble(windows(steps, [{}, {}], from_step=2), buckets, [{}, {}], ["a", "b"]).begin_ns.shape == (2, 1)
+
+
+def test_only_steps_with_recorded_buckets_need_windows() -> None:
+    """They are the same whether it was known beforehand which steps these are, rightly or with one too many."""
+    steps, buckets = zip(tables(0, 0), tables(1, 0), strict=True)
+    of_step_2 = [{name: values[2:] for name, values in columns.items()} for columns in buckets]
+    for recorded in (None, np.array([2]), np.array([1, 2])):
+        made = windows(steps, [{}, {}], recorded=recorded)
+        run = assemble(made, of_step_2, [{}, {}], ["a", "b"])
+        assert (run.begin_ns - START_NS).tolist() == [[252], [252]]
+        assert run.step.tolist() == [0]
+    assert windows(steps, [{}, {}], recorded=np.array([2])).numbers.tolist() == [2]
+
+
+def test_a_rank_with_other_rows_has_no_windows() -> None:
+    """Nor is it looked at where the first one's steps are: what its rows lack is said where they are reduced."""
+    (first, _), (other, _) = tables(0, 0), tables(1, 0)
+    short = {name: values[:1] for name, values in other.items()}
+    assert len(windows([first, short], [{}, {}]).ranks) == 1

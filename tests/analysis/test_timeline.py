@@ -43,21 +43,36 @@ def test_every_step_is_found(tmp_path: Path) -> None:
     }
     file.write_text("step,line,more\n" + "".join(itertools.chain(*lines.values())))
     for step in (*range(0, 3000, 7), 1234, 2999, 3000):
-        assert b"".join(lines_of_step(file, step)).decode() == "".join(lines.get(step, ()))
+        assert b"".join(found_in(file, step)).decode() == "".join(lines.get(step, ()))
+
+
+def found_in(file: Path, step: int) -> list[bytes]:
+    (found,) = lines_of_step([file], step)
+    return found
+
+
+def test_it_is_found_wherever_the_file_before_had_it(tmp_path: Path) -> None:
+    """That only says where to look first: files of other lengths, without the step, or empty but for their header."""
+    files = [tmp_path / name for name in "abcde"]
+    for file, (first, last) in zip(files, [(0, 2000), (900, 5000), (0, 900), (1, 1), (0, 5000)], strict=True):
+        file.write_text("step,more\n" + "".join(f"{step},{'x' * 50}\n" for step in range(first, last)))
+    for step in range(0, 2000, 100):
+        there = [step < 2000, step >= 900, step < 900, False, True]
+        assert [len(found) for found in lines_of_step(files, step)] == [int(each) for each in there]
 
 
 def test_a_torn_line_ends_the_file(tmp_path: Path) -> None:
     """It may begin with any number."""
     file = tmp_path / "f.csv"
     file.write_text("step\n" + "".join(f"{step},\n" for step in range(2000)) + "20")
-    assert lines_of_step(file, 1999) == [b"1999,\n"]
-    assert lines_of_step(file, 20) == [b"20,\n"]
+    assert found_in(file, 1999) == [b"1999,\n"]
+    assert found_in(file, 20) == [b"20,\n"]
 
 
 def test_a_run_counts_without_its_typical_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that fails once its rows were read."""
 
-    def fails(file: Path, step: int) -> list[bytes]:
+    def fails(files: list[Path], step: int) -> list[bytes]:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(one_step, "lines_of_step", fails)

@@ -1,0 +1,89 @@
+"""When in each step nothing was left to compute, and when gradients were there: of all ranks, from their step rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcddp.analysis.numbers.steps import or_zero, steady_rows
+from hpcddp.analysis.records.clocks import Ints, to_rank_0
+from hpcddp.analysis.records.ranks import steady_from_step, told_of_ranks
+from hpcddp.analysis.records.rows import EXACT, Columns
+
+AFTER_EXCHANGE = ("optimizer", "record", "other")
+"""The parts of a step that follow its exposed communication."""
+
+STEP_TYPES = {
+    **dict.fromkeys(("step", "flags", "start_ns", "total_ns"), "int64"),
+    **dict.fromkeys(("comm_exposed_ns", *(f"{part}_ns" for part in AFTER_EXCHANGE)), "float64"),
+}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Of a rank's steps, on its own timeline: the start, and the begin and the end of its exposed communication."""
+
+    start_ns: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+
+class Windows:
+    """Those of all ranks, from their step tables in order: of the steps that count. A table at a time is looked at."""
+
+    def __init__(
+        self,
+        clocks: Sequence[Mapping[str, Any]],
+        from_step: int = 0,
+        before: int | None = None,
+        recorded: Ints | None = None,
+    ) -> None:
+        self._clocks, self._from_step, self.before, self._recorded = clocks, from_step, before, recorded
+        self._rows, self._places = 0, np.zeros(0, np.intp)
+        self.ranks: list[Window] = []
+        self.numbers = np.zeros(0, np.int64)
+        """Of the steps."""
+        self.exposed = True
+        """Every rank measured its exposed communication."""
+
+    def add(self, columns: Columns) -> None:
+        """The next rank's, if it has as many rows as the first, its totals all measured and no longer than a step may be."""
+        if not self.ranks:
+            self._rows, self._places = columns["step"].size, np.flatnonzero(self._count(columns))
+            self.numbers = columns["step"][self._places]
+        if columns["step"].size != self._rows or not (columns["total_ns"] < EXACT).all():
+            return
+        self.exposed = self.exposed and bool(np.isfinite(columns["comm_exposed_ns"]).any())
+        self.ranks.append(_window({name: columns[name][self._places] for name in STEP_TYPES}))
+
+    def _count(self, columns: Columns) -> NDArray[np.bool_]:
+        """Which rows do."""
+        steady = steady_rows(columns, self._from_step)
+        if self.before is not None:
+            steady &= columns["step"] < self.before
+        if self._recorded is not None:
+            steady &= np.isin(columns["step"], self._recorded)
+        return steady
+
+    def at_rank_0(self, name: str, which: NDArray[np.bool_]) -> Ints:
+        """(ranks, steps): the windows' times by that name, of some of the steps, on rank 0's timeline."""
+        pairs = zip(self.ranks, self._clocks, strict=True)
+        return np.array([to_rank_0(getattr(window, name)[which], clock) for window, clock in pairs])
+
+
+def windows_of(end: dict[str, Any], ranks: int, before: int | None = None, recorded: Ints | None = None) -> Windows:
+    """None yet; each rank's table is to be added. Steps count whose number is less than `before` and among those `recorded`."""
+    return Windows([entry.get("clock") or {} for entry in told_of_ranks(end, ranks)], steady_from_step(end), before, recorded)
+
+
+def _window(columns: Mapping[str, Any]) -> Window:
+    """end = start + total - what comes after it; begin = end - exposed communication."""
+    end = columns["start_ns"] + columns["total_ns"].astype(np.int64, copy=False)
+    for part in AFTER_EXCHANGE:
+        end -= or_zero(columns[f"{part}_ns"]).astype(np.int64, copy=False)
+    begin = end - or_zero(columns["comm_exposed_ns"]).astype(np.int64, copy=False)
+    return Window(columns["start_ns"], begin, end)
