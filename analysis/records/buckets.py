@@ -58,43 +58,46 @@ def read_buckets(
     told = told_of_ranks(end, ranks)
     if not all(entry.get("bucket_rows") for entry in told):
         return None
+    first = windows.first if windows else None
     if windows is None or len(windows.ranks) < ranks:
-        windows = windows_of(end, ranks, windows.before if windows else None)
+        windows = windows_of(end, ranks, windows.before if windows else None, first)
         for table in step_tables(attempt, told, STEP_TYPES, []):  # what is odd about them has been told
             windows.add(table)
     if not windows.exposed:
         return None
     clocks = [entry.get("clock") or {} for entry in told]
-    found = assemble(windows, _bucket_tables(attempt, told, warnings), clocks, [entry["host"] for entry in told])
+    found = assemble(windows, _bucket_tables(attempt, told, warnings, first), clocks, [entry["host"] for entry in told])
     if not all(is_known(clock) for clock in clocks):
         warnings.append(f"{'/'.join(attempt.parts[-3:])}: clock offsets between ranks are not known; taken as 0")
     return found if found.step.size else None
 
 
-def recorded_steps(attempt: Path, told: Mapping[str, Any]) -> Ints | None:
-    """The steps of which rank 0, of which end.json tells that, recorded all-reduces; None where they cannot be read."""
+def first_table(attempt: Path, told: Mapping[str, Any], warnings: list[str]) -> Columns | None:
+    """Rank 0's rows, of which end.json tells that; None where they cannot be read."""
     try:
-        return read_rows(_bucket_rows(attempt, 0, told), {"step": "int64"}, [])["step"]
+        return _bucket_table(attempt, 0, told, warnings, Room())
     except Rejected:
         return None
 
 
-def _bucket_rows(attempt: Path, rank: int, told: Mapping[str, Any]) -> RowFile:
-    return RowFile(buckets_file(attempt, rank), rank, told["bucket_rows"], told["bucket_crc32"])
-
-
-def _bucket_tables(attempt: Path, told: Sequence[dict[str, Any]], warnings: list[str]) -> Iterator[Columns]:
-    """A rank's rows after another's, each by step and index: they are written in the order in which they were done. Each table
-    holds until the next.
-    """
+def _bucket_tables(
+    attempt: Path, told: Sequence[Mapping[str, Any]], warnings: list[str], first: Columns | None
+) -> Iterator[Columns]:
+    """A rank's rows after another's; each table holds until the next. `first`: rank 0's, if it has been read."""
     room = Room()
     for rank, entry in enumerate(told):
-        columns = read_rows(_bucket_rows(attempt, rank, entry), BUCKET_TYPES, warnings, room)
-        step, index = (np.diff(columns[name]) for name in ("step", "index"))
-        if not ((step > 0) | ((step == 0) & (index >= 0))).all():
-            order = np.lexsort((columns["index"], columns["step"]))
-            columns = {name: values[order] for name, values in columns.items()}
-        yield columns
+        yield first if first and rank == 0 else _bucket_table(attempt, rank, entry, warnings, room)
+
+
+def _bucket_table(attempt: Path, rank: int, told: Mapping[str, Any], warnings: list[str], room: Room) -> Columns:
+    """By step and index: rows are written in the order in which they were done."""
+    file = RowFile(buckets_file(attempt, rank), rank, told["bucket_rows"], told["bucket_crc32"])
+    columns = read_rows(file, BUCKET_TYPES, warnings, room)
+    step, index = (np.diff(columns[name]) for name in ("step", "index"))
+    if not ((step > 0) | ((step == 0) & (index >= 0))).all():
+        order = np.lexsort((columns["index"], columns["step"]))
+        columns = {name: values[order] for name, values in columns.items()}
+    return columns
 
 
 def assemble(

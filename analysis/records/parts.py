@@ -15,7 +15,7 @@ import numpy as np
 
 from hpcddp.analysis.numbers.steps import RunSteps, before
 from hpcddp.analysis.records.attempt_files import read_end, read_launch
-from hpcddp.analysis.records.buckets import RunBuckets, joined, read_buckets, recorded_steps
+from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined, read_buckets
 from hpcddp.analysis.records.ranks import read_steps, steady_from_step, told_of_ranks
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.shapes import End, check_shape
@@ -155,8 +155,8 @@ def _warmup_steps(end: Plain) -> int:
 def _read(stretch: Stretch, launch: Plain, end: Plain, warnings: list[str]) -> Part:
     stop = None if stretch.steps is None else stretch.first_step + stretch.steps
     told = told_of_ranks(end, launch["ranks"])
-    recorded = recorded_steps(stretch.attempt, told[0]) if _hooked(told) else None
-    windows = windows_of(end, launch["ranks"], stop, recorded)
+    first = first_table(stretch.attempt, told[0], warnings) if _hooked(told) else None
+    windows = windows_of(end, launch["ranks"], stop, first)
     steps = read_steps(stretch.attempt, end, launch["ranks"], warnings, windows.add if _hooked(told) else None)
     if stop is not None:
         steps = before(steps, stop)

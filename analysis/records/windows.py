@@ -33,16 +33,19 @@ class Window:
 
 
 class Windows:
-    """Those of all ranks, from their step tables in order: of the steps that count. A table at a time is looked at."""
+    """Those of all ranks, from their step tables in order: of the steps that count. A table at a time is looked at.
+
+    `first`: rank 0's table of all-reduces, where it is known already: steps without any are left out.
+    """
 
     def __init__(
         self,
         clocks: Sequence[Mapping[str, Any]],
         from_step: int = 0,
         before: int | None = None,
-        recorded: Ints | None = None,
+        first: Columns | None = None,
     ) -> None:
-        self._clocks, self._from_step, self.before, self._recorded = clocks, from_step, before, recorded
+        self._clocks, self._from_step, self.before, self.first = clocks, from_step, before, first
         self._rows, self._places = 0, np.zeros(0, np.intp)
         self.ranks: list[Window] = []
         self.numbers = np.zeros(0, np.int64)
@@ -65,8 +68,8 @@ class Windows:
         steady = steady_rows(columns, self._from_step)
         if self.before is not None:
             steady &= columns["step"] < self.before
-        if self._recorded is not None:
-            steady &= np.isin(columns["step"], self._recorded)
+        if self.first:
+            steady &= np.isin(columns["step"], self.first["step"])
         return steady
 
     def at_rank_0(self, name: str, which: NDArray[np.bool_]) -> Ints:
@@ -75,9 +78,9 @@ class Windows:
         return np.array([to_rank_0(getattr(window, name)[which], clock) for window, clock in pairs])
 
 
-def windows_of(end: dict[str, Any], ranks: int, before: int | None = None, recorded: Ints | None = None) -> Windows:
-    """None yet; each rank's table is to be added. Steps count whose number is less than `before` and among those `recorded`."""
-    return Windows([entry.get("clock") or {} for entry in told_of_ranks(end, ranks)], steady_from_step(end), before, recorded)
+def windows_of(end: dict[str, Any], ranks: int, before: int | None = None, first: Columns | None = None) -> Windows:
+    """None yet; each rank's table is to be added. Steps count whose number is less than `before`."""
+    return Windows([entry.get("clock") or {} for entry in told_of_ranks(end, ranks)], steady_from_step(end), before, first)
 
 
 def _window(columns: Mapping[str, Any]) -> Window:

@@ -20,7 +20,7 @@ from hpcddp.analysis.numbers.communication import (
     overlap_share,
 )
 from hpcddp.analysis.records.buckets import RunBuckets, assemble
-from hpcddp.analysis.records.clocks import Ints, clock_error_ns, to_rank_0
+from hpcddp.analysis.records.clocks import clock_error_ns, to_rank_0
 from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.records.windows import Windows
 
@@ -247,8 +247,8 @@ def tables(rank: int, behind_ns: int) -> tuple[Columns, Columns]:
     return step | {name: np.full(3, value) for name, value in parts.items()}, bucket
 
 
-def windows(steps: Iterable[Columns], clocks: Sequence[Any], from_step: int = 0, recorded: Ints | None = None) -> Windows:
-    made = Windows(clocks, from_step, recorded=recorded)
+def windows(steps: Iterable[Columns], clocks: Sequence[Any], from_step: int = 0, first: Columns | None = None) -> Windows:
+    made = Windows(clocks, from_step, first=first)
     for columns in steps:
         made.add(columns)
     return made
@@ -276,12 +276,12 @@ def test_only_steps_with_recorded_buckets_need_windows() -> None:
     """They are the same whether it was known beforehand which steps these are, rightly or with one too many."""
     steps, buckets = zip(tables(0, 0), tables(1, 0), strict=True)
     of_step_2 = [{name: values[2:] for name, values in columns.items()} for columns in buckets]
-    for recorded in (None, np.array([2]), np.array([1, 2])):
-        made = windows(steps, [{}, {}], recorded=recorded)
+    for first in (None, {"step": np.array([2])}, {"step": np.array([1, 2])}):
+        made = windows(steps, [{}, {}], first=first)
         run = assemble(made, of_step_2, [{}, {}], ["a", "b"])
         assert (run.begin_ns - START_NS).tolist() == [[252], [252]]
         assert run.step.tolist() == [0]
-    assert windows(steps, [{}, {}], recorded=np.array([2])).numbers.tolist() == [2]
+    assert windows(steps, [{}, {}], first={"step": np.array([2])}).numbers.tolist() == [2]
 
 
 def test_a_rank_with_other_rows_has_no_windows() -> None:
