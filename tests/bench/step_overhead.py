@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -41,7 +42,7 @@ from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
 from hpcddp.worker.training.learner import Learner, make_learner
 from hpcddp.worker.training.train import train
-from tests.bench.host_time import BUCKET_BOUND_US, HOST_BOUND_US, TORCHS_US, host_time, pass_us
+from tests.bench.host_time import BUCKET_BOUND_US, HOST_BOUND_US, TORCHS_US, host_time
 from tests.worker import forked, given
 
 SHARE_BOUND_PERCENT = 1.0
@@ -116,7 +117,7 @@ def main() -> int:
     print(
         f"with the hook: {host['hook_us']:.1f} us for {host['buckets']:.0f} buckets, at most {host['hook_bound_us']:.1f}", end=" "
     )
-    usual_us = HOST_BOUND_US + BUCKET_BOUND_US * host["buckets"] + host["pass_us"]
+    usual_us = HOST_BOUND_US + BUCKET_BOUND_US * host["buckets"]
     print(f"where torch's own takes {host['torchs_us']:.1f} ({usual_us:.1f} where that is {TORCHS_US:.0f} a bucket or less)")
     print("model      ranks  hook   bare ms   added us  added %   95 % interval    pairs", flush=True)
     rows = []
@@ -143,7 +144,7 @@ def compared(model: str, ranks: int, hook: bool | None, share: float) -> dict[st
 
 
 def in_turns(point: Point, folder: Path, hook: bool | None, ours_first: bool) -> tuple[Pairs, dict[str, float]]:
-    """In a rank: train() against the bare loop, and what a step exchanges: `buckets`, and `pass_us` over its gradients."""
+    """In a rank: train() against the bare loop, and the `buckets` of a step and `pass_us` over gradients to be averaged."""
     if not keep_memory():
         sys.exit("this bench needs glibc: without keeping memory the MNIST CNN takes thousands of page faults a step")
     meeting = join(this_rank("local"), "cpu")
@@ -166,8 +167,8 @@ def in_turns(point: Point, folder: Path, hook: bool | None, ours_first: bool) ->
     steady = slice(WARMUP + 1, len(feed.ours_s))
     pairs = list(zip(feed.bare_s[steady], feed.ours_s[steady], strict=True))
     medians = Pairs(statistics.median(a for a, _ in pairs), statistics.median(b - a for a, b in pairs))
-    gradient_bytes = sum(parameter.nbytes for parameter in ours.module.parameters())
-    return medians, {"buckets": buckets, "pass_us": pass_us(gradient_bytes)}
+    passed_bytes = sum(parameter.nbytes for parameter in ours.module.parameters()) if point.ranks > 1 else 0
+    return medians, {"buckets": buckets, "pass_us": pass_us(passed_bytes)}
 
 
 def train_barely(point: Point, learner: Learner, feed: Feed) -> None:
@@ -190,6 +191,16 @@ def bare_loop(learner: Learner) -> Callable[[Batch], None]:
         optimizer.zero_grad(set_to_none=True)
 
     return step
+
+
+def pass_us(size_bytes: int) -> float:
+    """One multiplication in place over that many bytes of float32: median of 21."""
+    gradients, times_s = torch.ones(size_bytes // 4), []
+    for _ in range(21):
+        begin = time.perf_counter()
+        gradients.mul_(1.0)
+        times_s.append(time.perf_counter() - begin)
+    return statistics.median(times_s) * 1e6
 
 
 def allowed_percent(row: dict[str, Any]) -> float:
