@@ -2,58 +2,55 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-import time
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.futures import Future
 
-from hpcddp.data import Batch
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.backward import Backward
-from hpcddp.worker.training.learner import Learner, make_learner
+from hpcddp.worker.training.learner import make_learner
 from tests.worker import forked, given
 
 STEPS = 3
 """The first one hooks its loss, the others a parameter."""
 
-SLOW_S = 0.2
+PATIENCE_S = 30.0
 
 
-def steps_of_a_slow_exchange() -> list[dict[str, float]]:
-    """Seconds from the mark before to each mark, of steps whose buckets take SLOW_S to come back."""
+def marks_of_a_held_exchange() -> list[list[str]]:
+    """Of each step, whose gradients come back when the end of backward has been marked, and not before."""
     meeting = join(this_rank("local"), "cpu")
     source = given.mnist(4)
     learner = make_learner(given.workload(), source, meeting.device, meeting.rank.rank)
+    held: list[tuple[Future[torch.Tensor], torch.Tensor]] = []
+    steps: list[list[str]] = []
 
-    def slow(_, bucket):  # type: ignore[no-untyped-def]  # DDP accepts no annotation but its own types
-        exchanged = Future[torch.Tensor]()
-        threading.Timer(SLOW_S, exchanged.set_result, [bucket.buffer()]).start()
-        return exchanged
+    def hold(_, bucket):  # type: ignore[no-untyped-def]  # DDP accepts no annotation but its own types
+        held.append((Future(), bucket.buffer()))
+        return held[-1][0]
+
+    def mark(part: str) -> None:
+        steps[-1].append(part)
+        while part == "backward" and held:
+            future, gradients = held.pop()
+            future.set_result(gradients)
 
     assert learner.ddp
-    learner.ddp.register_comm_hook(None, slow)
-    found = [seconds_of_parts(learner, source.batch([0, 1, 2, 3])) for _ in range(STEPS)]
+    learner.ddp.register_comm_hook(None, hold)
+    for _ in range(STEPS):
+        steps.append([])
+        learner.step(source.batch([0, 1, 2, 3]), mark)
     meeting.leave()
-    return found
+    return steps
 
 
-def seconds_of_parts(learner: Learner, batch: Batch) -> dict[str, float]:
-    marks = [("", time.perf_counter())]
-    learner.step(batch, lambda part: marks.append((part, time.perf_counter())))
-    return {part: at - before for (_, before), (part, at) in itertools.pairwise(marks)}
-
-
-def test_the_exchange_is_behind_the_end_of_backward_in_every_step(tmp_path: Path) -> None:
-    """Gradients that come back late delay what is marked `comm_exposed`, and not what is marked `backward`."""
-    for steps in forked.values(tmp_path, 1, steps_of_a_slow_exchange):
-        assert [list(step) for step in steps] == [["forward", "backward", "comm_exposed", "optimizer"]] * STEPS
-        for step in steps:
-            assert step["comm_exposed"] > SLOW_S / 2 > step["backward"]
+def test_the_end_of_backward_is_marked_before_the_exchange_is_waited_for(tmp_path: Path) -> None:
+    """In every step: else it would wait for ever."""
+    (steps,) = forked.values(tmp_path, 1, marks_of_a_held_exchange, timeout_s=PATIENCE_S)
+    assert steps == [["forward", "backward", "comm_exposed", "optimizer"]] * STEPS
 
 
 def marked(*losses: torch.Tensor, of: nn.Module) -> list[list[str]]:
