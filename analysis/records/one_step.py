@@ -47,8 +47,9 @@ def _read(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
         buckets = _buckets([buckets_file(attempt, rank) for rank in ranks], step) if hooked else []
         if all(buckets):
             rows = _rows([steps_file(attempt, rank) for rank in ranks], STEP_COLUMNS, step)
-            first = [found[0] for found in rows if found]
-            return _timeline(step, int(steps.step_ns[place]), first, buckets, part.told) if all(rows) else None
+            if not all(rows):
+                return None
+            return _timeline(step, int(steps.step_ns[place]), [found[0] for found in rows], buckets, part.told)
     return None
 
 
@@ -130,7 +131,10 @@ def _of_step(lines: Iterable[bytes], step: int) -> list[bytes]:
 
 
 def _before(opened: Any, end: int, step: int, likely: int) -> int:
-    """Where a line begins that is the first one, or before those of the step and not far from them; likely not far from there."""
+    """Where a line begins that is the first one, or before those of the step and not far from them.
+
+    `likely`: about where they are; a file in which they are elsewhere is looked through all the same.
+    """
     opened.readline()
     low, high = opened.tell(), end
     probes = [likely + NEAR_BYTES, likely - NEAR_BYTES]

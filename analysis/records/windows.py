@@ -56,15 +56,15 @@ class Windows:
     def add(self, columns: Columns) -> None:
         """The next rank's, if it has as many rows as the first, its totals all measured and no longer than a step may be."""
         if not self.ranks:
-            self._rows, self._places = columns["step"].size, np.flatnonzero(self._count(columns))
+            self._rows, self._places = columns["step"].size, np.flatnonzero(self._counting(columns))
             self.numbers = columns["step"][self._places]
         if columns["step"].size != self._rows or not (columns["total_ns"] < EXACT).all():
             return
         self.exposed = self.exposed and bool(np.isfinite(columns["comm_exposed_ns"]).any())
         self.ranks.append(_window({name: columns[name][self._places] for name in STEP_TYPES}))
 
-    def _count(self, columns: Columns) -> NDArray[np.bool_]:
-        """Which rows do."""
+    def _counting(self, columns: Columns) -> NDArray[np.bool_]:
+        """Which rows are of steps that count."""
         steady = steady_rows(columns, self._from_step)
         if self.before is not None:
             steady &= columns["step"] < self.before

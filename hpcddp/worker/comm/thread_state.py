@@ -9,16 +9,17 @@ _enter = ctypes.pythonapi.PyGILState_Ensure
 
 
 class ThreadStates:
-    """Called in a thread that C++ began, it lets this thread keep its Python thread state until the process ends.
+    """Which threads keep theirs, until the process ends.
 
-    Otherwise every call of Python there makes a thread state and the memory of its frames, and gives both back, which takes
-    longer than a communication hook does all in all. Torch does the same for the threads of its autograd engine.
+    Otherwise every call of Python in a thread that C++ began makes a thread state and the memory of its frames, and gives both
+    back, which takes longer than a communication hook does all in all. Torch does so for the threads of its autograd.
     """
 
     def __init__(self) -> None:
         self._kept = set[int]()
 
     def keep(self) -> None:
+        """The calling thread does."""
         thread = threading.get_ident()
         if thread not in self._kept:
             self._kept.add(thread)
