@@ -10,8 +10,10 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hpcddp.analysis.numbers.steps import Floats, RunSteps, median_step_ns
 
@@ -48,7 +50,8 @@ def rank_map(steps: RunSteps, hosts: Sequence[str]) -> RankMap | None:
         return None
     columns = max(1, min(MOST_COLUMNS, count // MEASURED_IN))
     edges = [round(count * i / columns) for i in range(columns + 1)]
-    typical = np.stack([_medians(own[:, a:b]) for a, b in itertools.pairwise(edges)], axis=1)
+    narrow = _narrowed(own)
+    typical = np.stack([_medians(narrow[:, a:b]) for a, b in itertools.pairwise(edges)], axis=1)
     middle = np.sort(typical, axis=0)[(len(hosts) - 1) // 2]
     over = np.round((typical - middle) / step_ns * 100, 2)
     if len(hosts) > MOST_RANKS:
@@ -65,7 +68,14 @@ def _steady(steps: RunSteps) -> Floats:
     return steps.own_ns[:, begin:end] if end - begin == places.size else steps.own_ns[:, places]
 
 
-def _medians(rows: Floats) -> Floats:
+def _narrowed(values: Floats) -> NDArray[Any]:
+    """The values less the least of them, in 32 bits where that and the sum of any two fits: they are sorted in half the time."""
+    over: Floats = values - values.min()
+    narrow = over.astype(np.int32) if over.max() < 1 << 30 else over
+    return narrow if np.array_equal(narrow, over) else over
+
+
+def _medians(rows: NDArray[Any]) -> Floats:
     """Of each row; numpy sorts short rows faster than it finds their middle."""
     ordered, count = np.sort(rows, axis=1), rows.shape[1]
     medians: Floats = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2

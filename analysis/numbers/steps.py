@@ -37,38 +37,40 @@ class RunSteps:
     """The number of each in the run, ascending; there is a gap where the records of an attempt are lost."""
 
 
-def over_ranks(ranks: Iterable[Columns], steady_from_step: int = 0) -> RunSteps:
-    """Reduces step tables, one rank at a time. ValueError where ranks stepped differently.
+def over_ranks(ranks: Iterable[Columns], count: int, steady_from_step: int = 0) -> RunSteps:
+    """Reduces the step tables of so many ranks, one at a time. ValueError where ranks stepped differently.
 
     Steady: no flag says otherwise, from the given step on, and measured on every rank.
     """
     first: Columns = {}
-    step_ns: Any = None
-    sums: dict[str, Any] = dict.fromkeys(RECORDED)
+    step_ns: Any = np.empty(0)
+    sums: dict[str, Any] = {}
     counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
-    own: list[Floats] = []
+    own: Floats = np.empty((0, 0))
     for rank, columns in enumerate(ranks):
         if not first:
             first = {name: columns[name].copy() for name in ("step", "flags")}
+            step_ns = columns["total_ns"].copy()
+            sums = {part: np.zeros(step_ns.size, np.int64) for part in RECORDED}
+            own = np.empty((count, step_ns.size))
         if not all(np.array_equal(values, columns[name]) for name, values in first.items()):
             raise ValueError(f"rank {rank} did not step like rank 0 ({columns['step'].size} and {first['step'].size} rows)")
         step_ns = _joined_by(np.maximum, step_ns, columns["total_ns"])
         for part in RECORDED:
             value = columns[f"{part}_ns"]
-            sums[part] = _joined_by(np.add, sums[part], or_zero(value))
-            counts[part] = counts[part] + (1 if value.dtype == np.int64 else np.isfinite(value))
-        own.append(np.subtract(columns["total_ns"], or_zero(columns["comm_exposed_ns"]), dtype=np.float64))
+            if value.dtype == np.int64 or np.isfinite(value).any():
+                sums[part] = _joined_by(np.add, sums[part], or_zero(value))
+                counts[part] = counts[part] + (1 if value.dtype == np.int64 else np.isfinite(value))
+        own[rank] = columns["total_ns"] - or_zero(columns["comm_exposed_ns"])
     if not first:
         raise ValueError("no rank has step rows")
     parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
     steady = steady_rows(first, steady_from_step) & np.isfinite(step_ns)
-    return RunSteps(steady, step_ns.astype(np.float64), parts, np.stack(own), first["step"])
+    return RunSteps(steady, step_ns.astype(np.float64), parts, own, first["step"])
 
 
 def _joined_by(operation: np.ufunc, so_far: Any, column: Any) -> Any:
-    """In the memory of what there is so far (None: nothing yet), if that can hold it."""
-    if so_far is None:
-        return column.copy()
+    """In the memory of what there is so far, if that can hold it."""
     return operation(so_far, column, out=so_far if so_far.dtype == np.result_type(so_far, column) else None)
 
 

@@ -12,10 +12,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-Parse = Callable[[NDArray[np.uint8], int, int, NDArray[np.int64]], int]
+Parse = Callable[[NDArray[np.uint8], int, int, NDArray[np.int64], NDArray[np.int64]], int]
 
 EMPTY = -1
 """Stands for a cell that was not measured."""
+
+SHORT = 15
+"""Digits of a number that is exact in a double, whatever it is."""
 
 COMPILE_S = 3.0
 """What importing numba and compiling takes, generously."""
@@ -65,7 +68,10 @@ _prepared: list[Parse] = []
 
 @functools.cache
 def compiled() -> Parse | None:
-    """Parses the rows of bytes [at, end) into (columns, rows); returns how many there were, -1 where it leaves them to pandas.
+    """Parses the rows of bytes [at, end), one at least, into (columns, rows); returns how many there were.
+
+    It returns -1 where it leaves them to pandas. To the bits of each column, (columns,), it adds those of its cells that are
+    empty or have more than SHORT digits.
 
     None without numba. It holds no lock while it runs: threads read side by side.
     """

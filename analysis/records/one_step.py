@@ -42,8 +42,8 @@ def _read(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
         step = int(steps.step[place])
         part = parts[bisect_right(begins, step) - 1]
         attempt, ranks = part.attempt, range(len(part.told))
-        if hooked and not (part.hooked and any(_buckets([buckets_file(attempt, 0)], step))):
-            continue  # one rank tells: they all record the same steps
+        if hooked and not (part.hooked and part.windows.exchanged(step)):
+            continue
         buckets = _buckets([buckets_file(attempt, rank) for rank in ranks], step) if hooked else []
         if all(buckets):
             rows = _rows([steps_file(attempt, rank) for rank in ranks], STEP_COLUMNS, step)

@@ -27,7 +27,7 @@ def read_steps(
     """
     tables = step_tables(attempt, told_of_ranks(end, ranks), WITH_STARTS if watch else COLUMNS, warnings)
     try:
-        return over_ranks(_shown(tables, watch) if watch else tables, steady_from_step(end))
+        return over_ranks(_shown(tables, watch) if watch else tables, ranks, steady_from_step(end))
     except ValueError as error:
         raise Rejected(str(error)) from error
 

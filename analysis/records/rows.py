@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.cells import AROUND, EMPTY, Room, prepared
+from hpcddp.analysis.records.cells import AROUND, EMPTY, SHORT, Room, prepared
 from hpcddp.analysis.records.files import read_regular
 from hpcddp.textout import count
 
@@ -26,7 +26,7 @@ except ImportError:
 MOST_HEADER, MOST_ROW = 4096, 1024
 """Bytes; the worker's have 130 and at most 200."""
 
-EXACT = 10**15
+EXACT = 10**SHORT
 """Below it pandas reads a number into a double without an error."""
 
 
@@ -83,12 +83,12 @@ def _read_digits(told: RowFile, columns: Mapping[str, str], room: Room) -> Colum
         return None
     header = data[AROUND : min(AROUND + MOST_HEADER, end)].tobytes().partition(b"\n")[0]
     names = header.decode("ascii", "replace").split(",")
-    if told.rows > end:
+    if not 0 < told.rows <= end:
         return None
     cells = room.for_cells(len(names), told.rows)
-    if parse(data, AROUND + len(header) + 1, end, cells) != told.rows:
+    bits = np.zeros(len(names), np.int64)
+    if parse(data, AROUND + len(header) + 1, end, cells, bits) != told.rows:
         return None
-    bits = np.bitwise_or.reduce(cells, axis=1)
     if not _as_typed(names, cells, bits, columns):
         return None
     places = {name: names.index(name) for name in columns}
@@ -113,7 +113,7 @@ def _read_bytes(told: RowFile, room: Room) -> NDArray[np.uint8]:
 def _as_typed(names: list[str], cells: NDArray[np.int64], bits: NDArray[np.int64], columns: Mapping[str, str]) -> bool:
     """Whether each column is there once, whole numbers have no empty cells, and the others are exact in doubles.
 
-    `bits`: all that are set in each column; a column with an empty cell has all of them.
+    `bits`: as parsed; a column with an empty cell has all of them.
     """
     if any(names.count(name) != 1 for name in columns):
         return False

@@ -72,6 +72,10 @@ class Windows:
             steady &= np.isin(columns["step"], self.first["step"])
         return steady
 
+    def exchanged(self, step: int) -> bool:
+        """Whether rank 0's table has all-reduces of it: all ranks record the same steps."""
+        return self.first is not None and bool((self.first["step"] == step).any())
+
     def at_rank_0(self, name: str, which: NDArray[np.bool_]) -> Ints:
         """(ranks, steps): the windows' times by that name, of some of the steps, on rank 0's timeline."""
         pairs = zip(self.ranks, self._clocks, strict=True)

@@ -134,8 +134,8 @@ def test_without_a_folder_for_its_cache_it_is_compiled_all_the_same(tmp_path: Pa
     (tmp_path / "file").touch()
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "file"))
     data = np.frombuffer(bytes(64) + b"1,2\n3,4\n" + bytes(64), np.uint8).copy()
-    out = np.zeros((2, 2), np.int64)
-    assert cells_compiled.compile_parse()(data, 64, 72, out) == 2
+    out, bits = np.zeros((2, 2), np.int64), np.zeros(2, np.int64)
+    assert cells_compiled.compile_parse()(data, 64, 72, out, bits) == 2
     assert out.tolist() == [[1, 3], [2, 4]]
 
 

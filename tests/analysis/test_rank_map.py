@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from hpcddp.analysis.figures.rank_map import stand_out
 from hpcddp.analysis.findings import find
@@ -16,7 +17,7 @@ from hpcddp.analysis.records.load import load_study
 from .synthetic import MS, Told, point, write_run, write_study
 
 
-def run_steps(own_ns: list[list[float]], step_ns: float = 100.0, warmup: int = 0) -> RunSteps:
+def run_steps(own_ns: ArrayLike, step_ns: float = 100.0, warmup: int = 0) -> RunSteps:
     """Ranks' own times; every step lasts as long."""
     own = np.array(own_ns)
     return RunSteps(np.arange(own.shape[1]) >= warmup, np.full(own.shape[1], step_ns), {}, own, np.arange(own.shape[1]))
@@ -45,6 +46,14 @@ def test_it_shows_when() -> None:
     slow = [80.0] * 15 + [95.0] * 5
     slow[2] = 500.0
     assert mapped(run_steps([[80.0] * 20, [80.0] * 20, slow]), ["a"] * 3).over_percent[2] == (0.0, 0.0, 0.0, 15.0)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 4e5, 1e10], ids=str)
+def test_it_is_the_same_however_long_steps_are(scale: float) -> None:
+    """Whether times are whole numbers, and fit into 32 bits or not."""
+    draw = np.random.default_rng(1)
+    own = draw.triangular(50, 5000, 5000, (5, 100)).round()
+    assert mapped(run_steps(own * scale, 100 * scale), ["a"] * 5) == mapped(run_steps(own), ["a"] * 5)
 
 
 @pytest.mark.parametrize("steps", [LEAST_STEPS, 299, 1000, 20_001])
