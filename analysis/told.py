@@ -5,23 +5,24 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.series import full_names
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.records.run import Run, by_reason
 from hpcddp.analysis.tables import breakdown_table, comm_table, exchange_table, limits_table, scaling_table, training_table
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.analysis.wording import WIDE
 from hpcddp.analysis.write import named, plain_rows
-from hpcddp.textout import count
+from hpcddp.textout import count, one_line
 
 SCHEMA = 1
 """Of report.json: 1 (0.1.0) as to_plain says."""
 
-AT_MOST = 8
-"""Rejected or missing runs told one by one; report.json has them all."""
+AT_MOST, NAMED_AT_MOST = 8, 3
+"""Reasons why runs do not count, and names of runs with each; report.json has them all."""
 
 LAWS_AT_MOST = 2
 
@@ -62,7 +63,7 @@ def to_blocks(found: Findings, report: Path | None, folder: Path) -> list[Block]
     blocks = [
         [_lines([head, *_wrapped(found.sentences, width, indent=0)]) for width in WIDTHS],
         [_lines(verdict_lines(found.verdicts, width)) for width in WIDTHS],
-        [_lines(_states(found, folder))],
+        [_lines(_states(found, folder, width)) for width in WIDTHS],
         *(_tables(found) if len(found.scaling) else []),
     ]
     if len(found.fits):
@@ -113,21 +114,35 @@ def _wrapped(texts: Iterable[str], width: int, indent: int = 6) -> list[str]:
     return [line.replace("\0", " ") for text in texts for line in wrap.wrap(text.replace(" %", "\0%"))]
 
 
-def _states(found: Findings, folder: Path) -> list[str]:
+def _states(found: Findings, folder: Path, width: int) -> list[str]:
     rejected, missing = _of_state(found, "rejected"), _of_state(found, "missing")
     done = len(found.records.runs) - len(missing)
     lines = [f"gates     {done - len(rejected)} of {done} runs pass"] if done else []
     if not done:
         lines.append(f"no run is done yet; `hpcddp status {shlex.quote(str(folder))}` says what they do")
-    return [*lines, *_listed("rejected", rejected), *_listed("missing", missing)]
+    return [*lines, *_wrapped([*_listed("rejected", rejected), *_listed("missing", missing)], width, indent=12)]
 
 
 def _listed(word: str, runs: Sequence[Run]) -> list[str]:
-    """A line per run, the word before the first; the rest only counted."""
-    lines = [f"{run.name}: {run.reason}" for run in runs[:AT_MOST]]
-    if len(runs) > AT_MOST:
-        lines.append(f"and {len(runs) - AT_MOST} more of {len(runs)}")
+    """A line per reason, the word before the first; the rest only counted."""
+    told = list(by_reason(runs).items())
+    lines = [f"{_some_names(same)}: {reason}" for reason, same in told[:AT_MOST]]
+    if len(told) > AT_MOST:
+        lines.append(f"and {sum(len(same) for _, same in told[AT_MOST:])} more of {len(runs)}")
     return [f"{word if i == 0 else '':<10}{line}" for i, line in enumerate(lines)]
+
+
+def _some_names(runs: Sequence[Run]) -> str:
+    """`r1-3 of n01-g4-b32-3fa9c1d2e07b, r5 of n01-g4-b32-3fa9c1d2e07b and 7 more`"""
+    stretches = [[run for _, run in same] for _, same in groupby(enumerate(runs), lambda at: (at[1].label, at[1].run - at[0]))]
+    more = sum(map(len, stretches[NAMED_AT_MOST:]))
+    return ", ".join(map(_name, stretches[:NAMED_AT_MOST])) + (f" and {more} more" if more else "")
+
+
+def _name(stretch: Sequence[Run]) -> str:
+    """Of runs of one point whose numbers follow each other."""
+    first, last = stretch[0], stretch[-1]
+    return first.name if first is last else f"r{first.run}-{last.run} of {one_line(first.label)}"
 
 
 def _of_state(found: Findings, *states: str) -> list[Run]:

@@ -74,6 +74,8 @@ class ExportedStudy:
     done: int
     missing: int
     """Runs that are not done; there is nothing of them."""
+    unknown: int
+    """Runs whose point.json is damaged or missing: nobody knows what they did."""
 
 
 def exported(study: Study) -> ExportedStudy:
@@ -82,7 +84,9 @@ def exported(study: Study) -> ExportedStudy:
     rows = runs_frame(records).to_dict(orient="records")
     done = [(run, row) for run, row in zip(records.runs, rows, strict=True) if run.state != "missing" and run.trains]
     missing = sum(run.state == "missing" for run in records.runs)
-    return ExportedStudy(study.folder.resolve().name, (_exported(study, run, row) for run, row in done), len(done), missing)
+    unknown = sum(run.state != "missing" and run.point is None for run in records.runs)
+    exports = (_exported(study, run, row) for run, row in done)
+    return ExportedStudy(study.folder.resolve().name, exports, len(done), missing, unknown)
 
 
 def _exported(study: Study, run: Run, row: Mapping[Any, Any]) -> ExportedRun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -78,3 +78,11 @@ class Run:
     def trains(self) -> bool:
         """False for a benchmark of collectives: it has no steps."""
         return self.point is not None and self.point.work != "comm"
+
+
+def by_reason(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Why they do not count -> those of which that is said, in their order."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.reason or "reason unknown", []).append(run)
+    return found

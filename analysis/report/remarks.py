@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from hpcddp.analysis.findings import Findings
+from hpcddp.analysis.records.run import by_reason
 from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.verdicts.case import DOUBTFUL, WRONG, Verdict
 from hpcddp.textout import count
@@ -32,10 +33,9 @@ def remarks(found: Findings) -> list[Remark]:
     """What is wrong first."""
     grave = {"rejected": "wrong", "missing": "doubtful"}
     of_runs = [
-        Remark(state, grave[state], run.reason or "reason unknown", runs=(run.name,))
+        Remark(state, grave[state], reason, runs=tuple(run.name for run in same))
         for state in grave
-        for run in found.records.runs
-        if run.state == state
+        for reason, same in by_reason(run for run in found.records.runs if run.state == state).items()
     ]
     return [*map(_of_verdict, found.verdicts), *of_runs, *(Remark("note", "", note) for note in found.notes)]
 

@@ -49,7 +49,9 @@ def export(runs: Path, target: str, output: Path) -> None:
         if not any(study.done for study in found):
             raise UsageError(f"{runs}: no training run is done yet; `hpcddp status {runs}` says what they do")
         written = writer.write(found, output)
-    missing = sum(study.missing for study in found)
+    missing, unknown = sum(study.missing for study in found), sum(study.unknown for study in found)
     if missing:
         remark(f"left out: {count(missing, 'run')} that {'is' if missing == 1 else 'are'} not done")
+    if unknown:
+        remark(f"left out: {count(unknown, 'run')} whose point.json is damaged or missing; `hpcddp analyze` says which")
     click.echo(f"{count(written, 'run')} in {output}: {writer.view(output)}")

@@ -178,6 +178,16 @@ def test_missing_runs_are_listed_with_their_state(tmp_path: Path) -> None:
     assert f"missing   r1 of {label}: attempt 100.0 failed: node r001 lost\n          r2 of {label}: not started" in result.text
 
 
+def test_runs_of_one_reason_are_told_together(tmp_path: Path) -> None:
+    """By their point where they follow each other; three such names, and how many there are besides."""
+    points = [point(1, 1), point(2, 1), point(4, 1), point(8, 1)]
+    study = write_study(tmp_path / "s", points, repeat=3)
+    write_run(study, points[0], Told(step_ns=MS), 2)
+    one_node, two_nodes = points[0].label, points[1].label
+    text = " ".join(one(tmp_path).text.split())
+    assert f"missing r1 of {one_node}, r3 of {one_node}, r1-3 of {two_nodes} and 6 more: not started" in text
+
+
 def test_a_point_without_its_folder_is_dropped(tmp_path: Path) -> None:
     """Removing a point's folder takes it out of the study: it is not missing any more."""
     study = write_study(tmp_path / "s", [point(1, 1), point(2, 1)], repeat=1)
@@ -186,12 +196,23 @@ def test_a_point_without_its_folder_is_dropped(tmp_path: Path) -> None:
     assert one(tmp_path).missing == ()
 
 
+def test_many_reasons_are_counted(tmp_path: Path) -> None:
+    """The first eight are told."""
+    study = write_study(tmp_path / "s", [point(1, 1), point(2, 1)], repeat=10)
+    write_runs(study, point(1, 1), [MS] * 10)
+    for run in range(1, 11):
+        write_run(study, point(2, 1), Told(step_ns=MS, state="failed", reason=f"node r{min(run, 9):03d} lost"), run)
+    text = one(tmp_path).text
+    assert "node r008 lost\n          and 2 more of 10" in text
+    assert "node r009" not in text
+
+
 def test_a_study_with_nothing_done_says_so(tmp_path: Path) -> None:
     """No report is written: there is nothing in it."""
     write_study(tmp_path / "s", [point(1, 1)], repeat=9)
     result = one(tmp_path)
     assert "no run is done yet; `hpcddp status" in result.text
-    assert "and 1 more of 9" in result.text
+    assert f"missing   r1-9 of {point(1, 1).label}: not started" in result.text
     assert len(result.missing) == 9
     assert not (tmp_path / "s/report").exists()
 

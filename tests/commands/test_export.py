@@ -27,6 +27,18 @@ def test_every_study_is_written_and_the_next_command_named(run: Run, tmp_path: P
     assert len(list((tmp_path / "out").glob(f"[ab]/{point(1, 1).label}/r1/events.out.tfevents.*"))) == 2
 
 
+def test_a_run_of_which_nobody_knows_what_it_did_is_left_out(run: Run, tmp_path: Path) -> None:
+    """And that is said."""
+    points = [point(1, 1), point(1, 2)]
+    study = write_study(tmp_path / "s", points, repeat=1)
+    for each in points:
+        write_run(study, each, Told(step_ns=MS))
+    study.point_file(points[0].label).write_text("{")
+    done = run("export", "s", "--to", "tensorboard", "-o", "out")
+    assert (done.exit_code, done.stdout) == (0, "1 run in out: tensorboard --logdir out\n")
+    assert done.stderr == "! left out: 1 run whose point.json is damaged or missing; `hpcddp analyze` says which\n"
+
+
 def test_a_bundle_is_exported_too(run: Run, tmp_path: Path) -> None:
     write_runs(write_study(tmp_path / "s", [point(1, 1)]), point(1, 1), [MS])
     run("bundle", "s")
