@@ -26,6 +26,7 @@ from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_stu
 
 COLUMNS = {"step": "int64", "total_ns": "float64"}
 HEADER = "step,start_ns,total_ns\n"
+LINE_END = "\n"
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +128,26 @@ def test_a_room_takes_files_of_any_size_in_turn(tmp_path: Path) -> None:
         columns = read_rows(RowFile(file, 0, count, zlib.crc32(text.encode())), COLUMNS, [], room)
         assert columns["step"].tolist() == list(range(count))
         assert columns["total_ns"].tolist() == [count] * count
+
+
+def test_nothing_is_written_beside_the_cells() -> None:
+    """Whatever the bytes are, and however many rows they should be: 2,000 damaged files."""
+    parse, draw, guard = cells.compiled(), random.Random(1), 64
+    assert parse is not None
+    for _ in range(2000):
+        columns, rows = draw.randint(1, 5), draw.randint(1, 30)
+        numbers = ("7" * draw.choice([0, 1, 8, 9, 16, 19, 20, 30]) for _ in range(columns * rows))
+        text = bytearray("".join(f"{number}{',' if at % columns else LINE_END}" for at, number in enumerate(numbers, 1)), "ascii")
+        for _ in range(draw.randint(0, 3)):
+            text[draw.randrange(len(text))] = draw.choice(b"\n,07-x\xff")
+        data = np.frombuffer(bytes(cells.AROUND) + text + bytes(cells.AROUND), np.uint8).copy()
+        told = max(1, rows + draw.randint(-2, 2))
+        whole, bits = np.full(columns * told + 2 * guard, -5), np.full(columns + 2 * guard, 0)
+        out = whole[guard:-guard].reshape(columns, told)
+        assert parse(data, cells.AROUND, cells.AROUND + len(text), out, bits[guard:-guard]) in (-1, told)
+        assert {*whole[:guard], *whole[-guard:]} == {-5}
+        assert not bits[:guard].any()
+        assert not bits[-guard:].any()
 
 
 def test_without_a_folder_for_its_cache_it_is_compiled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
