@@ -228,11 +228,12 @@ def test_prints_on_white_paper(page: Page) -> None:
 
 
 def test_what_is_folded_is_printed(browser: Page, undrawn: None, tmp_path: Path) -> None:
-    """The sixth rejected run is on paper, and folded again afterwards; the list of all runs is for the screen."""
+    """The sixth reason to reject a run is on paper, and folded again afterwards; the list of all runs is for the screen."""
     where = point(1, 1)
     study = write_study(tmp_path / "s", [where], repeat=7)
     for run in range(1, 8):
-        write_run(study, where, Told(step_ns=MS, gates=FAILED if run > 1 else (), job=str(run)), run)
+        failed = [{**FAILED[-1], "evidence": f"rank {run} made 4 of 6 steps"}]
+        write_run(study, where, Told(step_ns=MS, gates=failed if run > 1 else (), job=str(run)), run)
     analyze(tmp_path)
     browser.open(tmp_path / "s/report/index.html")
     browser.shape(688, medium="print")
