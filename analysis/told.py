@@ -134,13 +134,18 @@ def _listed(word: str, runs: Sequence[Run]) -> list[str]:
 
 def _some_names(runs: Sequence[Run]) -> str:
     """`r1-3 of n01-g4-b32-3fa9c1d2e07b, r5 of n01-g4-b32-3fa9c1d2e07b and 7 more`"""
-    stretches = [[run for _, run in same] for _, same in groupby(enumerate(runs), lambda at: (at[1].label, at[1].run - at[0]))]
+    stretches = _stretches(runs)
     more = sum(map(len, stretches[NAMED_AT_MOST:]))
     return ", ".join(map(_name, stretches[:NAMED_AT_MOST])) + (f" and {more} more" if more else "")
 
 
+def _stretches(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs of one point whose numbers follow each other."""
+    keyed = groupby(enumerate(runs), key=lambda at: (at[1].label, at[1].run - at[0]))
+    return [[run for _, run in same] for _, same in keyed]
+
+
 def _name(stretch: Sequence[Run]) -> str:
-    """Of runs of one point whose numbers follow each other."""
     first, last = stretch[0], stretch[-1]
     return first.name if first is last else f"r{first.run}-{last.run} of {one_line(first.label)}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -42,17 +43,15 @@ def over_ranks(ranks: Iterable[Columns], count: int, steady_from_step: int = 0) 
 
     Steady: no flag says otherwise, from the given step on, and measured on every rank.
     """
-    first: Columns = {}
-    step_ns: Any = np.empty(0)
-    sums: dict[str, Any] = {}
+    tables = iter(ranks)
+    rank_0 = next(tables, None)
+    if rank_0 is None:
+        raise ValueError("no rank has step rows")
+    first, step_ns = {name: rank_0[name].copy() for name in ("step", "flags")}, rank_0["total_ns"].copy()
+    sums: dict[str, Any] = {part: np.zeros(step_ns.size, np.int64) for part in RECORDED}
     counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
-    own: Floats = np.empty((0, 0))
-    for rank, columns in enumerate(ranks):
-        if not first:
-            first = {name: columns[name].copy() for name in ("step", "flags")}
-            step_ns = columns["total_ns"].copy()
-            sums = {part: np.zeros(step_ns.size, np.int64) for part in RECORDED}
-            own = np.empty((count, step_ns.size))
+    own = np.empty((count, step_ns.size))
+    for rank, columns in enumerate(chain([rank_0], tables)):
         if not all(np.array_equal(values, columns[name]) for name, values in first.items()):
             raise ValueError(f"rank {rank} did not step like rank 0 ({columns['step'].size} and {first['step'].size} rows)")
         step_ns = _joined_by(np.maximum, step_ns, columns["total_ns"])
@@ -62,8 +61,6 @@ def over_ranks(ranks: Iterable[Columns], count: int, steady_from_step: int = 0) 
                 sums[part] = _joined_by(np.add, sums[part], or_zero(value))
                 counts[part] = counts[part] + (1 if value.dtype == np.int64 else np.isfinite(value))
         own[rank] = columns["total_ns"] - or_zero(columns["comm_exposed_ns"])
-    if not first:
-        raise ValueError("no rank has step rows")
     parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
     steady = steady_rows(first, steady_from_step) & np.isfinite(step_ns)
     return RunSteps(steady, step_ns.astype(np.float64), parts, own, first["step"])

@@ -26,7 +26,6 @@ from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_stu
 
 COLUMNS = {"step": "int64", "total_ns": "float64"}
 HEADER = "step,start_ns,total_ns\n"
-LINE_END = "\n"
 
 
 @pytest.fixture(autouse=True)
@@ -130,14 +129,25 @@ def test_a_room_takes_files_of_any_size_in_turn(tmp_path: Path) -> None:
         assert columns["total_ns"].tolist() == [count] * count
 
 
+def test_columns_with_empty_or_long_cells_are_told() -> None:
+    """By all bits of those; others have fewer digits than a double holds."""
+    parse, digits = cells.compiled(), "9" * cells.SHORT
+    assert parse is not None
+    text = f"{digits},{digits}9,\n1,{2**62},1\n".encode()
+    data = np.frombuffer(bytes(cells.AROUND) + text + bytes(cells.AROUND), np.uint8).copy()
+    out, bits = np.zeros((3, 2), np.int64), np.zeros(3, np.int64)
+    assert parse(data, cells.AROUND, cells.AROUND + len(text), out, bits) == 2
+    assert bits.tolist() == [0, int(digits + "9") | 2**62, cells.EMPTY]
+
+
 def test_nothing_is_written_beside_the_cells() -> None:
     """Whatever the bytes are, and however many rows they should be: 2,000 damaged files."""
     parse, draw, guard = cells.compiled(), random.Random(1), 64
     assert parse is not None
     for _ in range(2000):
         columns, rows = draw.randint(1, 5), draw.randint(1, 30)
-        numbers = ("7" * draw.choice([0, 1, 8, 9, 16, 19, 20, 30]) for _ in range(columns * rows))
-        text = bytearray("".join(f"{number}{',' if at % columns else LINE_END}" for at, number in enumerate(numbers, 1)), "ascii")
+        numbers = [["7" * draw.choice([0, 1, 8, 9, 16, 19, 20, 30]) for _ in range(columns)] for _ in range(rows)]
+        text = bytearray("".join(",".join(row) + "\n" for row in numbers), "ascii")
         for _ in range(draw.randint(0, 3)):
             text[draw.randrange(len(text))] = draw.choice(b"\n,07-x\xff")
         data = np.frombuffer(bytes(cells.AROUND) + text + bytes(cells.AROUND), np.uint8).copy()
