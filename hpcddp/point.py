@@ -119,7 +119,7 @@ class Measure:
     seconds: float | None = at_least(0, None)
     """`stop: seconds` only: how long the timed steps last."""
     interval_percent: float = at_least(0, 2.0)
-    """`stop: interval` only: half the interval's width may be this share of the median."""
+    """`stop: interval` only: half the interval's width may be this share of the mean step."""
     max_steps: int = at_least(1, 20_000)
     """`stop: interval` and `stop: seconds` only: timed steps at most."""
     gc: Literal["python", "frozen", "off"] = "python"

@@ -10,9 +10,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.intervals import CONFIDENCE, RESAMPLES, SEED, interval_rank
+from hpcddp.analysis.numbers.intervals import interval_rank
+from hpcddp.batch_means import CONFIDENCE
 
 Values = Sequence[Fraction] | Sequence[float]
+
+RESAMPLES = 1000
+SEED = 1
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hpcddp.analysis.numbers.communication import communication
 from hpcddp.analysis.numbers.distribution import distribution
-from hpcddp.analysis.numbers.intervals import bootstrap_percent
+from hpcddp.analysis.numbers.intervals import mean_half_percent
 from hpcddp.analysis.numbers.rank_map import rank_map
 from hpcddp.analysis.numbers.steps import RECORDED, joined, median_step_ns, part_median_ns
 from hpcddp.analysis.records.achieved import Used, used
@@ -127,7 +127,7 @@ def _timed(run: Run, parts: Sequence[Part]) -> Run:
         run,
         steady_steps=int(steps.steady.sum()),
         step_ns=step_ns,
-        step_ci_percent=bootstrap_percent(steps.step_ns[steps.steady]),
+        step_ci_percent=mean_half_percent(steps.step_ns[steps.steady]),
         part_ns={part: part_median_ns(steps, part) for part in RECORDED},
         early=early(steps, np.concatenate([_warming(part) for part in parts])),
         rhythm=rhythm(steps),

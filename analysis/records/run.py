@@ -43,7 +43,7 @@ class Run:
     steady_steps: int | None = None
     step_ns: float | None = None
     step_ci_percent: float | None = None
-    """Half the width of the median step's 95 % interval within this run, % of it."""
+    """Half the width of the mean step's 95 % interval within this run, % of it."""
     stopped_by: str | None = None
     """What ended the timed steps, as the run said; with it, where it saw the end of its warm-up."""
     warmup_detected_steps: int | None = None

@@ -1,4 +1,4 @@
-"""The end of a warm-up and the interval of a median: by hand, and on series whose truth is known."""
+"""The end of a warm-up: by hand, and on series whose truth is known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpcddp.worker.training.steady import MedianInterval, effective_steps, median_interval, warmup_steps
+from hpcddp.worker.training.steady import warmup_steps
 
 SEEDS = range(20)
 
@@ -72,53 +72,3 @@ def test_without_a_warm_up_little_is_cut(phi: float, spikes: float) -> None:
     cuts = [warmup_steps(times(lambda _: 1.0, seed, phi=phi, spikes=spikes)) or 0 for seed in SEEDS]
     assert statistics.median(cuts) <= 5
     assert sorted(cuts)[15] <= 55
-
-
-def test_the_interval_lies_between_ordered_steps() -> None:
-    """Of 100 independent steps 1..100, those at 50 - 9.8 and 50 + 9.8, outwards: the 40th and the 61st; median 50.5."""
-    found = median_interval([step for pair in zip(range(1, 51), range(51, 101), strict=True) for step in pair])
-    assert found == MedianInterval(50.5, 40, 61, 100.0)
-    assert found.half_percent == pytest.approx(50 * 21 / 50.5)
-
-
-def test_few_steps_have_no_interval() -> None:
-    """Of five ordered steps, the outermost are not far enough apart for 95 %."""
-    assert median_interval([1, 5, 2, 4, 3])[:3] == (3, None, None)
-    assert median_interval([7]) == MedianInterval(7, None, None, 1.0)
-    assert median_interval([7]).half_percent is None
-
-
-def test_equal_steps_have_a_median_without_doubt() -> None:
-    """n = 20, all alike: the interval has no width."""
-    assert median_interval([10] * 20).half_percent == 0
-
-
-def test_a_repeated_step_tells_nothing_new() -> None:
-    """1,000 independent steps, each three times over, tell as much as 1,000 (correlations 2/3 and 1/3: 3000 / (1 + 2 * 1))."""
-    alone, thrice = [], []
-    for seed in SEEDS:
-        draw = random.Random(seed)
-        once = [draw.randrange(10**6) for _ in range(1000)]
-        alone.append(effective_steps(once, statistics.median(once)) or 0)
-        thrice.append(effective_steps([step for step in once for _ in range(3)], statistics.median(once)) or 0)
-    assert statistics.median(alone) == pytest.approx(1000, rel=0.1)
-    assert statistics.median(thrice) == pytest.approx(1000, rel=0.1)
-
-
-def test_a_drift_has_no_interval() -> None:
-    """Steps that only get longer do not scatter around a median."""
-    assert median_interval(list(range(1, 1001))).half_percent is None
-    assert effective_steps(range(1, 60_001), 30_000) is None  # and are not looked at for minutes
-
-
-@pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
-def test_the_interval_covers_the_true_median(phi: float) -> None:
-    """It is in the 95 % interval of at least 93 of 100 series of 1,000 dependent steps, and not of nearly all."""
-    draw = random.Random(11)
-    inside = 0
-    for _ in range(400):
-        found = median_interval([round(1e7 + 1e5 * value) for value in autoregressive(1000, phi, draw)])
-        assert found.low_ns is not None
-        assert found.high_ns is not None
-        inside += found.low_ns <= 1e7 <= found.high_ns
-    assert 0.93 <= inside / 400 <= 0.99

@@ -57,6 +57,7 @@ def test_fixed_steps_have_one_pause(tmp_path: Path) -> None:
     assert protocol["warmup_detected_steps"] is None  # 25 steps are too few to tell
     assert (protocol["warmup"], protocol["gc"], protocol["input"]) == ("fixed", "python", "full")
     assert 0 < protocol["effective_steps"] <= 20
+    assert protocol["interval_of"] == "mean"
 
 
 def test_all_ranks_stop_after_the_same_seconds(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_all_ranks_stop_after_the_same_seconds(tmp_path: Path) -> None:
 
 
 def test_a_narrow_interval_ends_a_run(tmp_path: Path) -> None:
-    """+-90 % of the median are soon known: some steps after the fewest there may be, on both ranks alike."""
+    """+-90 % of the mean are soon known: some steps after the fewest there may be, on both ranks alike."""
     _, end = attempt_of(tmp_path, measured(2, stop="interval", interval_percent=90.0))
     assert end["protocol"]["stopped_by"] == "interval"
     assert end["protocol"]["interval_percent"] <= 90
@@ -80,7 +81,7 @@ def test_a_narrow_interval_ends_a_run(tmp_path: Path) -> None:
 
 
 def test_the_limit_ends_a_run(tmp_path: Path) -> None:
-    """Nobody knows a median to a millionth: both ranks stop at max_steps, and the reason is not the interval."""
+    """Nobody knows a mean to a millionth: both ranks stop at max_steps, and the reason is not the interval."""
     attempt, end = attempt_of(tmp_path, measured(2, stop="interval", interval_percent=1e-4, max_steps=120, warmup="detect"))
     protocol = end["protocol"]
     assert (protocol["stopped_by"], protocol["timed_steps"]) == ("max_steps", 120)

@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
+from hpcddp.batch_means import MeanInterval, mean_interval
 from hpcddp.point import Measure
-from hpcddp.worker.training.steady import MedianInterval, median_interval, warmup_steps
+from hpcddp.worker.training.steady import warmup_steps
 
 STRETCH_S = 2.0
 """Pauses are at least so far apart: one costs milliseconds and a step that does not count."""
@@ -33,7 +34,7 @@ class Steady(NamedTuple):
     detected_steps: int | None
     """Where MSER-5 sees the end of the warm-up, whether it is asked to cut there or not; None for too few steps."""
     from_step: int
-    median: MedianInterval | None
+    interval: MeanInterval | None
     """None where no step counts yet."""
 
 
@@ -42,7 +43,7 @@ def steady_state(measure: Measure, times_ns: Sequence[int], pauses: Collection[i
     detected = warmup_steps(times_ns)
     from_step = max(measure.warmup_steps, detected or 0) if measure.warmup == "detect" else measure.warmup_steps
     counted = [time for step, time in enumerate(times_ns) if step >= from_step and step not in pauses]
-    return Steady(detected, from_step, median_interval(counted) if counted else None)
+    return Steady(detected, from_step, mean_interval(counted) if counted else None)
 
 
 def more_for_seconds(measure: Measure, times_ns: Sequence[int]) -> More:
@@ -58,14 +59,14 @@ def more_for_seconds(measure: Measure, times_ns: Sequence[int]) -> More:
 
 
 def more_for_interval(measure: Measure, times_ns: Sequence[int], pauses: Collection[int]) -> More:
-    """First `measure.steps`; then as many as the interval of the median still needs, but not more than there are.
+    """First `measure.steps`; then as many as the interval of the mean still needs, but not more than there are.
 
     An interval is as wide as 1 / sqrt(steps). It is looked at a few times only: each look is a chance to stop on a lucky one.
     """
     timed = len(times_ns) - measure.warmup_steps
     if timed <= 0:
         return _at_most(measure.steps, measure, 0)
-    found = steady_state(measure, times_ns, pauses).median
+    found = steady_state(measure, times_ns, pauses).interval
     half = found.half_percent if found else None
     if half is not None and half <= measure.interval_percent:
         return More(0, "interval")

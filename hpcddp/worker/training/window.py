@@ -77,7 +77,7 @@ class Window:
         """How the attempt was measured, for end.json."""
         measure, first = self._measure, self.first_step
         steady = steady_state(measure, self._times_ns, {step - first for step in self._pauses})
-        found = steady.median
+        found = steady.interval
         return {
             "input": measure.input,
             "gc": measure.gc,
@@ -89,6 +89,7 @@ class Window:
             "stopped_by": "interruption" if self.interrupted else self._stopped_by,
             "timed_steps": max(0, self.steps - self.timed_from),
             "pauses": self._pauses,
+            "interval_of": "mean",
             "interval_percent": found.half_percent if found else None,
             "effective_steps": found.effective_steps if found else None,
         }
@@ -120,7 +121,9 @@ class Window:
         return self.steps - begin + more.steps if more.steps else 0
 
     def _decide(self) -> More:
-        """By the rank's own steps: with DDP all ranks' steps last as long as the slowest one's."""
+        """By rank 0's own steps: their sum is its window, and no rank's differs from it by a step. The maximum over ranks of each
+        step would count as time where ranks only end it a little earlier or later.
+        """
         if self._rule == "seconds":
             return more_for_seconds(self._measure, self._times_ns)
         return more_for_interval(self._measure, self._times_ns, set(self._pauses))
