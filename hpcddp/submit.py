@@ -52,6 +52,13 @@ def _is_pending(state: RunState | None) -> bool:
     return state is None or state.phase in ("missing", "failed") or (state.phase == "unknown" and state.job is None)
 
 
+def unknown_runs(order: Order, states: Sequence[RunState]) -> list[RunState]:
+    """Of the runs that the order has, those of whose jobs nobody says what became of them: they may wait or run."""
+    repeats = order.repeats
+    unknown = (state for state in states if state.phase == "unknown" and state.job is not None)
+    return [state for state in unknown if state.run <= repeats.get(state.label, 0)]
+
+
 def runs_now(study: Study, order: Order, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     """Of what is pending, what this order submits at once; UsageError where the study's budget does not hold it."""
     runs = pending_runs(order, states)

@@ -154,23 +154,33 @@ class SlurmBackend:
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """One squeue call, one of sacct for jobs that are over, and one more for what neither knows: another user's jobs.
 
-        Of runs in one allocation, its state.
+        While the controller is away, what accounting saw end has ended, and the rest is unknown. Of runs in one allocation, its
+        state.
         """
         if not jobs:
             return {}
-        over: dict[str, Row] = {}
-        asked = {(listed_as(job), name) for job, name in jobs.items()}
-        ids = {job for job, _ in asked}
+        ids = {(listed_as(job), name) for job, name in jobs.items()}
+        queue, over, doubt = self._rows_of(ids)
+        return {job: _state(name, queue.get(listed_as(job)), over.get(listed_as(job)), doubt) for job, name in jobs.items()}
+
+    def _rows_of(self, jobs: Iterable[tuple[str, str]]) -> tuple[dict[str, Row], dict[str, Row], str | None]:
+        """The rows of squeue and of sacct by id, of these ids and names; and why squeue did not answer."""
+        ids = {job for job, _ in jobs}
+        queue, over, doubt = dict[str, Row](), dict[str, Row](), None
         try:
             queue = self._own(ids, slurm_commands.my_jobs())
-            left = [(job, name) for job, name in asked if not _is_live(queue.get(job), name)]
-            with contextlib.suppress(HpcddpError):
-                over = self._own(ids, slurm_commands.accounted({job for job, _ in left}))
-            if lost := {name for job, name in left if not _has_ended(name, queue.get(job), over.get(job))}:
-                queue = {**queue, **self._own(ids, slurm_commands.jobs_named(lost))}
         except HpcddpError as error:
-            return {job: JobState(phase="unknown", detail=str(error)) for job in jobs}
-        return {job: _state(name, queue.get(listed_as(job)), over.get(listed_as(job))) for job, name in jobs.items()}
+            doubt = str(error)
+        left = [(job, name) for job, name in jobs if not _is_live(queue.get(job), name)]
+        with contextlib.suppress(HpcddpError):
+            over = self._own(ids, slurm_commands.accounted({job for job, _ in left}))
+        lost = {name for job, name in left if not _has_ended(name, queue.get(job), over.get(job))}
+        if lost and doubt is None:
+            try:
+                queue |= self._own(ids, slurm_commands.jobs_named(lost))
+            except HpcddpError as error:
+                doubt = str(error)
+        return queue, over, doubt
 
     def _own(self, jobs: Iterable[str], rows: Mapping[str, Row]) -> dict[str, Row]:
         """The rows of the jobs, but for those of other studies: an id is given out again that a controller forgot, maybe to a run
@@ -210,8 +220,10 @@ class SlurmBackend:
         """Nothing: the run root is on a file system that login and compute nodes share."""
 
 
-def _state(name: str, queued: Row | None, over: Row | None) -> JobState:
-    """From the rows of squeue and sacct under that id; another job's do not count (sacct's newest are nameless for a moment)."""
+def _state(name: str, queued: Row | None, over: Row | None, doubt: str | None) -> JobState:
+    """From the rows of squeue and sacct under that id; another job's do not count (sacct's newest are nameless for a moment).
+    `doubt`: why squeue did not answer.
+    """
     row = queued if _is(queued, name) else None
     told = over if _is(over, name) else None
     if row is not None and row.state in QUEUED:
@@ -221,6 +233,9 @@ def _state(name: str, queued: Row | None, over: Row | None) -> JobState:
     if told is not None and told.state in QUEUED | RUNNING:
         told = None  # sacct is late, or slurmctld has lost the job: squeue knows what waits and runs
     ended = told or row
+    if ended is None and doubt is not None:
+        late = f"; accounting has it as {over.state}" if over is not None and _is(over, name) else ""
+        return JobState(phase="unknown", detail=f"{doubt}{late}")
     if ended is None:
         return JobState(phase="failed", detail="Slurm does not know this job any more")
     if ended.state == "COMPLETED":

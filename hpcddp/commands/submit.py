@@ -21,6 +21,7 @@ from hpcddp.commands.options import (
 )
 from hpcddp.commands.sending import knock, send
 from hpcddp.commands.submitted import submitted_words
+from hpcddp.commands.unknown import nothing_words, unknown_words
 from hpcddp.commands.until_ci import is_open, order_until
 from hpcddp.commands.until_over import until_over
 
@@ -111,6 +112,7 @@ def carry_out(
     from hpcddp.errors import FAILED, INCOMPLETE
     from hpcddp.one_job import for_one_job
     from hpcddp.status import study_states
+    from hpcddp.submit import unknown_runs
 
     if smoke and after:
         raise click.UsageError("--smoke tests now what --after waits for: give one of them")
@@ -128,9 +130,12 @@ def carry_out(
             _show_obstacles(order, budget, missing)
             click.echo("nothing submitted: this was a dry run")
             return
+        if not missing:
+            click.echo(nothing_words(unknown_runs(order, states)))
         taken = _take(order, study, backend, budget, missing, ask=not yes, smoke=smoke, wait=wait)
         if not wait:
-            ctx.exit(INCOMPLETE if len(taken) < len(missing) and _is_any_left(order, study, backend, taken) else 0)
+            left = len(taken) < len(missing) and _is_any_left(order, study, backend, taken)
+            ctx.exit(INCOMPLETE if left or unknown_runs(order, states) else 0)
         more = taken and (until_ci is not None or len(taken) < len(missing))
         unsent = {(point.label, run) for point, run in missing} - {(run.label, run.run) for run in taken} if more else set()
         try:
@@ -160,7 +165,6 @@ def _take(
     from hpcddp.textout import count
 
     if not missing:
-        click.echo("nothing to submit")
         return []
     if not affordable(budget, order, missing[: order.max_jobs]):
         remark("nothing submitted: the budget does not hold one more run")
@@ -210,14 +214,14 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     from hpcddp.hours import Hours
     from hpcddp.one_job import one_job_words
     from hpcddp.plan import hours_of, plan_row, remarks, telling_apart
-    from hpcddp.submit import pending_runs
+    from hpcddp.submit import pending_runs, unknown_runs
     from hpcddp.textout import count, table
 
     for text in remarks(order.profile, order.points):
         remark(text)
     repeats, walltime_min = order.repeats, order.source.sweep.slurm.walltime_min
-    if unknown := [state for state in states if state.phase == "unknown" and state.job is not None and state.label in repeats]:
-        remark(f"{count(len(unknown), 'run')} not known of just now, and left alone: {unknown[0].detail}")
+    if unknown := unknown_runs(order, states):
+        remark(unknown_words(unknown))
     pending = pending_runs(order, states)
     left = Counter(point.label for point, _ in pending)
     rows = [

@@ -178,6 +178,29 @@ def test_another_users_job_is_seen(say: Say) -> None:
     assert SlurmBackend().poll({"6": NAME})["6"] == JobState(phase="failed", detail="Slurm does not know this job any more")
 
 
+AWAY = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+
+
+def test_accounting_is_asked_while_the_controller_is_away(say: Say) -> None:
+    """What accounting saw end has ended; what it has as waiting or running, or does not know, is unknown."""
+    say("squeue", AWAY)
+    lines = [row("1", "CANCELLED by 0"), row("2", "RUNNING"), row("3", "PENDING"), row("5", "FAILED", name="another")]
+    say("sacct", "\n".join(f"{line} | sed 's/$/\\o0370:0/'" for line in lines))
+    states = SlurmBackend().poll(dict.fromkeys("12345", NAME))
+    assert (states["1"].phase, states["1"].word) == ("failed", "CANCELLED")
+    assert {states[job].phase for job in "2345"} == {"unknown"}
+    assert "Unable to contact slurm controller (connect failure)" in str(states["4"].detail)
+    assert str(states["2"].detail).endswith("; accounting has it as RUNNING")
+
+
+def test_without_accounting_a_controller_that_is_away_leaves_all_unknown(say: Say) -> None:
+    """Without accounting all jobs are unknown, in squeue's own words."""
+    say("squeue", AWAY)
+    say("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    words = "squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+    assert SlurmBackend().poll({"1": NAME}) == {"1": JobState(phase="unknown", detail=words)}
+
+
 def test_thousands_of_lost_jobs_are_asked_for_in_parts(say: Say) -> None:
     """More names or ids than an argument may hold: each is asked for, and those that are there are found."""
     names = {str(job): f"n{job:05d}-g4-b1024-3fa9c1d2e07b.r10" for job in range(10_000, 14_500)}
