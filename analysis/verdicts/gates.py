@@ -9,6 +9,7 @@ from hpcddp.analysis.verdicts.case import AGAIN, DOUBTFUL, WRONG, Case, Verdict,
 from hpcddp.analysis.wording import percent
 
 UNSYNCHRONISED = {
+    "ranks see the same data": "make every rank list the same files in one order: sort the listing, and check each node's copy",
     "parameters agree": "call the model through DDP only, and freeze or leave out the same parameters on every rank",
     "buffers agree": "buffers may change in forward() only, and DDP's broadcast_buffers must stay on",
     "ranks stepped equally": "give every rank as many batches: a factory's data set must be as long on each of them",

@@ -33,7 +33,7 @@ class TrainLoader:
                 f"({ranks} x {batch_size}): lower batch_per_gpu or prepare more data"
             )
         self._parts = _EpochParts(len(source), seed, share)
-        self._loader = _loader(source, self._parts, workers, (seed, rank), pin_memory=pin_memory)
+        self._loader = data_loader(_Batches(source), self._parts, workers, (seed, rank), pin_memory=pin_memory)
 
     def epoch(self, n: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches in the order of epoch `n`, `steps_per_epoch` in all, from `first_step` on; no other epoch must have run."""
@@ -44,7 +44,7 @@ class TrainLoader:
 def eval_batches(source: Source, *, batch_size: int, rank: int, ranks: int, workers: int) -> Iterator[Batch]:
     """This rank's batches of the evaluation split: over all ranks every sample once, so ranks may differ by a batch."""
     parts = [("eval", indices) for indices in eval_parts(len(source), Share(batch_size, rank, ranks))]
-    return iter(_loader(source, parts, workers, ("eval", rank)))
+    return iter(data_loader(_Batches(source), parts, workers, ("eval", rank)))
 
 
 def read_part(source: Source, part: Part) -> Batch:
@@ -79,13 +79,14 @@ class _Batches(Dataset[Batch]):
         return read_part(self._source, part)
 
 
-def _loader(
-    source: Source, parts: Iterable[Part], workers: int, seeds: tuple[object, ...], *, pin_memory: bool = False
+def data_loader(
+    batches: Dataset[Batch], parts: Iterable[Part], workers: int, seeds: tuple[object, ...], *, pin_memory: bool = False
 ) -> DataLoader[Batch]:
+    """Hands each of `parts` to the `__getitems__` of `batches`, in forked workers or, with none, in this process."""
     # Forked: no import of torch per worker, the source's memory is shared, and a user's module needs no import guard.
     forked: dict[str, Any] = {"multiprocessing_context": "fork", "persistent_workers": True}
     return DataLoader(
-        _Batches(source),
+        batches,
         batch_sampler=parts,  # type: ignore[arg-type]  # torch passes each item on as it is, a list or not
         collate_fn=_as_is,
         num_workers=workers,

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.catalog import check_workload
-from hpcddp.data import open_source
+from hpcddp.data import Source, open_source
 from hpcddp.errors import HpcddpError
 from hpcddp.jobspec import JobSpec
 from hpcddp.point import Point
 from hpcddp.point_rules import check_point
 from hpcddp.worker.attempt_records import record_end, record_launch
 from hpcddp.worker.comm.attempt import run_comm
+from hpcddp.worker.data_check import compare_data
 from hpcddp.worker.heartbeat import Heart, stepping
 from hpcddp.worker.paths import data_root_as_given
 from hpcddp.worker.ranks import Rank
@@ -24,9 +25,8 @@ from hpcddp.worker.rendezvous import Meeting, join
 from hpcddp.worker.telemetry import sampling as telemetry
 from hpcddp.worker.telemetry.flops import flops_per_sample
 from hpcddp.worker.together import leave_together
-from hpcddp.worker.training.evaluate import Evaluation, evaluate
+from hpcddp.worker.training.evaluate import evaluate
 from hpcddp.worker.training.feeds import training_source
-from hpcddp.worker.training.learner import Learner
 from hpcddp.worker.training.resume import find_start, history_of
 from hpcddp.worker.training.torch_settings import apply_settings
 from hpcddp.worker.trial import look_closer, prepare, train_timed
@@ -45,7 +45,8 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
 def _train(spec: JobSpec, meeting: Meeting, attempt: Path) -> dict[str, Any]:
     """Trains and, if it came to the run's last step, evaluates; how many steps, and on rank 0 whether all gates passed."""
     apply_settings(spec.point.workload)
-    source = training_source(spec)
+    source, evaluated = training_source(spec), _evaluation_source(spec)
+    data_gates = compare_data(spec.point, meeting, source, evaluated)
     start = find_start(spec, meeting, attempt, len(source))
     sampler = telemetry.start(spec.point, meeting.rank, attempt)
     watched = sampler.about if sampler else None
@@ -58,9 +59,9 @@ def _train(spec: JobSpec, meeting: Meeting, attempt: Path) -> dict[str, Any]:
         watched = telemetry.finish(sampler, spec.point, meeting, attempt, told["protocol"]["steady_from_step"])
         whole = not told["interrupted"]
         # Before the profile, whose steps train further.
-        evaluation = _evaluate(spec, trial.learner, meeting) if spec.point.measure.evaluate and whole else None
+        evaluation = evaluate(spec.point.workload, evaluated, trial.learner, meeting) if evaluated is not None and whole else None
         closer = look_closer(trial) if whole else None
-    facts: dict[str, Any] = {"compile_s": trial.compile_s, "comm_check": closer, "telemetry": watched}
+    facts: dict[str, Any] = {"early_gates": data_gates, "compile_s": trial.compile_s, "comm_check": closer, "telemetry": watched}
     facts["flops_per_sample"] = flops_per_sample(trial.learner.module, source.shape) if meeting.rank.rank == 0 else None
     facts["history"] = history_of(start, attempt, told["steps"])
     passed = record_end(spec, meeting, attempt, told, evaluation, **facts)
@@ -92,6 +93,8 @@ def _check(point: Point, rank: Rank) -> None:
         )
 
 
-def _evaluate(spec: JobSpec, learner: Learner, meeting: Meeting) -> Evaluation | None:
-    source = open_source(spec.point.workload.data, "eval", data_root_as_given(spec))
-    return evaluate(spec.point.workload, source, learner, meeting)
+def _evaluation_source(spec: JobSpec) -> Source | None:
+    """None where nothing is evaluated."""
+    if not spec.point.measure.evaluate:
+        return None
+    return open_source(spec.point.workload.data, "eval", data_root_as_given(spec))

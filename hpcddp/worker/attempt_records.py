@@ -9,6 +9,7 @@ from hpcddp.jobspec import JobSpec
 from hpcddp.records import write_json
 from hpcddp.worker.checks import run_gates
 from hpcddp.worker.finish import write_end
+from hpcddp.worker.gates import Gate
 from hpcddp.worker.launch_record import launch_record, node_record
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.training.evaluate import Evaluation
@@ -30,17 +31,25 @@ def record_launch(
         print(f"hpcddp: {what}; records in {attempt}", flush=True)
 
 
-def record_end(
-    spec: JobSpec, meeting: Meeting, attempt: Path, told: dict[str, Any], evaluation: Evaluation | None, **facts: Any
+def record_end(  # noqa: PLR0913 - what all ranks found, and what rank 0 knows beside it
+    spec: JobSpec,
+    meeting: Meeting,
+    attempt: Path,
+    told: dict[str, Any],
+    evaluation: Evaluation | None,
+    *,
+    early_gates: list[Gate],
+    **facts: Any,
 ) -> bool | None:
     """Writes end.json on rank 0, when all ranks have closed their files; whether all gates passed, None on other ranks.
 
-    `told`: what this rank has to tell, of train_timed; `facts`: more of end.json, as rank 0 has it.
+    `told`: what this rank has to tell, of train_timed; `early_gates`: of before the first step; `facts`: more of end.json, as
+    rank 0 has it.
     """
     ranks = meeting.gather("trained", {**told, "rank": meeting.rank.rank, "host": meeting.rank.host})
     if not ranks:
         return None
-    checked = run_gates(spec, ranks, facts.get("telemetry")) + ([evaluation[1]] if evaluation else [])
+    checked = early_gates + run_gates(spec, ranks, facts.get("telemetry")) + ([evaluation[1]] if evaluation else [])
     write_end(
         attempt,
         "interrupted" if told["interrupted"] else "done",

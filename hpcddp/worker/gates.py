@@ -50,6 +50,46 @@ def every_epoch_reshuffled(repeated_by_rank: Sequence[int | None], epochs: int) 
     return _gate("every epoch reshuffled", True, f"{epochs} epoch(s) begun, no order twice in a row")
 
 
+def same_data(by_rank: Sequence[Mapping[str, Any]]) -> Gate:
+    """`by_rank`: `host`, and what data.fingerprint gave of `train` and, where it is evaluated, of `eval` (else None)."""
+    name, first = "ranks see the same data", by_rank[0]
+    comparable = {split: _comparable([each[split] for each in by_rank]) for split in SPLITS if first[split]}
+    odd = [rank for rank, each in enumerate(by_rank) if _data_difference(each, first, comparable)]
+    if odd:
+        those = f"{len(odd)} of {len(by_rank)} ranks differ from rank 0 on {first['host']}"
+        how = _data_difference(by_rank[odd[0]], first, comparable)
+        return _gate(name, False, f"{those}: rank {odd[0]} on {by_rank[odd[0]]['host']} {how}")
+    lengths = " and ".join(f"{first[split]['samples']:,} {SPLITS[split]} samples" for split in comparable)
+    alike = f"{len(first['train']['places'])} of them alike, in one order"
+    drawn = any("images" not in parts for parts in comparable.values())
+    unseen = "; pictures are drawn at random and were not compared" if drawn else ""
+    return _gate(name, True, f"{lengths} on each of {len(by_rank)} rank(s), {alike}{unseen}")
+
+
+SPLITS = {"train": "training", "eval": "evaluation"}
+
+
+def _comparable(fingerprints: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What every rank reads alike when it reads it twice."""
+    return [part for part in ("labels", "images") if all(each[part] is not None for each in fingerprints)]
+
+
+def _data_difference(here: Mapping[str, Any], first: Mapping[str, Any], comparable: Mapping[str, Sequence[str]]) -> str | None:
+    """What a rank has that rank 0 has not, as the end of a sentence."""
+    for split, parts in comparable.items():
+        mine, theirs, word = here[split], first[split], SPLITS[split]
+        if mine["samples"] != theirs["samples"]:
+            return f"has {mine['samples']:,} {word} samples, rank 0 {theirs['samples']:,}"
+        if mine["order"] != theirs["order"]:
+            return f"takes the {word} samples in another order (CRC {mine['order']:08x}, rank 0 {theirs['order']:08x})"
+        for part in parts:
+            for place, own, other in zip(mine["places"], mine[part], theirs[part], strict=True):
+                if own != other:
+                    crc = f"its {part[:-1]} has the CRC {own:08x}, rank 0's {other:08x}"
+                    return f"has another {word} sample {place} ({crc}): other files, or the same listed in another order"
+    return None
+
+
 def evaluation_is_exact(by_rank: Sequence[Mapping[str, Any]], samples: int) -> Gate:
     """`by_rank`: `samples` that each rank evaluated, the indices [first, end) that were its to evaluate (`due`), and one of these
     in whose place another came (`stray`, None for none)."""

@@ -1,0 +1,79 @@
+"""What ranks compare of their data: its length, the order in which it is taken, and a few samples."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from hpcddp.data.loading import Part, data_loader, read_part
+from hpcddp.data.order import EpochOrder
+from hpcddp.data.source import Batch, Source, to_bytes
+
+SAMPLES = 8
+"""Evenly spread, the first and the last among them. Of ten classes in another order, labels alone miss it once in 10^7."""
+
+SEED = 5
+"""Of every random number that is drawn while a sample is read."""
+
+
+def fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: int) -> dict[str, Any]:
+    """For JSON; equal in ranks whose data are. `order_of`: seed and global batch where samples are shuffled.
+
+    `labels` and `images` hold a CRC for each of `places`; None where reading a sample twice gives two different ones, as with
+    random transforms that draw from a generator of their own. Samples are read as training reads them, in a process of the loader
+    where there are `workers`: what a data set opens when it is first read must not be open before these are forked.
+    """
+    last = len(source) - 1
+    places = sorted({last * number // (SAMPLES - 1) for number in range(SAMPLES)})
+    parts = [("fingerprint", places)] * 2
+    once, again = data_loader(_Repeatable(source), parts, min(1, workers), ("fingerprint",))
+    labels, images = (None if (sums := _sums(a)) != _sums(b) else sums for a, b in zip(once[::-1], again[::-1], strict=True))
+    order = None if order_of is None else _order(len(source), *order_of)
+    return {"samples": len(source), "order": order, "places": places, "labels": labels, "images": images}
+
+
+class _Repeatable(Dataset[Batch]):
+    """Reads a part with the same random numbers every time, and leaves them as they were."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __getitems__(self, part: Part) -> Batch:
+        with _seeded():
+            return read_part(self._source, part)
+
+
+@contextlib.contextmanager
+def _seeded() -> Iterator[None]:
+    numpy = sys.modules.get("numpy")  # transforms may draw from it; who has not imported it does not
+    before = random.getstate(), numpy.random.get_state() if numpy else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        random.seed(SEED)
+        if numpy:
+            numpy.random.seed(SEED)
+        yield
+    random.setstate(before[0])
+    if numpy:
+        numpy.random.set_state(before[1])
+
+
+def _sums(samples: torch.Tensor) -> list[int]:
+    return [zlib.crc32(to_bytes(sample)) for sample in samples]
+
+
+def _order(samples: int, seed: int, global_batch: int) -> int | None:
+    """CRC of the indices in the first epoch's first and last global batch; None where no batch is full."""
+    steps = samples // global_batch
+    if not steps:
+        return None
+    within = torch.arange(global_batch)
+    taken = EpochOrder(samples, seed, 0).samples_at(torch.cat([within, within + (steps - 1) * global_batch]))
+    return zlib.crc32(to_bytes(taken))
