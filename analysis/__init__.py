@@ -16,6 +16,7 @@
     verdicts/     named findings with evidence and advice, a file per family
     side_by_side.py  two runs, or two figures, at a time
     findings.py   the tables with the sentences (sentence.py) and the notes (notes.py) on them
+    failures.py   what raises costs the run or the file it was about; output_files.py: how every file is written
     told.py       findings as text (tables.py, wording.py) and as plain values; write.py: CSV and JSON; place.py: which folder;
                   heads.py: what its tables and the report's say alike
     report/       index.html with report.css and report.js, report.md and LaTeX: tables.py (cells), figures.py, bars.py and

@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from hpcddp.errors import UsageError
 from hpcddp.runroot import Study
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+REPORT, KEPT = "report", ".analysis"
 
 
 def report_folder(study: Study) -> Path:
     """`report/` in the study; of someone else's, or one on a file system mounted read-only, a folder of the user's cache."""
-    beside = study.folder / "report"
-    return beside if _writable(beside) else cache_folder("reports", study.folder)
+    return _beside(study, REPORT) or cache_folder("reports", study.folder)
 
 
 def kept_folder(study: Study) -> Path:
     """`.analysis/` in the study; where that cannot be written, a folder of the user's cache."""
-    beside = study.folder / ".analysis"
-    return beside if _writable(beside) else cache_folder("analysis", study.folder)
+    return _beside(study, KEPT) or cache_folder("analysis", study.folder)
+
+
+def refused_links(study: Study) -> list[str]:
+    """Why nothing is written through links that stand where these folders belong."""
+    found = {study.folder / name: _leads_away(study.folder / name, study.folder) for name in (REPORT, KEPT)}
+    then = "nothing is written through it; remove it, or name a folder with -o"
+    return [f"{folder} {why}: {then}" for folder, why in found.items() if why]
+
+
+def _beside(study: Study, name: str) -> Path | None:
+    """The study's own folder of that name, made where it is not there; None where it must not or cannot be written."""
+    folder = study.folder / name
+    return None if _leads_away(folder, study.folder) or _why_not(folder) else folder
+
+
+def _leads_away(folder: Path, above: Path) -> str | None:
+    """Of a link that someone else made, or that leads out of the folder above: which; None for all others."""
+    if not folder.is_symlink():
+        return None
+    if folder.lstat().st_uid != os.geteuid():
+        return "is a link that another user made"
+    target = folder.resolve()
+    return None if target.is_relative_to(above.resolve()) else f"is a link that leads out of {above.name}, to {target}"
 
 
 def cache_folder(kind: str, of: Path, env: Mapping[str, str] = os.environ) -> Path:
@@ -31,11 +59,21 @@ def cache_folder(kind: str, of: Path, env: Mapping[str, str] = os.environ) -> Pa
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "hpcddp" / kind / f"{place.name}-{digest}"
 
 
-def _writable(folder: Path) -> bool:
+def check_writable(folder: Path) -> None:
+    """UsageError where a folder that -o names cannot be written to; a full disk is no fault of the name."""
+    why = _leads_away(folder, folder.parent)
+    error = None if why else _why_not(folder)
+    if error is not None and error.errno not in NO_ROOM:
+        why = f"cannot be written ({error.strerror})"
+    if why:
+        raise UsageError(f"{folder} {why}; name another folder with -o") from error
+
+
+def _why_not(folder: Path) -> OSError | None:
     """Tried, because permissions do not tell: root may write anywhere, but not on a mount that is read-only."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error
+    return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcddp.analysis.failures import reported
 from hpcddp.analysis.records.kept import Kept, made_of
 from hpcddp.analysis.wording import WIDE
 from hpcddp.errors import HpcddpError, UsageError
@@ -32,6 +33,8 @@ class StudyResult:
     """Runs the study expects that are not done, such as `r2 of n01-g4-b32-3fa9c1d2e07b`."""
     damaged: bool = False
     """Its study.json cannot be read: `text` says why."""
+    failed: tuple[str, ...] = ()
+    """Runs that could not be read, and files of the report that could not be made: `text` says why."""
 
     @property
     def text(self) -> str:
@@ -87,7 +90,6 @@ def _analyze(study: Study, out: Path | None, how: How, alone: bool) -> StudyResu
     before = _told_before(kept.get(TOLD, made))
     if before:
         return before
-    from hpcddp.analysis.told import SCHEMA
     from hpcddp.analysis.told_study import tell_study  # with pandas, which takes longer to load than what is known takes to tell
 
     try:
@@ -95,13 +97,21 @@ def _analyze(study: Study, out: Path | None, how: How, alone: bool) -> StudyResu
     except HpcddpError as error:
         if alone or isinstance(error, UsageError):
             raise
-        return StudyResult(
-            study.name, [[str(error)]], {"schema": SCHEMA, "name": study.name, "error": str(error)}, (), damaged=True
-        )
-    if written:
+        return _damaged(study, str(error))
+    except MemoryError:
+        raise
+    except Exception as error:
+        return _damaged(study, f"{study.folder}: {reported(error)}")
+    if written and not result.failed:
         told = [result.name, result.blocks, result.plain, list(result.missing)]
         kept.put(TOLD, made, [*told, str(written), _report_key(str(written))])
     return result
+
+
+def _damaged(study: Study, why: str) -> StudyResult:
+    from hpcddp.analysis.told import SCHEMA
+
+    return StudyResult(study.name, [[why]], {"schema": SCHEMA, "name": study.name, "error": why}, (), damaged=True)
 
 
 def _told_before(plain: Any) -> StudyResult | None:

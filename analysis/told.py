@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.records.run import Run, by_reason
@@ -30,7 +31,7 @@ WIDTHS = (WIDE, 80)
 """Characters of a line of prose; longer ones are hard to read, however wide the terminal is."""
 
 
-def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
+def to_plain(found: Findings, files: Sequence[str], failures: Failures) -> dict[str, Any]:
     """What report.json and `--format json` hold; `files` are relative to the report's folder."""
     done = _of_state(found, "counts", "rejected")
     return {
@@ -50,6 +51,7 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "outliers": plain_rows(named(found.outliers, full_names(found.apart))),
         "notes": found.notes,
         "files": list(files),
+        "failures": [{"of": each.of, "reason": each.reason} for each in failures],
     }
 
 
@@ -57,8 +59,8 @@ Block = list[str]
 """A paragraph or a table of the text in all its forms, the widest first; study.StudyResult takes one."""
 
 
-def to_blocks(found: Findings, report: Path | None, folder: Path) -> list[Block]:
-    """Sentences, verdicts, gates, tables, notes, where the files are; `folder` is where the study was looked for."""
+def to_blocks(found: Findings, report: Path | None, folder: Path, failures: Failures) -> list[Block]:
+    """Sentences, verdicts, gates, tables, notes, what failed, where the files are; `folder` is where the study was looked for."""
     head = ": ".join([found.records.name, *([" and ".join(found.kinds)] if found.kinds else [])])
     blocks = [
         [_lines([head, *_wrapped(found.sentences, width, indent=0)]) for width in WIDTHS],
@@ -70,11 +72,18 @@ def to_blocks(found: Findings, report: Path | None, folder: Path) -> list[Block]
         said = "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it"
         blocks.append([_lines([said, comm_table(found.fits)])])
     fits, notes = ([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], [f"note: {note}" for note in found.notes])
-    blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (fits, notes)]
+    failed = [f"failed: {_first(of)}: {reason}" for reason, of in failures.by_reason().items()]
+    blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (fits, notes, failed)]
     if report is not None:
         files = "*.csv, *.tex, report.json, figures/*.png, *.svg, *.pdf"
         blocks.append([f"report: {report / 'index.html'}  (beside it {files})"])
     return [block for block in blocks if block[0]]
+
+
+def _first(names: Sequence[str]) -> str:
+    """`scaling.csv, runs.csv, figures/steps and 9 more`"""
+    more = len(names) - NAMED_AT_MOST
+    return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def _lines(lines: Iterable[str]) -> str:

@@ -2,62 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hpcddp.analysis.failures import Failure, Failures, contain
 from hpcddp.analysis.figures.references import Published, published
 from hpcddp.analysis.findings import Findings, find
-from hpcddp.analysis.place import report_folder
+from hpcddp.analysis.output_files import write_plain
+from hpcddp.analysis.place import check_writable, refused_links, report_folder
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.side_by_side import all_of
 from hpcddp.analysis.study import How, StudyResult
 from hpcddp.analysis.told import to_blocks, to_plain
-from hpcddp.analysis.write import write_plain, write_tables, write_texts
+from hpcddp.analysis.write import write_tables, write_texts
 from hpcddp.runroot import Study
 
+if TYPE_CHECKING:
+    from hpcddp.analysis.figures.figures import Drawing
 
-def tell_study(study: Study, report: Path | None, keep_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
-    """What it says, and the folder of its report, None where there is nothing to report; HpcddpError for a damaged study.json."""
+
+def tell_study(study: Study, named: Path | None, keep_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
+    """What it says, and the folder of its report, None where there is nothing to report; HpcddpError for a damaged study.json.
+
+    The report goes into the folder `named`, by default to where place.report_folder says.
+    """
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, keep_in, meanwhile=_load_what_writes)
+    failures = Failures(records.failures)
     found = find(records, how.train_epochs or records.train_epochs)
-    files: list[str] = []
+    report, files = None, list[str]()
     if any(run.state != "missing" for run in found.records.runs):
-        report = report or report_folder(study)
-        files = _write(report, study, found, beside, how.style)
-    plain = to_plain(found, files)
+        if named:
+            check_writable(named)
+        report = named or report_folder(study)
+        files = _Report(report, study, found, beside, how.style, failures).write()
+    plain = to_plain(found, files, failures)
     if report and files:
-        write_plain(report / "report.json", plain)
+        failures.contain("report.json", partial(write_plain, report / "report.json", plain), None)
     missing = tuple(run.name for run in found.records.runs if run.state == "missing")
     written = report if files else None
-    return StudyResult(found.records.name, to_blocks(found, written, study.folder), plain, missing), written
+    blocks = to_blocks(found, written, study.folder, failures) + [[text] for text in ([] if named else refused_links(study))]
+    return StudyResult(found.records.name, blocks, plain, missing, failed=tuple(each.of for each in failures)), written
 
 
 def _load_what_writes() -> None:
-    """What _write imports: half a second."""
+    """What writes a report imports: half a second."""
     for name in ("figures.figures", "report.report"):
         import_module(f"hpcddp.analysis.{name}")
 
 
-def _write(report: Path, study: Study, found: Findings, beside: Published, style: str) -> list[str]:
-    """Tables, figures and the page with them; returns their paths relative to `report`."""
-    from hpcddp.analysis.figures.figures import close_drawings, drawings, figure_files, save_figure
-    from hpcddp.analysis.figures.style import STYLES
-    from hpcddp.analysis.report.provenance import provenance
-    from hpcddp.analysis.report.report import report_files
+@dataclass(frozen=True)
+class _Report:
+    """Tables, figures and the page with them, on their way into a folder."""
 
-    files = write_tables(report, found)
-    figures, left_out = drawings(found.shown, found.runs, found.shown_apart, beside.points, STYLES[style])
-    closer, more_left_out = close_drawings(found, STYLES[style])
-    figures |= closer
-    found.notes.extend([*left_out, *more_left_out, *beside.notes])
-    folder = report / "figures"
-    files += figure_files(folder, figures)
-    page = partial(report_files, found, provenance(study, found.records.runs), beside.points, files)
-    jobs: list[Callable[[], Any]] = [page]
-    jobs += [partial(save_figure, folder, name, draw, STYLES[style]) for name, draw in figures.items()]
-    *_, texts = all_of(jobs[::-1], processes=found.records.large)  # the last figures take longest
-    return [*files, *write_texts(report, texts)]
+    folder: Path
+    study: Study
+    found: Findings
+    beside: Published
+    style: str
+    failures: Failures
+
+    def write(self) -> list[str]:
+        """The paths of what is written, relative to the folder."""
+        from hpcddp.analysis.figures.style import SUFFIXES
+
+        tables = write_tables(self.folder, self.found, self.failures)
+        draw = self._drawings()
+        expected = [f"figures/{name}{suffix}" for name in draw for suffix in SUFFIXES]
+        page = self._page(tables)
+        jobs: list[Callable[[], Any]] = [partial(page, expected), *draw.values()]
+        *drawn, (texts, failed) = all_of(jobs[::-1], processes=self.found.records.large)  # the last figures take longest
+        pictures = [file for files in reversed(drawn) if not isinstance(files, Failure) for file in files]
+        lost = [each for each in reversed(drawn) if isinstance(each, Failure)]
+        if lost:
+            texts, failed = page(pictures)
+        self.failures.extend([*lost, *failed])
+        return [*tables, *pictures, *write_texts(self.folder, texts, self.failures)]
+
+    def _drawings(self) -> dict[str, Callable[[], list[str] | Failure]]:
+        """What draws each figure into its files, by its name; what they leave out is added to the notes."""
+        from hpcddp.analysis.figures.figures import close_drawings, drawings, figure_folder, save_figure
+        from hpcddp.analysis.figures.style import STYLES
+
+        folder, found, style = self.folder / "figures", self.found, STYLES[self.style]
+        self.failures.contain("figures", partial(figure_folder, folder), None)
+        nothing: tuple[dict[str, Drawing], list[str]] = ({}, [])
+        of_points, left_out = self.failures.contain(
+            "figures of points",
+            lambda: drawings(found.shown, found.runs, found.shown_apart, self.beside.points, style),
+            nothing,
+        )
+        of_runs, more_left_out = self.failures.contain("figures of single runs", lambda: close_drawings(found, style), nothing)
+        found.notes.extend([*left_out, *more_left_out, *self.beside.notes])
+        figures = of_points | of_runs
+        return {
+            name: partial(contain, f"figures/{name}", partial(save_figure, folder, name, draw, style))
+            for name, draw in figures.items()
+        }
+
+    def _page(self, tables: Sequence[str]) -> Callable[[Sequence[str]], tuple[dict[str, str | None], Failures]]:
+        """What makes the texts of the report, given its pictures."""
+        from hpcddp.analysis.report.provenance import provenance
+        from hpcddp.analysis.report.report import report_files
+
+        stands_on = provenance(self.study, self.found.records.runs)
+
+        def page(pictures: Sequence[str]) -> tuple[dict[str, str | None], Failures]:
+            failed = Failures()
+            return report_files(self.found, stands_on, self.beside.points, [*tables, *pictures], failed), failed
+
+        return page

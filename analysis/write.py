@@ -1,20 +1,21 @@
 """The report's files: deterministic bytes, no absolute paths, figures of an earlier analysis never left behind."""
-
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.frames import RUN_COLUMNS
 from hpcddp.analysis.numbers.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.numbers.series import full_names
-from hpcddp.errors import UsageError
+from hpcddp.analysis.output_files import write_text
 
 POINT = ["label", "series", "nodes", "gpus_per_node", "gpus", "ranks", "n"]
 BREAKDOWN = list(BREAKDOWN_COLUMNS)
@@ -22,33 +23,34 @@ SCALING = [name for name in SCALING_COLUMNS if name not in BREAKDOWN or name in 
 RUNS = [name for name in RUN_COLUMNS if name != "step_ns"]
 
 
-def write_tables(folder: Path, found: Findings) -> list[str]:
-    """scaling.csv, breakdown.csv, runs.csv, and those of the others that have rows; returns their names."""
+def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]:
+    """scaling.csv, breakdown.csv, runs.csv, and those of the others that have rows; returns the names of those written."""
     names = full_names(found.apart)
     tables = {
-        "scaling.csv": named(found.scaling, names)[SCALING],
-        "breakdown.csv": named(found.scaling, names)[[*POINT, *BREAKDOWN]],
-        "runs.csv": named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[[*RUNS, "step_s"]],
+        "scaling.csv": lambda: named(found.scaling, names)[SCALING],
+        "breakdown.csv": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
+        "runs.csv": lambda: named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[[*RUNS, "step_s"]],
     }
     others = {"limits.csv": found.limits, "stragglers.csv": found.stragglers, "buckets.csv": found.buckets}
     others |= {"comm.csv": found.collectives, "comm_fit.csv": found.fits}
     others |= {"fits.csv": named(found.laws, names), "outliers.csv": named(found.outliers, names)}
-    tables |= {name: table for name, table in others.items() if len(table)}
-    for name, table in tables.items():
-        _write(folder / name, csv_text(table))
-    for name in set(others) - set(tables):
-        (folder / name).unlink(missing_ok=True)  # of an earlier analysis
-    return list(tables)
+    texts = {name: failures.contain(name, lambda make=make: csv_text(make()), None) for name, make in tables.items()}  # type: ignore[misc]
+    texts |= {name: csv_text(table) if len(table) else None for name, table in others.items()}
+    return write_texts(folder, texts, failures)
 
 
-def write_texts(folder: Path, texts: Mapping[str, str | None]) -> list[str]:
-    """Files by name; None removes that of an earlier analysis. Returns the names of those that are there."""
-    for name, text in texts.items():
-        if text is None:
+def write_texts(folder: Path, texts: Mapping[str, str | None], failures: Failures) -> list[str]:
+    """Files by name; None removes that of an earlier analysis. Returns the names of those that are written."""
+    for name in (name for name, text in texts.items() if text is None):
+        with contextlib.suppress(OSError):
             (folder / name).unlink(missing_ok=True)
-        else:
-            _write(folder / name, text)
-    return [name for name, text in texts.items() if text is not None]
+    given = {name: text for name, text in texts.items() if text is not None}
+    return [name for name, text in given.items() if failures.contain(name, partial(_written, folder / name, text), False)]
+
+
+def _written(file: Path, text: str) -> bool:
+    write_text(file, text)
+    return True
 
 
 def csv_text(table: pd.DataFrame) -> str:
@@ -66,20 +68,7 @@ def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): _plain(value) for name, value in row.items()} for row in table.to_dict(orient="records")]
 
 
-def write_plain(file: Path, plain: Mapping[str, Any]) -> None:
-    """JSON, two spaces, sorted keys."""
-    _write(file, json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
-
-
 def _plain(value: Any) -> Any:
     if value is pd.NA or value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return value
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8", errors="replace")  # half a surrogate pair, from a damaged record, is no UTF-8
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written ({error.strerror}); name another folder with -o") from error

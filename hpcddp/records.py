@@ -134,12 +134,14 @@ def write_json(file: Path, plain: Any, *, sync: bool = True) -> None:
 def write_aside(file: Path, data: bytes | memoryview, *, sync: bool = True) -> None:
     """Writes aside, syncs, renames: a reader sees the old file, or the whole new one. What could not be written leaves nothing.
 
-    Without `sync`, for what can be made again, that does not hold after the machine went down.
+    Without `sync`, for what can be made again, that does not hold after the machine went down. A link in its place is replaced,
+    never written through.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with aside.open("wb") as out:
+        aside.unlink(missing_ok=True)
+        with aside.open("xb") as out:
             out.write(data)
             out.flush()
             if sync:

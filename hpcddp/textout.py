@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, left: Sequence[str] = (), indent: str = "  ") -> str:
@@ -24,7 +25,19 @@ def inert(text: str) -> str:
     r"""The same with what a terminal would act on (escape sequences, marks that turn text around) as `\x1b`: records, bundles and
     tables come from others.
     """
-    return "".join(_shown(character) for character in text)
+    if text.isprintable():
+        return text
+    acting = {ord(character): _escaped(character) for character in set(text) if _acts(character)}
+    return text.translate(acting) if acting else text
+
+
+def inert_values(value: Any) -> Any:
+    """The same of every string in a JSON value, keys included: what is cleaned in its text alone would be no JSON."""
+    if isinstance(value, dict):
+        return {inert_values(key): inert_values(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [inert_values(each) for each in value]
+    return inert(value) if isinstance(value, str) else value
 
 
 def one_line(text: str) -> str:
@@ -32,9 +45,12 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _shown(character: str) -> str:
-    acts = character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cf", "Cs")
-    return character.encode("unicode_escape").decode() if acts else character
+def _acts(character: str) -> bool:
+    return character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cf", "Cs")
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def size(count_bytes: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -84,15 +84,16 @@ def close_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str, D
     return figures, [note for note in (more, fewer) if note]
 
 
-def figure_files(folder: Path, names: Iterable[str]) -> list[str]:
-    """What save_figure makes of these in `folder`, which then is there; other figures of an earlier analysis are not any more."""
+def figure_folder(folder: Path) -> None:
+    """Makes the report's folder of figures, without those of an earlier analysis; a link in its place is removed."""
+    if folder.is_symlink():
+        folder.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     for name in FIGURES:
         for suffix in SUFFIXES:
             (folder / f"{name}{suffix}").unlink(missing_ok=True)
-    return [f"{folder.name}/{name}{suffix}" for name in names for suffix in SUFFIXES]
 
 
-def save_figure(folder: Path, name: str, draw: Drawing, style: Style) -> None:
-    """Drawn, in its files as style.save makes them."""
-    save(draw(), folder / name, style)
+def save_figure(folder: Path, name: str, draw: Drawing, style: Style) -> list[str]:
+    """Drawn, in its files as style.save makes them: their paths from the folder above."""
+    return [f"{folder.name}/{file.name}" for file in save(draw(), folder / name, style)]

@@ -5,9 +5,10 @@ Figures are laid out with a type of 8 points: their heights and lines are given 
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK
+from hpcddp.analysis.output_files import write_file
 
 TYPE_PT = 8.0
 PANEL_MM = 85.0
@@ -31,7 +33,13 @@ ENTRY_MM = 28.0
 """Width of an entry of a legend."""
 
 MM_PER_INCH = 25.4
-SUFFIXES = (".png", ".svg", ".pdf")
+METADATA: Mapping[str, Mapping[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Ending of a figure's file -> what would differ between two of the same figure."""
+SUFFIXES = tuple(METADATA)
 
 
 @dataclass(frozen=True)
@@ -182,13 +190,23 @@ def lay_out(figure: Figure) -> None:
 
 def save(figure: Figure, stem: Path, style: Style) -> list[Path]:
     """STEM.png, STEM.svg and STEM.pdf, without dates and versions in them."""
-    png, svg, pdf = files = [stem.with_suffix(suffix) for suffix in SUFFIXES]
     with look():
         mpl.rcParams["pdf.fonttype"] = style.pdf_fonts
         figure.dpi = style.png_dpi
         lay_out(figure)
         figure.set_layout_engine(None)  # else each file takes two drawings, and the first the layout twice
-        figure.savefig(png, dpi=style.png_dpi, metadata={"Software": None})
-        figure.savefig(svg, metadata={"Date": None, "Creator": None})
-        figure.savefig(pdf, metadata={"CreationDate": None, "Creator": None, "Producer": None})
-    return files
+        drawn = {stem.with_suffix(suffix): _drawn(figure, suffix, metadata) for suffix, metadata in METADATA.items()}
+    try:
+        for file, data in drawn.items():
+            write_file(file, data)
+    except OSError:
+        for file in drawn:  # all of it or nothing
+            file.unlink(missing_ok=True)
+        raise
+    return list(drawn)
+
+
+def _drawn(figure: Figure, suffix: str, metadata: Mapping[str, None]) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format=suffix[1:], metadata=dict(metadata))
+    return out.getvalue()

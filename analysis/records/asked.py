@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from hpcddp.analysis.records.files import is_there, read_object
+from hpcddp.analysis.records.files import is_there, read_raw
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.shapes import Some, check_shape
 from hpcddp.errors import HpcddpError
 from hpcddp.runroot import Study
+from hpcddp.textout import inert
 
 MOST_RUNS = 1_000_000
 HOLDS = ("batch_per_gpu", "global_batch")
@@ -49,7 +50,7 @@ def read_asked(study: Study) -> Asked:
     if not is_there(file):
         return Asked(name, HOLDS[0], {})
     try:
-        plain = read_object(file)
+        plain = read_raw(file)
         check_shape(plain, _StudyFile, "study.json")
         return _asked(plain, name, study)
     except FileNotFoundError as error:
@@ -72,4 +73,4 @@ def _asked(plain: Mapping[str, Any], name: str, study: Study) -> Asked:
     if hold not in HOLDS:
         raise Rejected(f"hold is {hold!r}")
     there = {label: repeat for label, repeat in repeats.items() if study.has_point(label)}
-    return Asked(plain.get("name", name), hold, there, sweep.get("train_epochs"))
+    return Asked(inert(plain.get("name", name)), hold, there, sweep.get("train_epochs"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.errors import HpcddpError
+from hpcddp.textout import inert_values
 
 MOST_BYTES = 1 << 28
 """Of one JSON file; end.json of 100,000 ranks has 50 MB."""
@@ -42,6 +43,12 @@ def read_regular(file: Path, most_bytes: int = MOST_BYTES, *, cut: bool = False)
 
 
 def read_object(file: Path) -> dict[str, Any]:
+    """As read_raw does, but what terminals, browsers and fonts would act on or stumble over is spelled out in every string."""
+    plain: dict[str, Any] = inert_values(read_raw(file))
+    return plain
+
+
+def read_raw(file: Path) -> dict[str, Any]:
     """A JSON object whose numbers are finite and fit in 64 bits; FileNotFoundError, or HpcddpError where it is damaged."""
     try:
         plain = json.loads(read_regular(file), parse_constant=_finite, parse_float=_finite, parse_int=_short)

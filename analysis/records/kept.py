@@ -21,6 +21,7 @@ from typing import Any
 import hpcddp
 from hpcddp.analysis.place import kept_folder
 from hpcddp.analysis.records.files import read_regular
+from hpcddp.records import write_aside
 from hpcddp.runroot import Study
 
 TOOLS = ("numpy", "pandas", "matplotlib")
@@ -101,12 +102,9 @@ class Kept:
         """Replaces what was kept by that name; a reader sees the old file, or the whole new one."""
         if made is None:
             return
-        file = self._file(name)
-        aside = file.with_name(f".{file.name}.{os.getpid()}")
         with contextlib.suppress(OSError, ValueError, TypeError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(json.dumps({"key": made.key, "value": plain}, separators=(",", ":")), encoding="utf-8")
-            aside.replace(file)
+            text = json.dumps({"key": made.key, "value": plain}, separators=(",", ":"))
+            write_aside(self._file(name), text.encode(), sync=False)
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"

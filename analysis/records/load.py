@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hpcddp.analysis.failures import Failure, contain
 from hpcddp.analysis.records.asked import read_asked
 from hpcddp.analysis.records.cells import prepare
 from hpcddp.analysis.records.files import is_there, read_object
@@ -30,6 +31,9 @@ from hpcddp.textout import one_line
 Loaded = tuple[Run, tuple[str, ...]]
 """A run, and what is odd about its records but harmless."""
 
+Attempted = Loaded | Failure
+"""The same, or what reading it raised."""
+
 
 @dataclass(frozen=True)
 class StudyRecords:
@@ -45,6 +49,8 @@ class StudyRecords:
     """Label -> samples per second, from and to, as foretold when the study was submitted."""
     train_epochs: int | None
     """Of a whole training, as the sweep says."""
+    failures: tuple[Failure, ...] = ()
+    """Runs whose reading raised: they are rejected."""
     large: bool = False
     """They were worth reading in processes."""
 
@@ -66,13 +72,16 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
         for label in sorted({*asked.repeats, *points})
     }
     which = [(label, run) for label in numbers for run in numbers[label]]
-    loaded, large = _load_runs(study, Kept(study, keep_in), which, points, meanwhile)
+    attempted, large = _load_runs(study, Kept(study, keep_in), which, points, meanwhile)
+    failures = tuple(each for each in attempted if isinstance(each, Failure))
+    loaded = [_rejected(*of, points.get(of[0]), each) for of, each in zip(which, attempted, strict=True)]
     warnings.extend(warning for _, odd in loaded for warning in odd)
     return StudyRecords(
         name=asked.name,
         hold=asked.hold,
         points=tuple(point for _, point in sorted(points.items()) if point is not None),
         runs=tuple(run for run, _ in loaded),
+        failures=failures,
         warnings=tuple(one_line(warning) for warning in warnings),
         predicted=read_predicted(study.folder / "prediction.json"),
         train_epochs=asked.train_epochs,
@@ -86,11 +95,11 @@ def _load_runs(
     which: Sequence[tuple[str, int]],
     points: Mapping[str, Point | None],
     meanwhile: Callable[[], None],
-) -> tuple[list[Loaded], bool]:
+) -> tuple[list[Attempted], bool]:
     """In that order. What was kept of a run is taken; the others are read, two at a time: whether it was much, too."""
     made = {of: made_of(study.run_dir(*of), repr(of), repr(points.get(of[0]))) for of in which if study.run_dir(*of).is_dir()}
     known = {of: _as_kept(kept.get(_kept_name(*of), made[of]), points.get(of[0])) for of in made}
-    found = {of: loaded for of, loaded in known.items() if loaded is not None}
+    found: dict[tuple[str, int], Attempted] = {of: loaded for of, loaded in known.items() if loaded is not None}
     unread = [of for of in which if of not in found]
     sizes = [size for of in unread if (size := made.get(of))]
     much = prepare(sum(size.csv_files for size in sizes), sum(size.csv_bytes for size in sizes))
@@ -103,8 +112,18 @@ def _load_runs(
                 kept.put(_kept_name(*of), made.get(of), to_plain((replace(run, point=None), tuple(odd))))
         return run, tuple(odd)
 
-    found |= zip(unread, each(load, unread, much, meanwhile), strict=True)
+    def attempt(of: tuple[str, int]) -> Attempted:
+        return contain(f"r{of[1]} of {one_line(of[0])}", lambda: load(of))
+
+    found |= zip(unread, each(attempt, unread, much, meanwhile), strict=True)
     return [found[of] for of in which], much
+
+
+def _rejected(label: str, run: int, point: Point | None, found: Attempted) -> Loaded:
+    """A run that cannot be read does not count, for the reason that it raised."""
+    if isinstance(found, Failure):
+        return Run(label=label, run=run, state="rejected", reason=found.reason, point=point), ()
+    return found
 
 
 def _kept_name(label: str, run: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -39,15 +39,14 @@ FLOOR = 78
 """Of 100: where a histogram of timed steps stands, and one of the warm-up hangs."""
 
 
-def close_figures(found: Findings) -> dict[str, Html]:
-    """By the names of the files that show the same."""
+def close_figures(found: Findings) -> dict[str, Callable[[], Html]]:
+    """What draws them, by the names of the files that show the same; nothing to show is drawn as nothing."""
     close = found.close
-    every: dict[str, Html] = {
-        "steps": _steps(found) if len(close.times) else Html(),
-        "ranks": join(_ranks(panel) for _, panel in close.ranks.groupby("panel", sort=False)),
-        "timeline": join(_timeline(panel, close.travels) for _, panel in close.parts.groupby("panel", sort=False)),
+    return {
+        "steps": lambda: _steps(found) if len(close.times) else Html(),
+        "ranks": lambda: join(_ranks(panel) for _, panel in close.ranks.groupby("panel", sort=False)),
+        "timeline": lambda: join(_timeline(panel, close.travels) for _, panel in close.parts.groupby("panel", sort=False)),
     }
-    return {name: made for name, made in every.items() if made}
 
 
 def _steps(found: Findings) -> Html:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.figures.axis import log_ticks, nodes_at, percent_ticks, rate_limits, size_ticks
 from hpcddp.analysis.figures.colours import COLLECTIVES, FASTER, PARTS, SLOWER, TRAINED
 from hpcddp.analysis.figures.comm import LARGEST, SMALLEST, TICKS, panels, rate_range
@@ -27,14 +28,15 @@ from hpcddp.analysis.wording import percent, percents, quantity, times, unit
 from hpcddp.textout import message_size
 
 
-def report_figures(found: Findings, published: pd.DataFrame) -> dict[str, Html]:
+def report_figures(found: Findings, published: pd.DataFrame, failures: Failures) -> dict[str, Html]:
     """By the name of the table they belong to, or their own."""
-    figures = {
-        "scaling": join(_scaling(found, published)),
-        "breakdown": breakdown(found) if len(found.shown) else Html(),
-        "collectives" if len(found.collectives) else "exchange": _collectives(found),
+    drawings: dict[str, Callable[[], Html]] = {
+        "scaling": lambda: join(_scaling(found, published)),
+        "breakdown": lambda: breakdown(found) if len(found.shown) else Html(),
+        "collectives" if len(found.collectives) else "exchange": lambda: _collectives(found),
         **close_figures(found),
     }
+    figures = {name: failures.contain(f"the page's figure `{name}`", draw, Html()) for name, draw in drawings.items()}
     return {name: figure for name, figure in figures.items() if figure}
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.resources import files as resources
 
 import pandas as pd
 
 from hpcddp import __version__
+from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.report.export_tables import latex_table
 from hpcddp.analysis.report.figures import colour_rules, report_figures
@@ -30,25 +32,27 @@ from hpcddp.textout import message_size
 DATA_SUFFIXES = (".csv", ".json", ".tex")
 
 
-def report_files(found: Findings, stands_on: Provenance, published: pd.DataFrame, files: Sequence[str]) -> dict[str, str | None]:
+def report_files(
+    found: Findings, stands_on: Provenance, published: pd.DataFrame, files: Sequence[str], failures: Failures
+) -> dict[str, str | None]:
     """Name -> text of the page, its Markdown and a LaTeX file per table, None for tables without rows.
 
-    `files` are what else the report has, relative to its folder.
+    `files` are what else the report has, relative to its folder. What raises is not there.
     """
-    every = report_tables(found)
+    every = failures.contain("the report's tables", lambda: report_tables(found), list[Table]())
     tables = [table for table in every if table.rows]
-    latex = {f"{table.name}.tex": latex_table(table) if table.rows else None for table in every}
-    return {
-        **latex,
-        "report.md": report_markdown(found, stands_on, tables, files),
-        "index.html": _page(
-            found,
-            stands_on,
-            tables,
-            report_figures(found, published),
-            [*files, *(f"{table.name}.tex" for table in tables), "report.json"],
-        ),
+    figures = report_figures(found, published, failures)
+    beside = [*files, *(f"{table.name}.tex" for table in tables), "report.json"]
+    texts: dict[str, Callable[[], str | None]] = {
+        **{f"{table.name}.tex": partial(_latex, table) for table in every},
+        "report.md": lambda: report_markdown(found, stands_on, tables, files),
+        "index.html": lambda: _page(found, stands_on, tables, figures, beside),
     }
+    return {name: failures.contain(name, make, None) for name, make in texts.items()}
+
+
+def _latex(table: Table) -> str | None:
+    return latex_table(table) if table.rows else None
 
 
 def _page(

@@ -65,7 +65,7 @@ def compare(
     if output is not None:
         from hpcddp.analysis.figures.compare import compare_figure
         from hpcddp.analysis.figures.style import STYLES, save
-        from hpcddp.analysis.write import write_plain
+        from hpcddp.analysis.output_files import write_plain
 
         write_plain(output / "compare.json", plain)
         save(compare_figure(found, STYLES[style]), output / "compare", STYLES[style])

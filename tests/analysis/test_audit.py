@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hpcddp.analysis.audit.audit import CLASSES, Audit, audit
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.audit.nodes import KnownNode
+from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.write import write_tables
@@ -147,7 +148,7 @@ def test_settings_keep_rows_apart(tmp_path: Path) -> None:
 def test_scaling_csv_of_hpcddp_passes(tmp_path: Path) -> None:
     """What analyze writes stands an audit."""
     found_ = find(load_study(write_marconi100(tmp_path / "m100")))
-    write_tables(tmp_path / "report", found_)
+    write_tables(tmp_path / "report", found_, Failures())
     result = audit(tmp_path / "report" / "scaling.csv")
     assert result.findings == ()
     assert result.holds["speedup values"] == 13

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
 
+from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.figures.figures import drawings
 from hpcddp.analysis.figures.references import FILE, overlay, published, reference_names
 from hpcddp.analysis.findings import Findings, find
@@ -109,7 +110,7 @@ def test_rejected_points_are_crosses(tmp_path: Path) -> None:
 def test_the_page_marks_published_points_as_the_picture_does(tmp_path: Path, name: str, looks: dict[str, int]) -> None:
     """Hollow with a caveat, a cross where rejected, and its legend says so of the name's best."""
     points = overlay([name], rejected=True)
-    drawn, _ = report_figures(two_nodes(tmp_path / "s"), points)["scaling"].split("Efficiency", 1)
+    drawn, _ = report_figures(two_nodes(tmp_path / "s"), points, Failures())["scaling"].split("Efficiency", 1)
     doubtful = re.findall(r'<path d="([^"]*)" transform="([^"]*)" class="hollow"/>', drawn)
     marks = Counter(path for path, place in doubtful if place != "translate(10 6)")
     assert marks == {SHAPES[shape]: number for shape, number in looks.items()}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis import analyze
+from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.figures.axis import log_ticks, percent_ticks
 from hpcddp.analysis.figures.references import published
 from hpcddp.analysis.findings import find
@@ -118,7 +119,7 @@ def test_rates_that_hardly_differ_have_numbers_on_the_page_too(tmp_path: Path) -
     for each in points:
         write_runs(study, each, [100 * MS])
     found = find(load_study(study))
-    drawn = report_figures(found, published([]).points)["scaling"]
+    drawn = report_figures(found, published([]).points, Failures())["scaling"]
     assert len(re.findall(r">[0-9]+ 000<", drawn)) >= 2
 
 
@@ -255,7 +256,7 @@ def test_a_straggler_is_seen_on_the_page(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [where])
     slow = {2: {"backward": 0.6, "comm_exposed": 0.1}}
     write_run(study, where, Told(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=slow))
-    rows = re.findall(r'<svg viewBox="0 0 8 1".*?</svg>', close_figures(find(load_study(study)))["ranks"], re.DOTALL)
+    rows = re.findall(r'<svg viewBox="0 0 8 1".*?</svg>', close_figures(find(load_study(study)))["ranks"](), re.DOTALL)
     assert [re.findall(r'width="8" height="1" class="(h-?\d)"', row) for row in rows] == [["h0"], ["h0"], ["h6"], ["h0"]]
     assert "beyond the median rank +10.0 % of the step" in rows[2]
 

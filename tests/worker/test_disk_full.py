@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import errno
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,27 +20,14 @@ from hpcddp.worker.main import run
 from hpcddp.worker.training import interrupt
 from hpcddp.worker.training.checkpoint import newest_whole, to_resume
 from hpcddp.worker.training.models import build_model
-from tests.cannot_run import cannot_run
+from tests.small_disk import fill, small_disk
 from tests.worker import forked, given
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 1 MiB; the test cannot run where that cannot be mounted."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False)
-    if mounted.returncode:
-        cannot_run("a tmpfs can be mounted by root only")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
-
-
-def fill(disk: Path) -> None:
-    """Until not a byte fits."""
-    with (disk / "ballast").open("wb", buffering=0) as out, contextlib.suppress(OSError):
-        while out.write(bytes(4096)):
-            pass
+    with small_disk(tmp_path) as disk:
+        yield disk
 
 
 def test_a_file_of_rows_ends_with_a_whole_row(small: Path) -> None:

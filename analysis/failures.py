@@ -1,0 +1,74 @@
+"""What raised where nothing should: it costs the run, or the file, that it was about, and is named with what to do."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import hpcddp
+from hpcddp import __version__
+from hpcddp.errors import HpcddpError
+from hpcddp.textout import one_line
+
+MESSAGE_CHARACTERS = 160
+"""Of an error's own message: some libraries' hold all arguments."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What it cost and why, in words."""
+
+    of: str
+    reason: str
+
+
+class Failures(list[Failure]):
+    """Those of one analysis, in their order."""
+
+    def contain(self, of: str, work: Callable[[], Result], instead: Result) -> Result:
+        """What the work returns; where it raised, that is noted and `instead` returned."""
+        found = contain(of, work)
+        if not isinstance(found, Failure):
+            return found
+        self.append(found)
+        return instead
+
+    def by_reason(self) -> dict[str, list[str]]:
+        """Reason -> all that it cost."""
+        found: dict[str, list[str]] = {}
+        for each in self:
+            found.setdefault(each.reason, []).append(each.of)
+        return found
+
+
+def contain(of: str, work: Callable[[], Result]) -> Result | Failure:
+    """What the work returns, or why it did not. Memory that ran out and an interruption are not its own: they pass."""
+    try:
+        return work()
+    except MemoryError:
+        raise
+    except HpcddpError as error:
+        return Failure(of, str(error))
+    except OSError as error:
+        return Failure(of, error.strerror or str(error))
+    except Exception as error:
+        return Failure(of, reported(error))
+
+
+def reported(error: Exception) -> str:
+    message = one_line(f"{type(error).__name__}: {error}")[:MESSAGE_CHARACTERS]
+    return f"{message} ({_place(error)}): a fault in hpcddp {__version__}; please report this line where you got hpcddp from"
+
+
+def _place(error: Exception) -> str:
+    """`hpcddp/analysis/numbers/steps.py:88`: the last line of ours that the error came through."""
+    above = Path(hpcddp.__file__).parent.parent
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(above / "hpcddp")]
+    last = ours[-1] if ours else frames[-1]
+    return f"{Path(last.filename).relative_to(above) if ours else Path(last.filename).name}:{last.lineno}"

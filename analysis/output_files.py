@@ -1,0 +1,36 @@
+"""Every file that analysis writes goes through here.
+
+Nothing follows a link, nothing is left half written, and no text holds what a terminal or a browser would act on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcddp.records import write_aside
+from hpcddp.textout import inert, inert_values
+
+
+def write_plain(file: Path, plain: Mapping[str, Any]) -> None:
+    """JSON, two spaces, sorted keys."""
+    text = json.dumps(inert_values(plain), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_text(file, text + "\n")
+
+
+def write_text(file: Path, text: str) -> None:
+    """In UTF-8, with nothing in it that a terminal or a browser would act on."""
+    write_file(file, inert(text).encode())
+
+
+def write_file(file: Path, data: bytes) -> None:
+    """Whole, or not at all: then none of an earlier analysis is left either. A link in its place is replaced, not followed."""
+    try:
+        write_aside(file, data, sync=False)
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+        raise

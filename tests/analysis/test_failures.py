@@ -1,0 +1,226 @@
+"""Whatever a run or a file of the report raises costs that one; it is named with where to report it, and the rest stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hpcddp.analysis import StudyResult, analyze
+from hpcddp.cli import main
+from hpcddp.errors import INCOMPLETE, UsageError
+from hpcddp.runroot import Study
+from tests.small_disk import fill, small_disk
+
+from .synthetic import MS, Told, point, write_run, write_runs, write_study
+
+POINTS = (point(1, 1), point(1, 2), point(2, 2))
+BROKEN = POINTS[1].label
+
+
+def whole_study(folder: Path) -> Study:
+    study = write_study(folder, [*POINTS], repeat=2)
+    for each in POINTS:
+        write_runs(study, each, [30 * MS, 31 * MS])
+    return study
+
+
+def one(root: Path, out: Path | None = None) -> StudyResult:
+    (result,) = analyze(root, out)
+    return result
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["analyze", *arguments], env={"COLUMNS": "200"})
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException, only: Any = lambda *_: True) -> None:
+    """The function raises where `only` holds for its arguments."""
+    module, _, name = where.rpartition(".")
+    right = getattr(__import__(module, fromlist=[name]), name)
+
+    def wrong(*arguments: Any, **named: Any) -> Any:
+        if only(*arguments):
+            raise error
+        return right(*arguments, **named)
+
+    monkeypatch.setattr(where, wrong)
+
+
+def is_broken(study: Study, label: str, run: int, *_: Any) -> bool:
+    return (label, run) == (BROKEN, 2)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_whose_reading_raises_is_rejected_and_the_rest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named with what raised, in which line of ours, and that it is to be reported; the next analysis reads it again."""
+    whole_study(tmp_path / "s")
+    with monkeypatch.context() as patched:
+        plant(patched, "hpcddp.analysis.records.load.load_run", ZeroDivisionError("by zero\nnow"), is_broken)
+        done = invoke(str(tmp_path / "s"))
+    (report,) = [json.loads((tmp_path / "s/report/report.json").read_text())]
+    assert (done.exit_code, report["runs"]) == (INCOMPLETE, {"done": 6, "pass": 5, "expected": 6})
+    assert [each["n"] for each in report["points"]] == [2, 1, 2]
+    (failure,) = report["failures"]
+    assert failure["of"] == f"r2 of {BROKEN}"
+    assert "ZeroDivisionError: by zero now (hpcddp/analysis/records/load.py:" in failure["reason"]
+    assert "please report this line" in " ".join(done.stdout.split())
+    assert invoke(str(tmp_path / "s")).exit_code == 0
+
+
+@pytest.mark.parametrize("figure", ["scaling", "breakdown"])
+def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: str) -> None:
+    """The other figures, the page, the tables and what the terminal says are as before; nothing links to it."""
+    whole_study(tmp_path / "s")
+    before = one(tmp_path / "s", tmp_path / "before")
+    plant(monkeypatch, f"hpcddp.analysis.figures.figures.{figure}_figure", RuntimeError("planted"))
+    done = invoke(str(tmp_path / "s"), "-o", str(tmp_path / "out"))
+    there = {path for path in (tmp_path / "out/s").rglob("*") if path.is_file()}
+    names = {str(path.relative_to(tmp_path / "out/s")) for path in there}
+    assert done.exit_code == INCOMPLETE
+    assert f"failed: figures/{figure}: RuntimeError: planted" in done.stdout
+    assert "gates     6 of 6 runs pass" in done.stdout
+    assert names == {name for name in [*before.plain["files"], "report.json"] if not name.startswith(f"figures/{figure}.")}
+    assert f"figures/{figure}.png" not in (tmp_path / "out/s/report.md").read_text()
+    assert json.loads((tmp_path / "out/s/report.json").read_text())["points"] == before.plain["points"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_figure_of_the_page_that_raises_leaves_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tables and the other figures are there."""
+    whole_study(tmp_path / "s")
+    plant(monkeypatch, "hpcddp.analysis.report.figures.breakdown", RuntimeError("planted"))
+    result = one(tmp_path)
+    assert result.failed == ("the page's figure `breakdown`",)
+    assert "Throughput, samples/s" in (tmp_path / "s/report/index.html").read_text()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_fault_in_all_of_one_study_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named as damaged: what raised there has no run and no file of its own."""
+    for name in ("a", "b"):
+        whole_study(tmp_path / name)
+    plant(monkeypatch, "hpcddp.analysis.told_study.find", RuntimeError("planted"), lambda records, *_: records.name == "a")
+    done = invoke(str(tmp_path))
+    assert done.exit_code == 1
+    assert "/a: RuntimeError: planted (" in done.stdout
+    assert "gates     6 of 6 runs pass" in done.stdout
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+def test_memory_and_interruptions_are_not_a_runs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """They end the analysis."""
+    whole_study(tmp_path / "s")
+    plant(monkeypatch, "hpcddp.analysis.records.load.load_run", error, is_broken)
+    with pytest.raises(type(error)):
+        analyze(tmp_path)
+
+
+NAMES = {"half a pair": "V\ud800100", "escape": "V\x1b[31m100", "turned": "V\u202e001", "C1": "V\x9b31m"}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_names_that_terminals_act_on_reach_no_file(tmp_path: Path, name: str) -> None:
+    """A host and a GPU called so: every figure is drawn, and no text holds what they hold, be it page, Markdown, CSV or JSON."""
+    study = whole_study(tmp_path / "s")
+    odd = Told(step_ns=30 * MS, job="300", gpu=name, launch={"hosts": [name, "r001"]}, of_rank={"host": name}, reason=name)
+    for each in POINTS:
+        write_run(study, each, odd)
+    gates = [{"name": "parameters agree", "passed": False, "evidence": f"on {name}"}]
+    write_run(study, POINTS[0], Told(step_ns=30 * MS, job="400", gates=gates), 2)
+    result = one(tmp_path)
+    assert result.failed == ()
+    assert (tmp_path / "s/report/figures/scaling.svg").is_file()
+    for file in (tmp_path / "s/report").rglob("*.*"):
+        if file.suffix in (".csv", ".html", ".md", ".tex", ".json", ".svg"):
+            text = file.read_text(encoding="utf-8")
+            assert set(text).isdisjoint({"\x1b", "\u202e", "\x9b", "\ud800"}), file.name
+    assert json.loads((tmp_path / "s/report/report.json").read_text()) == result.plain
+
+
+def test_a_full_disk_still_gives_the_tables(tmp_path: Path) -> None:
+    """On the terminal, with the files that could not be written; nothing begun is left on the disk."""
+    with small_disk(tmp_path) as disk:
+        study = whole_study(disk / "s")
+        fill(disk)
+        before = {path for path in disk.rglob("*") if path.is_file()}
+        done = invoke(str(study.folder), "-o", str(disk / "out"))
+        left = {path for path in disk.rglob("*") if path.is_file()} - before
+    assert done.exit_code == INCOMPLETE
+    assert "vs 1 GPU" in done.stdout
+    assert "gates     6 of 6 runs pass" in done.stdout
+    assert "failed: scaling.csv, breakdown.csv, runs.csv and " in done.stdout
+    assert "No space left on device" in done.stdout
+    assert left == set()
+
+
+@pytest.mark.parametrize("folder", ["report", ".analysis"])
+@pytest.mark.usefixtures("undrawn")
+def test_a_link_that_leads_out_of_the_study_is_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """It is named; what belongs there goes into the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    study, elsewhere = whole_study(tmp_path / "runs/s"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (study.folder / folder).symlink_to(elsewhere)
+    text = one(study.folder).text
+    assert f"{folder} is a link that leads out of s, to {elsewhere}: nothing is written through it" in text
+    assert list(elsewhere.iterdir()) == []
+    (study.folder / folder).unlink()
+    (study.folder / "mine").mkdir()
+    (study.folder / folder).symlink_to("mine")
+    assert "is a link" not in one(study.folder).text
+    assert list((study.folder / "mine").iterdir())
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_link_of_another_user_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even inside the study."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    study = whole_study(tmp_path / "s")
+    (study.folder / "mine").mkdir()
+    (study.folder / "report").symlink_to("mine")
+    os.lchown(study.folder / "report", pwd.getpwnam("nobody").pw_uid, -1)
+    assert "report is a link that another user made: nothing is written through it" in one(study.folder).text
+    assert list((study.folder / "mine").iterdir()) == []
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_links_inside_a_report_are_replaced(tmp_path: Path) -> None:
+    """A file and the folder of figures: what they lead to stays as it is."""
+    study, victim, pictures = whole_study(tmp_path / "s"), tmp_path / "victim", tmp_path / "pictures"
+    (study.folder / "report").mkdir()
+    pictures.mkdir()
+    (pictures / "scaling.png").write_text("mine")
+    victim.write_text("mine")
+    for name in ("scaling.csv", "index.html", "report.json", f".scaling.csv.{os.getpid()}"):
+        (study.folder / "report" / name).symlink_to(victim)
+    (study.folder / "report/figures").symlink_to(pictures)
+    assert one(tmp_path).failed == ()
+    assert (victim.read_text(), (pictures / "scaling.png").read_text()) == ("mine", "mine")
+    assert not (study.folder / "report/scaling.csv").is_symlink()
+    assert not (study.folder / "report/figures").is_symlink()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_named_folder_in_which_a_link_leads_out_is_refused(tmp_path: Path) -> None:
+    """-o OUT with OUT/STUDY linked elsewhere; OUT itself may be the user's own link."""
+    study, elsewhere = whole_study(tmp_path / "runs/s"), tmp_path / "elsewhere"
+    for folder in (elsewhere, tmp_path / "real"):
+        folder.mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    assert one(study.folder, tmp_path / "out").failed == ()
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted/s").symlink_to(elsewhere)
+    with pytest.raises(UsageError, match=r"planted/s is a link that leads out of planted.*-o"):
+        analyze(study.folder, tmp_path / "planted")
+    assert list(elsewhere.iterdir()) == []
