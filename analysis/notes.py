@@ -86,6 +86,19 @@ def clock_notes(runs: pd.DataFrame) -> Iterator[str]:
         )
 
 
+def window_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """Runs whose ranks took unlike times for the same steps, the worst one's times."""
+    apart = [(run, run.windows_apart) for run in runs if run.state == "counts" and run.windows_apart]
+    if apart:
+        run, (least_ns, most_ns) = max(apart, key=lambda found: found[1][1] / found[1][0])
+        more = f", and in {count(len(apart) - 1, 'more run')}" if len(apart) > 1 else ""
+        yield (
+            f"the timed steps of {run.name} took its ranks from {quantity(least_ns / 1e9)} to {quantity(most_ns / 1e9)} s{more}: "
+            f"ranks that wait for each other differ by less than a step. The rate is of their mean; look for a rank that "
+            f"exchanges no gradients, or whose clock is wrong"
+        )
+
+
 def check_notes(runs: pd.DataFrame) -> Iterator[str]:
     """What runs with `comm: check` said of their breakdown."""
     counting = runs[runs["state"] == "counts"]

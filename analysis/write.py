@@ -20,7 +20,7 @@ from hpcddp.analysis.output_files import write_text
 POINT = ["label", "series", "nodes", "gpus_per_node", "gpus", "ranks", "n"]
 BREAKDOWN = list(BREAKDOWN_COLUMNS)
 SCALING = [name for name in SCALING_COLUMNS if name not in BREAKDOWN or name in ("step_s", "step_hook_s")]
-RUNS = [name for name in RUN_COLUMNS if name != "step_ns"]
+RUNS = [name for name in RUN_COLUMNS if name not in ("timed_ns", "step_ns")]
 
 
 def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]:

@@ -195,8 +195,7 @@ def _mixed(claims: Claims, elsewhere: dict[int, Basis]) -> Finding:
     values_ = f"{len(elsewhere)} of {len(claims.claims)} values of `{claims.column.header}`"
     some = f"{values_} are against {other}, the others against {usual}"
     both = {
-        claim.row.line: [claims.basis(claim), elsewhere.get(claim.row.line, elsewhere[last.row.line])]
-        for claim in claims.claims
+        claim.row.line: [claims.basis(claim), elsewhere.get(claim.row.line, elsewhere[last.row.line])] for claim in claims.claims
     }
     telling = [
         claim

@@ -46,9 +46,7 @@ def counted(groups: Groups, claims: Sequence[Claims], findings: Sequence[Finding
         **{f"{word} values": _claims([each for each in claims if each.word == word]) for word in CLAIMS},
         "node lists": Counted(listed, listed, len(wrong_lists)),
         "repeated configurations": Counted(max(repeated, len(sets)), len(sets), _of(findings, "runs_disagree")),
-        "step counts": Counted(
-            sum("steps" in row.counts for row in rows), steps_checked(groups), _of(findings, "steps_wrong")
-        ),
+        "step counts": Counted(sum("steps" in row.counts for row in rows), steps_checked(groups), _of(findings, "steps_wrong")),
     }
 
 

@@ -14,9 +14,7 @@ MANY = 8
 """Findings of one class shown in full; JSON has them all."""
 
 
-def to_text(
-    name: str, findings: Sequence[Finding], holds: Mapping[str, int], unchecked: Mapping[str, int], rows: int
-) -> str:
+def to_text(name: str, findings: Sequence[Finding], holds: Mapping[str, int], unchecked: Mapping[str, int], rows: int) -> str:
     blocks = [[_first(name, findings, rows)]]
     for kind in dict.fromkeys(finding.kind for finding in findings):
         blocks.append(_class([finding for finding in findings if finding.kind == kind]))

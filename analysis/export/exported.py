@@ -50,9 +50,10 @@ class ExportedRun:
     tags: Mapping[str, str]
     """`cluster`, `env_id`, `gpu`, `attempt`; `state` (counts or rejected) and, of a rejected one, `rejected` with the reason."""
     summary: Mapping[str, float]
-    """Medians over the steady steps, seconds; what was not measured is left out."""
+    """Means over the steady steps and ranks, seconds; what was not measured is left out."""
     series: tuple[Series, ...]
-    """`step_s` (max over ranks) and `samples_per_s`, of all steps, warm-up too; `loss`, of the first and the last."""
+    """`step_s` (mean over ranks, or between boundaries that they share) and `samples_per_s`, of all steps, warm-up too; `loss`,
+    of the first and the last."""
     start_unix_s: float
 
     @property

@@ -66,7 +66,7 @@ def _metrics(run: ExportedRun) -> Iterator[tuple[str, float, float, int]]:
         for step, value, unix_s in zip(series.steps, series.values, series.unix_s, strict=True):
             yield series.name, value, unix_s, step
     for name, value in run.summary.items():
-        yield f"median/{name}", value, run.end_unix_s, 0
+        yield f"run/{name}", value, run.end_unix_s, 0
 
 
 def _plain(text: str) -> str:

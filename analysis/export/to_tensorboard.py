@@ -1,4 +1,4 @@
-"""Event files as TensorBoard's own writer makes them: FOLDER/STUDY/POINT/rN. Its HParams page has points beside medians."""
+"""Event files as TensorBoard's own writer makes them: FOLDER/STUDY/POINT/rN. Its HParams page has points beside means."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _write_run(run: ExportedRun, study: Path) -> int:
             for step, value, unix_s in zip(series.steps, series.values, series.unix_s, strict=True):
                 scalar(series.name, value, step, unix_s)
         for name, value in run.summary.items():
-            scalar(f"median/{name}", value, 0, run.end_unix_s)
+            scalar(f"run/{name}", value, 0, run.end_unix_s)
     finally:
         writer.close()
     return 1

@@ -54,7 +54,7 @@ def _write_run(wandb: Any, study: str, run: ExportedRun, folder: Path) -> int:
         recorded.config.update({"tags": dict(run.tags)})
         for step, row in sorted(_rows(run).items()):
             recorded.log(row, step=step)
-        recorded.summary.update({f"median/{name}": value for name, value in run.summary.items()})
+        recorded.summary.update({f"run/{name}": value for name, value in run.summary.items()})
     finally:
         recorded.finish()
     return 1

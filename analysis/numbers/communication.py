@@ -38,30 +38,33 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Communication:
-    """One run's exchange: medians over steady steps, of the mean over ranks where nothing else is said."""
+    """One run's exchange: means over ranks and those steady steps whose all-reduces were recorded, where nothing else is said."""
 
     transfer_ns: float
     peer_wait_ns: float
     hidden_ns: float
     busy_ns: float
+    steps: int
+    """How many there are of these."""
     step_bytes: int
     """Gradients of one step as they travel."""
     clock_error_ns: int | None
     ranks: pd.DataFrame
-    """By rank: `rank`, `host`, `last` (the share of all-reduces at which it was the last to be ready), `slack_ns`, `transfer_ns`,
-    `peer_wait_ns`, `hidden_ns`."""
+    """By rank: `rank`, `host`, `last` (the share of all-reduces at which it was the last to be ready), `slack_ns`, the
+    median over all-reduces, and the means `transfer_ns`, `peer_wait_ns`, `hidden_ns`."""
     buckets: pd.DataFrame
-    """By `bucket` (its index) and `bytes`: `own_ns`, and `slack_ns` of the first rank to be ready."""
+    """By `bucket` (its index) and `bytes`: medians of `own_ns`, and of `slack_ns` of the first rank to be ready."""
 
 
 def communication(run: RunBuckets) -> Communication:
     """A run's exchange from its buckets; at least one steady step."""
     found = exchange(run)
     return Communication(
-        transfer_ns=_typical(found.transfer_ns),
-        peer_wait_ns=_typical(found.peer_wait_ns),
-        hidden_ns=_typical(found.hidden_ns),
-        busy_ns=_typical(found.busy_ns),
+        transfer_ns=float(found.transfer_ns.mean()),
+        peer_wait_ns=float(found.peer_wait_ns.mean()),
+        hidden_ns=float(found.hidden_ns.mean()),
+        busy_ns=float(found.busy_ns.mean()),
+        steps=run.start_ns.shape[1],
         step_bytes=int(np.median(np.bincount(run.step, run.size_bytes, run.start_ns.shape[1]))),
         clock_error_ns=run.clock_error_ns,
         ranks=_by_rank(run, found),
@@ -146,11 +149,6 @@ def _sums(values: Ints, bounds: NDArray[np.intp]) -> Ints:
     return by_step
 
 
-def _typical(values: Ints) -> float:
-    """Median over columns of the mean over ranks."""
-    return float(np.median(values.mean(axis=0)))
-
-
 def _by_rank(run: RunBuckets, found: Exchange) -> pd.DataFrame:
     return pd.DataFrame(
         {
@@ -158,9 +156,9 @@ def _by_rank(run: RunBuckets, found: Exchange) -> pd.DataFrame:
             "host": run.hosts,
             "last": (found.slack_ns == 0).mean(axis=1),
             "slack_ns": np.median(found.slack_ns, axis=1),
-            "transfer_ns": np.median(found.transfer_ns, axis=1),
-            "peer_wait_ns": np.median(found.peer_wait_ns, axis=1),
-            "hidden_ns": np.median(found.hidden_ns, axis=1),
+            "transfer_ns": found.transfer_ns.mean(axis=1),
+            "peer_wait_ns": found.peer_wait_ns.mean(axis=1),
+            "hidden_ns": found.hidden_ns.mean(axis=1),
         }
     )
 

@@ -6,14 +6,18 @@ from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.numbers.communication import Communication
 from hpcddp.analysis.numbers.series import key_text, series_key
-from hpcddp.analysis.numbers.steps import RECORDED, throughput_per_s
+from hpcddp.analysis.numbers.steps import RECORDED
 from hpcddp.analysis.records.achieved import flops_per_s_per_gpu, share_of_peak
 from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.records.run import Run
 
 EXCHANGE = ("transfer", "peer_wait", "comm_hidden", "comm_busy")
 """What becomes of the exchange of gradients; transfer and peer_wait together are comm_exposed."""
+
+TYPICAL = ("median", "p05", "p95", "p99")
+"""Of a run's steps, as TypicalStep has them."""
 
 RUN_COLUMNS = {
     "label": "string",
@@ -39,7 +43,9 @@ RUN_COLUMNS = {
     "steady_steps": "Int64",
     "stopped_by": "string",
     "warmup_detected_steps": "Int64",
+    "timed_ns": "Int64",
     "step_ns": "Float64",
+    **{f"step_{name}_s": "Float64" for name in TYPICAL},
     "step_ci_percent": "Float64",
     "samples_per_s": "Float64",
     **{f"{part}_s": "Float64" for part in RECORDED},
@@ -59,8 +65,9 @@ RUN_COLUMNS = {
     "eval_correct": "Int64",
 }
 """`series` is the text of the run's series key; `gpus` counts devices (with `device: cpu` what stands for them), `ranks`
-processes; `hook`: gradients went through hpcddp's communication hook, without which nothing of EXCHANGE is known;
-`flops_per_s_per_gpu` is what the model needs for the samples, and `share_of_peak` that of the GPU's peak in `arithmetic`.
+processes; `timed_ns` is what the steady steps took, summed over ranks, and `step_ns` the mean over both; `hook`: gradients
+went through hpcddp's communication hook, without which nothing of EXCHANGE is known; `flops_per_s_per_gpu` is what
+the model needs for the samples, and `share_of_peak` that of the GPU's peak in `arithmetic`.
 """
 
 
@@ -92,22 +99,30 @@ def _row(run: Run, hold: str) -> dict[str, Any]:
 
 
 def _measured(run: Run) -> dict[str, float | None]:
-    if run.step_ns is None or run.part_ns is None or run.global_batch is None:
+    if run.rate_per_s is None or run.part_ns is None or run.typical is None:
         return {}
     parts = {f"{part}_s": None if value is None else value / 1e9 for part, value in run.part_ns.items()}
-    return {"samples_per_s": float(throughput_per_s(run.global_batch, run.step_ns)), **parts}
+    typical = {f"step_{name}_s": getattr(run.typical, f"{name}_ns") / 1e9 for name in TYPICAL}
+    return {"samples_per_s": float(run.rate_per_s), **typical, **parts}
 
 
 def _exchanged(run: Run) -> dict[str, float | None]:
     found = run.exchange
     if found is None:
         return {}
-    times = (found.transfer_ns, found.peer_wait_ns, found.hidden_ns, found.busy_ns)
+    times = (*_split(run, found), found.hidden_ns, found.busy_ns)
     return {
         **{f"{name}_s": ns / 1e9 for name, ns in zip(EXCHANGE, times, strict=True)},
         "step_bytes": found.step_bytes,
         "clock_error_s": None if found.clock_error_ns is None else found.clock_error_ns / 1e9,
     }
+
+
+def _split(run: Run, found: Communication) -> tuple[float, float]:
+    """Transfer and peer wait. Where all-reduces of some steps only were recorded, these say how exposed communication parts."""
+    exposed, recorded = (run.part_ns or {}).get("comm_exposed"), found.transfer_ns + found.peer_wait_ns
+    share = exposed / recorded if exposed is not None and found.steps != run.steady_steps and recorded > 0 else 1.0
+    return found.transfer_ns * share, found.peer_wait_ns * share
 
 
 def _achieved(run: Run, samples_per_s: float | None) -> dict[str, Any]:

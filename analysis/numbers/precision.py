@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import groupby
 
 from hpcddp.analysis.numbers.intervals import half_width_percent
-from hpcddp.analysis.numbers.steps import throughput_per_s
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.run import Run
 from hpcddp.runroot import Study
@@ -29,5 +29,4 @@ def precision(study: Study) -> dict[str, tuple[int, float | None]]:
 
 def _of_point(runs: list[Run]) -> tuple[int, float | None]:
     alike = [run for run in runs if (run.env_id, run.gpu) == (runs[-1].env_id, runs[-1].gpu)]
-    rates = [throughput_per_s(run.global_batch or 0, run.step_ns or 0.0) for run in alike]
-    return len(alike), half_width_percent(rates)
+    return len(alike), half_width_percent([run.rate_per_s or Fraction(0) for run in alike])

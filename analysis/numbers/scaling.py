@@ -12,7 +12,7 @@ import pandas as pd
 from hpcddp.analysis.numbers.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
 from hpcddp.analysis.numbers.costs import COST_COLUMNS, costs
 from hpcddp.analysis.numbers.effects import Ratio, ratio
-from hpcddp.analysis.numbers.frames import EXCHANGE, RUN_COLUMNS
+from hpcddp.analysis.numbers.frames import EXCHANGE, RUN_COLUMNS, TYPICAL
 from hpcddp.analysis.numbers.intervals import spread
 from hpcddp.analysis.numbers.series import order, same_workload
 from hpcddp.analysis.numbers.steps import RECORDED, throughput_per_s, unaccounted
@@ -34,8 +34,9 @@ BREAKDOWN_COLUMNS = {
     **{f"{name}_s": "Float64" for name in (*EXCHANGE, "h2d_hidden")},
     **EXCHANGED,
 }
-"""Where the step goes, from runs with the communication hook where there are any: parts and unaccounted add up to step_hook_s
-then, otherwise to step_s. Transfer and peer wait are comm_exposed split up; what is hidden is outside the sum.
+"""Where the step goes, from runs with the communication hook where there are any: parts add up to step_hook_s then, otherwise
+to step_s; `unaccounted_s` is what records that lack a part leave of it. Transfer and peer wait are comm_exposed split up; what is
+hidden is outside the sum.
 """
 
 BASELINES = ("1gpu", "1node")
@@ -59,11 +60,12 @@ SCALING_COLUMNS = {
     "full_node_gpus": "Int64",
     **{name: kind for base in BASELINES for name, kind in _against_columns(base).items()},
     **COST_COLUMNS,
+    **{f"step_{name}_s": "Float64" for name in TYPICAL},
     **BREAKDOWN_COLUMNS,
 }
-"""One row per layout and series. Throughput is of runs without the communication hook; where `hook` is true, there are none.
-`interval` says what low and high are: `95 %`, `range`, or NA for a single run. Those of an efficiency are of both medians' runs;
-the baseline itself has none.
+"""One row per layout and series, of medians over runs. Throughput is of runs without the communication hook;
+where `hook` is true, there are none. `interval` says what low and high are: `95 %`, `range`, or NA for a single run. Those
+of an efficiency are of both medians' runs; the baseline itself has none.
 """
 
 
@@ -97,8 +99,8 @@ def timed_runs(runs: pd.DataFrame) -> pd.DataFrame:
 
 def rates_per_s(timed: pd.DataFrame) -> list[Fraction]:
     """Samples per second of each run."""
-    pairs = zip(timed["global_batch"], timed["step_ns"], strict=True)
-    return [throughput_per_s(int(global_batch), float(step_ns)) for global_batch, step_ns in pairs]
+    rows = timed[["global_batch", "timed_ns", "steady_steps", "ranks"]].itertuples(index=False, name=None)
+    return [throughput_per_s(int(batch), Fraction(int(ns), int(steps) * int(ranks))) for batch, ns, steps, ranks in rows]
 
 
 def _ordered(series: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
@@ -133,14 +135,16 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
         "interval": interval,
         "step_s": _step_s(timed),
         "step_hook_s": _step_s(hooked) if len(hooked) else None,
+        **{f"step_{name}_s": _median(timed[f"step_{name}_s"]) for name in TYPICAL},
         **_breakdown(hooked if len(hooked) else plain),
     }
     return row | costs(row, timed)
 
 
 def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:
-    """Where the step goes: medians over runs."""
-    found = {f"{name}_s": _median(runs[f"{name}_s"]) for name in (*RECORDED, *EXCHANGE)}
+    """Where the step goes in the middle runs, so that parts add up to the step, the median over runs."""
+    middle = _middle(runs)
+    found = {f"{name}_s": _mean(middle[f"{name}_s"]) for name in (*RECORDED, *EXCHANGE)}
     exposed = ["comm_exposed_s"] if found["transfer_s"] is None else ["transfer_s", "peer_wait_s"]
     parts = [found[name] for name in (*(f"{part}_s" for part in PARTS if part != "comm_exposed"), *exposed)]
     return {
@@ -148,8 +152,14 @@ def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:
         "breakdown_n": len(runs),
         **found,
         "unaccounted_s": unaccounted(_step_s(runs), parts),
-        **_bandwidths(_median(runs["step_bytes"]), found, int(runs["ranks"].iloc[0])),
+        **_bandwidths(_mean(middle["step_bytes"]), found, int(runs["ranks"].iloc[0])),
     }
+
+
+def _middle(runs: pd.DataFrame) -> pd.DataFrame:
+    """The run whose step is the median, or the two whose mean is."""
+    ordered = runs.sort_values("step_ns", kind="stable")
+    return ordered.iloc[(len(runs) - 1) // 2 : len(runs) // 2 + 1]
 
 
 def _bandwidths(step_bytes: float | None, found: Mapping[str, float | None], ranks: int) -> dict[str, float | None]:
@@ -214,3 +224,8 @@ def efficiency(rate: Fraction, gpus: int, base_rate: Fraction, base_gpus: int) -
 def _median(values: pd.Series[Any]) -> float | None:
     measured = values.dropna()
     return float(measured.median()) if len(measured) else None
+
+
+def _mean(values: pd.Series[Any]) -> float | None:
+    """None where a run lacks it."""
+    return None if values.isna().any() else float(values.mean())

@@ -1,9 +1,15 @@
-"""Formulas within one run. A step of a DDP job lasts as long as its slowest rank; times are integer nanoseconds as recorded."""
+"""Formulas within one run; times are integer nanoseconds as recorded.
+
+A run's rate is the samples of its steady steps / the time they took. On each rank steps follow each other without a gap, so the
+window from the start of its first to the end of its last steady step, pauses left out, is the sum of its steps. Ranks wait for
+each other in every step: their windows differ by less than a step, whatever the jitter of where each step ends, and the mean over
+ranks needs no boundaries that they share. A maximum over ranks step by step would count that jitter as time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 from typing import Any
@@ -18,6 +24,12 @@ Floats = NDArray[np.float64]
 """Nanoseconds in doubles: exact up to 2^53 ns, 104 days; nan was not measured."""
 
 
+LONGEST_NS = 2**62
+"""Over all ranks and steps, so that sums fit into 64 bits: 1,000 ranks for 50 days."""
+
+ROUNDING = 0.001
+"""Of a step: CUDA tells times as floats of milliseconds, so that parts and total of short steps differ by some tenths of a us."""
+
 RECORDED = (*PARTS, "h2d_hidden")
 """The parts of a step, and the copies that go on beside them, outside their sum."""
 
@@ -28,54 +40,67 @@ class RunSteps:
 
     steady: NDArray[np.bool_]
     """False for the warm-up, for what follows a pause, and for steps of which a rank does not know how long they took."""
+    sum_ns: NDArray[Any]
+    """Sum over ranks of what the step took each of them."""
     step_ns: Floats
-    """Max over ranks."""
+    """What one step took: the mean over ranks, or the time between boundaries that all ranks share, see records/boundaries.py."""
     part_ns: Mapping[str, Floats]
     """Part -> mean over the ranks that measured it; nan where none did."""
     own_ns: Floats
     """(ranks, steps): the step without exposed communication, which on a rank that is not the last is waiting for that one."""
     step: NDArray[np.int64]
     """The number of each in the run, ascending; there is a gap where the records of an attempt are lost."""
+    window_ns: Floats
+    """(ranks,): what all steady steps took each rank; nan where a step of it was not measured."""
 
 
-def over_ranks(ranks: Iterable[Columns], count: int, steady_from_step: int = 0) -> RunSteps:
-    """Reduces the step tables of so many ranks, one at a time. ValueError where ranks stepped differently.
+def over_ranks(ranks: Iterable[Columns], count: int, steady_from_step: int = 0, end: int | None = None) -> RunSteps:
+    """Reduces the step tables of so many ranks, one at a time. ValueError where ranks stepped differently, or for ever.
 
-    Steady: no flag says otherwise, from the given step on, and measured on every rank.
+    Steady: no flag says otherwise, from the given step on and before `end`, and measured on every rank.
     """
     tables = iter(ranks)
     rank_0 = next(tables, None)
     if rank_0 is None:
         raise ValueError("no rank has step rows")
-    first, step_ns = {name: rank_0[name].copy() for name in ("step", "flags")}, rank_0["total_ns"].copy()
-    sums: dict[str, Any] = {part: np.zeros(step_ns.size, np.int64) for part in RECORDED}
+    first = {name: rank_0[name].copy() for name in ("step", "flags")}
+    steady = steady_rows(first, steady_from_step, end)
+    sums: dict[str, Any] = {part: np.zeros(steady.size, np.int64) for part in ("total", *RECORDED)}
     counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
-    own = np.empty((count, step_ns.size))
+    own, window_ns = np.empty((count, steady.size)), np.empty(count)
     for rank, columns in enumerate(chain([rank_0], tables)):
         if not all(np.array_equal(values, columns[name]) for name, values in first.items()):
             raise ValueError(f"rank {rank} did not step like rank 0 ({columns['step'].size} and {first['step'].size} rows)")
-        step_ns = _joined_by(np.maximum, step_ns, columns["total_ns"])
+        sums["total"] = _added(sums["total"], columns["total_ns"])
         for part in RECORDED:
             value = columns[f"{part}_ns"]
             if value.dtype == np.int64 or np.isfinite(value).any():
-                sums[part] = _joined_by(np.add, sums[part], or_zero(value))
+                sums[part] = _added(sums[part], or_zero(value))
                 counts[part] = counts[part] + (1 if value.dtype == np.int64 else np.isfinite(value))
         own[rank] = columns["total_ns"] - or_zero(columns["comm_exposed_ns"])
+        window_ns[rank] = columns["total_ns"].sum(where=steady, dtype=np.float64)
+    if np.nansum(window_ns) > LONGEST_NS:
+        raise ValueError(f"the steps of all ranks last {np.nansum(window_ns) / 1e9:.3g} s, longer than can be true")
     parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
-    steady = steady_rows(first, steady_from_step) & np.isfinite(step_ns)
-    return RunSteps(steady, step_ns.astype(np.float64), parts, own, first["step"])
+    return RunSteps(
+        steady & np.isfinite(sums["total"]), sums["total"], sums["total"] / count, parts, own, first["step"], window_ns
+    )
 
 
-def _joined_by(operation: np.ufunc, so_far: Any, column: Any) -> Any:
+def _added(so_far: Any, column: Any) -> Any:
     """In the memory of what there is so far, if that can hold it."""
-    return operation(so_far, column, out=so_far if so_far.dtype == np.result_type(so_far, column) else None)
+    return np.add(so_far, column, out=so_far if so_far.dtype == np.result_type(so_far, column) else None)
 
 
 def before(steps: RunSteps, end: int) -> RunSteps:
-    """Those whose number is less than `end`."""
+    """Those whose number is less than `end`, before which all steady ones are."""
     count = int(np.searchsorted(steps.step, end))
-    parts = {part: values[:count] for part, values in steps.part_ns.items()}
-    return RunSteps(steps.steady[:count], steps.step_ns[:count], parts, steps.own_ns[:, :count], steps.step[:count])
+    return replace(
+        steps,
+        **{name: getattr(steps, name)[:count] for name in OF_STEPS},
+        part_ns={part: values[:count] for part, values in steps.part_ns.items()},
+        own_ns=steps.own_ns[:, :count],
+    )
 
 
 def joined(stretches: Sequence[RunSteps]) -> RunSteps:
@@ -83,12 +108,15 @@ def joined(stretches: Sequence[RunSteps]) -> RunSteps:
     if len(stretches) == 1:
         return stretches[0]
     return RunSteps(
-        np.concatenate([each.steady for each in stretches]),
-        np.concatenate([each.step_ns for each in stretches]),
-        {part: np.concatenate([each.part_ns[part] for each in stretches]) for part in stretches[0].part_ns},
-        np.concatenate([each.own_ns for each in stretches], axis=1),
-        np.concatenate([each.step for each in stretches]),
+        **{name: np.concatenate([getattr(each, name) for each in stretches]) for name in OF_STEPS},
+        part_ns={part: np.concatenate([each.part_ns[part] for each in stretches]) for part in stretches[0].part_ns},
+        own_ns=np.concatenate([each.own_ns for each in stretches], axis=1),
+        window_ns=np.sum([each.window_ns for each in stretches], axis=0),
     )
+
+
+OF_STEPS = ("steady", "sum_ns", "step_ns", "step")
+"""Arrays of RunSteps with one entry per step."""
 
 
 def or_zero(column: Any) -> Any:
@@ -96,10 +124,10 @@ def or_zero(column: Any) -> Any:
     return column if column.dtype == np.int64 else np.where(np.isfinite(column), column, 0.0)
 
 
-def steady_rows(columns: Columns, from_step: int) -> NDArray[np.bool_]:
-    """Which rows of a rank's steps count."""
+def steady_rows(columns: Columns, from_step: int, end: int | None = None) -> NDArray[np.bool_]:
+    """Which rows of a rank's steps count: unflagged, from that step on and before `end`."""
     steady: NDArray[np.bool_] = (columns["flags"] == 0) & (columns["step"] >= from_step)
-    return steady
+    return steady if end is None else steady & (columns["step"] < end)
 
 
 def mean_over_ranks(sums: Floats, counts: Floats | int) -> Floats:
@@ -108,14 +136,25 @@ def mean_over_ranks(sums: Floats, counts: Floats | int) -> Floats:
     return means
 
 
+def mean_step_ns(steps: RunSteps) -> Fraction | None:
+    """The mean over ranks of their windows / steady steps, exactly; None without a measured steady step."""
+    count = int(steps.steady.sum()) * len(steps.window_ns)
+    return Fraction(int(steps.sum_ns[steps.steady].sum()), count) if count else None
+
+
 def median_step_ns(steps: RunSteps) -> float | None:
-    """Median over steady steps of the slowest rank's time; None without a measured steady step."""
+    """Of the steady steps, a typical one; None without a measured one."""
     return median_or_none(steps.step_ns[steps.steady])
 
 
-def part_median_ns(steps: RunSteps, part: str) -> float | None:
-    """Median over steady steps of the part's mean over ranks; None where it was not measured."""
-    return median_or_none(steps.part_ns[part][steps.steady])
+def part_mean_ns(steps: RunSteps, part: str) -> float | None:
+    """Mean over steady steps of the part's mean over ranks; None where it was not measured.
+
+    Where every rank measures every part of every step, parts add up to mean_step_ns.
+    """
+    values = steps.part_ns[part][steps.steady]
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else None
 
 
 def median_or_none(values: Floats) -> float | None:
@@ -124,11 +163,15 @@ def median_or_none(values: Floats) -> float | None:
     return float(np.median(finite)) if finite.size else None
 
 
-def throughput_per_s(global_batch: int, step_ns: float) -> Fraction:
+def throughput_per_s(global_batch: int, step_ns: Fraction | float) -> Fraction:
     """Samples per second: global_batch / step. An exact fraction, so that equal times give ratios of exactly 1."""
     return Fraction(global_batch) * 10**9 / Fraction(step_ns)
 
 
-def unaccounted(step: float, parts: Iterable[float | None]) -> float:
-    """What the measured parts leave of the step, in their unit: gaps between marks, the slowest rank's excess over the mean."""
-    return step - sum(part for part in parts if part is not None)
+def unaccounted(step: float, parts: Iterable[float | None]) -> float | None:
+    """What the measured parts leave of the step, in their unit; None for what rounding leaves.
+
+    Parts add up to their step. Something is left where a rank's records lack a part.
+    """
+    left = step - sum(part for part in parts if part is not None)
+    return left if abs(left) > ROUNDING * step else None

@@ -77,8 +77,8 @@ def _workload(found: Proposal) -> str:
 
 def _method(found: Proposal) -> str:
     return (
-        "Each number is the median over n runs of the run's median step after its warm-up, a step lasting as long as on its "
-        "slowest rank. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
+        "Each number is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
+        "they took. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
         "has neither. Efficiency is throughput per "
         f"{_unit(found)} against that of the baseline named. Runs that failed a check do not count."
     )

@@ -13,7 +13,8 @@ from hpcddp.analysis.numbers.communication import communication
 from hpcddp.analysis.numbers.distribution import distribution
 from hpcddp.analysis.numbers.intervals import mean_half_percent
 from hpcddp.analysis.numbers.rank_map import rank_map
-from hpcddp.analysis.numbers.steps import RECORDED, joined, median_step_ns, part_median_ns
+from hpcddp.analysis.numbers.steps import RECORDED, joined, mean_step_ns, part_mean_ns
+from hpcddp.analysis.numbers.typical import typical_step, windows_apart
 from hpcddp.analysis.records.achieved import Used, used
 from hpcddp.analysis.records.attempt_files import read_comm, read_end, read_launch
 from hpcddp.analysis.records.buckets import joined_hosts
@@ -120,15 +121,18 @@ def _with_restarts(run: Run, end: Mapping[str, Any], parts: Sequence[Part]) -> R
 def _timed(run: Run, parts: Sequence[Part]) -> Run:
     """No time spans a restart: each step is one attempt's, and each attempt's warm-up is left out."""
     steps = joined([part.steps for part in parts])
-    step_ns = median_step_ns(steps)
+    step_ns = mean_step_ns(steps)
     if step_ns is None or step_ns <= 0:
         raise Rejected(f"no timed step: all {steps.steady.size} belong to the warm-up or were not measured")
     return replace(
         run,
         steady_steps=int(steps.steady.sum()),
-        step_ns=step_ns,
-        step_ci_percent=mean_half_percent(steps.step_ns[steps.steady]),
-        part_ns={part: part_median_ns(steps, part) for part in RECORDED},
+        timed_ns=int(steps.sum_ns[steps.steady].sum()),
+        step_ns=float(step_ns),
+        typical=typical_step(steps),
+        step_ci_percent=mean_half_percent(steps.sum_ns[steps.steady] / len(steps.window_ns)),
+        windows_apart=windows_apart(steps),
+        part_ns={part: part_mean_ns(steps, part) for part in RECORDED},
         early=early(steps, np.concatenate([_warming(part) for part in parts])),
         rhythm=rhythm(steps),
         distribution=distribution([part.steps for part in parts]),

@@ -15,6 +15,7 @@ import numpy as np
 
 from hpcddp.analysis.numbers.steps import RunSteps, before
 from hpcddp.analysis.records.attempt_files import read_end, read_launch
+from hpcddp.analysis.records.boundaries import with_shared_boundaries
 from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined, read_buckets
 from hpcddp.analysis.records.ranks import read_steps, steady_from_step, told_of_ranks
 from hpcddp.analysis.records.rows import Rejected
@@ -157,7 +158,8 @@ def _read(stretch: Stretch, launch: Plain, end: Plain, warnings: list[str]) -> P
     told = told_of_ranks(end, launch["ranks"])
     first = first_table(stretch.attempt, told[0], warnings) if _hooked(told) else None
     windows = windows_of(end, launch["ranks"], stop, first)
-    steps = read_steps(stretch.attempt, end, launch["ranks"], warnings, windows.add if _hooked(told) else None)
+    steps = read_steps(stretch.attempt, end, launch["ranks"], warnings, windows.add if _hooked(told) else None, stop=stop)
+    steps = with_shared_boundaries(steps, windows, [entry.get("clock") or {} for entry in told])
     if stop is not None:
         steps = before(steps, stop)
         if steps.step.size != stretch.steps or not np.array_equal(steps.step, np.arange(stretch.first_step, stop)):

@@ -18,16 +18,22 @@ WITH_STARTS = {**COLUMNS, "start_ns": "int64"}
 """Where a step's all-reduces are to be found in it: every start must be there."""
 
 
-def read_steps(
-    attempt: Path, end: dict[str, Any], ranks: int, warnings: list[str], watch: Callable[[Columns], None] | None = None
+def read_steps(  # noqa: PLR0913 - whose rows, what is said of them, and which of them count
+    attempt: Path,
+    end: dict[str, Any],
+    ranks: int,
+    warnings: list[str],
+    watch: Callable[[Columns], None] | None = None,
+    *,
+    stop: int | None = None,
 ) -> RunSteps:
     """The attempt's steps over all its ranks; Rejected where rows are missing or differ from what was recorded.
 
-    `watch` is shown each rank's table in passing, with starts.
+    `watch` is shown each rank's table in passing, with starts. From step `stop` on none is steady.
     """
     tables = step_tables(attempt, told_of_ranks(end, ranks), WITH_STARTS if watch else COLUMNS, warnings)
     try:
-        return over_ranks(_shown(tables, watch) if watch else tables, ranks, steady_from_step(end))
+        return over_ranks(_shown(tables, watch) if watch else tables, ranks, steady_from_step(end), stop)
     except ValueError as error:
         raise Rejected(str(error)) from error
 

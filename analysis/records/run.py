@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from hpcddp.analysis.numbers.communication import Communication
 from hpcddp.analysis.numbers.distribution import Distribution
 from hpcddp.analysis.numbers.rank_map import RankMap
+from hpcddp.analysis.numbers.steps import throughput_per_s
 from hpcddp.analysis.numbers.timeline import Timeline
+from hpcddp.analysis.numbers.typical import TypicalStep
 from hpcddp.analysis.records.achieved import Used
 from hpcddp.analysis.verdicts.seen import Early, Rhythm, Seen
 from hpcddp.point import Point
@@ -41,9 +44,15 @@ class Run:
     epoch_samples: int | None = None
     """Samples of the training set."""
     steady_steps: int | None = None
+    timed_ns: int | None = None
+    """What they took, summed over ranks."""
     step_ns: float | None = None
+    """The mean over them: what rates come from."""
+    typical: TypicalStep | None = None
     step_ci_percent: float | None = None
-    """Half the width of the mean step's 95 % interval within this run, % of it."""
+    """Half the width of its 95 % interval within this run, % of it."""
+    windows_apart: tuple[float, float] | None = None
+    """As numbers/typical.py has it."""
     stopped_by: str | None = None
     """What ended the timed steps, as the run said; with it, where it saw the end of its warm-up."""
     warmup_detected_steps: int | None = None
@@ -51,7 +60,7 @@ class Run:
     """With `comm: check`: what the run said of how its views of the exchange agree."""
     comm_check_closes: bool | None = None
     part_ns: Mapping[str, float | None] | None = None
-    """Of the parts and the hidden copies, the median over steady steps of the mean over ranks."""
+    """Of the parts and the hidden copies, the mean over steady steps and ranks."""
     used: Used = Used()
     seen: Seen | None = None
     early: Early | None = None
@@ -73,6 +82,13 @@ class Run:
     def name(self) -> str:
         """As a reader finds it: `r2 of n01-g4-b32-3fa9c1d2e07b`."""
         return f"r{self.run} of {one_line(self.label)}"
+
+    @property
+    def rate_per_s(self) -> Fraction | None:
+        """Samples of the steady steps / the time they took, the mean over ranks; exactly."""
+        if not (self.global_batch and self.steady_steps and self.timed_ns and self.point):
+            return None
+        return throughput_per_s(self.global_batch, Fraction(self.timed_ns, self.steady_steps * self.point.ranks))
 
     @property
     def trains(self) -> bool:

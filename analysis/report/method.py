@@ -5,8 +5,8 @@ from __future__ import annotations
 METHOD = [
     (
         "step",
-        "One optimizer step, as long as its slowest rank. A run's step is the median over its timed steps, a point's the median "
-        "over its runs; throughput is the global batch divided by it.",
+        "A run's step is the time its timed steps took / their number, the mean over ranks; throughput is the samples of these "
+        "steps / that time. A point's is the median over its runs. Median and quantiles of steps say what a typical one is.",
     ),
     (
         "interval",
@@ -20,8 +20,8 @@ METHOD = [
     ),
     (
         "parts of a step",
-        "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a CPU. What the "
-        "medians of the parts leave of the step is `unaccounted`.",
+        "Each lies between two marks on one timeline: events in the compute stream on CUDA, the host's clock on a CPU. They "
+        "are means over timed steps and ranks and add up to the step; a point's are of its middle run, or of its two.",
     ),
     (
         "communication",

@@ -94,7 +94,7 @@ def scaling(points: pd.DataFrame, apart: Apart) -> Table:
         *costs,
     ]
     note = (
-        "Medians over n runs of the step of the slowest rank. Efficiency is speedup per added "
+        "Medians over n runs, each the samples of its timed steps / the time they took. Efficiency is speedup per added "
         + gpu
         + "; 100 % is perfect scaling."
     )
@@ -132,7 +132,7 @@ def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
         *_shares(parts.rename(columns=NAMES), whole, "% of the step"),
         *_shares(hidden, whole, "hidden, %"),
     ]
-    note = "Mean over ranks, then medians over steps and runs; from runs with the communication hook where there are any."
+    note = "Means over ranks and steps, of the middle run; from runs with the communication hook where there are any."
     return _table("breakdown", "Where the step goes", note, specs, points)
 
 

@@ -70,7 +70,7 @@ class Early:
     slower: float
     """By which share their median is above that of the later ones."""
     moved: float
-    """By which share they raise the median of all."""
+    """By which share they raise the mean of all."""
 
 
 def read_seen(attempt: Path, point: Point | None, launch: Mapping[str, Any], end: Mapping[str, Any]) -> Seen:
@@ -129,7 +129,7 @@ def early(steps: RunSteps, warming: NDArray[np.bool_]) -> Early | None:
     return Early(
         steps=int(first.sum()),
         slower=float(np.median(times[first])) / later - 1,
-        moved=float(np.median(times)) / later - 1,
+        moved=float(times.mean()) / float(times[~first].mean()) - 1,
     )
 
 

@@ -12,16 +12,16 @@ from hpcddp.analysis.wording import percent, quantity
 from hpcddp.textout import count
 
 FEW_STEPS = 20
-"""With fewer the interval of a run's median is not known."""
+"""With fewer the interval of a run's mean is not known."""
 
 WIDE_PERCENT = 2.0
-"""Half the 95 % interval of a run's median step: the default of measure.interval_percent."""
+"""Half the 95 % interval of a run's mean step: the default of measure.interval_percent."""
 
 TOO_MANY = 50
 """Times as many steps: a run of minutes would take hours."""
 
 MOVED = 0.01
-"""What steps of the warm-up may add to the median step: half of what its interval may be."""
+"""What steps of the warm-up may add to the mean step: half of what its interval may be."""
 
 EARLY_SLOWER = 0.10
 """Beyond the noise of steps, however few they are."""
@@ -33,7 +33,7 @@ APART = 0.10
 """By which share slow steps are slower at least."""
 
 EACH_KIND = 0.10
-"""Of the steps; fewer slow ones are spikes that medians do not see."""
+"""Of the steps; fewer slow ones are spikes: those stall."""
 
 FIRST_SLOW = 0.2
 """Rhythm.slow_later below which slow steps come first: that is a warm-up."""
@@ -43,7 +43,7 @@ EXPLAINED = 0.5
 
 
 def too_few_steps(case: Case) -> Iterator[Verdict]:
-    """Runs whose median step is not known well, point by point."""
+    """Runs whose mean step is not known well, point by point."""
     for name, series in case.series:
         found = [(row, wide) for _, row in series.iterrows() if (wide := _wide(case.runs_of(row)))]
         if not found:
@@ -55,7 +55,7 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
         yield Verdict(
             name="too few steps",
             where=where(rows, series, name),
-            evidence=f"with {count(steps, 'timed step')} the median of {worst.name} is {known}{_others(len(runs) - 1)}",
+            evidence=f"with {count(steps, 'timed step')} the mean of {worst.name} is {known}{_others(len(runs) - 1)}",
             advice=_steps_advice(worst),
             numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},
             runs=run_names(runs),
@@ -64,7 +64,7 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
 
 
 def _wide(runs: list[Run]) -> list[Run]:
-    """Those of a point whose medians are not known, where most are not: one alone is an outlier.
+    """Those of a point whose means are not known, where most are not: one alone is an outlier.
 
     Not where steps are of two kinds, or begin too early: more of the same would not help.
     """
@@ -100,7 +100,7 @@ def warmup_inside(case: Case) -> Iterator[Verdict]:
             where=f"in {len(runs)} of {len(case.counting)} runs",
             evidence=f"{worst.name} begins with {count(worst.early.steps, 'timed step')} that "
             f"{'is' if worst.early.steps == 1 else 'are'} {percent(worst.early.slower)} slower than later ones; this raises the "
-            f"median step by {100 * worst.early.moved:.1f} %",
+            f"mean step by {100 * worst.early.moved:.1f} %",
             advice=f"`--set measure.warmup_steps={_rounded_up(needed)}`, or `--set measure.warmup=detect`",
             numbers={"slower": worst.early.slower, "moved": worst.early.moved, "warmup_steps_needed": needed},
             runs=run_names(runs),

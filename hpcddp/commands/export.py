@@ -22,8 +22,8 @@ def export(runs: Path, target: str, output: Path) -> None:
     """Write runs as TensorBoard, Weights & Biases or MLflow have them.
 
     From the records of every study under RUNS, or of a bundle; nothing is
-    sent. Each run has its point as parameters, its medians, and of every
-    step its time (max over ranks) and throughput. Rejected runs are
+    sent. Each run has its point as parameters, its means, and of every
+    step its time (mean over ranks) and throughput. Rejected runs are
     tagged as such. Needs pip install 'hpcddp[tensorboard]', [wandb] or
     [mlflow].
 

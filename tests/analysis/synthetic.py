@@ -81,7 +81,7 @@ class Told:
         default_factory=lambda: {"forward": 0.25, "backward": 0.5}
     )
     """Part -> share of the step, on all ranks, or a function of the step; parts not named were not measured."""
-    shares_of_rank: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    shares_of_rank: Mapping[int, Mapping[str, float] | Callable[[int], Mapping[str, float]]] = field(default_factory=dict)
     """Of ranks that differ."""
     steps: int = 5
     """Timed ones; a warm-up step comes before them."""
@@ -169,7 +169,8 @@ def _write_rank(attempt: Path, rank: int, told: Told) -> dict[str, Any]:
             number = told.first_step + step
             total = told.step_ns(rank, number) if callable(told.step_ns) else told.step_ns
             total *= 1 if step else 10
-            shares = told.shares_of_rank.get(rank) or (told.shares(number) if callable(told.shares) else told.shares)
+            shares = told.shares_of_rank.get(rank) or told.shares
+            shares = shares(number) if callable(shares) else shares
             flags = 0 if step else WARMUP
             rows.row(_row(number, flags, start_ns if told.starts else None, total, shares))
             if travels and (told.bucket_steps is None or number in told.bucket_steps):

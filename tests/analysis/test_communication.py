@@ -109,7 +109,7 @@ def test_the_union_within_windows() -> None:
     assert (begin[0], end[0], begin[2], end[2]) == (1, 10, 10, 15)
 
 
-def test_a_run_is_the_median_over_steps_of_the_mean_over_ranks() -> None:
+def test_a_run_is_the_mean_over_steps_and_ranks() -> None:
     """One step: the means of (20, 24), (20, 0), (10, 12) and (25, 29); 400 bytes."""
     found = communication(one_step())
     assert (found.transfer_ns, found.peer_wait_ns, found.hidden_ns, found.busy_ns) == (22.0, 10.0, 11.0, 27.0)

@@ -22,7 +22,8 @@ TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=50)
 
 
 def run_steps(times_ns: list[float], steady: list[bool]) -> RunSteps:
-    return RunSteps(np.array(steady), np.array(times_ns), {}, np.array([times_ns]), np.arange(len(times_ns)))
+    times = np.array(times_ns)
+    return RunSteps(np.array(steady), times, times, {}, times[None, :], np.arange(len(times)), np.array([times[steady].sum()]))
 
 
 @given(TIMES)

@@ -20,7 +20,9 @@ from .synthetic import MS, Told, point, write_run, write_study
 def run_steps(own_ns: ArrayLike, step_ns: float = 100.0, warmup: int = 0) -> RunSteps:
     """Ranks' own times; every step lasts as long."""
     own = np.array(own_ns)
-    return RunSteps(np.arange(own.shape[1]) >= warmup, np.full(own.shape[1], step_ns), {}, own, np.arange(own.shape[1]))
+    ranks, count = own.shape
+    lasted = np.full(count, step_ns)
+    return RunSteps(np.arange(count) >= warmup, ranks * lasted, lasted, {}, own, np.arange(count), np.full(ranks, lasted.sum()))
 
 
 def mapped(steps: RunSteps, hosts: list[str]) -> RankMap:

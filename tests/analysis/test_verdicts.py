@@ -87,7 +87,7 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
     ),
     "bursts in turn": (
         changed(of_step=lambda each, step: 1.4 if several_nodes(each) and step % 7 < 3 else 1.0, grows="comm_exposed"),
-        {"burst network"},
+        {"burst network", "communication-bound"},
     ),
     "half as fast as foretold": (changed(predicted=(1.8, 2.2)), {"out of line with prediction"}),
     "twice as fast as foretold": (changed(predicted=(0.4, 0.6)), {"out of line with prediction"}),

@@ -1,0 +1,39 @@
+"""What a typical step is, beside the mean that rates come from; and whether ranks' windows go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcddp.analysis.numbers.steps import RunSteps, mean_step_ns, median_step_ns
+
+CLOCK_PACE = 1e-4
+"""By which clocks of two nodes may go apart: quartzes are good to 50 millionths, and a GPU's is not steered."""
+
+
+@dataclass(frozen=True)
+class TypicalStep:
+    """Of a run's steady steps."""
+
+    median_ns: float
+    p05_ns: float
+    """5 % are shorter."""
+    p95_ns: float
+    p99_ns: float
+
+
+def typical_step(steps: RunSteps) -> TypicalStep:
+    """At least one steady step."""
+    p05, p95, p99 = np.quantile(steps.step_ns[steps.steady], (0.05, 0.95, 0.99)).tolist()
+    return TypicalStep(median_step_ns(steps) or 0.0, p05, p95, p99)
+
+
+def windows_apart(steps: RunSteps) -> tuple[float, float] | None:
+    """The shortest and the longest of the ranks' windows, ns, where they differ by more than a step each time that steps go on
+    after a pause, and what clocks may differ by. Ranks that wait for each other never do. None where all is well, or unknown.
+    """
+    least, most = float(steps.window_ns.min()), float(steps.window_ns.max())
+    stretches = np.count_nonzero(np.diff(steps.steady.astype(np.int8), prepend=0) == 1)
+    may = stretches * float(mean_step_ns(steps) or 0) + CLOCK_PACE * most
+    return (least, most) if most - least > may else None

@@ -1,0 +1,32 @@
+"""How long single steps lasted, between boundaries that all ranks share: the end of a step's exchange on rank 0's clock.
+
+A rank's own step ends where the rank ends it, a little sooner or later each time. The mean of many steps does not mind; how much
+single ones vary would be overstated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hpcddp.analysis.numbers.steps import RunSteps
+from hpcddp.analysis.records.clocks import is_known
+from hpcddp.analysis.records.windows import Windows
+
+
+def with_shared_boundaries(steps: RunSteps, windows: Windows, clocks: Sequence[Mapping[str, Any]]) -> RunSteps:
+    """A step lasts from the end of the exchange before it to the end of its own, when the last rank has its gradients.
+
+    As they are where that is not known: without all-reduces, exposed communication or clocks of every rank, and after a pause.
+    """
+    follows = np.flatnonzero(np.diff(windows.numbers) == 1) + 1
+    if not follows.size or len(windows.ranks) != len(clocks) or not windows.exposed or not all(map(is_known, clocks)):
+        return steps
+    ends_ns = windows.at_rank_0("end_ns", np.ones(windows.numbers.size, np.bool_)).max(axis=0)
+    lasted_ns = ends_ns[follows] - ends_ns[follows - 1]
+    step_ns = steps.step_ns.copy()
+    step_ns[np.searchsorted(steps.step, windows.numbers[follows])] = lasted_ns
+    return replace(steps, step_ns=step_ns) if (lasted_ns > 0).all() else steps
