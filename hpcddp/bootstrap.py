@@ -1,16 +1,26 @@
-"""Starts a job's process from the snapshot this file lies in: `python -u HASH/bootstrap.py [--module NAME] ARGUMENTS`.
+"""Starts a job's process from the snapshot this file lies in: `HASH/bootstrap.py [--trust GIDS] [--module NAME] ARGUMENTS`.
 
 The snapshot goes first on sys.path, whatever PYTHONPATH, PYTHONSAFEPATH, module files, start-up hooks or the working
 directory (often a live checkout) say, and stays unchanged: no bytecode is written into it. Without --module, submitit's
 own job side runs with the arguments. Standard library only, Python 3.10; a copy lies at the top of every snapshot.
+
+Nothing runs that another user put there. Every file is compared with what is to run once, at submission (snapshot_check.py),
+in folders that nobody else may write. Here, before anything is imported or unpickled, it is only checked that they still are the
+user's: five or six folders, which the kernel has at hand since it opened this file. To read every file in every rank would cost
+a parallel file system more than the imports do. Who may rename a folder above the study can exchange this file, too: that is
+no check's business but the permissions' of that folder.
 """
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import runpy
 import signal
+import stat
 import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,11 +35,16 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Prepares this process, then becomes the module asked for."""
     die_with_parent(os.environ.get(PARENT_VARIABLE), signal.SIGKILL)
+    module, arguments, trusted = "submitit.core._submit", sys.argv[1:], set[int]()
+    if arguments[:1] == ["--trust"]:
+        trusted, arguments = set(map(int, arguments[1].split(","))), arguments[2:]
+    own = arguments[2:3] if arguments[:1] == ["--module"] else arguments[:1]
+    if found := list(ownership_problems(job_folders(Path(__file__), Path(*own)), trusted)):
+        sys.exit("\n".join(f"hpcddp: {text}" for text in found))
     use_snapshot(HERE)
     from hpcddp.worker.stop_signal import hold_back
 
     hold_back()
-    module, arguments = "submitit.core._submit", sys.argv[1:]
     if arguments[:1] == ["--module"]:
         module, arguments = arguments[1], arguments[2:]
     else:
@@ -38,6 +53,45 @@ def main() -> None:
         take_place(Path(arguments[0]))
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def job_folders(bootstrap: Path, own: Path) -> list[Path]:
+    """Where code or pickles come from: the study, its `.code` and the snapshot, and what is in the study on the way to `own`."""
+    snapshot, own = Path(os.path.abspath(bootstrap)).parent, Path(os.path.abspath(own))
+    study = snapshot.parent.parent
+    on_the_way = [folder for folder in (own, *own.parents) if study in folder.parents]
+    return [study, snapshot.parent, snapshot, *reversed(on_the_way)]
+
+
+def ownership_problems(folders: Collection[Path], trusted: Collection[int]) -> Iterator[str]:
+    """A sentence on each folder that somebody else may have filled: it belongs to another user, or others may write there, the
+    groups `trusted` excepted. The first is the study, which may be a link of the user's own; links in it are refused.
+    """
+    for number, folder in enumerate(folders):
+        found = os.lstat(folder)
+        if stat.S_ISLNK(found.st_mode) and (number or found.st_uid not in (0, os.getuid())):
+            yield f"{folder} is a link, and what it leads to would run as you: remove it"
+            continue
+        found = os.stat(folder)
+        group = name_of(found.st_gid, grp.getgrgid)
+        if found.st_uid not in (0, os.getuid()) and found.st_gid not in trusted:
+            owner = name_of(found.st_uid, pwd.getpwuid)
+            yield f"{folder} belongs to {owner}, whose code would run as you: remove it, or give another folder with --runs"
+        elif found.st_mode & stat.S_IWOTH:
+            yield f"{folder} may be written by everybody, whose code would run as you: chmod o-w {folder}"
+        elif found.st_mode & stat.S_IWGRP and found.st_gid not in trusted and group != name_of(os.getuid(), pwd.getpwuid):
+            yield (
+                f"{folder} may be written by group {group}, whose code would run as you: chmod g-w {folder}, or put "
+                f"`trusted_groups: [{group}]` into your settings"
+            )
+
+
+def name_of(number: int, look_up: Callable[[int], Sequence[object]]) -> str:
+    """Of a user or a group; the number where this machine has no name for it."""
+    try:
+        return str(look_up(number)[0])
+    except KeyError:
+        return str(number)
 
 
 def use_snapshot(folder: Path) -> None:

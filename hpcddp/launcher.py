@@ -11,7 +11,7 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpcddp.job_array import put_pickle, slurm_job
@@ -34,13 +34,18 @@ def command_by_hand(python: str, point: Point) -> str:
     return f"{python} -u {start}-m hpcddp.worker"
 
 
-def command_from_snapshot(python: str, code: Path, folder: str, point: Point) -> str:
+def command_from_snapshot(python: str, code: Path, folder: str, point: Point, trusted: Sequence[int] = ()) -> str:
     """The same where ranks run submitit's job side, from the snapshot `code`, on the files in `folder` (shell text too)."""
-    bootstrap = shlex.quote(str(code / "bootstrap.py"))
+    bootstrap = " ".join([shlex.quote(str(code / "bootstrap.py")), *trust_option(trusted)])
     if point.layout.launcher == "direct":
         return f"{python} -u {bootstrap} {folder}"
     start = f"{python} -u {bootstrap} --module hpcddp.worker.torchrun {folder}"
     return f"{start} {_torchrun_options(point)} {bootstrap} {folder}"
+
+
+def trust_option(trusted: Sequence[int]) -> list[str]:
+    """For the bootstrap: groups, by number, that may write where code is."""
+    return ["--trust", ",".join(map(str, trusted))] if trusted else []
 
 
 def _torchrun_options(point: Point) -> str:

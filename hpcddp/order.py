@@ -14,6 +14,7 @@ from hpcddp.cluster import ClusterProfile
 from hpcddp.errors import UsageError
 from hpcddp.git import git_commit
 from hpcddp.jobspec import JobSpec
+from hpcddp.ownership import check_ownership, not_for_others, trusted_gids
 from hpcddp.plan import without_folder
 from hpcddp.point import Point
 from hpcddp.request import JobRequest
@@ -78,8 +79,10 @@ def check_order(order: Order) -> None:
 
 def submissions(study: Study, order: Order, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
     """One for each run, all with one snapshot."""
-    near = order.source.file.resolve().parent
-    code = take_snapshot(study, _factories(order.points), near=[near])
+    near, trusted = order.source.file.resolve().parent, trusted_gids(order.settings)
+    check_ownership(study, trusted)
+    with not_for_others(trusted):
+        code = take_snapshot(study, _factories(order.points), near=[near], trusted=trusted)
     profile = encode(dataclasses.replace(order.profile, facts={}))
     commit = git_commit(near)
     return [
@@ -100,6 +103,7 @@ def submissions(study: Study, order: Order, backend: str, runs: Sequence[tuple[P
             render_text=_renderer(order, point),
             shape=_shape(order, point),
             account=_account(order),
+            trusted=trusted,
         )
         for point, run in runs
     ]

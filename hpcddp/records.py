@@ -161,7 +161,7 @@ def append_line(file: Path, *plains: Any, sync: bool = True) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n" for plain in plains]
     text = "".join(lines).encode()
-    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         if os.write(handle, text) < len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))

@@ -8,6 +8,7 @@
     run_root: $WORK/runs
     data_roots: {imagenet: $WORK/imagenet}
     budget: {node_hours: 200}
+    trusted_groups: [physics]
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Settings:
     """Of each study whose sweep names none."""
     data_roots: Mapping[str, str] = field(default_factory=dict)
     """Name of a data set -> its folder; variables are expanded in the job."""
+    trusted_groups: tuple[str, ...] = ()
+    """Unix groups whose members may write in a study, and so have jobs run their code as this user."""
 
     def run_root_here(self) -> Path | None:
         """run_root with ~ and variables filled in; UsageError for one that is not set."""

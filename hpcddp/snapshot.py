@@ -7,12 +7,13 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 
 from hpcddp.errors import UsageError
 from hpcddp.runroot import Study
+from hpcddp.snapshot_check import verify
 
 PACKAGE = Path(__file__).parent
 
@@ -28,8 +29,9 @@ IF_PRESENT = ("pynvml",)
 BOOTSTRAP = "bootstrap.py"
 
 
-def take_snapshot(study: Study, extra_modules: Sequence[str], near: Sequence[Path] = ()) -> Path:
-    """The folder `.code/HASH` of the study with hpcddp, submitit and the user's modules; made if it is not there yet.
+def take_snapshot(study: Study, extra_modules: Sequence[str], near: Sequence[Path] = (), trusted: Collection[int] = ()) -> Path:
+    """The folder `.code/HASH` of the study with hpcddp, submitit and the user's modules; made if it is not there yet, compared
+    with them if it is. HpcddpError where something else is in it, or somebody else may write there (`trusted` groups excepted).
 
     `extra_modules` are `package.module:factory` or module names; the whole top-level package or module travels, found
     without importing it, first in `near` (the sweep's folder) and the current directory. A package with compiled parts
@@ -38,11 +40,12 @@ def take_snapshot(study: Study, extra_modules: Sequence[str], near: Sequence[Pat
     importlib.invalidate_caches()
     contents = {name: file.read_bytes() for name, file in _files(extra_modules, near)}
     target = study.code / _digest(contents)
-    if not target.is_dir():
+    if not os.path.lexists(target):
         _write(contents, target)
+    verify(target, contents, trusted)
     purged = {name: content for name, content in contents.items() if not (target / name).is_file()}
     for name, content in purged.items():  # scratch file systems take old files away, one by one
-        aside = target / f"{name}.{os.getpid()}"
+        aside = (target / name).with_name(f".{Path(name).name}.{os.getpid()}")
         _write_file(aside, content)
         aside.rename(target / name)
     return target

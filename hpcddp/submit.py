@@ -18,6 +18,7 @@ from hpcddp.lanes import Lanes
 from hpcddp.lock import Held
 from hpcddp.one_job import in_one_job, one_job
 from hpcddp.order import Order, check_order, submissions
+from hpcddp.ownership import check_ownership, trusted_gids
 from hpcddp.point import Point
 from hpcddp.runroot import Study
 from hpcddp.settle import settle
@@ -76,7 +77,8 @@ def submit_runs(
     """
     study = Study(study.folder.absolute())
     check_order(order)
-    with alone(study) as held:
+    check_ownership(study, trusted_gids(order.settings))
+    with alone(study, denied="runs cannot go there ({}); give another folder with --runs") as held:
         for line in settle(study, backend):
             on_submitted(SubmittedRun(label=line.label, run=line.run, job=str(line.job)))
         states = study_states(study, backend)

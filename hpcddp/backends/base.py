@@ -33,6 +33,8 @@ class Submission:
     shape: Hashable = None
     """Submissions that differ in it have different scripts; those that do not may have."""
     account: str | None = None
+    trusted: tuple[int, ...] = ()
+    """Groups, by number, that may write where the job's code is."""
     entry: str = WORKER
     title: str | None = None
     """The job's name where it is not a run's own."""

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.base import Batch, JobState, Submission
@@ -15,6 +14,8 @@ from hpcddp.bootstrap import PARENT_VARIABLE
 from hpcddp.cluster import Environment
 from hpcddp.errors import HpcddpError, UsageError
 from hpcddp.jobspec import spec_to_dict
+from hpcddp.launcher import trust_option
+from hpcddp.ownership import not_for_others
 from hpcddp.request import cores_per_rank
 from hpcddp.runroot import Study
 
@@ -36,14 +37,16 @@ class LocalBackend:
     def submit(self, request: Submission) -> str:
         """Queues the run, and makes sure that a runner is at work."""
         study = self._study
+        with not_for_others(request.trusted):
+            study.jobs.mkdir(parents=True, exist_ok=True)
         with queue.queue_lock(study):
             lock = queue.take_runner_lock(study)
             if lock is None:
-                return queue.add(study, _entry(request))
+                return _add(study, request)
             try:
                 queue.close_all(study, running=_GONE["running"], queued=_GONE["queued"])
-                job = queue.add(study, _entry(request))
-                _start_runner(study, request.code, lock)
+                job = _add(study, request)
+                _start_runner(study, request, lock)
             finally:
                 os.close(lock)
             return job
@@ -95,6 +98,11 @@ _GONE = {"running": "its runner has gone", "queued": "its runner had gone before
 _NOT_THERE = JobState(phase="failed", detail="not in the local queue any more")
 
 
+def _add(study: Study, request: Submission) -> str:
+    with not_for_others(request.trusted):
+        return queue.add(study, _entry(request))
+
+
 def _entry(request: Submission) -> queue.Entry:
     point = request.spec.point
     own = request.python == Environment().python
@@ -109,6 +117,7 @@ def _entry(request: Submission) -> queue.Entry:
         threads_per_rank=threads_per_rank(point.ranks, cores_per_rank(point)),
         walltime_s=request.walltime_min * 60,
         device=point.device,
+        trusted=request.trusted,
     )
 
 
@@ -118,10 +127,11 @@ def threads_per_rank(ranks: int, asked: int | None) -> int:
     return share if asked is None else min(share, asked)
 
 
-def _start_runner(study: Study, code: Path, lock: int) -> None:
+def _start_runner(study: Study, request: Submission, lock: int) -> None:
     """Detached: in a session of its own, outside any checkout, with nothing of this terminal."""
-    runner = ["--module", "hpcddp.backends.local_runner", str(study.folder), str(lock)]
-    command = [sys.executable, "-u", str(code / "bootstrap.py"), *runner]
+    trust = trust_option(request.trusted)
+    runner = ["--module", "hpcddp.backends.local_runner", str(study.folder), str(lock), *trust]
+    command = [sys.executable, "-u", str(request.code / "bootstrap.py"), *trust, *runner]
     environment = {name: value for name, value in os.environ.items() if name != PARENT_VARIABLE}
     try:
         with (study.jobs / "runner.log").open("ab") as log:

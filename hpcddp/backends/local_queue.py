@@ -42,6 +42,8 @@ class Entry:
     threads_per_rank: int
     walltime_s: float
     device: Literal["cuda", "cpu"]
+    trusted: tuple[int, ...] = ()
+    """Groups, by number, that may write where the run's code is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +134,15 @@ def take_runner_lock(study: Study) -> int | None:
 
 def _lock(file: Path, how: int) -> int:
     file.parent.mkdir(parents=True, exist_ok=True)
+    if file.parent.is_symlink():
+        raise HpcddpError(f"{file.parent} is a link, and a study's own folders are not: remove it")
     try:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EROFS):
             raise
-        handle = os.open(file, os.O_RDONLY)  # another user's study, or one on a file system mounted read-only, to look at
+        # another user's study, or one on a file system mounted read-only, to look at
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, how)
     except OSError as error:

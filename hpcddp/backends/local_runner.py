@@ -1,7 +1,7 @@
 """The runner: one detached process per study that takes the queued runs in turn, each in a process group of its own.
 
-Started by LocalBackend as `bootstrap.py --module hpcddp.backends.local_runner STUDY LOCK`, where LOCK is the inherited
-handle that holds runner.lock. Told to end (SIGTERM, SIGINT), it stops the run at hand and closes the queue.
+Started by LocalBackend as `bootstrap.py --module hpcddp.backends.local_runner STUDY LOCK [--trust GIDS]`, where LOCK is the
+inherited handle that holds runner.lock. Told to end (SIGTERM, SIGINT), it stops the run at hand and closes the queue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,10 +25,11 @@ from submitit.local.local import LocalExecutor, LocalJob
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.local_queue import Entry
 from hpcddp.backends.local_ranks import GRACE_S, WALLTIME_VARIABLE
-from hpcddp.bootstrap import PARENT_VARIABLE
+from hpcddp.bootstrap import PARENT_VARIABLE, ownership_problems
 from hpcddp.entry import call
 from hpcddp.jobspec import spec_from_dict
-from hpcddp.launcher import command_from_snapshot
+from hpcddp.launcher import command_from_snapshot, trust_option
+from hpcddp.ownership import not_for_others
 from hpcddp.runroot import Study
 from hpcddp.settings import sbatch_environment
 
@@ -41,9 +42,11 @@ PORTS = range(20000, 32768)
 class Runner:
     """Works through one study's queue."""
 
-    def __init__(self, study: Study, lock: int) -> None:
+    def __init__(self, study: Study, lock: int, trusted: Sequence[int]) -> None:
+        """`trusted`: groups, by number, that may write in the study."""
         self._study = study
         self._lock = lock
+        self._trusted = trusted
         self._told_to_end = False
 
     def end(self, *_: Any) -> None:
@@ -71,6 +74,10 @@ class Runner:
             return job
 
     def _run(self, job: str) -> None:
+        folders = [self._study.folder, self._study.code, self._study.jobs, self._study.job_dir(job)]
+        if problems := list(ownership_problems(folders, self._trusted)):
+            queue.write_state(self._study, job, "failed", problems[0])
+            return
         print(f"{time.strftime('%F %T')} {job} {queue.read_entry(self._study, job).name}", flush=True)
         process = start(self._study, job)
         asked = None
@@ -90,8 +97,9 @@ class Runner:
 class _Executor(LocalExecutor):
     """submitit's local executor, with our controller in a session of its own, both sides from the job's snapshot."""
 
-    def __init__(self, study: Study, job: str, entry: Entry) -> None:
+    def __init__(self, study: Study, job: str, entry: Entry, umask: int) -> None:
         super().__init__(study.job_dir(job), max_num_timeout=0, python=entry.python)
+        self._umask = umask
         self._entry = entry
         self._job = job
         self._code = study.code / entry.code
@@ -99,11 +107,11 @@ class _Executor(LocalExecutor):
 
     @property
     def _submitit_command_str(self) -> str:
-        return command_from_snapshot(self.python, self._code, shlex.quote(str(self.folder)), self._point)
+        return command_from_snapshot(self.python, self._code, shlex.quote(str(self.folder)), self._point, self._entry.trusted)
 
     def _submit_command(self, command: str) -> LocalJob[Any]:
-        bootstrap = str(self._code / "bootstrap.py")
-        controller = [sys.executable, "-u", bootstrap, "--module", "hpcddp.backends.local_ranks", str(self.folder)]
+        bootstrap = [sys.executable, "-u", str(self._code / "bootstrap.py"), *trust_option(self._entry.trusted)]
+        controller = [*bootstrap, "--module", "hpcddp.backends.local_ranks", str(self.folder)]
         environment = _environment(self._entry, self._job, command)
         if self._point.layout.launcher == "torchrun":
             environment |= _for_torchrun(environment)
@@ -116,6 +124,7 @@ class _Executor(LocalExecutor):
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
+                umask=self._umask,
             )
         tasks = list(range(self._entry.ranks))
         return LocalJob(folder=self.folder, job_id=str(process.pid), process=process, tasks=tasks)
@@ -124,7 +133,9 @@ class _Executor(LocalExecutor):
 def start(study: Study, job: str) -> subprocess.Popen[bytes]:
     """The controller of the run's ranks, leader of its process group."""
     entry = queue.read_entry(study, job)
-    submitted = cast(LocalJob[Any], _Executor(study, job, entry).submit(call, entry.entry, dict(entry.spec)))
+    with not_for_others(entry.trusted) as umask:  # the pickle, which every rank loads
+        executor = _Executor(study, job, entry, umask)
+        submitted = cast(LocalJob[Any], executor.submit(call, entry.entry, dict(entry.spec)))
     return cast("subprocess.Popen[bytes]", submitted._process)
 
 
@@ -194,7 +205,8 @@ def _why(study: Study, job: str) -> str | None:
 
 
 def main() -> None:
-    runner = Runner(Study(Path(sys.argv[1])), int(sys.argv[2]))
+    trusted = [int(number) for option in sys.argv[4:] for number in option.split(",")]
+    runner = Runner(Study(Path(sys.argv[1])), int(sys.argv[2]), trusted)
     signal.signal(signal.SIGTERM, runner.end)
     signal.signal(signal.SIGINT, runner.end)
     os.set_inheritable(int(sys.argv[2]), False)

@@ -45,7 +45,7 @@ def _shapes(requests: Sequence[Submission]) -> dict[str, str]:
 def _script(request: Submission) -> str:
     if request.render_text is None:
         return request.spec.label
-    command = command_from_snapshot(request.python, request.code, "", request.spec.point)
+    command = command_from_snapshot(request.python, request.code, "", request.spec.point, request.trusted)
     return f"{request.entry}\n{request.render_text(Launch(command=command, array=''))}"
 
 

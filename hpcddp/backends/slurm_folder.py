@@ -20,6 +20,7 @@ from hpcddp.entry import call, call_task
 from hpcddp.errors import UsageError
 from hpcddp.jobspec import spec_to_dict
 from hpcddp.launcher import command_from_snapshot
+from hpcddp.ownership import not_for_others
 from hpcddp.script import Launch
 
 SCRIPT = "job.sbatch"
@@ -27,6 +28,12 @@ SCRIPT = "job.sbatch"
 
 def prepare(folder: Path, batch: Batch) -> list[str]:
     """Makes the folder with script, pickle and, of several runs, the list of them; the command that submits it."""
+    with not_for_others(batch.requests[0].trusted):
+        _write(folder, batch)
+    return _command(folder, batch)
+
+
+def _write(folder: Path, batch: Batch) -> None:
     first = batch.requests[0]
     specs = [spec_to_dict(request.spec) for request in batch.requests]
     if batch.is_array or batch.together:
@@ -38,7 +45,6 @@ def prepare(folder: Path, batch: Batch) -> list[str]:
     delayed.set_timeout(math.ceil(first.walltime_min), max_num_timeout=0)
     (folder / job_array.PICKLE).write_bytes(pickle.dumps(delayed, protocol=5))
     (folder / SCRIPT).write_text(_script(folder, batch), encoding="utf-8")
-    return _command(folder, batch)
 
 
 def _script(folder: Path, batch: Batch) -> str:
@@ -58,7 +64,7 @@ def _script(folder: Path, batch: Batch) -> str:
 
 def _launch(request: Submission, own: str, logs: Path) -> Launch:
     """`own`: where the run's files are, as shell text; `logs`: those of its ranks, without what tells them apart."""
-    command = command_from_snapshot(request.python, request.code, own, request.spec.point)
+    command = command_from_snapshot(request.python, request.code, own, request.spec.point, request.trusted)
     if request.spec.point.layout.launcher == "torchrun":  # its ranks open their logs themselves
         return Launch(command=command)
     return Launch(command=command, output=f"{logs}.out", error=f"{logs}.err")

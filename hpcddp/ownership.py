@@ -1,0 +1,76 @@
+"""Who may change what jobs run as this user: the user, root, and members of the settings' `trusted_groups`; nobody else.
+
+Checked of a study's own folders (`.code`, `.jobs`, the lock) whenever something changes a study, of a snapshot's content at
+each submission (snapshot_check.py), and of the folders again where a job starts (bootstrap.py). A folder above the study that a
+group may write is common, a project's, and left to the user; one that everybody may write is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from hpcddp.bootstrap import name_of, ownership_problems
+from hpcddp.errors import HpcddpError, UsageError
+from hpcddp.runroot import Study
+from hpcddp.settings import Settings, config_file, load_settings
+
+NO_WRITE = 0o022
+"""Of group and others, as umask(2) has it."""
+
+
+def trusted_gids(settings: Settings | None = None) -> tuple[int, ...]:
+    """The user's trusted groups by number, sorted; UsageError for one that this machine does not know."""
+    named = (load_settings()[0] if settings is None else settings).trusted_groups
+    try:
+        return tuple(sorted(grp.getgrnam(name).gr_gid for name in named))
+    except KeyError as error:
+        raise UsageError(f"{config_file()}: trusted_groups: {error.args[0]}; `id -Gn` lists yours") from error
+
+
+def check_ownership(study: Study, trusted: Collection[int]) -> None:
+    """HpcddpError names every folder of the study that somebody else may have filled with code, and what to do."""
+    check_links(study)
+    folders = (study.folder, study.code, study.jobs, study.submit_lock)
+    found = list(ownership_problems([folder for folder in folders if os.path.lexists(folder)], trusted))
+    if found := [*found, *_open_to_everybody(study.folder.resolve())]:
+        raise HpcddpError("\n".join(found))
+
+
+def check_links(study: Study) -> None:
+    """HpcddpError where something of the study's own is a link: what it leads to would be written."""
+    for path in (study.code, study.jobs, study.submit_lock, study.submissions_file):
+        if path.is_symlink():
+            raise HpcddpError(f"{path} is a link, and what it leads to would be written: remove it")
+
+
+def owner_of(folder: Path) -> str:
+    """By name where there is one."""
+    return name_of(folder.stat().st_uid, pwd.getpwuid)
+
+
+def _open_to_everybody(folder: Path) -> Iterator[str]:
+    """A sentence on each folder above in which everybody may put another in its place; in one like /tmp they may not."""
+    for parent in folder.parents:
+        with contextlib.suppress(FileNotFoundError):
+            mode = parent.stat().st_mode
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                yield f"{parent} may be written by everybody, whose code would run as you: chmod o-w {parent}, or use --runs"
+
+
+@contextlib.contextmanager
+def not_for_others(trusted: Collection[int]) -> Iterator[int]:
+    """What is made meanwhile only this user may write, whatever the umask, which is what is yielded: 002 lets a whole project's
+    group write. Where a group is trusted the umask stays.
+    """
+    before = os.umask(NO_WRITE)
+    os.umask(before if trusted else before | NO_WRITE)
+    try:
+        yield before
+    finally:
+        os.umask(before)
