@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.records.files import is_there, read_object
+from hpcddp.analysis.records.impossible import check_comm
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.shapes import Comm, Launch, check_shape
 from hpcddp.errors import HpcddpError
@@ -47,6 +48,7 @@ def read_comm(attempt: Path) -> dict[str, Any]:
     check_shape(found, Comm, "comm.json")
     if found["schema"] != SCHEMA:
         raise Rejected(f"comm.json of schema {found['schema']}; this hpcddp reads {SCHEMA}")
+    check_comm(found)
     return found
 
 

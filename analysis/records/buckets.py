@@ -14,6 +14,7 @@ import numpy as np
 
 from hpcddp.analysis.records.cells import Room
 from hpcddp.analysis.records.clocks import Ints, clock_error_ns, is_known, to_rank_0
+from hpcddp.analysis.records.impossible import check_buckets
 from hpcddp.analysis.records.ranks import step_tables, told_of_ranks
 from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
 from hpcddp.analysis.records.shapes import MOST
@@ -93,6 +94,7 @@ def _bucket_table(attempt: Path, rank: int, told: Mapping[str, Any], warnings: l
     """By step and index: rows are written in the order in which they were done."""
     file = RowFile(buckets_file(attempt, rank), rank, told["bucket_rows"], told["bucket_crc32"])
     columns = read_rows(file, BUCKET_TYPES, warnings, room)
+    check_buckets(columns, rank)
     step, index = (np.diff(columns[name]) for name in ("step", "index"))
     if not ((step > 0) | ((step == 0) & (index >= 0))).all():
         order = np.lexsort((columns["index"], columns["step"]))

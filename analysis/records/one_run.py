@@ -18,6 +18,7 @@ from hpcddp.analysis.numbers.typical import typical_step, windows_apart
 from hpcddp.analysis.records.achieved import Used, used
 from hpcddp.analysis.records.attempt_files import read_comm, read_end, read_launch
 from hpcddp.analysis.records.buckets import joined_hosts
+from hpcddp.analysis.records.impossible import check_end, missing_gate
 from hpcddp.analysis.records.one_step import read_timeline
 from hpcddp.analysis.records.parts import Part, buckets_of, read_parts
 from hpcddp.analysis.records.rows import Rejected
@@ -60,6 +61,7 @@ def _done_run(found: Run, attempt: Path, end: dict[str, Any], warnings: list[str
         launch = read_launch(attempt, found.point)
         check_shape(end, End, "end.json")
         found = _described(found, attempt, [launch], end)
+        check_end(end, found.point)
         if found.trains:
             parts = read_parts(attempt, launch, end, found.point, warnings)
             end = whole_end(parts, end)
@@ -69,7 +71,7 @@ def _done_run(found: Run, attempt: Path, end: dict[str, Any], warnings: list[str
             found = replace(found, timeline=read_timeline(parts, joined([part.steps for part in parts])))
         else:
             found = replace(found, collectives=read_comm(attempt))
-        failed = failed_gates(end)
+        failed = failed_gates(end) or missing_gate(end, launch, found.trains)
     except Rejected as reason:
         return replace(found, reason=one_line(str(reason)))
     except KeyError as key:

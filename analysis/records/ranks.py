@@ -8,10 +8,14 @@ from typing import Any
 
 from hpcddp.analysis.numbers.steps import RECORDED, RunSteps, over_ranks
 from hpcddp.analysis.records.cells import Room
-from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
+from hpcddp.analysis.records.impossible import check_steps
+from hpcddp.analysis.records.rows import MAYBE_INT, Columns, Rejected, RowFile, read_rows
 from hpcddp.records import steps_file
 
-COLUMNS = {"step": "int64", "flags": "int64", "total_ns": "float64", **{f"{part}_ns": "float64" for part in RECORDED}}
+COLUMNS = {
+    **{"step": "int64", "flags": "int64", "start_ns": MAYBE_INT, "total_ns": "float64"},
+    **{f"{part}_ns": "float64" for part in RECORDED},
+}
 """What is read of step rows, as pandas types; other columns are left aside."""
 
 WITH_STARTS = {**COLUMNS, "start_ns": "int64"}
@@ -54,10 +58,12 @@ def told_of_ranks(end: dict[str, Any], ranks: int) -> list[dict[str, Any]]:
 
 
 def step_tables(attempt: Path, told: list[dict[str, Any]], columns: dict[str, str], warnings: list[str]) -> Iterator[Columns]:
-    """The step rows of one rank after another; each table holds until the next."""
+    """The step rows of one rank after another; each table holds until the next. Rejected where rows cannot be true."""
     room = Room()
     for rank, entry in enumerate(told):
-        yield read_rows(RowFile(steps_file(attempt, rank), rank, entry["rows"], entry["crc32"]), columns, warnings, room)
+        rows = read_rows(RowFile(steps_file(attempt, rank), rank, entry["rows"], entry["crc32"]), columns, warnings, room)
+        check_steps(rows, rank)
+        yield rows
 
 
 def steady_from_step(end: dict[str, Any]) -> int:

@@ -33,6 +33,11 @@ EXACT = 10**SHORT
 Columns = dict[str, NDArray[Any]]
 """A rank's rows by column: doubles of which nan is an empty cell, or int64 where every cell is measured."""
 
+MAYBE_INT = "Int64"
+"""Of columns whose numbers are too long for a double: int64, UNKNOWN where the cell is empty."""
+
+UNKNOWN = EMPTY
+
 
 class Rejected(Exception):
     """The run must not count; the message is the reason."""
@@ -67,9 +72,13 @@ def read_rows(told: RowFile, columns: Mapping[str, str], warnings: list[str], ro
         warnings.append(f"{told.short}: {surplus} after the {count(told.rows, 'row')} recorded; left aside")
     try:
         table = pd.read_csv(io.BytesIO(data), usecols=list(columns), dtype=columns)
-        return {name: table[name].to_numpy() for name in columns}
-    except (ValueError, OverflowError) as error:
+        return {name: _to_numpy(table[name]) for name in columns}
+    except (ValueError, TypeError, OverflowError) as error:
         raise Rejected(f"rank {told.rank}: {told.short} cannot be read: {error}") from error
+
+
+def _to_numpy(column: pd.Series[Any]) -> NDArray[Any]:
+    return column.fillna(UNKNOWN).to_numpy(np.int64) if column.dtype == MAYBE_INT else column.to_numpy()
 
 
 def _read_digits(told: RowFile, columns: Mapping[str, str], room: Room) -> Columns | None:
@@ -92,7 +101,8 @@ def _read_digits(told: RowFile, columns: Mapping[str, str], room: Room) -> Colum
     if not _as_typed(names, cells, bits, columns):
         return None
     places = {name: names.index(name) for name in columns}
-    return {name: cells[i] if bits[i] >= 0 else np.where(cells[i] == EMPTY, np.nan, cells[i]) for name, i in places.items()}
+    whole = {name for name, type_ in columns.items() if type_ == MAYBE_INT or bits[places[name]] >= 0}
+    return {name: cells[i] if name in whole else np.where(cells[i] == EMPTY, np.nan, cells[i]) for name, i in places.items()}
 
 
 def _read_bytes(told: RowFile, room: Room) -> NDArray[np.uint8]:
@@ -117,7 +127,7 @@ def _as_typed(names: list[str], cells: NDArray[np.int64], bits: NDArray[np.int64
     """
     if any(names.count(name) != 1 for name in columns):
         return False
-    places = [(names.index(name), type_) for name, type_ in columns.items()]
+    places = [(names.index(name), type_) for name, type_ in columns.items() if type_ != MAYBE_INT]
     return all(0 <= bits[i] < EXACT or cells[i].max() < EXACT if type_ == "float64" else bits[i] >= 0 for i, type_ in places)
 
 

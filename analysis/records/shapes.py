@@ -18,6 +18,8 @@ Count = Annotated[int, 0]
 
 Some = Annotated[int, 1]
 
+NoLess = Annotated[float, 0]
+
 MOST = 2**63 - 1
 
 Word = str | int | float | bool | None
@@ -31,7 +33,7 @@ class NodeKind(TypedDict, total=False):
 
 
 class Fabric(TypedDict, total=False):
-    gbps_per_node: float | None
+    gbps_per_node: NoLess | None
 
 
 class Profile(TypedDict, total=False):
@@ -67,6 +69,7 @@ class Launch(TypedDict, total=False):
     communication: str | None
     git_commit: str | None
     started_unix_ns: Count | None
+    gates: list[str] | None
 
 
 class Gate(TypedDict):
@@ -99,13 +102,13 @@ class RankEnd(TypedDict, total=False):
 
 class NodeTelemetry(TypedDict, total=False):
     host: str | None
-    cpu_busy_share: float | None
-    cpu_job_share: float | None
-    cpu_foreign_share: float | None
+    cpu_busy_share: NoLess | None
+    cpu_job_share: NoLess | None
+    cpu_foreign_share: NoLess | None
 
 
 class Telemetry(TypedDict, total=False):
-    energy_j_per_1000_samples: float | None
+    energy_j_per_1000_samples: NoLess | None
     nodes: list[NodeTelemetry] | None
 
 
@@ -152,17 +155,17 @@ class End(TypedDict, total=False):
 class Size(TypedDict):
     bytes: Some
     calls: Some
-    time_s: float
-    time_min_s: float
-    time_max_s: float
-    algbw_bytes_per_s: float | None
-    busbw_bytes_per_s: float | None
+    time_s: NoLess
+    time_min_s: NoLess
+    time_max_s: NoLess
+    algbw_bytes_per_s: NoLess | None
+    busbw_bytes_per_s: NoLess | None
     correct: bool | None
 
 
 class Fit(TypedDict):
-    latency_s: float | None
-    bandwidth_bytes_per_s: float | None
+    latency_s: NoLess | None
+    bandwidth_bytes_per_s: NoLess | None
 
 
 class Operation(TypedDict):
@@ -192,7 +195,7 @@ def _check(value: Any, kind: Any, where: str) -> None:
     if origin is types.UnionType or origin is typing.Union:
         _check_union(value, args, where)
     elif origin is Annotated:
-        if _expect(value, int, where) < args[1]:
+        if _expect(value, args[0], where) < args[1]:
             raise Rejected(f"{where} is {_shown(value)}, below {args[1]}")
     elif origin is list:
         for i, each in enumerate(_expect(value, list, where)):

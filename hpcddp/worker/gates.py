@@ -5,10 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hpcddp.point import Point
 from hpcddp.textout import message_size
 
 Gate = dict[str, Any]
 """`name`, `passed` and `evidence`, a sentence."""
+
+OF_TRAINING = (
+    "parameters agree",
+    "loss is finite",
+    "ranks stepped equally",
+    "every epoch reshuffled",
+    "no restart inside the window",
+    "nodes as asked for",
+)
+"""Every training run has them; those that need several ranks, an evaluation, buffers or GPU clocks come where these are."""
+
+OF_COMM = ("collectives correct", "ranks agree")
+
+
+def expected(point: Point) -> list[str]:
+    """The gates that a run of the point records if it is done; launch.json names them, so that none can be missed out."""
+    if point.work == "comm":
+        return [*OF_COMM]
+    several = ["ranks see the same data"] if point.ranks > 1 else []
+    evaluated = ["evaluation counts every sample once"] if point.measure.evaluate else []
+    return [*OF_TRAINING, *several, *evaluated]
 
 
 def parameters_agree(by_rank: Sequence[dict[str, str]]) -> Gate:

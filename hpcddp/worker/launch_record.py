@@ -18,6 +18,7 @@ from hpcddp.errors import HpcddpError
 from hpcddp.jobspec import JobSpec
 from hpcddp.point import to_json
 from hpcddp.records import SCHEMA
+from hpcddp.worker import gates
 from hpcddp.worker.paths import data_root_as_given
 from hpcddp.worker.rendezvous import Meeting
 
@@ -116,6 +117,7 @@ def launch_record(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, An
         "data": {"name": spec.point.workload.data.name, "root": data_root_as_given(spec), "samples": samples},
         "clock": "compute stream events" if meeting.device.type == "cuda" else "host",
         "tf32": tf32() if meeting.device.type == "cuda" else None,
+        "gates": gates.expected(spec.point),
     }
 
 

@@ -54,9 +54,9 @@ VALUES: dict[str, dict[str, list[Any]]] = {
         "started_unix_ns": ["now", -1, 10**20],
     },
     "end.json": {
-        "gates": [None, {}, "passed", [1], [{}], [{"name": "g", "passed": "no", "evidence": ""}], [{"name": 1}]],
+        "gates": [None, {}, [], "passed", [1], [{}], [{"name": "g", "passed": "no", "evidence": ""}], [{"name": 1}]],
         "ranks": [None, {}, [], [1], [{"rank": 0}], [{"rank": []}], 2],
-        "global_batch": [0, -64, "64", float("inf"), 10**30, None, [64], True],
+        "global_batch": [0, -64, 65, "64", float("inf"), 10**30, None, [64], True],
         "protocol": [[], "p", {"steady_from_step": "1"}, {"steady_from_step": -1}, {"steady_from_step": 10**9}],
         "telemetry": [[], {"nodes": {}}, {"nodes": [1]}, {"nodes": [{"host": []}]}, {"energy_j_per_1000_samples": "1"}],
         "evaluation": [[], {"samples": "10"}, {"correct": -1}],
@@ -78,7 +78,7 @@ OF_RANK: dict[str, list[Any]] = {
 }
 """The same for what end.json says of rank 0."""
 
-TOTALS = (b"0", b"-8000000", b"1" * 30, b"x", b"nan", b"1e400", b'"a\nb"', b"'; DROP", b"\xff\xfe", b"\0", b"")
+TOTALS = (b"0", b"-8000000", b"1" + b"0" * 15, b"1" * 30, b"x", b"nan", b"1e400", b'"a\nb"', b"'; DROP", b"\xff\xfe", b"\0", b"")
 """In place of every rank's totals, under a checksum that holds."""
 
 ODD_NAMES = ("100.²", "1²0.0", "٣.٣", f"{EVIL.replace('/', '|')}.0", "*.*", "[!x].0", "a'b\".0", "..0", "\udce9.0", "r1.csv")
@@ -251,6 +251,11 @@ def change_rank(key: str, value: Any, draw: Random, folder: Path) -> None:
 def rewrite_totals(cell: bytes, draw: Random, folder: Path) -> None:
     """In every rank's rows."""
     _rewrite_rows(folder, lambda rank, row, line: _with_total(line, cell))
+
+
+def quote_totals(folder: Path) -> None:
+    """In every rank's rows, as a spreadsheet may write them."""
+    _rewrite_rows(folder, lambda rank, row, line: _with_total(line, b'"' + line.rpartition(b",")[2] + b'"'))
 
 
 def empty_total(folder: Path, rank: int, row: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.numbers.comm_bench import OPS
+from hpcddp.analysis.records.load import load_study
 from hpcddp.bandwidth import bus_share, fit
 from hpcddp.point import Point, comm_point
 from hpcddp.records import SCHEMA, write_json
@@ -151,3 +152,16 @@ def test_a_damaged_benchmark_is_rejected(tmp_path: Path) -> None:
     (result,) = analyze(study.folder)
     assert result.plain["rejected"] == [{"run": f"r1 of {bench.label}", "reason": "comm.json is damaged or missing"}]
     assert {row["nodes"] for row in rows(study.folder / "report" / "comm.csv")} == {"1", "4"}
+
+
+@pytest.mark.parametrize(("name", "time_s"), [("time_s", 0.0), ("time_min_s", -1e-6), ("time_max_s", 1e-9), ("time_s", 1e6)])
+def test_times_that_cannot_be_reject_the_benchmark(tmp_path: Path, name: str, time_s: float) -> None:
+    """No time, less than none, a longest call shorter than the typical one, eleven days."""
+    bench = comm_point(point(1, 4))
+    study = write_study(tmp_path / "s", [bench])
+    ops = {"all_reduce": operation("all_reduce", 4, 20e-6, 40 * GB)}
+    ops["all_reduce"]["sizes"][3][name] = time_s
+    write_benchmark(study, bench, ops)
+    (run,) = load_study(study).runs
+    assert run.state == "rejected"
+    assert (run.reason or "").startswith("comm.json: all_reduce of 65536 bytes") or "below 0" in (run.reason or "")

@@ -28,7 +28,7 @@ from hpcddp.analysis.report.bars import breakdown
 from hpcddp.commands.analyze import analyze
 from hpcddp.runroot import Study
 
-from .synthetic import FAILED, MS, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
+from .synthetic import FAILED, MS, PASSED, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
 
 ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 0.2, "comm_exposed": 0.1, "optimizer": 0.05}
 
@@ -343,7 +343,7 @@ def test_a_size_with_rejected_runs_only_is_within_the_axis(tmp_path: Path) -> No
     points = [point(1, 1), point(2, 1), point(4, 1)]
     study = write_study(tmp_path / "s", points)
     for each in points:
-        write_runs(study, each, [MS], gates=FAILED if each.layout.nodes == 4 else ())
+        write_runs(study, each, [MS], gates=FAILED if each.layout.nodes == 4 else PASSED)
     assert figures(study)[0]["scaling"].axes[0].get_xlim()[1] > 4
 
 

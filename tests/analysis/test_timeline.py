@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 from pathlib import Path
-from random import Random
 
 import pandas as pd
 import pytest
@@ -19,7 +18,7 @@ from hpcddp.analysis.records import one_step
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.one_step import lines_of_step
 
-from .damages import rewrite_totals
+from .damages import quote_totals
 from .synthetic import MS, Bucket, Told, point, write_run, write_study
 
 PARTS = {"data_wait": 0.1, "forward": 0.3, "backward": 0.4, "comm_exposed": 0.2}
@@ -156,7 +155,7 @@ def test_numbers_in_quotes_leave_it_out(tmp_path: Path) -> None:
     """As a program that wrote the rows anew has them: they count all the same."""
     where = point(1, 2)
     study = write_study(tmp_path / "s", [where])
-    rewrite_totals(b'"1000000"', Random(1), write_run(study, where, Told(step_ns=MS, shares=PARTS)))
+    quote_totals(write_run(study, where, Told(step_ns=MS, shares=PARTS)))
     (run,) = load_study(study).runs
     assert (run.state, run.timeline) == ("counts", None)
 

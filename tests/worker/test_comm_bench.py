@@ -113,6 +113,7 @@ def faulty(tmp_path: Path, fault: str) -> tuple[Any, Any]:
     attempt = spec.attempt_dir("7", 0)
     end = json.loads((attempt / "end.json").read_text())
     assert summaries[0]["gates_passed"] == all(gate["passed"] for gate in end["gates"])
+    assert json.loads((attempt / "launch.json").read_text())["gates"] == [gate["name"] for gate in end["gates"]]
     return json.loads((attempt / "comm.json").read_text()), end
 
 

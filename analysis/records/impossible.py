@@ -1,0 +1,147 @@
+"""Records that cannot be true, whatever wrote them: times, bytes, clocks and gates. One of them rejects its run, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcddp.analysis.numbers.steps import or_zero
+from hpcddp.analysis.records.rows import UNKNOWN, Columns, Rejected
+from hpcddp.point import Point
+from hpcddp.records import PARTS
+
+DAY_NS = 86_400_000_000_000
+"""No step lasts a day, as ranks give each other up after minutes (rendezvous.TIMEOUT); no cluster's clock is off by one."""
+
+LATEST_NS = 2**62
+"""Of a Unix time: the year 2116. Later ones, with an offset or a step added, would not fit into 64 bits."""
+
+ROUNDING_NS, ROUNDING_SHARE = 20_000, 1e-3
+"""What parts may be above their step, and a step may begin before the one before it ended: events of CUDA are 0.5 us apart at
+least, and elapsed times come as 32-bit floats of milliseconds; with `accumulate` a part is a sum of dozens of them."""
+
+MOST_BUCKET_BYTES = 2**40
+"""A bucket lies in one process's memory; no GPU has a quarter of 1 TiB."""
+
+MOST_MEMORY_BYTES = 2**50
+"""The largest machines that share one memory have 48 TiB."""
+
+OLDEST_GATES = ("parameters agree",)
+"""What every version records of training; since launch.json says which `gates` there will be, those."""
+
+Mask = NDArray[np.bool_]
+
+
+def check_steps(columns: Columns, rank: int) -> None:
+    """Rejected where a rank's step rows cannot be. A cell that was not measured says nothing."""
+    rows = _Rows(columns, rank)
+    again = np.zeros(columns["step"].size, np.bool_)
+    again[1:] = columns["step"][1:] <= columns["step"][:-1]
+    rows.reject_where(again, "a row", columns["step"], "it does not come after the row before it")
+    rows.check_between("total_ns", 1, DAY_NS, "a step takes time, and less than a day")
+    for name in (name for name in columns if name.endswith("_ns") and name not in ("start_ns", "total_ns")):
+        rows.check_between(name, 0, DAY_NS, "a part takes no less than no time, and less than a day")
+    parts, total = _sum([columns[name] for part in PARTS if (name := f"{part}_ns") in columns]), columns["total_ns"]
+    rows.reject_where(_above(parts - total, total), "parts that add up to", parts, "more than the step itself")
+    if "start_ns" in columns:
+        rows.check_between("start_ns", UNKNOWN, LATEST_NS, "no time of this century")
+        early = _early(columns["start_ns"], total)
+        rows.reject_where(early, "start_ns", columns["start_ns"], "before the step before it ended: its clock ran backwards")
+
+
+def _early(start: NDArray[Any], total: NDArray[Any]) -> Mask:
+    """Steps that begin before the one before them ended: they follow each other on the rank's own timeline."""
+    early = np.zeros(start.size, np.bool_)
+    early[1:] = _above(start[:-1] + or_zero(total)[:-1] - start[1:], total[:-1])
+    early[1:] &= (start[1:] != UNKNOWN) & (start[:-1] != UNKNOWN)
+    return early
+
+
+def check_buckets(columns: Columns, rank: int) -> None:
+    """Rejected where a rank's all-reduces cannot be."""
+    rows = _Rows(columns, rank)
+    rows.check_between("bytes", 1, MOST_BUCKET_BYTES, "no bucket of gradients has that many")
+    rows.check_between("index", 0, LATEST_NS, "buckets count from 0")
+    rows.check_between("ready_ns", 0, LATEST_NS, "no time of this century")
+    lasts = columns["done_ns"] - columns["ready_ns"]
+    rows.reject_where((lasts < -ROUNDING_NS) | (lasts > DAY_NS), "done_ns - ready_ns", lasts, "no all-reduce lasts that")
+
+
+class _Rows:
+    """A rank's rows, and the words for one that cannot be."""
+
+    def __init__(self, columns: Columns, rank: int) -> None:
+        self._columns, self._rank = columns, rank
+
+    def check_between(self, name: str, low: int, high: int, why: str) -> None:
+        values = self._columns[name]
+        if values.dtype == np.int64 and values.size and low <= values.min() and values.max() <= high:
+            return  # nearly always, in a fifth of the time
+        self.reject_where((values < low) | (values > high), name, values, why)
+
+    def reject_where(self, odd: Mask, what: str, values: NDArray[Any], why: str) -> None:
+        if odd.any():
+            place = int(odd.argmax())
+            value = values[place] if values.dtype == np.int64 else f"{values[place]:.0f}"
+            raise Rejected(f"rank {self._rank}: step {self._columns['step'][place]} has {what} {value}: {why}")
+
+
+def _above(excess: NDArray[Any], total: NDArray[Any]) -> Mask:
+    """Where time is left over that a step does not have, beyond rounding."""
+    above: Mask = excess > ROUNDING_NS
+    if above.any():
+        above = excess > ROUNDING_NS + ROUNDING_SHARE * or_zero(total)
+    return above
+
+
+def _sum(parts: Sequence[NDArray[Any]]) -> Any:
+    """Of what was measured."""
+    measured = [part for part in parts if part.dtype == np.int64 or np.isfinite(part).any()]
+    return sum((or_zero(part) for part in measured), start=np.zeros(parts[0].size, np.int64))
+
+
+def check_end(end: Mapping[str, Any], point: Point | None) -> None:
+    """Rejected where end.json, whose shape is checked, cannot be of that point, or its clocks cannot be."""
+    if point is not None and point.work != "comm" and end["global_batch"] != point.global_batch:
+        raise Rejected(f"end.json: global_batch is {end['global_batch']}, and the point's is {point.global_batch}")
+    for entry in end["ranks"]:
+        _check_clock(f"rank {entry['rank']}: its clock", entry.get("clock") or {})
+        for kind, size in (entry.get("peak_memory_bytes") or {}).items():
+            if size > MOST_MEMORY_BYTES:
+                raise Rejected(f"rank {entry['rank']}: peak_memory_bytes {kind} is {size}: no machine has that")
+
+
+def missing_gate(end: Mapping[str, Any], launch: Mapping[str, Any], trains: bool) -> str | None:
+    """In words, which of the gates that the version of the records knew end.json lacks; None where all are there."""
+    there = {gate["name"] for gate in end["gates"]}
+    for name in launch.get("gates") or (OLDEST_GATES if trains else ()):
+        if name not in there:
+            return f"end.json: gate `{name}` is missing"
+    return None if there else "end.json: there is no gate at all"
+
+
+def _check_clock(whose: str, clock: Mapping[str, Any]) -> None:
+    found = {when: clock[when] for when in ("start", "end") if clock.get(when)}
+    for when, offset in found.items():
+        for name in ("offset_ns", "error_ns"):
+            if abs(offset[name]) > DAY_NS:
+                raise Rejected(f"{whose}'s {name} at the {when} is {offset[name]}, more than a day")
+        if offset["unix_ns"] > LATEST_NS:
+            raise Rejected(f"{whose}'s unix_ns at the {when} is {offset['unix_ns']}: no time of this century")
+    if len(found) == 2 and found["end"]["unix_ns"] < found["start"]["unix_ns"]:
+        raise Rejected(f"{whose} ran backwards, from {found['start']['unix_ns']} to {found['end']['unix_ns']}")
+
+
+def check_comm(comm: Mapping[str, Any]) -> None:
+    """Rejected where times of collectives cannot be; the shape of comm.json is checked."""
+    for op, found in comm["ops"].items():
+        for row in found["sizes"]:
+            where = f"comm.json: {op} of {row['bytes']} bytes"
+            if row["bytes"] > MOST_BUCKET_BYTES:
+                raise Rejected(f"{where}: no message has that many")
+            if not 0 < row["time_min_s"] <= row["time_s"] <= row["time_max_s"] <= DAY_NS / 1e9:
+                times = ", ".join(f"{row[name]:g}" for name in ("time_min_s", "time_s", "time_max_s"))
+                raise Rejected(f"{where} took {times} s at least, typically and at most, which cannot be")
