@@ -48,8 +48,15 @@ class Packed:
     strange: tuple[str, ...]
     """The first few of those that hpcddp did not write."""
     remaining: Mapping[str, tuple[str, ...]]
-    """File -> names that are still in it though they should be replaced: they are part of what was run."""
+    """File -> names that are still in it: they are part of what was run, or nobody knows by what to replace them."""
     size_bytes: int
+
+    def remaining_files(self) -> list[tuple[tuple[str, ...], list[str]]]:
+        """(names, all files that still have these), by the first file."""
+        found: dict[tuple[str, ...], list[str]] = {}
+        for file, names in sorted(self.remaining.items()):
+            found.setdefault(names, []).append(file)
+        return list(found.items())
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ _KINDS: dict[Kind, str] = {
     rf"|{_ATTEMPT}/(?:launch|end|comm)\.json|{_ATTEMPT}/events\.jsonl"
     rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json)",
     "nodes": rf"{_ATTEMPT}/nodes/[\w.-]+\.(?:json|node\.csv|gpus\.csv)",
-    "scripts": rf"{_JOB}/job\.sbatch|{_JOB}/(?:spec|state)\.json|{_JOB}/(?:tasks|steps)\.jsonl|{_JOB}/cancelled",
+    "scripts": rf"{_JOB}/job\.sbatch|{_JOB}/(?:spec|state|exit)\.json|{_JOB}/(?:tasks|steps)\.jsonl|{_JOB}/cancelled",
     "profiles": rf"{_ATTEMPT}/ranks/\d+\.trace\.json\.gz",
     "logs": rf"{_JOB}/[\w.+-]+\.(?:out|err)|\.jobs/runner\.log",
 }
@@ -27,20 +27,29 @@ _FOLDERS = re.compile(rf"{_LABEL}(?:/r\d+(?:/[\w.+-]*\.\d+)?)?")
 _REASONS = (
     (r"\.code/.*", "the snapshot of the code that ran"),
     (r"(?:report|\.analysis)/.*", "the report: `hpcddp analyze` makes it anew"),
-    (r"\.jobs/lock/.*", "the lock of `hpcddp submit`"),
+    (r"\.jobs/(?:lock/.*|queue\.lock|runner\.(?:lock|json)|L\d+/cancel)", "locks and what only this machine's queue needs"),
+    (r"\.jobs/[\w.+-]+\.smoke/.*", "what a smoke test found"),
     (rf"{_ATTEMPT}/checkpoints/.*", "checkpoints: a run that is done needs none"),
+    (rf"{_ATTEMPT}/\.end\.reserve", "room on the disk for end.json"),
     (r".*\.pkl", "submitit's pickles: nobody should load someone else's"),
 )
 
 
 def kind_of(path: str) -> Kind | None:
     """What a file is by its path below the study; None for what no bundle holds."""
+    if leads_elsewhere(path):
+        return None
     return next((kind for kind, pattern in _KINDS.items() if re.fullmatch(pattern, path)), None)
 
 
 def is_folder_of_runs(path: str) -> bool:
     """A point's, a run's or an attempt's: kept even where it is empty, since that says something, too."""
-    return _FOLDERS.fullmatch(path) is not None
+    return _FOLDERS.fullmatch(path) is not None and not leads_elsewhere(path)
+
+
+def leads_elsewhere(path: str) -> bool:
+    """Whether a part of it stands for another folder, as in `.jobs/../job.sbatch`."""
+    return not {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
 def why_left_out(path: str) -> str:

@@ -6,7 +6,7 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -31,10 +31,14 @@ _PEOPLE = {
 }
 """Keys -> what their values are names of."""
 
+_OF_OPTION = {"mail-user": "user"}
+
 _HOSTS = ("host", "hosts", "MASTER_ADDR", "SLURM_SUBMIT_HOST")
 _NUMBERS = ("SLURM_JOB_UID", "SLURM_JOB_GID")
 
-_OPTION = re.compile(r"--(account|reservation)[= ]([^\s'\"]+)|#SBATCH\s+-(A) ?([^\s'\"]+)")
+_OPTION = re.compile(r"--(account|reservation|mail-user)[= ]([^\s'\"@]+)(?![^\s'\"])|#SBATCH\s+-(A) ?([^\s'\"]+)")
+_COMMENT = re.compile(r"(--comment[= ])(?:'[^'\n]*'|\"[^\"\n]*\"|[^\n]*)")
+"""Without quotes up to the end of the line: nobody knows where a name in it ends."""
 _NODES = re.compile(r"(--(?:nodelist|exclude)[= ]|#SBATCH\s+-[wx] ?)[^\s'\"]+")
 _HOME = re.compile(r"/(?:home|users)/([\w.-]+)")
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -42,6 +46,20 @@ _ADDRESS = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])")
 _PATH = re.compile(r"(?<![\w.$}/~-])/[\w.+@%~-]+(?:/[\w.+@%~-]+)*")
 _SYSTEM = ("bin", "dev", "etc", "lib", "lib64", "opt", "proc", "run", "sbin", "study", "sys", "usr", "tmp", "var")
 """First parts of paths that say nothing of a person."""
+
+_TEMPORARY = re.compile(r"/(?:tmp|var/tmp|dev/shm|run/user)/.+")
+_PYTHON = re.compile(r"(/.+)/bin/python[\d.]*")
+_EVERYWHERE = ("/usr", "/usr/local")
+"""Where a Python says nothing of its place."""
+
+_LIST = re.compile(r"\b([A-Za-z][\w-]*)\[\d[\d,-]*\][\w.-]*")
+"""Hosts as Slurm lists them: `zeus[001-002]`."""
+
+_TOP = re.compile(r"(?:^|\.)([\w-]+\.(?:(?:ac|co|com|edu|gov|net|org)\.[a-z]{2}|[a-z]{2,}))$")
+"""Of a host's full name the domain that somebody registered; below `ac.uk` and its like it has three parts."""
+
+_OURS = re.compile(r"/(?:path\d+|study)(?:/|$)")
+"""What stands for paths."""
 
 NOBODY = ("root", "localhost", "127.0.0.1")
 
@@ -52,6 +70,9 @@ class Pseudonyms:
 
     names: Mapping[str, str]
     paths: Mapping[str, str]
+    hosts: frozenset[str] = frozenset()
+    """Short names."""
+    domains: frozenset[str] = frozenset()
 
     @functools.cached_property
     def _any(self) -> re.Pattern[str]:
@@ -59,12 +80,26 @@ class Pseudonyms:
         longest = sorted(self.names, key=lambda name: (-len(name), name))
         return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest))})(?![A-Za-z0-9])" if longest else r"(?!)")
 
+    @functools.cached_property
+    def _any_domain(self) -> re.Pattern[str]:
+        """Any of the domains with all that is below it."""
+        some = "|".join(map(re.escape, sorted(self.domains)))
+        return re.compile(rf"(?<![\w.@-])(?:[\w-]+\.)*(?:{some})(?![\w-])" if some else r"(?!)")
+
     def text(self, text: str) -> str:
         """Free text with all of it replaced."""
-        text = _NODES.sub(r"\1nodes", text)
-        text = self._named(text)
-        text = _PATH.sub(lambda found: self.paths.get(found[0], found[0]), text)
-        return _ADDRESS.sub("0.0.0.0", _MAIL.sub("user@example.org", text))
+        text = _PATH.sub(lambda found: self.paths.get(found[0], found[0]), self.without_names(text))
+        return _ADDRESS.sub("0.0.0.0", text)
+
+    def without_names(self, text: str) -> str:
+        """The same, but for paths and addresses."""
+        text = _COMMENT.sub(r"\1comment", _NODES.sub(r"\1nodes", text))
+        text = _MAIL.sub("user@example.org", self._named(_LIST.sub(self._list, text)))
+        return self._any_domain.sub("example.org", text)
+
+    def _list(self, found: re.Match[str]) -> str:
+        """Hosts of which none is known may be anything: they stay, and are told."""
+        return "nodes" if any(host.startswith(found[1]) for host in self.hosts) else found[0]
 
     def plain(self, value: Any, key: str = "", hosts: tuple[str, ...] = ()) -> Any:
         """The same for the strings of a JSON value, but for those of KEPT; `hosts` are those of the record it is in."""
@@ -103,9 +138,14 @@ class Pseudonyms:
         return f"{folder}/{self.names.get(stem, stem)}{name[len(stem) :]}"
 
     def left(self, path: str, data: bytes) -> list[str]:
-        """Names that are still in it: of a person or a host, but also words that must stay."""
-        text = "" if path.endswith(".csv") else data.decode("utf-8", errors="replace")
-        return sorted(set(self._any.findall(text)))
+        """What is still in it: names of people, hosts and sites in words that must stay, unknown hosts, and paths."""
+        if path.endswith(".csv"):
+            return []
+        texts = [text for _, text in _values(path, data.decode("utf-8", errors="replace"))]
+        found = {name for text in texts for name in (*self._any.findall(text), *self._any_domain.findall(text))}
+        found.update(each[0] for text in texts for each in _LIST.finditer(text))
+        found.update(place for text in texts for place in _PATH.findall(text) if _says(place) and not _OURS.match(place))
+        return sorted(found - {"example.org"})
 
     def _named(self, text: str) -> str:
         return self._any.sub(lambda found: self.names[found[0]], text)
@@ -122,7 +162,7 @@ class Pseudonyms:
 def pseudonyms(files: Iterable[tuple[str, bytes]], folder: str) -> Pseudonyms:
     """From everything that names somebody in the study's files, (path, bytes) each; `folder` is the study's own place."""
     found: dict[str, set[str]] = {}
-    studies, paths = {folder}, set[str]()
+    studies, paths, domains = {folder}, set[str](), set[str]()
     for path, data in files:
         if "/nodes/" in path:
             _add(found, "node", host_of(PurePosixPath(path).name))
@@ -130,16 +170,21 @@ def pseudonyms(files: Iterable[tuple[str, bytes]], folder: str) -> Pseudonyms:
         for kind, name in (each for key, text in values for each in (*_told(key, text), *_written(text))):
             studies.add(name) if kind == "study" else _add(found, kind, name)
         paths.update(path for _, text in values for path in _PATH.findall(text))
+        domains.update(name.partition("@")[2] for _, text in values for name in _MAIL.findall(text))
+    hosts = found.get("node", set())
     names = {name: word for kind, members in found.items() for name, word in _numbered(kind, members).items()}
     names |= {each: "/study" for each in studies if each.count("/") > 1}
-    ours = [each for each in paths if each.split("/")[1] not in _SYSTEM and not _below(each, studies)]
-    return Pseudonyms(names, _path_words(ours, names))
+    pythons = {match[1] for path in paths if (match := _PYTHON.fullmatch(path)) and match[1] not in _EVERYWHERE}
+    ours = [each for each in paths if (_says(each) or _below(each, pythons)) and not _below(each, studies)]
+    short = frozenset(host.partition(".")[0] for host in hosts if not _ADDRESS.fullmatch(host))
+    top = frozenset(match[1] for name in {*hosts, *domains} if not _ADDRESS.fullmatch(name) and (match := _TOP.search(name)))
+    replaced = Pseudonyms(names, {}, short, top)
+    return replace(replaced, paths=_numbered("/path", {replaced.without_names(path) for path in ours}))
 
 
-def _path_words(paths: Iterable[str], names: Mapping[str, str]) -> dict[str, str]:
-    """By the text as it is once names are replaced: that happens first."""
-    replaced = Pseudonyms(names, {})
-    return _numbered("/path", {replaced._named(path) for path in paths})
+def _says(path: str) -> bool:
+    """Whether it is anybody's, or somebody's for a while, and no part of every system."""
+    return path.split("/")[1] not in _SYSTEM or _TEMPORARY.fullmatch(path) is not None
 
 
 def host_of(file_name: str) -> str:
@@ -160,7 +205,7 @@ def _told(key: str, value: str) -> Iterator[tuple[str, str]]:
 def _written(text: str) -> Iterator[tuple[str, str]]:
     """(kind, name) of what options of sbatch and folders of users name."""
     for option, value, short, other in _OPTION.findall(text):
-        yield ("account" if short else option), value or other
+        yield ("account" if short else _OF_OPTION.get(option, option)), value or other
     yield from (("user", name) for name in _HOME.findall(text))
 
 

@@ -73,7 +73,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert {reason.partition(":")[0] for reason in packed.left_out} == {
         "the snapshot of the code that ran",
         "the report",
-        "the lock of `hpcddp submit`",
+        "locks and what only this machine's queue needs",
         "submitit's pickles",
         "links",
         "files that hpcddp did not write",
@@ -215,6 +215,9 @@ def test_a_file_is_replaced_only_when_asked(tmp_path: Path) -> None:
         "s/evil.pkl",
         "s/.jobs/1/evil.pkl",
         "s/.code/1/hpcddp/cli.py",
+        "s/.jobs/../job.sbatch",
+        "s/.jobs/./job.sbatch",
+        "s/.jobs/../../job.sbatch",
         member("s/study.json", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
         member("s/study.json", type=tarfile.LNKTYPE, linkname="/etc/passwd"),
         member(f"s/{LABEL}/r1/1.0/nodes/x.json", type=tarfile.FIFOTYPE),
@@ -269,3 +272,60 @@ def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
     assert not folder.exists()
     with opened(study.folder) as folder:
         assert folder == study.folder
+
+
+def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
+    """The login node's Python, temporary folders, lists of hosts, the site's domain, a comment: in JSON and scripts."""
+    study = write_given(tmp_path / "scaling")
+    asked = json.loads(study.study_file.read_text())
+    asked["sweep"]["slurm"] = {"options": ["--comment=for bob miller", "--mail-user=carol"]}
+    write_json(study.study_file, asked)
+    (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
+    plain = json.loads(end.read_text())
+    plain["gates"][0]["evidence"] = (
+        "asked gpu-a[07,11] of login3.hpc.example.edu, see https://wiki.example.edu/x and /tmp/dave.17/x.log"
+    )
+    write_json(end, plain)
+    script = study.jobs / "n01-g1-b32.r1.ab12/job.sbatch"
+    lines = ["#SBATCH --comment=erin", '#SBATCH --comment="for frank otto"', "#SBATCH --mail-user=grace"]
+    lines += [
+        "/opt/zeus/py311/bin/python3.11 -c 1",
+        ". /opt/zeus/py311/bin/activate",
+        "/usr/bin/python3 -V",
+        "module load /opt/x",
+    ]
+    script.write_text(script.read_text() + "\n".join(lines) + "\n")
+    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    found = members(tmp_path / "b.tar.gz")
+    everything = "\n".join(data.decode() for data in found.values())
+    secrets = ("bob", "miller", "carol", "gpu-a", "example.edu", "dave", "/tmp/", "erin", "frank", "otto", "grace", "zeus")
+    assert [secret for secret in secrets if secret in everything] == []
+    assert packed.remaining == {}
+    (script_text,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
+    assert all(line in script_text for line in ("/usr/bin/python3 -V", "module load /opt/x", "--comment=comment"))
+
+
+def test_what_cannot_be_replaced_is_named(tmp_path: Path) -> None:
+    """Hosts that no record knows, and a path in words that must stay as they are."""
+    study = write_given(tmp_path / "scaling")
+    (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
+    plain = json.loads(end.read_text())
+    plain["gates"][0] |= {"name": "see /home/bob/x", "evidence": "hera[1-4] was down, says docs.example.edu"}
+    write_json(end, plain)
+    packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
+    assert packed.remaining == {f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]")}
+
+
+def test_a_normal_study_leaves_out_nothing_strange(tmp_path: Path) -> None:
+    """What hpcddp itself keeps beside records is known by its name: room for end.json, checkpoints, locks, local runs."""
+    study = write_given(tmp_path / "scaling")
+    (study.folder / "notes.txt").unlink()
+    attempt = study.attempt_dir(LABEL, 1, "101", 0)
+    own = [attempt / ".end.reserve", attempt / "checkpoints/00000120.ab.pt", study.jobs / "L0001/cancel", study.submit_lock / "1"]
+    own += [study.jobs / name for name in ("queue.lock", "runner.lock", "runner.json", "7.smoke/smoke.json", "L0001/exit.json")]
+    for file in own:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    packed = pack(study, tmp_path / "b.tar.gz")
+    assert packed.strange == ()
+    assert ".jobs/L0001/exit.json" in members(tmp_path / "b.tar.gz")

@@ -35,9 +35,13 @@ def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool) ->
     packed = pack(found, out, pseudonymise, force)
     held = ", ".join(f"{number:,} {kind}" for kind, number in sorted(packed.files.items()))
     click.echo(f"{out}: {size(packed.size_bytes)}, {count(sum(packed.files.values()), 'file')} ({held})")
-    for reason, number in sorted(packed.left_out.items()):
-        more = ", ..." if number > len(packed.strange) else ""
-        which = f": {', '.join(packed.strange)}{more}" if reason == STRANGE else ""
-        remark(f"left out: {count(number, 'file')}, {reason}{which}")
-    for file, names in sorted(packed.remaining.items()):
-        remark(f"{file} still has {', '.join(names)}: part of what was run, so it stays; look whether it may be given away")
+    expected = {reason: number for reason, number in packed.left_out.items() if reason != STRANGE}
+    if expected:
+        kinds = ", ".join(f"{number:,} {reason.partition(':')[0]}" for reason, number in sorted(expected.items()))
+        remark(f"left out: {count(sum(expected.values()), 'file')} that a study is analyzed without ({kinds})")
+    if STRANGE in packed.left_out:
+        more = ", ..." if packed.left_out[STRANGE] > len(packed.strange) else ""
+        remark(f"left out: {count(packed.left_out[STRANGE], 'file')}, {STRANGE}: {', '.join(packed.strange)}{more}")
+    for names, files in packed.remaining_files():
+        which = f"{files[0]} and {count(len(files) - 1, 'other file')} still have" if len(files) > 1 else f"{files[0]} still has"
+        remark(f"{which} {', '.join(names)}: hpcddp cannot replace that; see whether it may be given away")

@@ -17,8 +17,18 @@ def test_a_study_goes_into_one_file(run: Run, tmp_path: Path) -> None:
     assert (result.exit_code, (tmp_path / "scaling.tar.gz").is_file()) == (0, True)
     assert result.stdout.startswith("scaling.tar.gz: ")
     assert "33 files (1 logs, 12 nodes, 18 records, 2 scripts)" in result.stdout
-    assert "! left out: 1 file, submitit's pickles" in result.stderr
-    assert "! left out: 1 file, files that hpcddp did not write: notes.txt\n" in result.stderr
+    assert result.stderr.splitlines() == [
+        "! left out: 3 files that a study is analyzed without "
+        "(1 links, 1 submitit's pickles, 1 the snapshot of the code that ran)",
+        "! left out: 1 file, files that hpcddp did not write: notes.txt",
+    ]
+
+
+def test_a_normal_study_gets_one_remark(run: Run, tmp_path: Path) -> None:
+    """All that is left out by rule in one line; pseudonymised, too."""
+    (write_given(tmp_path / "scaling").folder / "notes.txt").unlink()
+    for more in ([], ["--pseudonymise", "-o", "p.tar.gz"]):
+        assert run("bundle", "scaling", *more).stderr.count("!") == 1
 
 
 def test_a_bundle_is_analyzed_as_a_study(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
