@@ -60,6 +60,9 @@ _BY_SLURM: Mapping[str, tuple[str, str]] = {
 }
 """Slurm's word for what it ended itself -> sentence and next step."""
 
+_STUCK = "`hpcddp logs` shows what its ranks waited for, and a longer limit alone would not help; mend that, then submit it again"
+"""Of a run whose time limit was over before it made a step."""
+
 _CONSEQUENCES = ("died", "silent", "contact", "time_out", "interrupted")
 """Kinds of faults that ranks see when Slurm ends them."""
 
@@ -88,6 +91,10 @@ _BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"no such folder on|No such file|data prepare|workload\.data\.root|fetch it again"), _DATA),
     (re.compile(r"Read-only file system|cannot write the log"), _WRITABLE),
     (re.compile(r"finds no GPU"), _NO_GPU),
+    (
+        re.compile(r"the job is not requeued"),
+        "raise slurm.walltime_min in the sweep, or let Slurm warn later (-J --signal=USR2@SECONDS); then submit it again",
+    ),
     (re.compile(r"under `compute`|is built without CUDA|install a build"), _ENVIRONMENT),
 )
 """Next steps for some of the sentences of kinds `user`, `disk` and `error`, and of Slurm's."""
@@ -182,16 +189,24 @@ _FITS = re.compile(r": (\d+) is the largest power of two that may fit|take a sma
 """worker/memory_fit.py's words."""
 
 
-def reason_of(seen: JobState, end: Mapping[str, Any] | None, log: Sequence[LogLine], cancelled_by: str | None = None) -> Reason:
+def reason_of(
+    seen: JobState,
+    end: Mapping[str, Any] | None,
+    log: Sequence[LogLine],
+    cancelled_by: str | None = None,
+    steps_made: int | None = None,
+) -> Reason:
     """`seen`: what the backend says of the job; `end`: its newest end.json, or what stands for it (`reason`, `fault`);
-    `log`: the last lines of its logs, those of a rank before the batch script's; `cancelled_by`: who said so to hpcddp.
+    `log`: the last lines of its logs, those of a rank before the batch script's; `cancelled_by`: who said so to hpcddp;
+    `steps_made`: by its newest attempt, None where that is not known or nothing is trained.
     """
     told = str(end["reason"]) if end and end.get("reason") else None
     if told and end and end.get("state") == "interrupted":
-        return Reason(sentence=told, next_step=AGAIN)
+        return Reason(sentence=told, next_step=_by_sentence(told) or AGAIN)
     word = _word(seen, log, cancelled_by)
     if word is not None:
-        return _by_slurm(word, seen, end, log, cancelled_by)
+        reason = _by_slurm(word, seen, end, log, cancelled_by)
+        return _stuck(reason, log) if word == "TIMEOUT" and steps_made == 0 else reason
     fault = (end or {}).get("fault") or {}
     if told is None or fault.get("kind") == "died":
         found = _by_log(seen, log)
@@ -238,6 +253,12 @@ def _by_slurm(
     line = next((f"{one.file}: {one.text}" for one in log if "DUE TO" in one.text or "Node failure" in one.text), None)
     step = _about(host, next_step).format(**facts)
     return Reason(sentence=f"{sentence.format(**facts)} ({word}){more}", next_step=step, line=line)
+
+
+def _stuck(reason: Reason, log: Sequence[LogLine]) -> Reason:
+    """Of a run that waited for something all its time: the last line that is not Slurm's on its end may say for what."""
+    line = next((f"{one.file}: {one.text}" for one in log if "DUE TO" not in one.text), None)
+    return Reason(sentence=f"{reason.sentence} before it made a step", next_step=_STUCK, line=line)
 
 
 def _by_fault(told: str, fault: Mapping[str, Any], seen: JobState) -> Reason:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,12 @@ NOT_RAW = {
 }
 """Raw sbatch options that would make a job other than its point says, or one that cannot be followed, and what to do instead."""
 
+SIGNAL_EARLY_S = 60
+"""Slurm may send a warning so much earlier than it was to (sbatch(1), --signal)."""
+
+BEGIN_S = 60
+"""Python, torch and the data on every rank, 10 to 40 s on a shared file system, and some steps: else a restart is for nothing."""
+
 
 def refusals(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
     """A sentence for each thing the cluster would refuse: the value, the limit and the next step."""
@@ -34,6 +42,7 @@ def refusals(profile: ClusterProfile, point: Point, request: JobRequest) -> Iter
     yield from _beyond_one_node(profile, point, request, node)
     yield from _beyond_qos(profile, request)
     yield from _beyond_user(profile, request, node)
+    yield from _warned_at_once(request)
 
 
 def _not_raw(request: JobRequest) -> Iterator[str]:
@@ -139,3 +148,25 @@ def _cores_counted(request: JobRequest, node: NodeType) -> int | None:
         return None if node.physical_cores is None else request.nodes * node.physical_cores
     cores = request.physical_cores_per_rank
     return None if cores is None else request.nodes * request.ranks_per_node * cores
+
+
+def _warned_at_once(request: JobRequest) -> Iterator[str]:
+    """A job that is warned as it begins writes a checkpoint after one step and is requeued, again and again."""
+    warning_s = _warning_s(request)
+    if warning_s is None or 60 * request.walltime_min >= warning_s + SIGNAL_EARLY_S + BEGIN_S:
+        return
+    enough_min = math.ceil((warning_s + SIGNAL_EARLY_S + BEGIN_S) / 60)
+    yield (
+        f"slurm.walltime_min is {request.walltime_min}: Slurm warns {warning_s} s before the time limit, or up to "
+        f"{SIGNAL_EARLY_S} s earlier, and starting takes up to {BEGIN_S} s: the job would be requeued again and again without "
+        f"training. Use `--set slurm.walltime_min={enough_min}` or more, or a later warning (-J --signal=USR2@SECONDS)."
+    )
+
+
+def _warning_s(request: JobRequest) -> int | None:
+    """Before the time limit: by the user's last option, 60 s where that names no time (sbatch(1)), else by the request's own."""
+    signals = [option for option in request.options if option.startswith("--signal=")]
+    if request.warning_s is None or not signals:
+        return request.warning_s
+    found = re.search(r"@(\d+)$", signals[-1])
+    return int(found[1]) if found else 60

@@ -201,7 +201,8 @@ def why_failed(study: Study, told: Told, attempt: Path | None, state: JobState) 
     seen = replace(state, by=you_or(state.by), detail=first_failure(folder) or state.detail)
     cancelled_by = you_or(told.reason) if told.event == "cancelled" else None
     log = [*last_words(folder), *(() if told.nodes is None else last_words(folder.parent))]
-    reason = reason_of(seen, recorded_end(attempt), log, cancelled_by)
+    steps_made = None if told.nodes is not None else read_progress(attempt, read_point(study, told.label)).steps_done
+    reason = reason_of(seen, recorded_end(attempt), log, cancelled_by, steps_made)
     if told.nodes is None or cancelled_by or had_its_turn(folder):
         return reason
     next_step = AGAIN if seen.word in ("TIMEOUT", "DEADLINE") else reason.next_step

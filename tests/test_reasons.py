@@ -57,6 +57,25 @@ def test_what_slurm_ended(seen: JobState, sentence: str, next_step: str) -> None
     assert next_step in reason.next_step
 
 
+def test_a_time_limit_that_came_before_any_step_is_no_reason_for_a_longer_one() -> None:
+    """Ranks waited for something: the log is where that stands, with a rank's last line. With steps made, more time helps."""
+    lines = log("slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***", "failed to connect to gn09, retrying")
+    stuck = reason_of(ended("TIMEOUT", time_limit="20:00"), None, lines, steps_made=0)
+    assert stuck.sentence == "its time limit of 20 min was over (TIMEOUT) before it made a step"
+    assert stuck.next_step.startswith("`hpcddp logs` shows what its ranks waited for")
+    assert "walltime" not in stuck.next_step
+    assert stuck.line == "batch.err: failed to connect to gn09, retrying"
+    for steps_made in (None, 3):
+        assert "raise slurm.walltime_min" in reason_of(ended("TIMEOUT"), None, lines, steps_made=steps_made).next_step
+
+
+def test_what_was_not_requeued_needs_more_time() -> None:
+    """Restarts for nothing: to submit it again as it is would be one more of them."""
+    told = "told to stop (SIGUSR2) as it began: each made one step, so the job is not requeued. The time limit comes too soon"
+    reason = reason_of(JobState(phase="done"), {"state": "interrupted", "reason": told}, ())
+    assert (reason.sentence, reason.next_step[:27]) == (told, "raise slurm.walltime_min in")
+
+
 def test_what_ranks_see_when_slurm_ends_them_is_no_cause() -> None:
     """Of a job that was cancelled, a rank that was killed is left out; of a hang before that, the sentence stays."""
     seen = ended("CANCELLED", by="alice")

@@ -122,6 +122,16 @@ def test_hours_at_most() -> None:
             ["gpus_per_node is 9", "has 8 GPUs"],
         ),
         ("rcc", {"slurm__walltime_min": 20000}, ["at most 10080 minutes"]),
+        (
+            "rcc",
+            {"measure__resume": "true", "slurm__walltime_min": 11, "slurm__options": "[--signal=USR2@600]"},
+            ["slurm.walltime_min is 11", "Slurm warns 600 s before the time limit", "60 s earlier", "slurm.walltime_min=12"],
+        ),
+        (
+            "rcc",
+            {"measure__resume": "true", "slurm__walltime_min": 2},
+            ["slurm.walltime_min is 2", "Slurm warns 30 s before", "slurm.walltime_min=3"],
+        ),
     ],
 )
 def test_refused(cluster: str, settings: dict[str, Any], parts: list[str]) -> None:
@@ -158,3 +168,18 @@ def test_a_mixed_partition_needs_a_way_to_ask() -> None:
     )
     with pytest.raises(UsageError, match=r"Name the nodes with slurm\.nodelist"):
         job_request(changed, point, SlurmOptions(), User())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"measure__resume": "true", "slurm__walltime_min": 3},
+        {"measure__resume": "true", "slurm__walltime_min": 12, "slurm__options": "[--signal=USR2@600]"},
+        {"slurm__walltime_min": 11, "slurm__options": "[--signal=USR2@600]"},
+        {"measure__resume": "true", "slurm__walltime_min": 3, "slurm__options": "[--signal=USR2@600, --signal=B:USR2]"},
+    ],
+    ids=str,
+)
+def test_a_warning_that_leaves_time_to_begin_and_make_steps_is_taken(settings: dict[str, Any]) -> None:
+    """A minute for that, after the minute by which Slurm may be early; the last --signal counts, 60 s where it says no time."""
+    assert request_of("rcc", **settings).walltime_min == settings["slurm__walltime_min"]

@@ -111,11 +111,11 @@ def test_a_run_that_resumes_is_warned_and_requeued(cluster: str) -> None:
     assert not re.search("USR2|requeue|REQUEUE", render(profile, point, request, SUBMITTED))
     point = dataclasses.replace(point, measure=dataclasses.replace(point.measure, resume=True))
     source = read_sweep(JOBS / f"{SWEEPS[cluster]}.yaml")
-    for walltime_min, warning_s in ((60, 120), (2, 30)):
-        slurm = dataclasses.replace(source.sweep.slurm, walltime_min=walltime_min, options=("--signal=USR2@600",))
+    for walltime_min, warning_s in ((60, 120), (4, 60)):
+        slurm = dataclasses.replace(source.sweep.slurm, walltime_min=walltime_min, options=("--signal=USR2@90",))
         text = render(profile, point, job_request(profile, point, slurm, User(account="proj")), SUBMITTED)
         header = [line for line in text.splitlines() if line.startswith("#SBATCH --signal")]
-        assert header == [f"#SBATCH --signal=USR2@{warning_s}", "#SBATCH --signal=USR2@600"]  # sbatch takes the last: the user's
+        assert header == [f"#SBATCH --signal=USR2@{warning_s}", "#SBATCH --signal=USR2@90"]  # sbatch takes the last: the user's
         assert "#SBATCH --requeue\n" in text
         assert text.index('trap "" USR2') < text.index('exec "$@"') < text.index('scontrol requeue "$SLURM_JOB_ID"')
         assert shellcheck(text) == ""

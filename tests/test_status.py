@@ -77,6 +77,15 @@ def test_what_was_asked_for_and_never_submitted_is_missing(study: Study) -> None
     assert run_states(study) == [RunState(label=LABEL, run=run, phase="missing") for run in (1, 2)]
 
 
+def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
+    """By the rows of the job's newest attempt, and where it left none: a longer limit is advised to what made steps alone."""
+    told(study)
+    out_of_time = ToldBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
+    assert "`hpcddp logs` shows what its ranks waited for" in str(first(study, out_of_time).next_step)
+    write_steps(study, 3)
+    assert "raise slurm.walltime_min in the sweep above 20" in str(first(study, out_of_time).next_step)
+
+
 def test_a_point_without_its_folder_is_dropped(study: Study) -> None:
     """Removing a point's folder takes it out of the study, whatever was submitted of it."""
     told(study)

@@ -23,7 +23,7 @@ from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.learner import Learner, make_learner
 from hpcddp.worker.training.profiling import profile_steps
 from hpcddp.worker.training.rehearsal import rehearse_steps
-from hpcddp.worker.training.resume import Keeper, Start, put_back
+from hpcddp.worker.training.resume import FRUITLESS, Keeper, Start, put_back
 from hpcddp.worker.training.train import Trained, train, work_of
 from hpcddp.worker.training.window import timed_steps
 
@@ -85,6 +85,12 @@ def _why_interrupted(trial: Trial, trained: Trained) -> str | None:
     """Why the attempt ended before the run's last step, and what comes next; None where it did not."""
     if not trained.interrupted:
         return None
+    if trial.keeper is not None and trial.keeper.is_fruitless:
+        return (
+            f"told to stop (SIGUSR2) as it began, and so were the {FRUITLESS - 1} attempts before it: each made one step, so the "
+            f"job is not requeued. The time limit comes too soon after the start; there is a checkpoint after step "
+            f"{trained.steps - 1}"
+        )
     requeued = trial.keeper is not None and trial.keeper.requeues
     then = "the job is requeued and goes on from there" if requeued else "submit it again to go on from there"
     return f"told to stop (SIGUSR2): there is a checkpoint after step {trained.steps - 1}; {then}"

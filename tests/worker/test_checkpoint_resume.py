@@ -243,6 +243,26 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> Non
     assert [part["attempt"] for part in read(attempt / "end.json")["history"]] == ["7.0", "9.0"]
 
 
+def test_restarts_for_nothing_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to stop as it begins, an attempt makes one step and asks for a requeue, but not the third in a row: that says why. An
+    attempt that gets further is followed by as many again.
+    """
+    ask = tmp_path / "requeue"
+    monkeypatch.setenv("HPCDDP_REQUEUE", str(ask))
+    what, asked, reasons = small(1, steps=60), [], []
+    for number, told_after in enumerate([1, 1, 9, 1, 1, 1]):
+        attempt = launch(tmp_path, what, str(number), told_after=told_after)
+        reasons.append(read(attempt / "end.json")["reason"])
+        asked.append(ask.exists())
+        ask.unlink(missing_ok=True)
+    assert asked == [True] * 5 + [False]
+    assert reasons[1] == "told to stop (SIGUSR2): there is a checkpoint after step 1; the job is requeued and goes on from there"
+    assert reasons[-1] == (
+        "told to stop (SIGUSR2) as it began, and so were the 2 attempts before it: each made one step, so the job is not "
+        "requeued. The time limit comes too soon after the start; there is a checkpoint after step 13"
+    )
+
+
 def test_a_benchmark_never_resumes(tmp_path: Path) -> None:
     """Without `resume` a checkpoint in the run's folder is left alone, and SIGUSR2 changes nothing: all steps are made."""
     what = small(1, steps=12, resume=False)

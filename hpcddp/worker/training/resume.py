@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,11 @@ from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.checkpoint import newest_whole, prune, to_resume, unpack, write_checkpoint
 from hpcddp.worker.training.interrupt import Looks, Verdict
 from hpcddp.worker.training.learner import Learner
+
+FRUITLESS = 3
+"""Attempts in a row that were told to stop as they began, after which the job is not requeued: one may be a preemption, another a
+slow start; a third is a warning that always comes too early.
+"""
 
 Stretch = dict[str, Any]
 """Steps of a run that an attempt made and that count: `attempt` (JOB.RESTART), `first_step`, `steps`."""
@@ -101,6 +107,8 @@ class Keeper:
         self._looks = Looks(meeting, start.step, spec.point.measure.checkpoint_every_min)
         self.requeues = False
         """On rank 0: the job will be requeued."""
+        self.is_fruitless = False
+        """On rank 0: it will not be, since restarts bring the run no further."""
 
     def look(self, made: int) -> Verdict:
         """What comes after `made` steps; what asking takes is part of the next step's record_ns."""
@@ -120,7 +128,8 @@ class Keeper:
         if ranks:
             _refuse_different([rank["parameters"] for rank in ranks], made)
             self._write(made, [rank["random"] for rank in ranks])
-            self.requeues = last and ask_for_requeue()
+            self.is_fruitless = last and is_fruitless(history_of(self._start, self._attempt, made))
+            self.requeues = last and not self.is_fruitless and ask_for_requeue()
         self._meeting.share(f"kept after {made}", None)
 
     def _write(self, made: int, draws: list[Any]) -> None:
@@ -159,6 +168,11 @@ def history_of(start: Start, attempt: Path, made: int) -> list[Stretch]:
     """Whose steps make up a run of which `made` steps are made, in order; an attempt that made none is left out."""
     mine = {"attempt": attempt.name, "first_step": start.step, "steps": made - start.step}
     return [*start.history, *([mine] if mine["steps"] else [])]
+
+
+def is_fruitless(history: Sequence[Stretch]) -> bool:
+    """Whether the last FRUITLESS attempts made the one step each that comes before an attempt asks whether to stop."""
+    return len(history) >= FRUITLESS and all(stretch["steps"] <= 1 for stretch in history[-FRUITLESS:])
 
 
 def tell(attempt: Path, event: str, what: str, **facts: Any) -> None:
