@@ -146,7 +146,7 @@ class ClusterProfile:
     env: Mapping[str, str] = field(default_factory=dict)
     """Exported in every job."""
     template: str = "base.sh.j2"
-    """A template of templates/, or a file beside the profile; an absolute path once loaded from there."""
+    """A template of templates/, or a file beside the profile or below its folder; an absolute path once loaded from there."""
     default_workload: Workload | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
     """Not a key of the file: dotted path of a value -> where it comes from."""
@@ -189,9 +189,19 @@ def read_profile(file: FilePath) -> ClusterProfile:
             _check_sources(fact, path, profile.sources)
     except SchemaError as error:
         raise located(error, file) from error
-    beside = file.parent / profile.template
-    template = str(beside.resolve()) if beside.is_file() else profile.template
+    template = _template(profile, file)
     return dataclasses.replace(profile, facts={dotted(path): fact for path, fact in facts.items()}, template=template)
+
+
+def _template(profile: ClusterProfile, file: FilePath) -> str:
+    """The path of a template beside the profile, or else the name of one in templates/. A profile reads no file from elsewhere:
+    what a template says is printed, and ends up in scripts and bundles.
+    """
+    beside = (file.parent / profile.template).resolve()
+    if file.parent.resolve() not in beside.parents:
+        words = f"`{profile.template}` lies elsewhere: put the template beside the profile, or below its folder"
+        raise located(SchemaError(("template",), words), file)
+    return str(beside) if beside.is_file() else profile.template
 
 
 def profile_names() -> list[str]:

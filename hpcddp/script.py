@@ -3,12 +3,10 @@ the template."""
 
 from __future__ import annotations
 
-import functools
 import re
 import shlex
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpcddp.cluster import ClusterProfile
 from hpcddp.errors import UsageError
@@ -16,11 +14,7 @@ from hpcddp.jobspec import JobSpec, spec_to_dict
 from hpcddp.launcher import command_by_hand
 from hpcddp.point import Point, to_json
 from hpcddp.request import JobRequest
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-FOLDER = Path(__file__).parent / "templates"
+from hpcddp.templating import render_template
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,48 +62,12 @@ def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None)
 
 
 def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: Launch) -> str:
-    """The whole script; UsageError for a value that no header line can carry."""
-    import jinja2
-
-    template = Path(profile.template)
-    folders = [str(FOLDER)] if not template.is_absolute() else [str(template.parent), str(FOLDER)]
+    """The whole script; UsageError for a value that no header line can carry, or for what is wrong with the template."""
     if launch.array is not None:
         request = replace(request, name=launch.array)
-    try:
-        text = (
-            _environment(*folders)
-            .get_template(template.name)
-            .render(
-                cluster=profile,
-                point=point,
-                request=request,
-                launch=launch,
-                gpu_option=gpu_option(request),
-            )
-        )
-    except jinja2.TemplateNotFound as error:
-        raise UsageError(
-            f"profile {profile.name}: no template `{profile.template}` in templates/ or beside the profile"
-        ) from error
-    except jinja2.UndefinedError as error:
-        raise UsageError(f"template {profile.template}: {error.message}") from error
+    values = {"cluster": profile, "point": point, "request": request, "launch": launch, "gpu_option": gpu_option(request)}
+    text = render_template(profile.template, {"word": _word, "options": _option}, values)
     return re.sub(r"\n{3,}", "\n\n", text)
-
-
-@functools.cache
-def _environment(*folders: str) -> Environment:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders),
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # shell text: every value goes through `word`
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(word=_word, options=_option)
-    return environment
 
 
 def gpu_option(request: JobRequest) -> str | None:

@@ -280,5 +280,81 @@ def test_ones_own_template(tmp_path: Path) -> None:
     mine = load_profile(str(tmp_path / "mine.yaml"))
     assert '\necho bye\nexit "$rc"\n' in render(mine, point, request, SUBMITTED)
     template.write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\n{{ cluster.nosuch }}\n{% endblock %}\n')
-    with pytest.raises(UsageError, match="nosuch"):
+    with pytest.raises(UsageError, match=rf"{template}:3: .* has no attribute 'nosuch'; what a template may use is in "):
+        render(mine, point, request, SUBMITTED)
+
+
+def profile_with(folder: Path, template: str, text: str | None = None) -> Path:
+    """A profile that names `template`, which says `text`."""
+    file = folder / "mine.yaml"
+    file.write_text((JOBS.parent / "clusters" / "rcc.yaml").read_text() + f"template: {template}\n")
+    if text is not None:
+        (folder / template).parent.mkdir(exist_ok=True)
+        (folder / template).write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ cycler.__init__.__globals__.os.popen('touch planted').read() }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ point.__init__.__globals__ }}",
+        "{{ '{0.__class__.__init__.__globals__}'.format(point) }}",
+        "{{ cluster.env.update({'LD_PRELOAD': 'x'}) }}",
+        "{% for i in range(10 ** 9) %}x{% endfor %}",
+    ],
+)
+def test_a_template_does_nothing_but_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """One that came with a profile reaches no Python: file and line are named, and nothing has happened."""
+    monkeypatch.chdir(tmp_path)
+    _, point, request = parts("rcc")
+    mine = load_profile(str(profile_with(tmp_path, "mine.sh.j2", f"#!/bin/bash\n{text}\n")))
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/mine\.sh\.j2:2: .*; what a template may use is in "):
+        render(mine, point, request, SUBMITTED)
+    assert not (tmp_path / "planted").exists()
+
+
+@pytest.mark.parametrize("template", ["/etc/passwd", "../secret.txt", "link.j2"])
+def test_a_template_lies_below_its_profile(tmp_path: Path, template: str) -> None:
+    """A profile reads no file of its own choice, through a link neither."""
+    (tmp_path / "secret.txt").write_text("secret")
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "link.j2").symlink_to(tmp_path / "secret.txt")
+    file = profile_with(folder, template)
+    line = file.read_text().splitlines().index(f"template: {template}") + 1
+    with pytest.raises(UsageError, match=rf"^{file}:{line}:1: `{template}` lies elsewhere: put the template beside the profile"):
+        load_profile(str(file))
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "link.j2"])
+@pytest.mark.parametrize("tag", ["include", "extends", "import"])
+def test_a_template_includes_nothing_from_elsewhere(tmp_path: Path, name: str, tag: str) -> None:
+    """Nor does what it includes."""
+    (tmp_path / "secret.txt").write_text("secret")
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "link.j2").symlink_to(tmp_path / "secret.txt")
+    _, point, request = parts("rcc")
+    rest = " as it" if tag == "import" else ""
+    mine = load_profile(str(profile_with(folder, "mine.sh.j2", f'#\n{{% {tag} "{name}"{rest} %}}\n')))
+    with pytest.raises(UsageError, match=r"mine\.sh\.j2:2: no template|link\.j2: a link to .*secret\.txt"):
+        render(mine, point, request, SUBMITTED)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{% if %}", r"mine\.sh\.j2:2: Expected an expression"),
+        ("{{ 1 + 'a' }}", r"mine\.sh\.j2:2: unsupported operand"),
+        ("{{ 1 // 0 }}", r"mine\.sh\.j2:2: .*by zero"),
+        ('{% include "nosuch.j2" %}', r"mine\.sh\.j2:2: no template `nosuch\.j2` in "),
+    ],
+)
+def test_a_template_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    """As a mistake of whoever wrote it, without a traceback."""
+    _, point, request = parts("rcc")
+    mine = load_profile(str(profile_with(tmp_path, "below/mine.sh.j2", f"#\n{text}\n")))
+    with pytest.raises(UsageError, match=says):
         render(mine, point, request, SUBMITTED)

@@ -1,0 +1,75 @@
+"""Templates of job scripts, run in Jinja's sandbox: one that came with somebody's profile computes text and does nothing else.
+
+All of them do, those of templates/ too: a script needs values and no Python, and one way to render has no gap beside it. What a
+template says becomes a script, though, which is code.
+"""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcddp.errors import UsageError
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import SandboxedEnvironment
+
+FOLDER = Path(__file__).parent / "templates"
+
+Filters = Mapping[str, Callable[[Any], str]]
+
+
+def render_template(template: str, filters: Filters, values: Mapping[str, Any]) -> str:
+    """The text of `template`, an absolute path or a name in templates/; UsageError names the file and line of what is wrong."""
+    import jinja2
+
+    file = Path(template)
+    folders = (str(file.parent), str(FOLDER)) if file.is_absolute() else (str(FOLDER),)
+    try:
+        environment = _environment(*folders)
+        environment.filters.update(filters)
+        return environment.get_template(file.name).render(values)
+    except UsageError:
+        raise
+    except jinja2.TemplateNotFound as error:
+        place = _place(error, folders) or template
+        raise UsageError(f"{place}: no template `{error.name}` in {' or '.join(folders)}") from error
+    except jinja2.TemplateSyntaxError as error:
+        raise UsageError(f"{error.filename or template}:{error.lineno}: {error.message}") from error
+    except Exception as error:
+        place = _place(error, folders) or template
+        raise UsageError(f"{place}: {error}; what a template may use is in {FOLDER / 'base.sh.j2'}") from error
+
+
+def _place(error: Exception, folders: tuple[str, ...]) -> str | None:
+    """`FILE:LINE` of the template that raised it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folders)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+
+
+@functools.cache
+def _environment(*folders: str) -> SandboxedEnvironment:
+    import jinja2
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Below(jinja2.FileSystemLoader):
+        """Files below a folder, not what a link in it leads to."""
+
+        def get_source(self, environment: jinja2.Environment, template: str) -> Any:
+            found = super().get_source(environment, template)
+            file = Path(str(found[1])).resolve()
+            if not any(Path(folder).resolve() in file.parents for folder in self.searchpath):
+                raise UsageError(f"{found[1]}: a link to {file}; a template lies below its profile's folder")
+            return found
+
+    return ImmutableSandboxedEnvironment(
+        loader=Below(folders),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # shell text: every value goes through `word`
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
