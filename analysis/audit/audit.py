@@ -14,6 +14,7 @@ from hpcddp.analysis.audit.findings import KINDS, Finding, by_weight
 from hpcddp.analysis.audit.groups import group
 from hpcddp.analysis.audit.layout import check_layout
 from hpcddp.analysis.audit.nodes import KnownNodes
+from hpcddp.analysis.audit.scaling import check_scaling
 from hpcddp.analysis.audit.spread import check_effects, check_runs
 from hpcddp.analysis.audit.table import Table, read_table
 from hpcddp.analysis.audit.text import to_text
@@ -75,6 +76,7 @@ def audit(file: Path, known: KnownNodes | None = None) -> Audit:
         *check_averages(groups),
         *check_work(groups),
         *check_runs(groups),
+        *check_scaling(groups, claims),
         *(finding for each in claims for finding in (*check_claims(each), *check_effects(each))),
     ]
     numbers = counted(groups, claims, findings)

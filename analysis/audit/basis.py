@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hpcddp.analysis.audit.cells import Interval
-from hpcddp.analysis.audit.groups import Groups, Series, statistic, value, values
+from hpcddp.analysis.audit.groups import Average, Groups, Series, statistic, value, values
 from hpcddp.analysis.audit.table import Row
 
 BASELINES = ("1 GPU", "1 node", "the smallest size")
@@ -36,9 +36,15 @@ class Ratios:
     _known: dict[tuple[object, ...], Interval | None] = field(default_factory=dict)
     _series: dict[Series, list[Row]] = field(default_factory=dict)
     _baselines: dict[tuple[Series, str], list[Row]] = field(default_factory=dict)
+    _scoped: dict[tuple[object, ...], dict[object, list[Row]]] = field(default_factory=dict)
+    _averages: dict[int, list[Average]] = field(default_factory=dict)
+    """Line -> averages that are of it, in the table's order."""
 
     def __post_init__(self) -> None:
         self._series = self.groups.by_series()
+        for average in self.groups.averages:
+            for row in average.of:
+                self._averages.setdefault(row.line, []).append(average)
 
     def baseline(self, row: Row, name: str) -> list[Row]:
         """The measured rows of that baseline in the row's series."""
@@ -65,7 +71,7 @@ class Ratios:
 
     def speedup(self, row: Row, basis: Basis) -> Interval | None:
         """What the row's speedup can be, so taken; None where a part is missing."""
-        base, mine = self._base(row, basis), self._mine(row, basis)
+        base, mine = self._base(row, basis), self.mine(row, basis)
         ratio = self.ratio(row, basis.baseline)
         if base is None or mine is None or ratio is None:
             return None
@@ -79,16 +85,26 @@ class Ratios:
         if key not in self._known:
             rows = self.baseline(row, basis.baseline)
             if basis.scope != "all":
-                rows = [other for other in rows if scoped is not None and getattr(other, basis.scope) == scoped]
+                rows = self._in_scope(row, basis).get(scoped, []) if scoped is not None else []
             self._known[key] = self.of_rows(rows, basis.metric, basis.of)
         return self._known[key]
 
-    def _mine(self, row: Row, basis: Basis) -> Interval | None:
+    def _in_scope(self, row: Row, basis: Basis) -> dict[object, list[Row]]:
+        """The baseline's rows by their gpu_type, node_list or run."""
+        key = (self.groups.series(row), basis.baseline, basis.scope)
+        if key not in self._scoped:
+            found = self._scoped[key] = {}
+            for other in self.baseline(row, basis.baseline):
+                found.setdefault(getattr(other, basis.scope), []).append(other)
+        return self._scoped[key]
+
+    def mine(self, row: Row, basis: Basis) -> Interval | None:
         if row.summary is not None:
             return value(row, basis.metric) or value(row, "average") or value(row, "median")
         if basis.to == "own":
             return value(row, basis.metric)
-        key = (row.config, row.line if basis.to == "average" else "", basis.metric, basis.to)
+        printed = row.line if basis.to == "average" and row.line in self._averages else ""
+        key = (row.config, printed, basis.metric, basis.to)
         if key not in self._known:
             self._known[key] = self.of_rows(self.groups.runs[row.config], basis.metric, basis.to, row)
         return self._known[key]
@@ -97,9 +113,8 @@ class Ratios:
         """A statistic of rows; `average`: the one printed for them (for `of`, where it is given), else their mean."""
         if name == "average" and metric == self.groups.table.metric:
             lines = {of.line} if of else {row.line for row in rows}
-            for average in self.groups.averages:
-                covered = {row.line for row in average.of}
-                if lines and lines <= covered:
+            for average in self._averages.get(min(lines), ()) if lines else ():
+                if len(lines) == 1 or lines <= {row.line for row in average.of}:
                     return average.claim.can_be
         found = values(rows, metric)
         return statistic("mean" if name == "average" else name, found) if found else None

@@ -16,6 +16,9 @@ KINDS = {
     "gpu_types_mixed_in_row": (3, "ask for one GPU type by name; a mixed job runs at the speed of its slowest GPU"),
     "gpu_types_compared": (3, "take the baseline on the same GPU type"),
     "superlinear": (3, "measure the baseline again, alone on its node; a slow baseline makes everything after it look fast"),
+    "efficiency_dips": (3, "repeat the size that dips, on other nodes too; what costs more with size does not cost less again"),
+    "batch_changed": (3, "hold the batch per GPU or the global batch at every size, and give it in a column"),
+    "runs_disagree": (3, "find out what differed (other jobs on the node, input, clocks) before averaging; use --exclusive"),
     "scaling_kind_wrong": (3, "weak scaling grows the work with the GPUs; say which quantity was held fixed"),
     # A printed number is not what it is said to be.
     "average_wrong": (2, "take the average again from the rows; publish the rows beside it"),
@@ -34,7 +37,6 @@ KINDS = {
     "node_repeated": (2, "copy the node list from `sacct -j JOB -o nodelist`; processes on one node share its GPUs"),
     "node_unknown": (2, "check the names with `scontrol show nodes`, or the profile with `hpcddp clusters show`"),
     "gpu_type_wrong": (2, "check with `nvidia-smi -L` on the node, and name the type in the request"),
-    "runs_disagree": (2, "find out what differed (other jobs on the node, input, clocks) before averaging; use --exclusive"),
     "times_repeated": (2, "check whether rows were copied: independent runs do not agree to every digit"),
     "run_repeated": (2, "number the runs, and leave out what is listed twice"),
     "runs_miscounted": (2, "say how many runs the average is of, and list them"),

@@ -8,10 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcddp.analysis.audit.cells import Interval, Number
+from hpcddp.analysis.audit.matching import RowIndex
 from hpcddp.analysis.audit.nodes import KnownNodes, expand
 from hpcddp.analysis.audit.table import Config, Row, Table
+from hpcddp.errors import UsageError
 
 Series = tuple[int | None, tuple[str, ...]]
+
+ROUNDED_BATCH = 1.05
+"""A global batch of 256 is 3 times 85 on three GPUs."""
+
+MOST_AVERAGED = 1_000_000
+"""Rows that a table's averages are of, taken together: each average is compared with all of its own."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,24 @@ def values(rows: Iterable[Row], metric: str) -> list[Interval]:
     return [found for row in rows if (found := value(row, metric)) is not None]
 
 
+def batches(row: Row) -> tuple[float, int] | None:
+    """(per GPU, of all), of which the table gives either."""
+    per_gpu, total = row.batch, row.counts.get("global_batch")
+    if not row.gpus:
+        return None
+    if per_gpu:
+        return per_gpu, per_gpu * row.gpus
+    return (total / row.gpus, total) if total else None
+
+
+def same_batch(row: Row, other: Row) -> bool:
+    """Per GPU or in all, as far as the table tells."""
+    here, there = batches(row), batches(other)
+    if here is None or there is None:
+        return True
+    return any(max(mine, theirs) <= ROUNDED_BATCH * min(mine, theirs) for mine, theirs in zip(here, there, strict=True))
+
+
 def statistic(name: str, of: Sequence[Interval]) -> Interval:
     """`mean`, `median`, `min` or `max` of numbers each known to an interval: exact, as all four grow with each of them."""
     functions = {"mean": statistics.fmean, "median": statistics.median, "min": min, "max": max}
@@ -79,31 +105,24 @@ def statistic(name: str, of: Sequence[Interval]) -> Interval:
 
 
 def _averages(table: Table, runs: Mapping[Config, list[Row]]) -> list[Average]:
-    found = [average for row in table.rows if row.summary for average in _of_summary(row, table)]
+    index = RowIndex(table.measured, lambda row: (*row.config, row.gpu_type, row.node_list))
+    found = [average for row in table.rows if row.summary for average in _of_summary(row, table.metric, index)]
+    if (averaged := sum(len(each.of) for each in found)) > MOST_AVERAGED:
+        many = f"its {len(found):,} averages are of {averaged:,} rows together"
+        raise UsageError(f"{table.file}: {many}; leave out those that are printed twice")
     in_columns = [each for name in ("average", "median") for rows in runs.values() for each in _of_column(rows, name)]
     if any(len(each.of) > 1 for each in in_columns):  # else `average` is another quantity, such as the mean epoch of one run
         found += in_columns
     return [each for each in found if values(each.of, table.metric)]
 
 
-def _of_summary(row: Row, table: Table) -> list[Average]:
+def _of_summary(row: Row, metric: str, index: RowIndex) -> list[Average]:
     """A row `Avg`: of the measured rows that agree with it in all it says, those above it where there are several blocks."""
-    claim = row.values.get(table.metric) or row.values.get("average") or row.values.get("median")
-    members = [
-        other
-        for other in table.measured
-        if _agrees(row.config[:4], other.config[:4])
-        and row.setting == other.setting
-        and row.gpu_type in (None, other.gpu_type)
-        and row.node_list in (None, other.node_list)
-    ]
+    claim = row.values.get(metric) or row.values.get("average") or row.values.get("median")
+    members = index.find((*row.config, row.gpu_type, row.node_list))
     if claim is None or not members:
         return []
     return [Average(claim, row.summary or "mean", (row.line,), tuple(members))]
-
-
-def _agrees(said: Sequence[object], other: Sequence[object]) -> bool:
-    return all(mine is None or mine == theirs for mine, theirs in zip(said, other, strict=True))
 
 
 def _of_column(rows: Sequence[Row], name: str) -> list[Average]:

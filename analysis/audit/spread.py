@@ -1,23 +1,18 @@
-"""Can the runs bear what is said of them: do repetitions agree, is the effect larger than the spread, is it possible at all?"""
+"""Can the runs bear what is said of them: do repetitions agree, is the effect larger than the spread?"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
-from hpcddp.analysis.audit.basis import Ratios
-from hpcddp.analysis.audit.cells import Interval, alike
+from hpcddp.analysis.audit.cells import Interval, Number, alike
 from hpcddp.analysis.audit.claims import Claims
 from hpcddp.analysis.audit.findings import Finding
-from hpcddp.analysis.audit.groups import Groups, distinct, statistic, value, values
+from hpcddp.analysis.audit.groups import Groups, statistic, value, values
+from hpcddp.analysis.audit.matching import RowIndex
 from hpcddp.analysis.audit.table import Config, Row
 
 DISAGREE = 1.2
 """Slowest over fastest run of one configuration on one GPU type: more than noise."""
-
-CACHES = 0.03
-NOISE = 0.03
-"""What a speedup may be above the ratio of GPUs: a little from caches, and three standard errors of runs with this noise."""
 
 REPEATED = 3
 """Times equal to every digit, of different configurations: not by chance where four digits or more are shown."""
@@ -29,22 +24,23 @@ def check_runs(groups: Groups) -> Iterator[Finding]:
         yield from _listed_twice(rows)
     yield from _repeated_times(groups)
     yield from _rounded(groups.table.measured)
-    yield from _superlinear(groups)
 
 
 def check_effects(claims: Claims) -> Iterator[Finding]:
-    """A speedup whose slowest run is slower than the baseline's fastest, or that is more than the GPUs can give."""
-    yield from _superlinear_claims(claims)
-    groups = claims.ratios.groups
+    """A speedup whose slowest run is slower than the baseline's fastest."""
+    index = RowIndex(claims.ratios.groups.table.measured, lambda row: row.config)
     told = set[Config]()
     for claim in claims.claims if claims.word == "speedup" else ():
-        basis = claims.basis(claim)
-        base = claims.ratios.baseline(claim.row, basis.baseline)
-        mine = [row for config, rows in groups.runs.items() if _alike(config, claim.row.config) for row in rows]
-        before, after = values(base, basis.metric), values(mine, basis.metric)
-        if claim.can_be.low <= 1 or len(before) < 2 or len(after) < 2 or mine[0].size == base[0].size or claim.row.config in told:
+        if claim.can_be.low <= 1 or claim.row.config in told:
             continue
         told.add(claim.row.config)
+        basis = claims.basis(claim)
+        base, mine = claims.ratios.baseline(claim.row, basis.baseline), index.find(claim.row.config)
+        if len(base) < 2 or len(mine) < 2 or mine[0].size == base[0].size:
+            continue
+        before, after = values(base, basis.metric), values(mine, basis.metric)
+        if len(before) < 2 or len(after) < 2:
+            continue
         if basis.weak:
             before = [each.scaled(mine[0].size / base[0].size) for each in before]
         apart, worst, best = _apart(before, after, basis.metric)
@@ -55,27 +51,6 @@ def check_effects(claims: Claims) -> Iterator[Finding]:
             sentence = f"speedup {claim.shown} is claimed at {claim.row.layout}, but {runs}: the spread is larger than the effect"
             lines = tuple(row.line for row in (*base, *mine))
             yield Finding("spread_exceeds_effect", lines, str(claim.shown), "ranges that overlap", sentence)
-
-
-def _superlinear_claims(claims: Claims) -> Iterator[Finding]:
-    """Speedups above the ratio of GPUs in a table without the times that would show it."""
-    for claim in claims.claims if claims.word == "speedup" else ():
-        base = claims.ratios.baseline(claim.row, "the smallest size")
-        ratio = claim.row.size / base[0].size if base else None
-        shown = any(value(claim.row, name) for name in ("time", "throughput", "average"))
-        if ratio and not shown and not claims.column.baseline and claim.can_be.low > ratio * _most(1, 1):
-            sentence = f"speedup {claim.shown} is claimed at {claim.row.layout}, {ratio:g} times the GPUs of {base[0].layout}"
-            yield Finding("superlinear", (claim.row.line,), str(claim.shown), f"at most {ratio:g}", sentence)
-
-
-def _most(before: int, after: int) -> float:
-    """What a speedup may be over the ratio of GPUs, by the number of runs on both sides."""
-    return 1 + CACHES + 3 * NOISE * math.sqrt(1 / before + 1 / after)
-
-
-def _alike(config: Config, said: Config) -> bool:
-    """A summary need not say all of a configuration."""
-    return all(mine == theirs or theirs is None for mine, theirs in zip(config, said, strict=True))
 
 
 def _apart(before: Sequence[Interval], after: Sequence[Interval], metric: str) -> tuple[bool, float, float]:
@@ -144,49 +119,17 @@ def _repeated_times(groups: Groups) -> Iterator[Finding]:
 
 def _rounded(rows: Sequence[Row]) -> Iterator[Finding]:
     """Three or more numbers of one size that all end in 00, where the column's others do not."""
-    for size in sorted({row.size for row in rows}):
-        for name in ("time", "throughput", "compute", "comm", "bandwidth"):
-            cells = {row.line: row.values[name] for row in rows if name in row.values and row.size == size}
-            others = [row.values[name] for row in rows if name in row.values and row.size != size]
-            if len(cells) < 3 or not others or min(cell.decimals for cell in (*cells.values(), *others)) < 3:
-                continue
-            if all(cell.digits.endswith("00") for cell in cells.values()) and not any(c.digits.endswith("00") for c in others):
+    for name in ("time", "throughput", "compute", "comm", "bandwidth"):
+        sizes: dict[int, dict[int, Number]] = {}
+        for row in rows:
+            if name in row.values:
+                sizes.setdefault(row.size, {})[row.line] = row.values[name]
+        shown = [cell for cells in sizes.values() for cell in cells.values()]
+        round_ = sum(cell.digits.endswith("00") for cell in shown)
+        if len(sizes) < 2 or min(cell.decimals for cell in shown) < 3:
+            continue
+        for size, cells in sizes.items():
+            if len(cells) >= 3 and round_ == len(cells) == sum(cell.digits.endswith("00") for cell in cells.values()):
                 texts = ", ".join(map(str, cells.values()))
                 sentence = f"all {len(cells)} values of {name} at {size} GPUs end in 00 ({texts}); those of other sizes do not"
                 yield Finding("values_rounded", tuple(cells), texts, "digits that vary", sentence)
-
-
-def _superlinear(groups: Groups) -> Iterator[Finding]:
-    """Of each size, and of each node alone: more than the ratio of GPUs, beyond the digits shown, caches and noise."""
-    ratios = Ratios(groups)
-    for config, rows in groups.runs.items():
-        base = ratios.baseline(rows[0], "the smallest size")
-        found = _too_fast(rows, base, groups) if base and base[0].config != config else None
-        if found:
-            yield found
-            continue
-        for row in rows if base and base[0].config != config else ():
-            same = [other for other in base if other.node_list and other.node_list == row.node_list]
-            if same and (found := _too_fast([row], same, groups)):
-                yield found
-
-
-def _too_fast(rows: Sequence[Row], base: Sequence[Row], groups: Groups) -> Finding | None:
-    hardware = distinct(kind for row in (*rows, *base) for kind in groups.hardware[row.line])
-    if len(hardware) > 1 and not (len(rows) == 1 and rows[0].node_list == base[0].node_list):
-        return None  # different GPUs: another finding
-    ratio = rows[0].size / base[0].size
-    for metric in ("time", "throughput"):
-        before, after = values(base, metric), values(rows, metric)
-        if not before or not after:
-            continue
-        then, now = statistic("mean", before), statistic("mean", after)
-        speedup = then.over(now) if metric == "time" else now.over(then)
-        if speedup.low > ratio * _most(len(before), len(after)):
-            where = f" on {rows[0].node_list}" if len(rows) == 1 and rows[0].node_list else ""
-            sentence = (
-                f"{rows[0].layout}{where} is {speedup.best:.2f} times as fast as {base[0].layout} with {ratio:g} times the GPUs"
-            )
-            lines = tuple(row.line for row in (*base, *rows))
-            return Finding("superlinear", lines, f"{speedup.best:.2f}", f"at most {ratio:g}", sentence)
-    return None

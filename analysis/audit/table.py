@@ -6,6 +6,7 @@ import csv
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from hpcddp.analysis.audit.cells import Number, is_blank, number, seconds
@@ -15,6 +16,9 @@ from hpcddp.textout import count
 
 COUNTS = ("nodes", "gpus_per_node", "gpus", "batch_per_gpu", "global_batch", "samples", "epochs", "steps", "n")
 MEASURED = ("time", "throughput")
+MOST_ROWS, MOST_COLUMNS = 20_000, 200
+"""Of a table that somebody could print; more are measurements, and take minutes."""
+
 SUMMARIES = {"avg": "mean", "avg.": "mean", "average": "mean", "mean": "mean", "ø": "mean", "median": "median"}
 
 Config = tuple[int | None, int | None, int | None, int | None, tuple[str, ...]]
@@ -72,11 +76,11 @@ class Table:
     """Columns of speedups and efficiencies."""
     remarks: tuple[str, ...]
 
-    @property
+    @cached_property
     def measured(self) -> list[Row]:
         return [row for row in self.rows if row.summary is None]
 
-    @property
+    @cached_property
     def metric(self) -> str:
         """What averages are of: time where there is any."""
         return "time" if any("time" in row.values for row in self.rows) else "throughput"
@@ -86,12 +90,19 @@ def read_table(file: Path) -> Table:
     """The table of a CSV or TSV file; UsageError names file, line and what to write instead."""
     lines = _lines(file)
     header_line, header = lines[0]
+    _check_size(file, len(lines) - 1, len(header))
     columns, remarks = _columns(file, header_line, header, [cells for _, cells in lines[1:]])
     rows = [_row(file, line, cells, columns) for line, cells in lines[1:]]
     if not rows:
         raise UsageError(f"{file}:{header_line}: a header and no rows; add a row for each measurement")
     claims = tuple(each for each in columns if each.meaning in CLAIMS)
     return Table(file, tuple(rows), tuple(_in_percent(claims, rows)), tuple(remarks))
+
+
+def _check_size(file: Path, rows: int, columns: int) -> None:
+    for found, most, what in ((rows, MOST_ROWS, "rows"), (columns, MOST_COLUMNS, "columns")):
+        if found > most:
+            raise UsageError(f"{file}: {found:,} {what}, and at most {most:,} are audited; leave out what is not published")
 
 
 def _lines(file: Path) -> list[tuple[int, list[str]]]:

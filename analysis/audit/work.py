@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from hpcddp.analysis.audit.cells import Interval, alike
 from hpcddp.analysis.audit.findings import Finding
-from hpcddp.analysis.audit.groups import Groups, value
+from hpcddp.analysis.audit.groups import Groups, batches, value
 from hpcddp.analysis.audit.table import Row
 from hpcddp.analysis.wording import clock, quantity
 from hpcddp.textout import count
@@ -87,19 +88,20 @@ def steps_checked(groups: Groups) -> int:
 
 def _exact_steps(row: Row) -> float | None:
     """Samples / global batch."""
-    samples, batch = row.counts.get("samples"), row.counts.get("batch_per_gpu")
-    return samples / (batch * row.gpus) if "steps" in row.counts and samples and batch and row.gpus else None
+    samples, batch = row.counts.get("samples"), batches(row)
+    return samples / batch[1] if "steps" in row.counts and samples and batch else None
 
 
 def _steps_of_samples(row: Row) -> Iterator[Finding]:
     exact = _exact_steps(row)
     if exact is None:
         return
-    steps, samples, batch = (row.counts[key] for key in ("steps", "samples", "batch_per_gpu"))
+    steps, samples, total = row.counts["steps"], row.counts["samples"], (batches(row) or (0, 0))[1]
     right = {math.ceil(exact) * epochs for epochs in (1, row.counts.get("epochs", 1))}
     right |= {math.floor(exact) * epochs for epochs in (1, row.counts.get("epochs", 1))}
     if steps not in right:
-        sentence = f"{samples:,} samples in batches of {batch} on {row.layout} are {math.ceil(exact):,} steps, not {steps:,}"
+        of = f"{row.batch} on {row.layout}" if row.batch else f"{total:,}"
+        sentence = f"{samples:,} samples in batches of {of} are {math.ceil(exact):,} steps, not {steps:,}"
         yield Finding("steps_wrong", (row.line,), f"{steps:,}", f"{math.ceil(exact):,}", sentence)
 
 
@@ -107,9 +109,10 @@ def _steps_between(rows: Sequence[Row]) -> Iterator[Finding]:
     """Without the number of samples: the number that most rows agree on."""
     known = _without_samples(rows)
     samples, fits = _agreed(known) or (0.0, known)
-    for row in known:
-        if row not in fits and row.counts["steps"] != fits[0].counts["steps"]:  # equal everywhere: a fixed number of steps
-            right = math.ceil(samples / ((row.batch or 1) * (row.gpus or 1)))
+    fitting = {row.line for row in fits}
+    for row in known:  # equal everywhere: a fixed number of steps
+        if row.line not in fitting and row.counts["steps"] != fits[0].counts["steps"]:
+            right = math.ceil(samples / _global_batch(row))
             sentence = f"{row.counts['steps']:,} steps on {row.layout} do not follow from the other rows, which give {right:,}"
             yield Finding("steps_wrong", (row.line,), f"{row.counts['steps']:,}", f"{right:,}", sentence)
 
@@ -124,16 +127,23 @@ def _agreed(known: Sequence[Row]) -> tuple[float, list[Row]] | None:
     best: tuple[float, list[Row]] = (0.0, [])
     for down in (0, 1):  # rounded up: samples in ((steps - 1) batches, steps batches]; down: one batch more
         spans = {row.line: _samples(row, down) for row in known}
-        for span in spans.values():
-            point = span.high - 0.5 - 1e-6 * (1 - down)
-            fits = [row for row in known if spans[row.line].low < point < spans[row.line].high]
-            if len(fits) > len(best[1]):
-                best = (point, fits)
+        lows, highs = (sorted(getattr(span, end) for span in spans.values()) for end in ("low", "high"))
+        points = dict.fromkeys(span.high - 0.5 - 1e-6 * (1 - down) for span in spans.values())
+        held = {point: bisect_left(lows, point) - bisect_right(highs, point) for point in points}
+        point = max(held, key=lambda each: held[each], default=0.0)
+        if held and held[point] > len(best[1]):
+            best = (point, [row for row in known if spans[row.line].low < point < spans[row.line].high])
     return best if len(best[1]) >= 3 and len(best[1]) * 2 > len(known) else None
 
 
+def _global_batch(row: Row) -> int:
+    """In batches of one GPU where the table tells no batch."""
+    found = batches(row)
+    return found[1] if found else row.gpus or 1
+
+
 def _samples(row: Row, down: int) -> Interval:
-    batch = (row.batch or 1) * (row.gpus or 1)
+    batch = _global_batch(row)
     low, high = (row.counts["steps"] - 1 + down) * batch, (row.counts["steps"] + down) * batch
     return Interval(low, high, (low + high) / 2)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.write import write_tables
+from hpcddp.errors import UsageError
 
 from .audits.faults import FAULTS
 from .audits.generated import clean, clean_weak
@@ -30,8 +32,11 @@ CONSEQUENCES = {
     "average_outside_rows": {"speedup_wrong", "efficiency_wrong"},
     "throughput_wrong": {"superlinear"},
     "gpu_types_pooled": {"gpu_types_compared"},
+    "times_repeated": {"efficiency_dips"},
+    "runs_disagree": {"efficiency_dips"},
 }
-"""Fault -> what else is then true of the table: the speedup beside a wrong average does not follow from it."""
+"""Fault -> what else is then true of the table: the speedup beside a wrong average does not follow from it, and a size with
+the times of a smaller one, or with one slow run, is slower than the next."""
 
 
 def of_text(folder: Path, text: str) -> Audit:
@@ -107,6 +112,109 @@ def test_superlinear_claims_without_times(tmp_path: Path) -> None:
     """9.9 times as fast with 8 times the GPUs; 4.2 with 4 may be caches and noise."""
     result = of_text(tmp_path, "gpus,speedup\n1,1\n4,4.2\n8,9.9\n")
     assert [(each.kind, each.lines) for each in result.findings] == [("superlinear", (4,))]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "gpus,efficiency\n2,98%\n4,64%\n8,96%\n",
+        "gpus,time,efficiency\n1,1000,1\n2,510.2,0.98\n4,390.6,0.64\n8,130.2,0.96\n",
+        "gpus,images/s\n1,100\n2,196\n4,256\n8,768\n",
+        "gpus,step time (ms),efficiency\n1,100.0,1.00\n2,102.0,0.98\n4,156.2,0.64\n8,104.2,0.96\n",
+    ],
+)
+def test_an_efficiency_that_falls_and_rises_again(tmp_path: Path, rows: str) -> None:
+    """98, 64, 96 %: as claims, by times of the same work or of growing work, by throughput; what costs more with size stays."""
+    (dip,) = of_text(tmp_path, rows).findings
+    assert (dip.kind, dip.claimed) == ("efficiency_dips", "64 % at 4 GPUs")
+    assert dip.weight == 3
+
+
+def test_a_dip_is_told_by_what_more_gpus_gave_around_it(tmp_path: Path) -> None:
+    """x1.17, then x2.23: within the noise of a single run, but not after such a fall."""
+    (dip,) = of_text(tmp_path, "nodes,gpus_per_node,img/s\n1,4,1000\n2,4,1170\n4,4,2609\n").findings
+    assert dip.sentence.startswith("efficiency is 100 % at 1x4, 58 % at 2x4 and again 65 % at 4x4: ")
+    assert dip.sentence.endswith(": x1.17 for 2 times the GPUs, then x2.23 for 2 times the GPUs")
+
+
+def test_the_network_costs_once_and_for_all(tmp_path: Path) -> None:
+    """72 % from two nodes on is no dip, nor is four GPUs of one node at 45 % beside four nodes of one at 95 %."""
+    text = "nodes,gpus_per_node,img/s\n1,1,100\n1,4,180\n4,1,380\n"
+    assert of_text(tmp_path, text).findings == ()
+    text = "nodes,gpus_per_node,img/s\n1,1,100\n2,1,144\n4,1,290\n8,1,576\n"
+    assert of_text(tmp_path, text).findings == ()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    ["gpus,efficiency\n1,100%\n2,115%\n", "gpus,time\n1,100.0\n2,43.48\n", "gpus,efficiency vs 1 GPU\n1,1\n8,1.15\n"],
+)
+def test_115_percent_is_more_than_gpus_give(tmp_path: Path, rows: str) -> None:
+    """As a claim and by times."""
+    assert [each.kind for each in of_text(tmp_path, rows).findings] == ["superlinear"]
+
+
+@pytest.mark.parametrize("size", ["gpus", "nodes,gpus_per_node"])
+def test_steps_follow_from_samples_and_global_batch(tmp_path: Path, size: str) -> None:
+    """50,000 samples in batches of 512 are 98 steps on any GPUs."""
+    cells = {"gpus": ("2", "4"), "nodes,gpus_per_node": ("1,2", "1,4")}[size]
+    text = f"{size},global_batch,samples,steps,time\n{cells[0]},512,50000,98,20\n{cells[1]},512,50000,120,11\n"
+    (wrong,) = of_text(tmp_path, text).findings
+    assert (wrong.kind, wrong.lines, wrong.follows) == ("steps_wrong", (3,), "98")
+    assert wrong.sentence == "50,000 samples in batches of 512 are 98 steps, not 120"
+
+
+def test_a_batch_that_changes_is_not_called_superlinear(tmp_path: Path) -> None:
+    """32 per GPU, then 64: the finding is the batch, not a slow baseline; the same global batch at all sizes is none."""
+    text = "gpus,batch_per_gpu,img/s\n1,32,100\n2,32,195\n4,64,620\n"
+    (changed,) = of_text(tmp_path, text).findings
+    assert (changed.kind, changed.lines) == ("batch_changed", (4,))
+    assert changed.sentence.startswith("the batch per GPU is 32 at 1 GPU and 64 at 4 GPUs (global batch 32 and 256)")
+    assert of_text(tmp_path, "gpus,batch_per_gpu,img/s\n1,256,100\n2,128,195\n3,85,280\n4,64,370\n").findings == ()
+    assert of_text(tmp_path, "gpus,global_batch,img/s\n1,256,100\n2,512,195\n4,1024,370\n").findings == ()
+
+
+def test_runs_that_disagree_are_not_headed_a_wrong_number(tmp_path: Path) -> None:
+    """Each may be right: what follows from their average is in doubt."""
+    text = of_text(tmp_path, "gpus,run,time\n1,1,100\n1,2,150\n").text
+    assert "runs disagree  (a conclusion is in doubt)" in text
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("nodes,gpus_per_node,time,speedup", lambda i: "1,1,100,1"),
+        ("nodes,gpus_per_node,run,time,average,speedup,efficiency", lambda i: f"1,1,{i},100,100,1,1"),
+        ("nodes,gpus_per_node,node_list,gpu_type,run,time,speedup", lambda i: f"1,1,gn{i},V100,{i},{100 + i % 7},1.3"),
+        ("gpus,time,speedup,efficiency", lambda i: f"{i + 1},{1e6 / (i + 1):.4f},{i + 1},1"),
+        ("gpus,batch_per_gpu,steps,img/s,speedup", lambda i: f"{i + 1},{1 + i % 3},{10**7 // (i + 1)},{i * 7 % 97 + 1},{i % 5}1"),
+        ("model,gpus,time,speedup", lambda i: f"m{i // 2},{1 + i % 2},{100 / (1 + i % 2)},{1 + i % 2}"),
+    ],
+)
+def test_long_tables_end_in_seconds(tmp_path: Path, header: str, row: Callable[[int], str]) -> None:
+    """Four times the rows take less than eight times as long: nothing compares each row with each. 20,000 took minutes."""
+
+    def cpu_s(rows: int) -> float:
+        text = "\n".join([header, *(row(i) for i in range(rows))])
+        begin = time.process_time()
+        of_text(tmp_path, text)
+        return time.process_time() - begin
+
+    cpu_s(50)
+    assert cpu_s(4000) < 8 * cpu_s(1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gpus,time\n" + "1,100\n" * 20_001, "20,001 rows, and at most 20,000 are audited"),
+        (",".join(["gpus", *"x" * 99_999]) + "\n1\n", "100,000 columns, and at most 200 are audited"),
+    ],
+)
+def test_what_is_no_published_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """At once, with what to do."""
+    with pytest.raises(UsageError, match=message):
+        of_text(tmp_path, text)
 
 
 def test_a_gpu_type_told_in_less_detail_is_the_same(tmp_path: Path) -> None:

@@ -41,6 +41,17 @@ def test_bigmnist_two_speedups_do_not_follow_from_the_printed_averages() -> None
     ]
 
 
+def test_bigmnist_with_averages_in_a_column(tmp_path: Path) -> None:
+    """3.58 beside a run of 4:01:50 would need the average 4:04:56 instead of 4:03:06, not another time of the run."""
+    table = [line.split(",") for line in (PUBLISHED / "rcc-bigmnist.csv").read_text(encoding="utf-8").splitlines()[1:39]]
+    averages = {tuple(row[:2]): (row[-2], row[-1]) for row in table if row[4] == "Avg"}
+    runs = [[*row[:4], row[-2], *averages[row[0], row[1]]] for row in table if row[4] != "Avg"]
+    text = "\n".join(map(",".join, [["nodes", "gpus_per_node", "gpu_type", "node_list", "time", "average", "speedup"], *runs]))
+    (tmp_path / "column.csv").write_text(text, encoding="utf-8")
+    (wrong,) = (each for each in audit(tmp_path / "column.csv").findings if each.kind == "speedup_wrong")
+    assert wrong.sentence.endswith("(3.58 would need 4:04:56 instead of the average 4:03:06)")
+
+
 def test_bigmnist_hardware() -> None:
     """V100, A40 and V100-SXM2 averaged in each of the 7 averages, and mixed in 8 runs on several nodes."""
     result = audit(PUBLISHED / "rcc-bigmnist.csv")

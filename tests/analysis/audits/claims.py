@@ -83,3 +83,25 @@ def superlinear(rng: random.Random) -> tuple[Made, Lines]:
     for i, layout in enumerate(made.layouts()):
         made.rows[i]["speedup"] = f"{against(made, layout, (1, 1)):.2f}"
     return made, {2}
+
+
+def efficiency_dips(rng: random.Random) -> tuple[Made, Lines]:
+    """A size in the middle that something held up; speedups computed rightly from its time."""
+    made = clean(rng, runs=1, shape="one GPU per node", noise=0.01)
+    i = rng.choice([1, 2, 3])
+    made.true[i] *= rng.uniform(1.35, 1.8)
+    made.rows[i]["time"] = made.show(made.true[i])
+    made.leave_out("throughput", *made.extra.values())
+    for j, layout in enumerate(made.layouts()):
+        made.rows[j]["speedup"] = f"{against(made, layout, (1, 1)):.2f}"
+    return made, lines([i])
+
+
+def batch_changed(rng: random.Random) -> tuple[Made, Lines]:
+    """Twice the batch per GPU from some size on; the samples, steps and global batch follow from it."""
+    made = clean(rng, runs=1, shape="nodes")
+    first = rng.randrange(1, len(made.rows))
+    for row in made.rows[first:]:
+        row["batch_per_gpu"] = str(2 * int(row["batch_per_gpu"]))
+    made.leave_out("global_batch", "steps")
+    return made, lines(list(range(first, len(made.rows))))

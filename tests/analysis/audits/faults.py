@@ -27,6 +27,8 @@ FAULTS: dict[str, Plant] = {
     "baseline_misnamed": claims.baseline_misnamed,
     "baseline_missing": claims.baseline_missing,
     "superlinear": claims.superlinear,
+    "efficiency_dips": claims.efficiency_dips,
+    "batch_changed": claims.batch_changed,
     "throughput_wrong": times.cell("throughput", shifted(1.1, 2.0), 1),
     "steps_wrong": times.cell("steps", lambda rng, value: value + rng.choice([-1, 1, 40]) * max(1, value // 50), 0),
     "global_batch_wrong": times.cell("global_batch", lambda rng, value: value * rng.choice([2, 4]), 0),
