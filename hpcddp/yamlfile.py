@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from hpcddp.errors import UsageError
 from hpcddp.schema import Path, SchemaError, decode
+from hpcddp.yaml_limits import count_repeated, refuse_depth
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ def parse_yaml(text: str, name: str) -> Any:
     import yaml
 
     try:
+        refuse_depth(text)
         return yaml.load(text, Loader=_loader())  # a safe loader: tags that would run code are refused
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -72,6 +74,13 @@ def _loader() -> Any:
     class Loader(base):  # type: ignore[misc]
         yaml_implicit_resolvers: ClassVar[dict[str | None, list[tuple[str, re.Pattern[str]]]]] = {}
 
+        def get_single_node(self) -> Any:
+            """The document before any value is made of it."""
+            node = super().get_single_node()
+            if node is not None:
+                count_repeated(node)
+            return node
+
         def flatten_mapping(self, node: Any) -> None:
             """`<<` is a key like any other; a repeated key is refused."""
             seen = set()
@@ -104,7 +113,7 @@ def _position(file: FilePath, path: Path) -> tuple[int, int]:
     """1-based line and column of the deepest part of `path` that is in the file."""
     import yaml
 
-    node = yaml.compose(file.read_text(encoding="utf-8"), Loader=_loader())
+    node = yaml.compose(file.read_text(encoding="utf-8"), Loader=_loader())  # it has been read before: it is not too deep
     mark = node.start_mark if node is not None else None
     for part in path:
         found = _child(node, part)

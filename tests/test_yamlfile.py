@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,3 +108,54 @@ def test_complaint_names_its_place(tmp_path: Path, text: str, place: str, messag
     with pytest.raises(UsageError) as caught:
         decode_file(Whole, read_yaml(file), file)
     assert str(caught.value) == f"{file}:{place}: {message}"
+
+
+def bomb(levels: int, each: int) -> str:
+    """`each` ** `levels` values."""
+    lines = ["schema: 1", "a0: &a0 x"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * each)}]" for n in range(1, levels + 1)]
+    return "\n".join([*lines, ""])
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        (bomb(9, 9), 8, "anchors and aliases come to more than 100,000 values here"),
+        (bomb(40, 2), 18, "anchors and aliases come to more than 100,000 values here"),
+        (bomb(1, 100_001), 3, "anchors and aliases come to more than 100,000 values here"),
+        ("a: 1\nb: &b [1, *b]\n", 2, "this value is repeated in itself"),
+        ("a: 1\nb: &b {c: {d: *b}}\n", 2, "this value is repeated in itself"),
+        ("a: 1\nb: " + "[" * 60 + "]" * 60, 2, "nested more than 50 deep"),
+        ("a: 1\nb: " + "[" * 100_000, 2, "nested more than 50 deep"),
+        ("a: 1\nb:\n  " + "- " * 100_000 + "c", 3, "nested more than 50 deep"),
+    ],
+)
+def test_what_comes_to_too_much_is_refused_by_count(tmp_path: Path, text: str, line: int, says: str) -> None:
+    """Before a value is made of it, with the place where it becomes too much."""
+    file = written(tmp_path, text)
+    begun_s = time.process_time()
+    with pytest.raises(UsageError, match=says) as caught:
+        read_yaml(file)
+    assert str(caught.value).startswith(f"{file}:{line}:")
+    assert time.process_time() - begun_s < 5  # 100,001 aliases in the parser in Python; of a bomb see the next test
+    assert "write" in str(caught.value)
+
+
+def test_a_bomb_takes_no_time_and_no_memory(tmp_path: Path) -> None:
+    """3 x 10^8 values in 400 bytes: milliseconds and less than a megabyte."""
+    file = written(tmp_path, bomb(9, 9))
+    with pytest.raises(UsageError):
+        read_yaml(file)
+    tracemalloc.start()
+    begun_s = time.process_time()
+    with pytest.raises(UsageError):
+        read_yaml(file)
+    assert time.process_time() - begun_s < 0.2
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_anchors_of_an_ordinary_file_are_filled_in(tmp_path: Path) -> None:
+    """2,000 points that share a layout."""
+    file = written(tmp_path, "layout: &l {nodes: 1, gpus_per_node: 4}\npoints:\n" + "- *l\n" * 2000)
+    assert read_yaml(file)["points"] == [{"nodes": 1, "gpus_per_node": 4}] * 2000
