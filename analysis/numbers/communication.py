@@ -11,7 +11,9 @@ A bucket of gradients travels from the moment it is ready on every rank until it
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,12 +40,15 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Communication:
-    """One run's exchange: means over ranks and those steady steps whose all-reduces were recorded, where nothing else is said."""
+    """One run's exchange: means over ranks and those steady steps whose all-reduces were recorded, where nothing else is said.
 
-    transfer_ns: float
-    peer_wait_ns: float
-    hidden_ns: float
-    busy_ns: float
+    Where a rank's clock is not known nobody knows when a bucket travels: what is None here is not either, and `ranks` has no row.
+    """
+
+    transfer_ns: float | None
+    peer_wait_ns: float | None
+    hidden_ns: float | None
+    busy_ns: float | None
     steps: int
     """How many there are of these."""
     step_bytes: int
@@ -53,21 +58,21 @@ class Communication:
     """By rank: `rank`, `host`, `last` (the share of all-reduces at which it was the last to be ready), `slack_ns`, the
     median over all-reduces, and the means `transfer_ns`, `peer_wait_ns`, `hidden_ns`."""
     buckets: pd.DataFrame
-    """By `bucket` (its index) and `bytes`: medians of `own_ns`, and of `slack_ns` of the first rank to be ready."""
+    """By `bucket` (its index) and `bytes`: medians of `own_ns`, and of `slack_ns` of the first rank to be ready; nan: unknown."""
 
 
 def communication(run: RunBuckets) -> Communication:
     """A run's exchange from its buckets; at least one steady step."""
-    found = exchange(run)
+    found = exchange(run) if run.aligned else None
     return Communication(
-        transfer_ns=float(found.transfer_ns.mean()),
-        peer_wait_ns=float(found.peer_wait_ns.mean()),
-        hidden_ns=float(found.hidden_ns.mean()),
-        busy_ns=float(found.busy_ns.mean()),
+        transfer_ns=float(found.transfer_ns.mean()) if found else None,
+        peer_wait_ns=float(found.peer_wait_ns.mean()) if found else None,
+        hidden_ns=float(found.hidden_ns.mean()) if found else None,
+        busy_ns=float(found.busy_ns.mean()) if found else None,
         steps=run.start_ns.shape[1],
         step_bytes=int(np.median(np.bincount(run.step, run.size_bytes, run.start_ns.shape[1]))),
         clock_error_ns=run.clock_error_ns,
-        ranks=_by_rank(run, found),
+        ranks=_by_rank(run, found) if found else pd.DataFrame(),
         buckets=_by_bucket(run, found),
     )
 
@@ -163,8 +168,10 @@ def _by_rank(run: RunBuckets, found: Exchange) -> pd.DataFrame:
     )
 
 
-def _by_bucket(run: RunBuckets, found: Exchange) -> pd.DataFrame:
+def _by_bucket(run: RunBuckets, found: Exchange | None) -> pd.DataFrame:
     """DDP rebuilds its buckets after the first step: an index may stand for several sizes where there is no warm-up."""
-    times = {"own_ns": found.own_ns.mean(axis=0), "slack_ns": found.slack_ns.max(axis=0)}
+    times: dict[str, Any] = {"own_ns": math.nan, "slack_ns": math.nan}
+    if found:
+        times = {"own_ns": found.own_ns.mean(axis=0), "slack_ns": found.slack_ns.max(axis=0)}
     rows = pd.DataFrame({"bucket": run.index, "bytes": run.size_bytes, **times})
     return rows.groupby(["bucket", "bytes"], as_index=False).median()

@@ -112,14 +112,16 @@ def _exchanged(run: Run) -> dict[str, float | None]:
         return {}
     times = (*_split(run, found), found.hidden_ns, found.busy_ns)
     return {
-        **{f"{name}_s": ns / 1e9 for name, ns in zip(EXCHANGE, times, strict=True)},
+        **{f"{name}_s": None if ns is None else ns / 1e9 for name, ns in zip(EXCHANGE, times, strict=True)},
         "step_bytes": found.step_bytes,
         "clock_error_s": None if found.clock_error_ns is None else found.clock_error_ns / 1e9,
     }
 
 
-def _split(run: Run, found: Communication) -> tuple[float, float]:
+def _split(run: Run, found: Communication) -> tuple[float | None, float | None]:
     """Transfer and peer wait. Where all-reduces of some steps only were recorded, these say how exposed communication parts."""
+    if found.transfer_ns is None or found.peer_wait_ns is None:
+        return None, None
     exposed, recorded = (run.part_ns or {}).get("comm_exposed"), found.transfer_ns + found.peer_wait_ns
     share = exposed / recorded if exposed is not None and found.steps != run.steady_steps and recorded > 0 else 1.0
     return found.transfer_ns * share, found.peer_wait_ns * share

@@ -165,7 +165,7 @@ def _middle(runs: pd.DataFrame) -> pd.DataFrame:
 def _bandwidths(step_bytes: float | None, found: Mapping[str, float | None], ranks: int) -> dict[str, float | None]:
     busy_s, hidden_s = found["comm_busy_s"], found["comm_hidden_s"]
     if step_bytes is None or busy_s is None or hidden_s is None:
-        return dict.fromkeys(EXCHANGED)
+        return dict.fromkeys(EXCHANGED) | {"step_bytes": step_bytes}
     algorithm = algorithm_bandwidth(step_bytes, busy_s)
     return {
         "comm_overlap": overlap_share(hidden_s, busy_s),

@@ -17,15 +17,13 @@ median over all-reduces; `others_wait_s`: the mean of the other ranks' peer wait
 
 
 def stragglers_frame(runs: Sequence[Run]) -> pd.DataFrame:
-    """A row per rank of each run with the communication hook, whether the run counts or not."""
-    tables = [_of_run(run) for run in runs if run.exchange is not None]
+    """A row per rank of each run with the communication hook and known clocks, whether the run counts or not."""
+    tables = [_of_run(run, run.exchange.ranks) for run in runs if run.exchange is not None and len(run.exchange.ranks)]
     rows = pd.concat(tables) if tables else pd.DataFrame(columns=list(STRAGGLER_COLUMNS))
     return rows.astype(STRAGGLER_COLUMNS).reset_index(drop=True)
 
 
-def _of_run(run: Run) -> pd.DataFrame:
-    assert run.exchange is not None
-    ranks = run.exchange.ranks
+def _of_run(run: Run, ranks: pd.DataFrame) -> pd.DataFrame:
     waits = ranks["peer_wait_ns"]
     found = ranks[["rank", "host", "last"]].assign(label=run.label, run=run.run)
     for name in ("slack", "transfer", "peer_wait"):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hpcddp.analysis.records.cells import Room
-from hpcddp.analysis.records.clocks import Ints, clock_error_ns, is_known, to_rank_0
+from hpcddp.analysis.records.clocks import Ints, clock_error_ns, to_rank_0
 from hpcddp.analysis.records.impossible import check_buckets
 from hpcddp.analysis.records.ranks import step_tables, told_of_ranks
 from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
@@ -48,6 +48,11 @@ class RunBuckets:
     """(ranks, all-reduces)"""
     done_ns: Ints
 
+    @property
+    def aligned(self) -> bool:
+        """Whether times of different ranks can be compared; one rank has nobody to be compared with."""
+        return self.clock_error_ns is not None or len(self.hosts) == 1
+
 
 def read_buckets(
     attempt: Path, end: dict[str, Any], ranks: int, warnings: list[str], windows: Windows | None = None
@@ -68,8 +73,11 @@ def read_buckets(
         return None
     clocks = [entry.get("clock") or {} for entry in told]
     found = assemble(windows, _bucket_tables(attempt, told, warnings, first), clocks, [entry["host"] for entry in told])
-    if not all(is_known(clock) for clock in clocks):
-        warnings.append(f"{'/'.join(attempt.parts[-3:])}: clock offsets between ranks are not known; taken as 0")
+    if not found.aligned:
+        warnings.append(
+            f"{'/'.join(attempt.parts[-3:])}: clock offsets between ranks are not known: transfer, waiting for other ranks and "
+            f"bandwidth are unknown; its log says why"
+        )
     return found if found.step.size else None
 
 

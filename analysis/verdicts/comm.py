@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.verdicts.case import LIMITED, Case, Row, Verdict, layout, run_names, run_numbers, span, step_s, where
+from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict, layout, run_names, run_numbers, span, step_s, where
 from hpcddp.analysis.wording import quantity
 from hpcddp.textout import count
 
@@ -109,6 +109,8 @@ def _comm_advice(case: Case, row: Row) -> str:
     link, workload = _link(case, row), case.point_of(row).workload
     reached, fitted = link.get("busbw_bytes_per_s"), link.get("fitted_busbw_bytes_per_s")
     larger = _larger_batch(case, row)
+    if pd.isna(row["transfer_s"]) and pd.notna(row["step_hook_s"]):
+        return f"clocks of ranks were not compared, so transfer and waiting are one number: `hpcddp logs` says why; then {AGAIN}"
     if pd.isna(row["transfer_s"]):
         return "`--set measure.comm=on` tells transfer from waiting for other ranks, and which rank they wait for"
     if reached is None or fitted is None:
@@ -155,7 +157,7 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
 def latency_share(case: Case, row: Row) -> float | None:
     """Exposed communication of a point whose buckets cost latency first; None for any other."""
     share, number = _exposed_share(row), _buckets(case, row)
-    if share is None or share < LATENCY_EXPOSED or not number or pd.isna(row["step_bytes"]):
+    if share is None or share < LATENCY_EXPOSED or not number or pd.isna(row["transfer_s"]):
         return None
     latency_s = _latency_s(case, row)
     if latency_s is None:

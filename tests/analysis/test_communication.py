@@ -157,7 +157,7 @@ def runs(draw: st.DrawFn) -> RunBuckets:
     step = np.repeat(np.arange(steps), buckets)
     return RunBuckets(
         hosts=tuple(f"h{rank}" for rank in range(ranks)),
-        clock_error_ns=None,
+        clock_error_ns=1,
         start_ns=np.tile(first, (ranks, 1)),
         begin_ns=begin + first,
         end_ns=end + first,

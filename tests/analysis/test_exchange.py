@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -145,17 +146,26 @@ def test_steps_with_the_hook_that_are_unlike_those_without_are_noted(tmp_path: P
     assert any(note.startswith(wanted) for note in one(tmp_path).plain["notes"])
 
 
-def test_clocks_that_are_not_known_are_taken_as_equal(tmp_path: Path) -> None:
-    """With a warning."""
+@pytest.mark.usefixtures("drawn")
+def test_where_clocks_are_not_known_transfer_and_waiting_are_not_either(tmp_path: Path) -> None:
+    """Nor what is hidden, bandwidth, and who is waited for. What is exposed in all, bytes and their number are."""
     what = point(1, 2, comm="on")
     attempt = write_run(write_study(tmp_path / "s", [what]), what, hooked())
     end = json.loads((attempt / "end.json").read_text())
-    for entry in end["ranks"]:
-        entry["clock"] = {"start": None, "end": None}
+    end["ranks"][1]["clock"] = {"start": None, "end": None}
     write_json(attempt / "end.json", end)
     result = one(tmp_path)
-    assert result.plain["points"][0]["peer_wait_mean_s"] == 0.005
-    assert f"{what.label}/r1/100.0: clock offsets between ranks are not known; taken as 0" in result.plain["notes"]
+    (row,) = result.plain["points"]
+    unknown = [f"{name}_mean_s" for name in ("transfer", "peer_wait", "comm_hidden", "comm_busy")]
+    assert [row[name] for name in (*unknown, "comm_overlap", "busbw_bytes_per_s")] == [None] * 6
+    assert row["comm_exposed_mean_s"] > 0
+    assert row["step_bytes"] > 0
+    assert any("clock offsets between ranks are not known: transfer, waiting" in note for note in result.plain["notes"])
+    buckets = pd.read_csv(tmp_path / "s/report/buckets.csv")
+    assert buckets["bytes"].notna().all()
+    assert buckets["slack_s"].isna().all()
+    assert not (tmp_path / "s/report/stragglers.csv").exists()
+    assert re.search(r"1 x 2 +25\.0( +-){6}", result.text)
 
 
 def test_clocks_that_are_badly_known_are_noted(tmp_path: Path) -> None:
