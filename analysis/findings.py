@@ -20,7 +20,7 @@ from hpcddp.analysis.numbers.scaling import scaling_frame
 from hpcddp.analysis.numbers.series import Apart, differing, full_names
 from hpcddp.analysis.numbers.stragglers import stragglers_frame
 from hpcddp.analysis.records.load import StudyRecords
-from hpcddp.analysis.sentence import sentences
+from hpcddp.analysis.sentence import nothing_counts, sentences
 from hpcddp.analysis.verdicts.case import Case, Verdict
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
 from hpcddp.point import scaling_kind
@@ -87,7 +87,8 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         apart=apart,
         shown=shown,
         shown_apart=shown_apart,
-        sentences=sentences(
+        sentences=nothing_counts(records.runs)
+        or sentences(
             shown,
             shown_apart,
             lambda row: cause(case, row),

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.numbers.series import Apart, value_text
+from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import listed
 from hpcddp.analysis.wording import percent, quantity, times, unit, units
 from hpcddp.repeats import FEWEST
@@ -50,6 +51,15 @@ def sentences(scaling: pd.DataFrame, apart: Apart, cause: Cause, doubts: Doubts)
     ]
     left = len(several) - len(told)
     return [*told, f"{left} more series: see the table."] if left else told
+
+
+def nothing_counts(runs: Sequence[Run]) -> list[str]:
+    """Said instead where every run that is done was rejected."""
+    done = [run for run in runs if run.state != "missing"]
+    if not done or any(run.state == "counts" for run in done):
+        return []
+    rejected = "all are" if len(done) > 1 else "it is"
+    return [f"No run counts: {count(len(done), 'run')} {'are' if len(done) > 1 else 'is'} done, and {rejected} rejected."]
 
 
 def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts = lambda _: [], which: str = "") -> str:

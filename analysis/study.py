@@ -37,6 +37,12 @@ class StudyResult:
     """Runs that could not be read, and files of the report that could not be made: `text` says why."""
 
     @property
+    def incomplete(self) -> bool:
+        """Whether runs are missing, something failed, or no run counts."""
+        runs = self.plain.get("runs", {})
+        return bool(self.missing or self.failed or (runs.get("done") and not runs.get("pass")))
+
+    @property
     def text(self) -> str:
         """As wide as where no terminal is."""
         return self.text_in(WIDE)

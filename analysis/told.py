@@ -14,6 +14,7 @@ from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.frames import EXCHANGE
 from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.records.run import Run, by_reason
+from hpcddp.analysis.sentence import nothing_counts
 from hpcddp.analysis.tables import breakdown_table, comm_table, exchange_table, limits_table, scaling_table, training_table
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.analysis.wording import WIDE
@@ -67,9 +68,9 @@ Block = list[str]
 
 def to_blocks(found: Findings, report: Path | None, folder: Path, failures: Failures) -> list[Block]:
     """Sentences, verdicts, gates, tables, notes, what failed, where the files are; `folder` is where the study was looked for."""
-    head = ": ".join([found.records.name, *([" and ".join(found.kinds)] if found.kinds else [])])
+    head, sentences = _head(found)
     blocks = [
-        [_lines([head, *_wrapped(found.sentences, width, indent=0)]) for width in WIDTHS],
+        [_lines([head, *_wrapped(sentences, width, indent=0)]) for width in WIDTHS],
         [_lines(verdict_lines(found.verdicts, width)) for width in WIDTHS],
         [_lines(_states(found, folder, width)) for width in WIDTHS],
         *(_tables(found) if len(found.scaling) else []),
@@ -84,6 +85,13 @@ def to_blocks(found: Findings, report: Path | None, folder: Path, failures: Fail
         files = "*.csv, *.tex, report.json, figures/*.png, *.svg, *.pdf"
         blocks.append([f"report: {report / 'index.html'}  (beside it {files})"])
     return [block for block in blocks if block[0]]
+
+
+def _head(found: Findings) -> tuple[str, list[str]]:
+    """The first line, and the sentences below it: where no run counts, that is the first thing to know."""
+    if nothing_counts(found.records.runs):
+        return f"{found.records.name}: {found.sentences[0]}", found.sentences[1:]
+    return ": ".join([found.records.name, *([" and ".join(found.kinds)] if found.kinds else [])]), found.sentences
 
 
 def _first(names: Sequence[str]) -> str:

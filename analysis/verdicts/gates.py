@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.records.run import Run, by_reason
 from hpcddp.analysis.verdicts.case import AGAIN, DOUBTFUL, WRONG, Case, Verdict, run_names
 from hpcddp.analysis.wording import percent
+from hpcddp.textout import count
 
 UNSYNCHRONISED = {
     "ranks see the same data": "make every rank list the same files in one order: sort the listing, and check each node's copy",
@@ -23,6 +24,24 @@ NODES = "nodes as asked for"
 
 FOREIGN = 0.05
 """Of a node's CPU time, by others: several cores of a large node; monitoring and file system daemons take one at most."""
+
+
+def nothing_counts(case: Case) -> Iterator[Verdict]:
+    """Every run that is done was rejected, whatever for: there is no number at all."""
+    done = [run for run in case.records.runs if run.state != "missing"]
+    if not done or any(run.state == "counts" for run in done):
+        return
+    reason, runs = max(by_reason(done).items(), key=lambda each: len(each[1]))
+    most = f", {len(runs)} of them for one reason" if len(runs) < len(done) else ""
+    yield Verdict(
+        name="no run counts",
+        where=f"in {count(len(done), 'run')}",
+        evidence=f"all are rejected{most}: {reason} ({runs[0].name})",
+        advice=f"change what the reason names; then {AGAIN}",
+        numbers={"runs": len(runs), "of": len(done)},
+        runs=run_names(runs),
+        weight=WRONG + 1,
+    )
 
 
 def unsynchronised(case: Case) -> Iterator[Verdict]:

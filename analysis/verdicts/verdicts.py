@@ -1,7 +1,7 @@
 """Verdicts: named findings about a study, each with its evidence and the next thing to do. A closed list; sound studies get none.
 
     case.py       what a verdict is, and what each function below is given
-    gates.py      unsynchronised ranks, wrong evaluation, clock throttling, shared node
+    gates.py      no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
     steps.py      too few steps, warm-up inside the window, burst network
     study.py      noisy baseline, mixed hardware, out of line with prediction, baseline missing
     cores.py      CPU starvation
@@ -23,7 +23,7 @@ from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import Case, Row, Verdict
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
 from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
-from hpcddp.analysis.verdicts.gates import clock_throttling, shared_node, unsynchronised, wrong_evaluation
+from hpcddp.analysis.verdicts.gates import clock_throttling, nothing_counts, shared_node, unsynchronised, wrong_evaluation
 from hpcddp.analysis.verdicts.input import input_bound, input_share
 from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
 from hpcddp.analysis.verdicts.straggler import straggler, waited_share
@@ -31,6 +31,7 @@ from hpcddp.analysis.verdicts.study import baseline_missing, mixed_hardware, noi
 from hpcddp.analysis.wording import WIDE
 
 ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
+    "no run counts": nothing_counts,
     "unsynchronised ranks": unsynchronised,
     "wrong evaluation": wrong_evaluation,
     "clock throttling": clock_throttling,

@@ -34,8 +34,8 @@ def analyze(
     """Print scaling tables and write figures and CSV files.
 
     Of every study under RUNS, or of a bundle. Ends with 3 where points
-    are missing or something could not be read or written, with 1 where
-    one of several studies is damaged.
+    are missing, no run counts, or something could not be read or
+    written, with 1 where one of several studies is damaged.
 
     \b
     hpcddp analyze jobs/
@@ -62,5 +62,5 @@ def analyze(
     else:
         width = shutil.get_terminal_size((WIDE, 0)).columns
         click.echo(inert("\n\n".join(result.text_in(width) for result in results)))
-    if any(result.damaged or result.missing or result.failed for result in results):
+    if any(result.damaged or result.incomplete for result in results):
         ctx.exit(FAILED if any(result.damaged for result in results) else INCOMPLETE)

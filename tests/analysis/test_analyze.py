@@ -371,3 +371,18 @@ def test_the_parts_and_what_they_leave_make_up_the_step(tmp_path: Path) -> None:
     (row,) = pd.read_csv(tmp_path / "s/report/breakdown.csv").to_dict(orient="records")
     assert (row["forward_s"], row["backward_s"], row["unaccounted_s"]) == (0.002, 0.004, 0.002)
     assert pd.isna(row["comm_exposed_s"])
+
+
+def test_where_no_run_counts_that_is_the_first_line(tmp_path: Path) -> None:
+    """With a verdict whatever the reason is, on the page too; the command ends with 3."""
+    points = [point(1, 1), point(1, 2)]
+    study = write_study(tmp_path / "s", points, repeat=2)
+    for each in points:
+        write_runs(study, each, [MS, MS], gates=FAILED)
+    done = CliRunner().invoke(main, ["analyze", str(tmp_path)])
+    assert done.exit_code == 3
+    assert done.stdout.splitlines()[0] == "s: No run counts: 4 runs are done, and all are rejected."
+    assert "VERDICT  no run counts in 4 runs: all are rejected: gate `equal steps`" in done.stdout
+    assert "<h1>No run counts: 4 runs are done, and all are rejected.</h1>" in (tmp_path / "s/report/index.html").read_text()
+    write_run(study, points[0], Told(step_ns=MS, job="200"), 1)
+    assert CliRunner().invoke(main, ["analyze", str(tmp_path)]).exit_code == 0

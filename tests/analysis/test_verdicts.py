@@ -110,6 +110,10 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
     "slow network, no hook": (changed(exposed=0.4), {"communication-bound"}),
     "no single GPU": (changed(layouts=[(1, 2), (2, 2)]), {"baseline missing"}),
     "no full node": (changed(layouts=[(1, 1), (2, 2)]), {"baseline missing"}),
+    "ranks apart in every run": (
+        changed(repeat=1, gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])]),
+        {"no run counts", "unsynchronised ranks"},
+    ),
 }
 """What is wrong -> a study with it, and the verdicts that must be found: no more, no fewer."""
 
