@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -20,6 +21,7 @@ from hpcddp.request import JobRequest, User, job_request
 from hpcddp.script import Launch, launch_by_hand, render
 from hpcddp.sweep import read_sweep
 from hpcddp.sweep_points import expand
+from hpcddp.yamlfile import parse_yaml
 from tests import golden
 
 SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}
@@ -358,3 +360,41 @@ def test_a_template_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: st
     mine = load_profile(str(profile_with(tmp_path, "below/mine.sh.j2", f"#\n{text}\n")))
     with pytest.raises(UsageError, match=says):
         render(mine, point, request, SUBMITTED)
+
+
+def compute_environments() -> list[str]:
+    """The examples of README.md."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    return re.findall(r"^    compute: (\{.+\})$", readme, re.MULTILINE)
+
+
+@pytest.mark.parametrize("shown", compute_environments())
+def test_the_environments_that_readme_shows(tmp_path: Path, shown: str) -> None:
+    """Each is a profile's key as it stands there, and its script starts the Python that it names, variables filled in."""
+    compute = parse_yaml(shown, "README.md")
+    text = (JOBS.parent / "clusters" / "rcc.yaml").read_text()
+    before, _, rest = text.partition("compute:\n")
+    (tmp_path / "mine.yaml").write_text(f"{before}compute: {shown}\n{rest[rest.index('env: {}') :]}")
+    _, point, request = parts("rcc")
+    mine = load_profile(str(tmp_path / "mine.yaml"))
+    script = render(mine, point, request, dataclasses.replace(SUBMITTED, command=f"{mine.compute.python} -u x.py"))
+    stubs = {"srun": 'echo "$@"', "scontrol": "echo n1", "module": 'echo "module $*"', "conda": 'echo "echo conda $*"'}
+    for name, does in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "WORK": "/w",
+        "HOME": "/h",
+        "SLURM_JOB_NODELIST": "n1",
+        "SLURM_JOB_ID": "1",
+    }
+    done = subprocess.run(["bash"], input=script, env=env, check=True, capture_output=True, text=True)
+    python = compute.get("python", "python3").replace("$WORK", "/w").replace("$HOME", "/h")
+    assert done.stdout.endswith(f" hpcddp {python} -u x.py\n")
+    assert re.findall(r"^module load (.*)", done.stdout, re.MULTILINE) == compute.get("modules", [])
+
+
+def test_there_is_an_example_of_each_kind() -> None:
+    """A venv, conda, modules and a container."""
+    assert {parse_yaml(text, "README.md")["kind"] for text in compute_environments()} == {"venv", "conda", "module", "container"}
