@@ -11,6 +11,7 @@ from hpcddp.jobspec import JobSpec, spec_from_dict
 from hpcddp.records import steps_file
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.finish import fail, reserve
+from hpcddp.worker.master import NoAddressError, check_address
 from hpcddp.worker.ranks import Rank, this_rank
 from hpcddp.worker.stop_signal import hold_back
 
@@ -30,9 +31,11 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     try:
         if rank.rank == 0:
             reserve(attempt)
+        check_address(rank)
         return _run_attempt(job, rank, attempt)
     except BaseException as error:
-        fail(attempt, rank, error, fault_of(error, rank, job.point))
+        # Where one rank does not find the address, rank 0 may wait for it: it would record nothing for minutes.
+        fail(attempt, rank, error, fault_of(error, rank, job.point), for_all=isinstance(error, NoAddressError))
 
 
 def _run_attempt(job: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:

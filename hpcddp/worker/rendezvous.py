@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from hpcddp.errors import HpcddpError
 from hpcddp.worker.gpus import require_gpu
 from hpcddp.worker.heartbeat import Heart
+from hpcddp.worker.master import find_store, naming_store
 from hpcddp.worker.ranks import Rank
 
 TIMEOUT = timedelta(minutes=10)
@@ -63,15 +65,45 @@ def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> Meeting:
     device = require_gpu(rank) if kind == "cuda" else torch.device("cpu")
     backend = "nccl" if kind == "cuda" else "gloo"
     try:
-        listening = dist.TCPStore(  # type: ignore[attr-defined]  # documented, but not in __all__
-            rank.master_addr, rank.master_port, rank.world, rank.rank == 0 and not rank.store_is_there, timeout=timeout
-        )
-        # A rank of an attempt before, on a node that came back, may be looking for the others at the same port.
-        store = dist.PrefixStore(f"{rank.job}.{rank.restart}", listening)  # type: ignore[attr-defined]  # as above
+        store = _torchruns_store(rank, timeout) if rank.store_is_there else _store(rank, timeout)
         dist.init_process_group(backend, store=store, rank=rank.rank, world_size=rank.world, timeout=timeout)
-    except (RuntimeError, TimeoutError) as error:  # torch 2.1: `Socket Timeout` on rank 0, the other class elsewhere
+    except (RuntimeError, OSError) as error:  # torch 2.1: `Socket Timeout` on rank 0, the other class elsewhere
         raise HpcddpError(
             f"rank {rank.rank} of {rank.world} on {rank.host} could not meet the others at MASTER_ADDR {rank.master_addr}, "
             f"MASTER_PORT {rank.master_port}: {error}"
         ) from error
     return Meeting(rank, device, store)
+
+
+def _store(rank: Rank, timeout: timedelta) -> Any:
+    """Rank 0's, at a free port that it names at MASTER_PORT; returns when every rank has come."""
+    if rank.rank:
+        store = _own_keys(rank, _tcp_store(rank, find_store(rank, timeout.total_seconds()), timeout))
+        _wait_for_all(rank, store, timeout)
+        return store
+    listening = _tcp_store(rank, 0, timeout)
+    store = _own_keys(rank, listening)
+    with naming_store(rank, listening.port) if rank.world > 1 else contextlib.nullcontext():
+        _wait_for_all(rank, store, timeout)
+    return store
+
+
+def _torchruns_store(rank: Rank, timeout: timedelta) -> Any:
+    """torchrun's agent listens at MASTER_PORT already."""
+    return _own_keys(rank, dist.TCPStore(rank.master_addr, rank.master_port, rank.world, False, timeout=timeout))  # type: ignore[attr-defined]
+
+
+def _tcp_store(rank: Rank, port: int, timeout: timedelta) -> Any:
+    made = dist.TCPStore  # type: ignore[attr-defined]  # documented, but not in __all__
+    return made(rank.master_addr, port, rank.world, rank.rank == 0, timeout=timeout, wait_for_workers=False)
+
+
+def _own_keys(rank: Rank, store: Any) -> Any:
+    """A rank of an attempt before, on a node that came back, may be looking for the others at the same port."""
+    return dist.PrefixStore(f"{rank.job}.{rank.restart}", store)  # type: ignore[attr-defined]  # as above
+
+
+def _wait_for_all(rank: Rank, store: Any, timeout: timedelta) -> None:
+    if store.add("hpcddp/joined", 1) == rank.world:
+        store.set("hpcddp/all joined", "")
+    store.wait(["hpcddp/all joined"], timeout)

@@ -50,10 +50,10 @@ class Wire:
         self._peer.close()
 
 
-def listen(near: str, ranks: int) -> socket.socket:
-    """A free port on every address of this host, in the family in which the others look for it; `near` is its name."""
+def listen(near: str, ranks: int, port: int = 0) -> socket.socket:
+    """`port` (0: a free one) on every address of this host, in the family in which the others look for it; `near` is its name."""
     family = socket.getaddrinfo(near, 0, type=socket.SOCK_STREAM)[0][0]
-    listener = socket.create_server(("", 0), family=family, backlog=ranks)
+    listener = socket.create_server(("", port), family=family, backlog=ranks)
     listener.setblocking(False)
     return listener
 
