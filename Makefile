@@ -5,6 +5,7 @@
 #   make lint     ruff, mypy, import-linter, shellcheck
 #   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour
 #   make soak     the tests that take long
+#   make gpu      what touches CUDA, on the GPUs of this machine, in ten minutes; says so where there is none
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +14,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 NEWEST := python3 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for p in $(NEWEST); do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint bench soak packages
+.PHONY: demo test lint bench soak gpu packages
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed-demo
@@ -35,6 +36,15 @@ BENCHES := analyze_50m cli_latency submit_rate step_overhead comm_link comm_clos
 bench: $(VENV)/installed-test packages
 	@failed=; for name in $(BENCHES); do $(BIN)/python -m tests.bench.$$name || failed="$$failed $$name"; done; \
 	if [ -n "$$failed" ]; then echo "a bound does not hold in:$$failed" >&2; exit 1; fi
+
+# A python that has what the tests need, and whose torch finds the GPUs, is used as it is: there may be nothing to install from.
+GPU_READY = $(PYTHON) -c 'import pytest, torch, torchvision; assert torch.cuda.is_available()' 2>/dev/null
+RESULTS ?= $(if $(OUT),$(OUT)/,)gpu-results.jsonl
+
+gpu:
+	@if ! nvidia-smi -L >/dev/null 2>&1 && ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then echo "skipped: no GPU"; exit 0; fi; \
+	if $(GPU_READY); then $(PYTHON) -m tests.gpu --results $(RESULTS); \
+	else $(MAKE) --no-print-directory $(VENV)/installed-test && $(BIN)/python -m tests.gpu --results $(RESULTS); fi
 
 lint: $(VENV)/installed-test packages
 	$(BIN)/ruff check .

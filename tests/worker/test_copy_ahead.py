@@ -1,4 +1,4 @@
-"""Batches copied ahead are the loader's, in its order; where there is a GPU they arrive whole, and their time is told."""
+"""Batches copied ahead are the loader's, in its order. tests/gpu/test_copy_ahead.py has them arrive on a GPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from hpcddp.data import Batch, TrainLoader
-from hpcddp.records import STEP_COLUMNS
-from hpcddp.worker.timing.clock import HostClock, clock_for
+from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.copy_ahead import CopyAheadFeed
 from hpcddp.worker.training.feeds import Feed, LoaderFeed
@@ -75,24 +74,3 @@ def test_batches_and_epochs_are_those_of_a_loader(order: list[str]) -> None:
         assert same(take(feed, StepTimer(HostClock()), steps), take(plain, StepTimer(HostClock()), steps))
         begun.append(feed.watch.epochs)
     assert begun == [1, 2, 3]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_copies_hide_behind_training() -> None:
-    """Batches of 48 MB arrive whole while the GPU is busy, and most of a copy is hidden."""
-    device = torch.device("cuda", 0)
-    busy = torch.rand(8192, 8192, device=device)
-
-    def work(batch: Batch) -> None:
-        for _ in range(20):
-            torch.mm(busy, busy)
-
-    samples = 64_000 * STEPS_PER_EPOCH
-    timer = StepTimer(clock_for("cuda"))
-    feed = CopyAheadFeed(loader(samples, pin_memory=True), device)
-    timer.restart()
-    ahead = take(feed, timer, STEPS_PER_EPOCH, work)
-    rows = [dict(zip(STEP_COLUMNS, step.row, strict=True)) for step in timer.drain()]
-    assert same(ahead, take(LoaderFeed(loader(samples), torch.device("cpu")), StepTimer(HostClock()), STEPS_PER_EPOCH))
-    for row in rows[1:]:
-        assert (row["h2d_hidden_ns"] or 0) > 10 * (row["h2d_exposed_ns"] or 0) > 0
