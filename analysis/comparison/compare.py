@@ -16,7 +16,8 @@ from hpcddp.runroot import Study
 
 INTERVAL = "95 %"
 
-Verdict = Literal["slower", "same", "faster", "unclear"]
+Verdict = Literal["slower", "slightly slower", "same", "slightly faster", "faster", "unclear"]
+"""Slower and faster are beyond the threshold; slightly so is different for sure, but within it; the same is what may be 1."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,10 @@ def _compared(a: Group, b: Group, threshold: float) -> Compared:
 
 
 def verdict(found: Ratio, threshold: float) -> Verdict:
-    """Slower where the whole 95 % interval lies below 1 - threshold; without one (fewer than six runs) by the median alone."""
+    """Slower where the whole 95 % interval lies below 1 - threshold; without one (fewer than six runs) by the median alone.
+
+    Slightly slower where all of it lies below 1 but not below 1 - threshold: medians alone do not tell that.
+    """
     low, high = (found.low, found.high) if found.kind == INTERVAL else (found.ratio, found.ratio)
     assert low is not None
     assert high is not None
@@ -96,7 +100,11 @@ def verdict(found: Ratio, threshold: float) -> Verdict:
         return "slower"
     if low > 1 + threshold:
         return "faster"
-    return "same" if low >= 1 - threshold and high <= 1 + threshold else "unclear"
+    if low < 1 - threshold or high > 1 + threshold:
+        return "unclear"
+    if found.kind == INTERVAL and not low <= 1 <= high:
+        return "slightly slower" if high < 1 else "slightly faster"
+    return "same"
 
 
 def _nothing(places: tuple[str, str], alone_a: Sequence[Alone], alone_b: Sequence[Alone]) -> str:

@@ -41,11 +41,13 @@ def sentence(found: Comparison) -> str:
     limit = f"slower by more than {share(found.threshold)}"
     called = {id(point): name for point, name in zip(found.points, names(found), strict=True)}
     slow = sorted(found.regressions, key=lambda point: point.ratio.ratio)
+    slightly = sum(point.verdict == "slightly slower" for point in found.points)
+    less = f"; slower by less at {slightly}" if slightly else ""
     if not slow:
-        return f"{head}; {limit} at none."
+        return f"{head}; {limit} at none{less}."
     named = "; ".join(f"{called[id(point)]} ({point.ratio.ratio:.3f})" for point in slow[:NAMED])
     more = f", and {len(slow) - NAMED} more" if len(slow) > NAMED else ""
-    return f"{head}; {limit} at {len(slow)}: {named}{more}."
+    return f"{head}; {limit} at {len(slow)}: {named}{more}{less}."
 
 
 def notes(found: Comparison) -> Iterator[str]:
@@ -98,7 +100,9 @@ def _verdict(point: Compared, threshold: float) -> str:
     words = {
         "slower": f"slower by more than {limit}",
         "faster": f"faster by more than {limit}",
-        "same": f"within {limit}",
+        "slightly slower": f"slower, but by less than {limit}",
+        "slightly faster": f"faster, but by less than {limit}",
+        "same": f"no difference found, and none of {limit}",
         "unclear": f"within {limit} or not, more runs would decide",
     }
     return words[point.verdict]

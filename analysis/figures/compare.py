@@ -16,7 +16,12 @@ AROUND_MM = 24.0
 MAX_POINTS = 40
 """The first ones; the table has them all."""
 
-COLOURS = {"slower": BASELINES["1gpu"], "faster": BASELINES["1node"], "same": INK, "unclear": FAINT}
+COLOURS = {
+    **dict.fromkeys(("slower", "slightly slower"), BASELINES["1gpu"]),
+    **dict.fromkeys(("faster", "slightly faster"), BASELINES["1node"]),
+    **{"same": INK, "unclear": FAINT},
+}
+"""What differs has a colour; the band says whether it matters."""
 
 
 def compare_figure(found: Comparison, style: Style = DEFAULT) -> Figure:

@@ -42,9 +42,10 @@ def compare(
 
     A and B are folders or bundles. Clusters, GPUs, software and dates may
     differ; points are matched by layout and workload. A point is slower
-    where the whole 95 % interval of the ratio lies beyond the threshold;
-    with fewer than six runs, by the medians. Ends with 4 where a point is
-    slower, with 3 where B lacks runs.
+    where the whole 95 % interval of the ratio lies beyond the threshold,
+    slightly slower where it lies below 1 all the same; with fewer than six
+    runs, medians decide. Ends with 4 where a point is slower (slightly
+    slower is no reason to), with 3 where B lacks runs.
 
     \b
     hpcddp compare jobs/before jobs/after

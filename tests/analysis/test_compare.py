@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,11 @@ def test_a_study_against_itself_is_exactly_one(tmp_path: Path) -> None:
         (Ratio(0.94, 0.93, 0.9499, "95 %"), "slower"),
         (Ratio(0.94, 0.93, 0.9501, "95 %"), "unclear"),
         (Ratio(0.97, 0.951, 1.049, "95 %"), "same"),
+        (Ratio(1.0, 1.0, 1.0, "95 %"), "same"),
+        (Ratio(0.981, 0.974, 0.988, "95 %"), "slightly slower"),
+        (Ratio(1.02, 1.01, 1.03, "95 %"), "slightly faster"),
+        (Ratio(0.98, 0.94, 0.99, "95 %"), "unclear"),
+        (Ratio(0.981, 0.974, 0.988, "range"), "same"),
         (Ratio(1.07, 1.051, 1.1, "95 %"), "faster"),
         (Ratio(0.94, 0.80, 1.20, "range"), "slower"),
         (Ratio(0.96, 0.80, 1.20, "range"), "same"),
@@ -85,6 +91,18 @@ def test_a_slower_point_is_named_first(tmp_path: Path) -> None:
     assert [each.a.label for each in found.regressions] == [point(2, 1).label]
     assert sentence(found).endswith("slower by more than 5 % at 1: 2 x 1 (0.909).")
     assert list(notes(found)) == []
+
+
+def test_a_point_that_is_slightly_slower_is_told_and_no_regression(tmp_path: Path) -> None:
+    """2 % more at six runs each: different for sure, within the threshold; said in the sentence, the table and the JSON."""
+    close = [100 + run / 10 for run in range(6)]
+    b = {point(1, 1): SIX, point(2, 1): [ms * 1.02 for ms in close]}
+    found = against(tmp_path, {point(1, 1): SIX, point(2, 1): close}, b)
+    assert [each.verdict for each in found.points] == ["same", "slightly slower"]
+    assert found.regressions == []
+    assert sentence(found).endswith("slower by more than 5 % at none; slower by less at 1.")
+    assert re.search(r"2 x 1 .*0\.980.* slightly slower$", to_text(found), re.MULTILINE)
+    assert to_plain(found)["points"][1]["verdict"] == "slightly slower"
 
 
 def test_few_runs_are_judged_by_the_median_and_said_so(tmp_path: Path) -> None:
@@ -197,7 +215,7 @@ def test_junit_has_a_case_per_point(tmp_path: Path) -> None:
     }
     kinds = {str(case.get("name")): [child.tag for child in case] for case in suite}
     assert [kinds[each.label] for each in points] == [["system-out"], ["failure", "system-out"], ["error"], ["skipped"]]
-    assert suite[0].get("classname") == "a <b>?&"
+    assert suite[0].get("classname") == r"a <b>\x01&"
 
 
 def test_the_figure_has_a_line_per_point(tmp_path: Path) -> None:
