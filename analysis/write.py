@@ -1,4 +1,5 @@
 """The report's files: deterministic bytes, no absolute paths, figures of an earlier analysis never left behind."""
+
 from __future__ import annotations
 
 import contextlib

@@ -25,6 +25,7 @@ from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.records.shapes import End, check_shape
 from hpcddp.analysis.records.whole import whole_end
+from hpcddp.analysis.verdicts.long_steps import stalls
 from hpcddp.analysis.verdicts.seen import early, read_seen, rhythm
 from hpcddp.catalog import train_samples
 from hpcddp.point import Point
@@ -126,6 +127,8 @@ def _timed(run: Run, parts: Sequence[Part]) -> Run:
     step_ns = mean_step_ns(steps)
     if step_ns is None or step_ns <= 0:
         raise Rejected(f"no timed step: all {steps.steady.size} belong to the warm-up or were not measured")
+    warming = np.concatenate([_warming(part) for part in parts])
+    found = stalls(steps, ~warming)
     return replace(
         run,
         steady_steps=int(steps.steady.sum()),
@@ -135,8 +138,9 @@ def _timed(run: Run, parts: Sequence[Part]) -> Run:
         step_ci_percent=mean_half_percent(steps.sum_ns[steps.steady] / len(steps.window_ns)),
         windows_apart=windows_apart(steps),
         part_ns={part: part_mean_ns(steps, part) for part in RECORDED},
-        early=early(steps, np.concatenate([_warming(part) for part in parts])),
+        early=early(steps, warming, found is not None),
         rhythm=rhythm(steps),
+        stalls=found,
         distribution=distribution([part.steps for part in parts]),
         rank_map=rank_map(steps, joined_hosts([part.hosts for part in parts])),
     )

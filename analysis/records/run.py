@@ -14,6 +14,7 @@ from hpcddp.analysis.numbers.steps import throughput_per_s
 from hpcddp.analysis.numbers.timeline import Timeline
 from hpcddp.analysis.numbers.typical import TypicalStep
 from hpcddp.analysis.records.achieved import Used
+from hpcddp.analysis.verdicts.long_steps import Stalls
 from hpcddp.analysis.verdicts.seen import Early, Rhythm, Seen
 from hpcddp.point import Point
 from hpcddp.textout import one_line
@@ -65,6 +66,7 @@ class Run:
     seen: Seen | None = None
     early: Early | None = None
     rhythm: Rhythm | None = None
+    stalls: Stalls | None = None
     distribution: Distribution | None = None
     rank_map: RankMap | None = None
     """Of several ranks."""

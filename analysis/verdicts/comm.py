@@ -29,6 +29,9 @@ LATENCY_EXPOSED = 0.10
 SMALL_BUCKET = 256 * 2**10
 """Bytes per bucket where no latency was measured: 25 us at 10 GB/s, about what a call costs between nodes."""
 
+NOT_SPLIT = "`--set measure.comm=on` tells transfer from waiting for other ranks, and which rank they wait for"
+"""Advice where exposed communication is all that is known."""
+
 
 def communication_bound(case: Case) -> Iterator[Verdict]:
     """Gradients travel with nothing left to compute, and it is not their number that costs."""
@@ -112,7 +115,7 @@ def _comm_advice(case: Case, row: Row) -> str:
     if pd.isna(row["transfer_s"]) and pd.notna(row["step_hook_s"]):
         return f"clocks of ranks were not compared, so transfer and waiting are one number: `hpcddp logs` says why; then {AGAIN}"
     if pd.isna(row["transfer_s"]):
-        return "`--set measure.comm=on` tells transfer from waiting for other ranks, and which rank they wait for"
+        return NOT_SPLIT
     if reached is None or fitted is None:
         return f"`hpcddp bench comm SWEEP.yaml` says what the link can carry; fewer exchanges: {larger}"
     if reached < LINK_FULL * fitted:

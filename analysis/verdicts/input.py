@@ -32,7 +32,7 @@ def input_bound(case: Case) -> Iterator[Verdict]:
             where=where(rows, series, name),
             evidence=f"{span(shares)} of the step waits for data ({run_numbers(runs)}){_limits_words(case, rows[-1])}; without "
             f"waiting it would be up to {percent(gain)} faster",
-            advice=_input_advice(case, series, rows),
+            advice=input_advice(case, series, rows),
             numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain, **_limits(case, rows[-1])},
             runs=run_names(runs),
             weight=LIMITED + max(shares),
@@ -62,7 +62,7 @@ def _limits_words(case: Case, row: Row) -> str:
     return f"; {', '.join(words)}" if words else ""
 
 
-def _input_advice(case: Case, series: pd.DataFrame, rows: Sequence[Row]) -> str:
+def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[Row]) -> str:
     """Lacking cores comes first, wherever in the series, in the words of that verdict: more workers would need more of them."""
     _, starving = lacking(case, series)
     if starving:

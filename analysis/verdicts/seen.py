@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.numbers.steps import Floats, RunSteps
 from hpcddp.analysis.records.files import read_object
+from hpcddp.analysis.verdicts.long_steps import FEWEST, threshold
 from hpcddp.errors import HpcddpError
 from hpcddp.point import Point
 
@@ -119,18 +120,26 @@ def _logical_cpus(attempt: Path, launch: Mapping[str, Any]) -> int | None:
         return None
 
 
-def early(steps: RunSteps, warming: NDArray[np.bool_]) -> Early | None:
-    """`warming`: of each step, whether its attempt counts it to its warm-up. None where no timed step is, or all are."""
-    first = warming[steps.steady]
-    if not first.any() or first.all():
+def early(steps: RunSteps, warming: NDArray[np.bool_], stalled: bool = False) -> Early | None:
+    """`warming`: of each step, whether its attempt counts it to its warm-up. None where no timed step is, or all are.
+
+    Steps that stall do so from the first on: where later steps are `stalled`, or as many are once as slow, the typical ones are
+    compared, and nothing is said of few.
+    """
+    first, times = warming[steps.steady], steps.step_ns[steps.steady]
+    count = int(first.sum())
+    if count in (0, first.size):
         return None
-    times = steps.step_ns[steps.steady]
-    later = float(np.median(times[~first]))
-    return Early(
-        steps=int(first.sum()),
-        slower=float(np.median(times[first])) / later - 1,
-        moved=float(times.mean()) / float(times[~first].mean()) - 1,
-    )
+    slower = float(np.median(times[first]) / np.median(times[~first])) - 1
+    if not stalled and not _as_slow_later(times[first], times[~first]):
+        return Early(steps=count, slower=slower, moved=float(times.mean() / times[~first].mean()) - 1)
+    return Early(steps=count, slower=slower, moved=slower * count / first.size) if count >= FEWEST else None
+
+
+def _as_slow_later(first: Floats, later: Floats) -> bool:
+    """Whether any stretch of later steps as long as the first lasts as long."""
+    sums = np.concatenate([[0.0], np.cumsum(later)])
+    return bool((sums[first.size :] - sums[: -first.size] >= first.sum()).any())
 
 
 def rhythm(steps: RunSteps) -> Rhythm | None:
@@ -138,7 +147,7 @@ def rhythm(steps: RunSteps) -> Rhythm | None:
     times = steps.step_ns[steps.steady]
     if times.size < 20 or times.min() == times.max():
         return None
-    limit, apart = _threshold(times)
+    limit, apart = threshold(times)
     slow = times > limit
     fast_ns, slow_ns = float(times[~slow].mean()), float(times[slow].mean())
     parts = {part: steps.part_ns[part][steps.steady] for part in OF_STEP}
@@ -154,17 +163,6 @@ def rhythm(steps: RunSteps) -> Rhythm | None:
             if np.isfinite(values).all()
         },
     )
-
-
-def _threshold(times: Floats) -> tuple[float, float]:
-    """The greatest fast value for which most of the variance lies between fast and slow, and the share that does."""
-    ordered = np.sort(times)
-    n, below = ordered.size, np.arange(1, ordered.size)
-    sums = np.cumsum(ordered)
-    fast, slow = sums[:-1] / below, (sums[-1] - sums[:-1]) / (n - below)
-    between = np.where(ordered[1:] > ordered[:-1], below * (n - below) * (slow - fast) ** 2 / n**2, 0)
-    best = int(between.argmax())
-    return float(ordered[best]), float(between[best] / ordered.var())
 
 
 def _slow_later(slow: NDArray[np.bool_]) -> float:

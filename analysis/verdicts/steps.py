@@ -66,10 +66,11 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
 def _wide(runs: list[Run]) -> list[Run]:
     """Those of a point whose means are not known, where most are not: one alone is an outlier.
 
-    Not where steps are of two kinds, or begin too early: more of the same would not help.
+    Not where steps are of two kinds, begin too early, or stall so much that too many more were needed: these have other verdicts.
     """
     wide = [run for run in runs if (run.steady_steps or 0) < FEW_STEPS or (run.step_ci_percent or 0) > WIDE_PERCENT]
-    helped = [run for run in wide if not _begins_slowly(run) and not _bursts(run)]
+    hopeless = [run for run in wide if run.stalls and _times_more(run) > TOO_MANY]
+    helped = [run for run in wide if not _begins_slowly(run) and not _bursts(run) and run not in hopeless]
     return helped if 2 * len(helped) > len(runs) else []
 
 
@@ -77,9 +78,14 @@ def _others(runs: int) -> str:
     return f"; {count(runs, 'more run')} {'is' if runs == 1 else 'are'} not known to {WIDE_PERCENT:.0f} % either" if runs else ""
 
 
+def _times_more(run: Run) -> float:
+    """Steps that would do / those there are: an interval is as wide as 1 / sqrt(steps)."""
+    return max(1.0, (run.step_ci_percent or 0) / WIDE_PERCENT) ** 2
+
+
 def _steps_advice(run: Run) -> str:
-    """How many would do: an interval is as wide as 1 / sqrt(steps)."""
-    more = max(1.0, (run.step_ci_percent or 0) / WIDE_PERCENT) ** 2
+    """How many would do."""
+    more = _times_more(run)
     if more > TOO_MANY:
         return "steps vary too much for more of them to help: find out what disturbs them, then `--set measure.stop=interval`"
     steps = (run.steady_steps or 1) * more
@@ -118,7 +124,7 @@ def _rounded_up(steps: int) -> int:
 
 def burst_network(case: Case) -> Iterator[Verdict]:
     """Between nodes, some steps are fast as long as the network lets a burst pass: a token bucket."""
-    runs = [run for run in case.counting if _bursts(run) and not _alone(case, run)]
+    runs = [run for run in case.counting if bursts(case, run)]
     if not runs:
         return
     worst = max(runs, key=lambda run: (run.rhythm.slow_ns / run.rhythm.fast_ns if run.rhythm else 0, run.name))
@@ -138,6 +144,11 @@ def burst_network(case: Case) -> Iterator[Verdict]:
         runs=run_names(runs),
         weight=DOUBTFUL + min(0.99, slower),
     )
+
+
+def bursts(case: Case, run: Run) -> bool:
+    """Whether its steps show a network that is faster in bursts."""
+    return _bursts(run) and not _alone(case, run)
 
 
 def _bursts(run: Run) -> bool:

@@ -6,6 +6,7 @@
     study.py      noisy baseline, mixed hardware, out of line with prediction, baseline missing
     cores.py      CPU starvation
     input.py      input-bound
+    stalls.py     stalls
     comm.py       latency-bound, communication-bound
     straggler.py  straggler
     seen.py       what is read of each run for them
@@ -25,6 +26,7 @@ from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, laten
 from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
 from hpcddp.analysis.verdicts.gates import clock_throttling, nothing_counts, shared_node, unsynchronised, wrong_evaluation
 from hpcddp.analysis.verdicts.input import input_bound, input_share
+from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
 from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
 from hpcddp.analysis.verdicts.straggler import straggler, waited_share
 from hpcddp.analysis.verdicts.study import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
@@ -44,6 +46,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "out of line with prediction": out_of_line,
     "CPU starvation": cpu_starvation,
     "input-bound": input_bound,
+    "stalls": stalls,
     "straggler": straggler,
     "latency-bound": latency_bound,
     "communication-bound": communication_bound,
@@ -54,6 +57,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
 CAUSES: Mapping[str, tuple[Callable[[Case, Row], float | None], str]] = {
     "CPU starvation": (starved_share, "too few processor cores"),
     "input-bound": (input_share, "waiting for data"),
+    "stalls": (stalled_share, "steps that stall now and then"),
     "straggler": (waited_share, "waiting for one slow rank or node"),
     "latency-bound": (latency_share, "many small messages between ranks"),
     "communication-bound": (comm_share, "exchanging gradients"),

@@ -11,6 +11,7 @@ from typing import Any
 
 from hpcddp.point import Data, Layout, Measure, Point, Workload, point_to_dict
 from hpcddp.records import (
+    AFTER_PAUSE,
     BUCKET_COLUMNS,
     PARTS,
     SCHEMA,
@@ -85,6 +86,8 @@ class Told:
     """Of ranks that differ."""
     steps: int = 5
     """Timed ones; a warm-up step comes before them."""
+    pauses: Sequence[int] = ()
+    """Steps that come after a pause."""
     first_step: int = 0
     """The run's step with which the attempt began."""
     starts: bool = True
@@ -171,7 +174,7 @@ def _write_rank(attempt: Path, rank: int, told: Told) -> dict[str, Any]:
             total *= 1 if step else 10
             shares = told.shares_of_rank.get(rank) or told.shares
             shares = shares(number) if callable(shares) else shares
-            flags = 0 if step else WARMUP
+            flags = (AFTER_PAUSE if number in told.pauses else 0) if step else WARMUP
             rows.row(_row(number, flags, start_ns if told.starts else None, total, shares))
             if travels and (told.bucket_steps is None or number in told.bucket_steps):
                 for index, bucket in enumerate(buckets):

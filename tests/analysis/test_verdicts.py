@@ -89,6 +89,10 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
         changed(of_step=lambda each, step: 1.4 if several_nodes(each) and step % 7 < 3 else 1.0, grows="comm_exposed"),
         {"burst network", "communication-bound"},
     ),
+    "every tenth step longer": (
+        changed(of_step=lambda each, step: 1.4 if several_nodes(each) and step % 10 == 7 else 1.0, grows="forward"),
+        {"stalls"},
+    ),
     "half as fast as foretold": (changed(predicted=(1.8, 2.2)), {"out of line with prediction"}),
     "twice as fast as foretold": (changed(predicted=(0.4, 0.6)), {"out of line with prediction"}),
     "threads taken for cores": (

@@ -3,10 +3,10 @@
 64 ranks x 39 runs x 20,000 steps, five bucket rows for one step in ten: 7 GB, written in a folder that is removed. The whole
 command on two processors, start-up, figures and report included, once when nothing is known of the records and once more.
 
-Beside it what a person would write with pandas: the longest step over ranks, medians, an interval, the breakdown, of a part of
-the runs and scaled up. Like is compared with like: how many times faster is told of a process that reads all the runs for the
-same numbers and writes no report, in turns with pandas (the median of ROUNDS), one start-up included in both; of the whole
-command, too, but against no bound.
+Beside it what a person would write with pandas: the mean over ranks of what the steps took them, an interval of it, a typical
+step, the breakdown, of a part of the runs and scaled up. Like is compared with like: how many times faster is told of a process
+that reads all the runs for the same numbers and writes no report, in turns with pandas (the median of ROUNDS), one start-up
+included in both; of the whole command, too, but against no bound.
 
 The records are kept in memory (/dev/shm) where there is enough of it, so that no disk is measured; else in the temporary folder,
 or where `--folder` says.
@@ -49,12 +49,14 @@ for attempt in map(Path, sys.argv[1:]):
     steps = read(attempt, "steps")
     steady = steps[steps["flags"] == 0]
     by_step = steady.groupby("step")
-    longest = by_step["total_ns"].max().to_numpy()
-    parts = by_step[[name for name in steady if name.endswith("_ns")]].mean().median()
+    lasted = by_step["total_ns"].mean().to_numpy()
+    step = steady.groupby("rank")["total_ns"].sum().mean() / lasted.size
+    typical = np.quantile(lasted, [0.05, 0.5, 0.95, 0.99])
+    parts = steady[[name for name in steady if name.endswith("_ns")]].mean()
     draw = np.random.default_rng(1)
-    resampled = [np.median(draw.choice(longest, longest.size)) for _ in range(1000)]
+    resampled = [np.mean(draw.choice(lasted, lasted.size)) for _ in range(1000)]
     travels = read(attempt, "buckets").groupby(["step", "index"]).agg(begin=("ready_ns", "max"), end=("done_ns", "max"))
-    print(attempt.name, np.median(longest), np.quantile(resampled, [0.025, 0.975]), parts["forward_ns"], len(travels))
+    print(attempt.name, step, typical, np.quantile(resampled, [0.025, 0.975]), parts["forward_ns"], len(travels))
 """
 """Without checksums, clock offsets, or what verdicts and figures need."""
 

@@ -1,0 +1,115 @@
+"""Steps that stall: the mean of a run's steps, which counts, is far from their median, which is typical. What the long ones are
+long in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcddp.analysis.numbers.steps import Floats, RunSteps
+
+APART = 0.03
+"""Of the median: mean and median of a sound run differ by less, of noise with a tail (exponential, 5 % of the step) by 1.5 %."""
+
+FEWEST = 20
+"""Steady steps: of fewer a single one decides."""
+
+CHANCE = 3.0
+"""Standard errors by which mean and median of symmetric noise do not differ."""
+
+ERROR_OF_DIFFERENCE = math.sqrt(math.pi / 2 - 1)
+"""Of mean - median of n normal values, times their deviation / sqrt(n): their variances are 1 / n and pi / 2 n, the covariance
+is 1 / n.
+"""
+
+TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
+"""Of a normal distribution, standard deviation / median absolute deviation."""
+
+AFTER_PAUSE = 3
+"""Steps that may still feel what was done in a pause: the first of them is not timed."""
+
+CAUSES = {
+    "data": ("data_wait",),
+    "records": ("record",),
+    "computation": ("h2d_exposed", "forward", "backward", "optimizer", "other"),
+}
+"""What long steps may be long in, besides communication -> the parts of a rank's own time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stalls:
+    """Of one run; steps are parted into long ones and others so that these differ most."""
+
+    mean_ns: float
+    median_ns: float
+    long_share: float
+    """Of the steps."""
+    long_ns: float
+    other_ns: float
+    of: Mapping[str, float]
+    """Share of the difference that is longer `communication`, or that one of CAUSES makes up on the rank that is late."""
+    after_pause: float
+    """Share of the long steps that are among the first after a pause, if few steps are."""
+
+
+def stalls(steps: RunSteps, counted: NDArray[np.bool_]) -> Stalls | None:
+    """Of those of the steady steps that are `counted`; None where mean and median go together, or by chance do not."""
+    which = steps.steady & counted
+    times = steps.step_ns[which]
+    if times.size < FEWEST:
+        return None
+    mean, median = float(times.mean()), float(np.median(times))
+    noise = TO_DEVIATION * float(np.median(np.abs(times - median)))
+    if abs(mean - median) <= max(APART * median, CHANCE * ERROR_OF_DIFFERENCE * noise / math.sqrt(times.size)):
+        return None
+    limit, _ = threshold(times)
+    long = times > limit
+    return Stalls(
+        mean_ns=mean,
+        median_ns=median,
+        long_share=float(long.mean()),
+        long_ns=float(times[long].mean()),
+        other_ns=float(times[~long].mean()),
+        of=_causes(steps, which, long),
+        after_pause=_after_pause(steps, which, long),
+    )
+
+
+def threshold(times: Floats) -> tuple[float, float]:
+    """The greatest fast value for which most of the variance lies between fast and slow, and the share that does (Otsu 1979)."""
+    ordered = np.sort(times)
+    n, below = ordered.size, np.arange(1, ordered.size)
+    sums = np.cumsum(ordered)
+    fast, slow = sums[:-1] / below, (sums[-1] - sums[:-1]) / (n - below)
+    between = np.where(ordered[1:] > ordered[:-1], below * (n - below) * (slow - fast) ** 2 / n**2, 0)
+    best = int(between.argmax())
+    return float(ordered[best]), float(between[best] / ordered.var())
+
+
+def _causes(steps: RunSteps, which: NDArray[np.bool_], long: NDArray[np.bool_]) -> dict[str, float]:
+    """While one rank stalls, the others' communication is longer: what counts is how much longer the latest rank needs by itself,
+    and in which parts ranks do; only what that leaves is communication.
+    """
+
+    def longer(values: Floats) -> float:
+        return max(0.0, float(values[long].mean() - values[~long].mean())) if np.isfinite(values).all() else 0.0
+
+    whole = longer(steps.step_ns[which])
+    by_itself = min(whole, longer(steps.own_ns[:, which].max(axis=0)))
+    parts = {cause: sum(longer(steps.part_ns[part][which]) for part in of) for cause, of in CAUSES.items()}
+    known = sum(parts.values())
+    share = by_itself / whole / known if whole and known else 0.0
+    return {"communication": 1 - by_itself / whole if whole else 0.0} | {cause: share * ns for cause, ns in parts.items()}
+
+
+def _after_pause(steps: RunSteps, which: NDArray[np.bool_], long: NDArray[np.bool_]) -> float:
+    places = np.arange(steps.steady.size)
+    since = places - np.maximum.accumulate(np.where(steps.steady, -AFTER_PAUSE - 1, places))
+    first = (since <= AFTER_PAUSE)[which]
+    return float(first[long].mean()) if 4 * first.sum() <= first.size else 0.0
