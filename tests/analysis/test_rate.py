@@ -101,12 +101,8 @@ def test_transfer_and_peer_wait_are_the_exposed_communication_of_all_steps(tmp_p
     """All-reduces of every other step were recorded: 40 ms of these, 10 of them waiting; of all steps exposed are 60 ms."""
 
     def shares(step: int) -> dict[str, float]:
-        return {
-            "forward": 0.2,
-            "backward": 0.2,
-            "comm_exposed": 0.4 if step % 2 else 0.8,
-            "optimizer": 0.6 - (0.4 if step % 2 else 0.8) + 0.2,
-        }
+        exposed = 0.4 if step % 2 else 0.8
+        return {"forward": 0.1, "backward": 0.1, "comm_exposed": exposed, "optimizer": 0.8 - exposed}
 
     def late(rank: int) -> Bucket:
         """Ready at 40 ms; rank 1's at 60: rank 0 waits 20 of 40 ms for it, on average half of that."""
