@@ -10,7 +10,8 @@ from hpcddp.analysis.wording import clock
 
 BLANK = {"", "-", "\u2013", "\u2014", "n/a", "na", "nan", "none", "null", "?"}
 
-SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "m": 60.0, "min": 60.0, "mins": 60.0}
+SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3}
+SECONDS |= {"s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "m": 60.0, "min": 60.0, "mins": 60.0}
 SECONDS |= {"minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "hour": 3600.0, "hours": 3600.0}
 SECONDS |= {"d": 86400.0, "day": 86400.0, "days": 86400.0}
 
@@ -60,6 +61,8 @@ class Number:
     """Value of one of the last unit, of the column's unit where none is printed."""
     clock: bool = False
     """Printed with colons."""
+    inverse: bool = False
+    """Printed as a rate: `2.5` it/s is a time of 0.4 s."""
 
     def __str__(self) -> str:
         return self.text
@@ -91,6 +94,12 @@ def plain_digits(text: str) -> str:
     if re.fullmatch(r"[1-9]\d{0,2}([,\s']\d{3})+(\.\d+)?", text):
         return re.sub(r"[,\s']", "", text)
     return text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else text
+
+
+def inverse(of: Number) -> Number:
+    """The time of one of what is printed as so many per second; more of them is less time."""
+    ends = of.can_be
+    return replace(of, value=1 / of.value, can_be=Interval(1 / ends.high, 1 / ends.low, 1 / ends.best), inverse=True)
 
 
 def seconds(text: str, unit: str | None = None) -> Number:
@@ -161,6 +170,7 @@ def alike(value: float, shown: Number, more: int = 0) -> str:
     """`value` as `shown` is printed, with `more` decimals."""
     if shown.clock:
         return clock(value)
+    value = 1 / value if shown.inverse else value
     decimals = shown.decimals + more
     parts, rest = [], round(value / shown.scale, decimals)
     for unit in shown.units[:-1]:

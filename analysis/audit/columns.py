@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from hpcddp.analysis.audit.rates import Rate, is_per_gpu, rate
+
 SYNONYMS = {
     "nodes": "node_count num_nodes n_nodes number_of_nodes hosts_used instances",
     "gpus_per_node": "gpu_per_node gpus_node gpus_per_host gpus_per_instance ranks_per_node tasks_per_node ntasks_per_node",
@@ -67,6 +69,8 @@ class Column:
     """The header in small letters with `_`, unit and baseline taken off."""
     unit: str | None = None
     baseline: str | None = None
+    rate: Rate | None = None
+    """What a header or unit such as `tok/s` says."""
 
 
 def column(header: str) -> Column:
@@ -78,7 +82,12 @@ def column(header: str) -> Column:
     if named and claim:
         text = text[: named.start()] + text[named.end() :]
     unit, text = _unit_in_brackets(text)
-    name = _name(text)
+    name, bracketed = name_of(text), name_of(unit or "")
+    if is_per_gpu(bracketed):
+        return Column(header.strip(), None, f"{name}_per_gpu")
+    found = rate(bracketed) or rate(name)
+    if found and MEANINGS.get(name) in (None, found.meaning):
+        return Column(header.strip(), found.meaning, name, unit, rate=found)
     stem, suffix = _split_unit(name)
     if name not in MEANINGS and name not in SETTINGS and stem:
         name, unit = stem, unit or suffix
@@ -91,8 +100,9 @@ def _unit_in_brackets(text: str) -> tuple[str | None, str]:
     return unit, re.sub(r"[(\[][^)\]]*[)\]]|%", " ", text)
 
 
-def _name(text: str) -> str:
-    words = re.sub(r"[^a-z0-9/]+", "_", text.replace("/", "_per_")).strip("_")
+def name_of(text: str) -> str:
+    """In small letters, `_` for everything else and `_per_` for `/`."""
+    words = re.sub(r"[^a-zµ0-9]+", "_", text.lower().replace("/", "_per_")).strip("_")
     words = re.sub(r"_+", "_", words)
     return re.sub(r"^(the|n)_(?=gpus|nodes)", "", words) or words
 

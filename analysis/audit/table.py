@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import csv
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from hpcddp.analysis.audit.cells import Number, is_blank, number, seconds
-from hpcddp.analysis.audit.columns import CLAIMS, MEANINGS, REMARKS, SETTINGS, TIMES, Column, column
+from hpcddp.analysis.audit.cells import PLAIN, Number, inverse, is_blank, number, plain_digits, seconds
+from hpcddp.analysis.audit.columns import CLAIMS, MEANINGS, REMARKS, SETTINGS, TIMES, Column, column, name_of
+from hpcddp.analysis.audit.rates import Rate, rate
 from hpcddp.errors import UsageError
 from hpcddp.textout import count
 
 COUNTS = ("nodes", "gpus_per_node", "gpus", "batch_per_gpu", "global_batch", "samples", "epochs", "steps", "n")
 MEASURED = ("time", "throughput")
+PRINTED_RATE = re.compile(r"(.*?\d)\s*([a-z]+\s*(?:/|\bper\b)\s*[a-z]+)", re.IGNORECASE)
 MOST_ROWS, MOST_COLUMNS = 20_000, 200
 """Of a table that somebody could print; more are measurements, and take minutes."""
 
@@ -132,7 +135,7 @@ def _columns(file: Path, line: int, header: Sequence[str], body: Sequence[Sequen
     remarks = []
     for i, each in enumerate(columns):
         twins = [j for j, other in enumerate(columns) if other.meaning == each.meaning]
-        exact = [j for j in twins if columns[j].name == each.meaning]
+        exact = [j for j in twins if columns[j].name == each.meaning] or [j for j in twins if columns[j].rate is None]
         if each.meaning in (None, *CLAIMS) or len(twins) == 1 or exact == [i]:
             continue
         if len(exact) == 1:
@@ -199,6 +202,8 @@ def _row(file: Path, line: int, cells: Sequence[str], columns: Sequence[Column])
                 continue
             elif each.meaning in COUNTS:
                 counts[each.meaning] = _count(cell)
+            elif each.meaning in MEASURED and (printed := _as_rate(cell, each.rate)):
+                values[each.meaning] = printed
             elif each.meaning in TIMES and "throughput" not in each.name:
                 values[each.meaning] = _measured(cell, each, columns)
             elif each.meaning in ("throughput", "bandwidth", *TIMES):
@@ -208,6 +213,18 @@ def _row(file: Path, line: int, cells: Sequence[str], columns: Sequence[Column])
         except ValueError as error:
             raise UsageError(f"{file}:{line}: {each.header}: {error}") from error
     return _sized(file, line, Row(line, setting=tuple(settings), counts=counts, values=values, claims=claims), words)
+
+
+def _as_rate(cell: str, of_column: Rate | None) -> Number | None:
+    """`1,200 tok/s`, `35 s/epoch`, or a bare number under such a header; None for anything else."""
+    found = PRINTED_RATE.fullmatch(cell)
+    own = rate(name_of(found.group(2))) if found else None
+    bare = found.group(1) if found and own else cell
+    said = own or of_column
+    if said is None or not PLAIN.fullmatch(plain_digits(bare.strip())):
+        return None
+    printed = replace(_positive(number(bare, said.scale)), text=cell)
+    return inverse(printed) if said.inverse else printed
 
 
 def _measured(cell: str, each: Column, columns: Sequence[Column]) -> Number:

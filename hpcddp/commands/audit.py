@@ -27,7 +27,7 @@ def audit(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> 
 
     \b
       size      nodes, gpus_per_node, gpus
-      result    time (s, or m:ss, h:mm:ss), throughput
+      result    time (s, or m:ss, h:mm:ss), throughput; s/epoch, tok/s, it/s
       claim     average, median, speedup, efficiency, baseline
       hardware  node_list, gpu_type
       work      batch_per_gpu, global_batch, samples, epochs, steps

@@ -103,6 +103,60 @@ def test_headers_as_people_write_them(header: str, meaning: str, unit: str | Non
     assert (found.meaning, found.unit, found.baseline) == (meaning, unit, baseline)
 
 
+@pytest.mark.parametrize(
+    ("header", "cell", "meaning", "value"),
+    [
+        ("tok/s", "1,200", "throughput", 1200),
+        ("Tokens/sec", "1200", "throughput", 1200),
+        ("ktok/s", "1.2", "throughput", 1200),
+        ("throughput (k tokens/s)", "1.2", "throughput", 1200),
+        ("seq/min", "120", "throughput", 2),
+        ("epochs/h", "2", "throughput", 1 / 1800),
+        ("throughput", "1200 tok/s", "throughput", 1200),
+        ("s/epoch", "35.1", "time", 35.1),
+        ("sec / it", "0.35", "time", 0.35),
+        ("ms/step", "350", "time", 0.35),
+        ("time (min/epoch)", "2", "time", 120),
+        ("hours per epoch", "2.5", "time", 9000),
+        ("epoch time", "35 s/epoch", "time", 35),
+        ("it/s", "2.5", "time", 0.4),
+        ("epoch time (s)", "1:05", "time", 65),
+        ("step time (µs)", "350", "time", 0.00035),
+    ],
+)
+def test_rates_as_people_write_them(tmp_path: Path, header: str, cell: str, meaning: str, value: float) -> None:
+    """In the header, in brackets, or in the cell: per second, or seconds."""
+    (tmp_path / "t.csv").write_text(f'gpus,{header}\n1,"{cell}"\n', encoding="utf-8")
+    table = read_table(tmp_path / "t.csv")
+    assert table.rows[0].values[meaning].value == pytest.approx(value)
+    assert table.remarks == ()
+
+
+@pytest.mark.parametrize("header", ["img/s/GPU", "throughput (tok/s/GPU)", "samples/s per GPU"])
+def test_what_one_gpu_does_is_no_throughput(tmp_path: Path, header: str) -> None:
+    """It is not read, which a remark says."""
+    (tmp_path / "t.csv").write_text(f"gpus,time,{header}\n1,10,100\n2,5,100\n", encoding="utf-8")
+    table = read_table(tmp_path / "t.csv")
+    assert "throughput" not in table.rows[0].values
+    assert table.remarks[0].startswith(f"column `{header}` is not read")
+
+
+def test_a_rate_gives_way_to_a_time(tmp_path: Path) -> None:
+    """Two columns that mean time are no longer one too many where one of them is known as a unit only."""
+    (tmp_path / "t.csv").write_text("gpus,epoch time,s/step\n1,100,0.1\n", encoding="utf-8")
+    table = read_table(tmp_path / "t.csv")
+    assert table.rows[0].values["time"].value == 100
+    assert table.remarks == ("column `s/step` is not read: `time` is there too",)
+
+
+def test_steps_per_second_are_audited_as_what_they_are(tmp_path: Path) -> None:
+    """Of the same batch per GPU: 10 it/s on 4 GPUs are 4 times the work of 10 on one, and 3.2 should be 3.6 times."""
+    (tmp_path / "t.csv").write_text("gpus,it/s,speedup\n1,10.00,1.00\n2,9.50,1.90\n4,9.00,3.20\n8,8.80,7.04\n", encoding="utf-8")
+    (wrong,) = audit(tmp_path / "t.csv").findings
+    assert (wrong.kind, wrong.follows) == ("speedup_wrong", "3.60")
+    assert "(3.20 would need 8.00 instead of 9.00)" in wrong.sentence
+
+
 def test_node_lists() -> None:
     """Ranges keep their zeros; several prefixes; text after the brackets."""
     assert expand("gn[01-03,07]") == ["gn01", "gn02", "gn03", "gn07"]
