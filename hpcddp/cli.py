@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -26,7 +26,7 @@ from hpcddp.commands.render import render
 from hpcddp.commands.reproduce import reproduce
 from hpcddp.commands.status import status
 from hpcddp.commands.submit import submit
-from hpcddp.errors import FAILED, HpcddpError
+from hpcddp.errors import FAILED, USAGE, HpcddpError
 from hpcddp.textout import inert
 
 EPILOG = """\b
@@ -40,9 +40,17 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **options)
+        except click.UsageError as error:
+            _explain(error)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            _explain(error)
         except HpcddpError as error:
             click.echo(inert(str(error)), err=True)
             ctx.exit(error.exit_code)
@@ -52,6 +60,15 @@ class Commands(click.Group):
             words = error.strerror or str(error)
             click.echo(f"{error.filename}: {words}" if error.filename else words, err=True)
             ctx.exit(FAILED)
+
+
+def _explain(error: click.UsageError) -> NoReturn:
+    """The reason, where click prints usage lines first; ends with 2."""
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # from click 8.2 on: the help is the reason
+        raise error
+    path = error.ctx.command_path if error.ctx else "hpcddp"
+    click.echo(f"{inert(error.format_message())}\n(`{path} -h` explains)", err=True)
+    raise click.exceptions.Exit(USAGE)
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -57,7 +57,7 @@ def owner_of(folder: Path) -> str:
 def _open_to_everybody(folder: Path) -> Iterator[str]:
     """A sentence on each folder above in which everybody may put another in its place; in one like /tmp they may not."""
     for parent in folder.parents:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # whoever writes there says what is wrong
             mode = parent.stat().st_mode
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
                 yield f"{parent} may be written by everybody, whose code would run as you: chmod o-w {parent}, or use --runs"

@@ -104,7 +104,7 @@ def added_words(points: Sequence[PlannedPoint]) -> list[str]:
 
 def remarks(profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Iterator[str]:
     """What a referee would ask about the request, a sentence each with the next step; each once for all points."""
-    if profile.status == "retired":
+    if points and profile.status == "retired":
         yield f"{profile.name} is retired: jobs can be rendered and checked on a twin, not run."
     yield from _few_cores(profile, [planned.point.layout for planned in points])
     yield from dict.fromkeys(text for planned in points for text in _remarks_on(profile, planned.point))

@@ -22,6 +22,9 @@ from pathlib import Path
 
 from hpcddp.errors import UsageError
 
+NAMED = 8
+"""Points named in a sentence."""
+
 
 @dataclass(frozen=True)
 class Study:
@@ -121,6 +124,29 @@ def single_study(root: Path) -> Study:
     if not found:
         raise UsageError(f"{root}: no study in it; name the folder of one, with a study.json")
     raise UsageError(f"{root}: {len(found)} studies in it ({', '.join(each.name for each in found)}); name one of them")
+
+
+def point_folder(given: Path) -> Path:
+    """The folder of a point or a run, by STUDY/LABEL or STUDY/LABEL/r2 with as much of the label as tells it from others;
+    UsageError names what there is where that is none, or several.
+    """
+    if given.is_dir():
+        return given
+    of_run = re.fullmatch(r"r\d+", given.name) is not None
+    begun = given.parent if of_run else given
+    labels = sorted(file.parent.name for file in begun.parent.glob("*/point.json"))
+    found = [label for label in labels if label.startswith(begun.name)]
+    if len(found) == 1:
+        return begun.with_name(found[0]) / given.name if of_run else begun.with_name(found[0])
+    if found:
+        raise UsageError(f"{given}: {len(found)} points begin so: {_some(found)}; write more of the one that is meant")
+    known = f"it has {_some(labels)}" if labels else "name a point's folder in that of a study"
+    raise UsageError(f"{given}: no point `{begun.name}` in {begun.parent}; {known}")
+
+
+def _some(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
+    return ", ".join(labels[:NAMED]) + more
 
 
 def _is_study(folder: Path) -> bool:

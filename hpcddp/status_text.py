@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from hpcddp.status import Phase, RunState
@@ -19,12 +19,20 @@ LINE_SHOWN = 200
 RUNNING_SHOWN = 2
 """So many running jobs fit a line beside the counts."""
 
+FOLDED_FROM = 4
+"""So many stretches of runs with a common text below them are told together."""
+
+FOLDED_NAMED = 2
+"""The first of these bear their own line."""
+
 ORDER: tuple[Phase, ...] = ("done", "running", "queued", "failed", "unknown", "missing")
 
 
 def status_table(states: Sequence[RunState], node_hours: float = 0.0) -> str:
-    """A line for each stretch of runs of a point that are in the same state, and one that counts them all; `node_hours`: used."""
-    lines = [line for same in _stretches(states) for line in _lines(same)]
+    """A line for each stretch of runs of a point that are in the same state, and one that counts them all; `node_hours`: used. A
+    text that is common to many of them stands there once.
+    """
+    lines = [line for alike in _by_text(_stretches(states)) for line in _folded(alike)]
     used = f"; {node_hours:,.1f} node hours so far" if node_hours >= 0.05 else ""
     return "\n".join([*lines, f"{_counts(states)}{used}"])
 
@@ -43,18 +51,39 @@ def _counts(states: Sequence[RunState]) -> str:
 
 
 def _stretches(states: Sequence[RunState]) -> Iterator[list[RunState]]:
-    for _, same in itertools.groupby(states, key=lambda state: (state.label, state.phase, _told(state), state.next_step)):
+    for _, same in itertools.groupby(states, key=lambda state: (state.label, *_text(state))):
         yield list(same)
 
 
-def _lines(same: Sequence[RunState]) -> Iterator[str]:
-    """What does not fit beside the run goes below it."""
-    first, last = same[0], same[-1]
-    runs = f"r{first.run}" if first is last else f"r{first.run}-{last.run}"
-    job = first.job if first is last and first.job else ""
-    head = f"{first.label}  {runs:<6} {first.phase:<7} {job:<7}"
-    told = _told(first) + _expected(same)
-    if len(head) + 2 + len(told) <= WIDTH:
+def _text(state: RunState) -> tuple[str | None, ...]:
+    return state.phase, _told(state), state.next_step
+
+
+def _by_text(stretches: Iterable[list[RunState]]) -> Iterator[list[list[RunState]]]:
+    """Those with a common text together, at the place of the first, where they are many; else each by itself."""
+    alike: dict[tuple[str | None, ...], list[list[RunState]]] = {}
+    for same in stretches:
+        own = len(list(_lines([same]))) == 1
+        alike.setdefault((same[0].label, str(same[0].run)) if own else (*_text(same[0]), same[0].line), []).append(same)
+    for group in alike.values():
+        yield from [group] if len(group) >= FOLDED_FROM else ([same] for same in group)
+
+
+def _folded(alike: Sequence[list[RunState]]) -> Iterator[str]:
+    if len(alike) == 1:
+        yield from _lines(alike)
+        return
+    yield from (_head(same).rstrip() for same in alike[:FOLDED_NAMED])
+    rest = [state for same in alike[FOLDED_NAMED:] for state in same]
+    yield f"and {count(len(rest), 'run')} more, of {count(len({state.label for state in rest}), 'point')}:"
+    yield from list(_lines(alike, beside=False))[1:]
+
+
+def _lines(alike: Sequence[list[RunState]], *, beside: bool = True) -> Iterator[str]:
+    """The first stretch, and what is told of all; what does not fit beside the run goes below it."""
+    first, head = alike[0][0], _head(alike[0])
+    told = _told(first) + _expected([state for same in alike for state in same])
+    if beside and len(head) + 2 + len(told) <= WIDTH:
         yield f"{head}  {told}".rstrip()
     else:
         yield head.rstrip()
@@ -63,6 +92,13 @@ def _lines(same: Sequence[RunState]) -> Iterator[str]:
         yield from _below(f"says: {textwrap.shorten(first.line, LINE_SHOWN, placeholder=' ...')}")
     if first.next_step:
         yield from _below(f"next: {first.next_step}")
+
+
+def _head(same: Sequence[RunState]) -> str:
+    first, last = same[0], same[-1]
+    runs = f"r{first.run}" if first is last else f"r{first.run}-{last.run}"
+    job = first.job if first is last and first.job else ""
+    return f"{first.label}  {runs:<6} {first.phase:<7} {job:<7}"
 
 
 def _below(text: str) -> list[str]:

@@ -316,6 +316,44 @@ def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
     assert json.loads(json.dumps(states_to_plain(states)))[4]["detail"] == reason
 
 
+def test_a_reason_that_many_points_have_is_told_once(study: Study) -> None:
+    """2,000 points that failed for one reason are as many lines as a few; what is its own stays so, in its place."""
+    labels = [f"n01-g1-b{number}-0123456789ab" for number in range(2000)]
+    reason = "it used more memory than it was given (OUT_OF_MEMORY), all of it on the first node of two"
+    same = {"phase": "failed", "detail": reason, "next_step": "ask for more with slurm.mem_mb"}
+    states = [RunState(label=label, run=run, job=f"{run}", **same) for label in labels for run in (1, 2)]  # type: ignore[arg-type]
+    other = dataclasses.replace(states[10], detail="cancelled by you (CANCELLED)", next_step="submit it again")
+    lines = status_table([*states[:10], other, *states[11:]]).splitlines()
+    assert lines[:3] == [
+        f"{labels[0]}  r1-2   failed",
+        f"{labels[1]}  r1-2   failed",
+        "and 3,995 runs more, of 1,998 points:",
+    ]
+    assert " ".join(line.strip() for line in lines[3:5]) == reason
+    assert lines[5:] == [
+        "    next: ask for more with slurm.mem_mb",
+        f"{labels[5]}  r1     failed  1        cancelled by you (CANCELLED)",
+        "    next: submit it again",
+        "4,000 runs: 4000 failed",
+    ]
+    of_three = status_table([dataclasses.replace(state, run=1) for state in states[:6:2]]).splitlines()
+    assert [line for line in of_three if "next: " in line] == ["    next: ask for more with slurm.mem_mb"] * 3
+
+
+def test_runs_that_wait_for_the_same_have_the_first_start_of_all(study: Study) -> None:
+    """Also where they are many points'."""
+    waits = [
+        RunState(label=f"{LABEL}{n}", run=1, phase="queued", detail="busy (Resources)", start=f"2026-11-2{9 - n}T14:20:00")
+        for n in range(5)
+    ]
+    lines = status_table(waits).splitlines()
+    assert lines[2:] == [
+        "and 3 runs more, of 3 points:",
+        "    busy (Resources); Slurm expects 25 Nov 14:20",
+        "5 runs: 5 queued",
+    ]
+
+
 def test_table_says_how_long_it_will_take(study: Study) -> None:
     """Time left of what runs; of runs that wait for the same, one line with the first start that Slurm expects."""
     waits = RunState(label=LABEL, run=1, phase="queued", detail="busy (Resources)", start="2026-11-22T14:20:00")

@@ -9,22 +9,23 @@ import click
 
 
 @click.command()
-@click.argument("point", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("point", type=click.Path(path_type=Path))
 @click.option("--rank", type=click.IntRange(min=0), help="By default the one at fault, else rank 0.")
 def logs(point: Path, rank: int | None) -> None:
     """Print the logs of a point's newest job.
 
-    POINT is its folder, or that of one of its runs. Each log comes below its path; of a long one, the end.
+    POINT is its folder, or that of one of its runs; the beginning of its name is enough where no other begins so. Each log comes
+    below its path; of a long one, the end.
 
     \b
-    hpcddp logs jobs/rcc-bigmnist/n04-g4-b32-3fa9c1d2e07b
+    hpcddp logs jobs/rcc-bigmnist/n04-g4
     hpcddp logs jobs/rcc-bigmnist/n04-g4-b32-3fa9c1d2e07b/r2 --rank 3
     """
     from hpcddp.joblogs import job_logs, newest_job, rank_at_fault, shown
-    from hpcddp.runroot import Study
+    from hpcddp.runroot import Study, point_folder
     from hpcddp.textout import inert
 
-    folder = point.resolve()
+    folder = point_folder(point).resolve()
     one = re.fullmatch(r"r(\d+)", folder.name)
     label = folder.parent if one else folder
     study = Study(label.parent)

@@ -217,8 +217,9 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     from hpcddp.submit import pending_runs, unknown_runs
     from hpcddp.textout import count, table
 
-    for text in remarks(order.profile, order.points):
-        remark(text)
+    begun = {state.label for state in states if state.job is not None}
+    for text in remarks(order.profile, [planned for planned in order.points if planned.point.label not in begun]):
+        remark(text)  # of points that were submitted before it was said then
     repeats, walltime_min = order.repeats, order.source.sweep.slurm.walltime_min
     if unknown := unknown_runs(order, states):
         remark(unknown_words(unknown))

@@ -124,6 +124,24 @@ def test_logs_are_those_of_the_rank_at_fault(run: Run, study: Study) -> None:
     assert (missing.exit_code, missing.stderr) == (USAGE, f"{folder}: no log of rank 7; it has logs of ranks 0 to 1\n")
 
 
+def test_logs_of_a_point_by_the_beginning_of_its_label(run: Run, study: Study) -> None:
+    """As cancel takes it, where one point alone begins so; a run of it, too. Else the points there are, are named."""
+    for job in "34":
+        study.job_dir(job).mkdir(parents=True)
+        (study.job_dir(job) / "batch.err").write_text(f"job {job}")
+    begun = study.folder / SECOND[:11]
+    assert run("logs", begun).stdout.endswith("batch.err\njob 4\n")
+    assert run("logs", begun / "r1").stdout.endswith("batch.err\njob 3\n")
+    both = run("logs", study.folder / "n01")
+    assert (both.exit_code, both.stdout) == (USAGE, "")
+    assert both.stderr == f"{study.folder / 'n01'}: 2 points begin so: {SECOND}, {FIRST}; write more of the one that is meant\n"
+    none = run("logs", study.folder / "n09" / "r1")
+    assert (none.exit_code, none.stderr.partition(": ")[2]) == (
+        USAGE,
+        f"no point `n09` in {study.folder}; it has {SECOND}, {FIRST}\n",
+    )
+
+
 def test_of_a_long_log_the_end_is_shown(run: Run, study: Study) -> None:
     """From the beginning of a line, and it is said."""
     log = study.job_dir("4") / "4_0_log.err"

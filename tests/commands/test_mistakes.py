@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from hpcddp.cli import main
+from hpcddp.errors import USAGE
 from tests.commands.conftest import Run
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
@@ -123,3 +126,29 @@ def test_runs_cannot_go_there(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = run("submit", "small.yaml", "-y", "--runs", "file/runs")
     assert (result.exit_code, "file/runs/small: runs cannot go there (Not a directory); give" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plan"], "Missing argument 'SWEEP'.\n(`hpcddp plan -h` explains)\n"),
+        (["plan", "nosuch.yaml"], "Invalid value for 'SWEEP': File 'nosuch.yaml' does not exist.\n(`hpcddp plan -h` explains)\n"),
+        (["bench", "comm", "--nodes", "0"], "Invalid value for '--nodes': 0 is not in the range x>=1.\n"),
+        (["--nosuch"], "No such option"),
+        (["nosuch"], "No such command 'nosuch'.\n(`hpcddp -h` explains)\n"),
+        (["render", "--cluster", "rcc", "--workload", "x"], "--workload x: write MODEL/DATA"),
+    ],
+)
+def test_the_reason_comes_first(run: Run, arguments: list[str], says: str) -> None:
+    """No lines on usage before it; where they are is said below."""
+    result = CliRunner(env={"HPCDDP_CLUSTER": ""}).invoke(main, arguments, prog_name="hpcddp")
+    assert result.exit_code == USAGE
+    assert next(line for line in result.stderr.splitlines() if not line.startswith("! ")).startswith(says.splitlines()[0])
+    assert says in result.stderr
+    assert "Usage:" not in result.output
+
+
+@pytest.mark.parametrize("arguments", [[], ["clusters"]])
+def test_without_a_command_there_is_the_help(run: Run, arguments: list[str]) -> None:
+    """Which begins with the usage."""
+    assert run(*arguments).output.startswith("Usage: ")

@@ -158,3 +158,16 @@ def test_limits_that_cannot_be_are_refused(run: Run, done: Done, options: list[s
     """Before anything is submitted."""
     result = run("submit", "small.yaml", "-y", *options)
     assert (result.exit_code, message in result.stderr, done.queued) == (2, True, {}), result.output
+
+
+def test_what_is_kept_on_purpose_is_said_once(run: Run, done: Done) -> None:
+    """`plan` says what a referee would ask about, and `submit` of points that are new to the study: not again of those it has."""
+    asked = ("small.yaml", "--cluster", "rcc", "--set", "layout.exclusive=false")
+    words = "! device is cpu: the GPUs of rcc's nodes would stand idle"
+    assert words in run("plan", *asked).stderr
+    assert words in run("submit", *asked, "-y", "--group", "alone", "--set", "account=a").stderr
+    again = run("submit", *asked, "-y", "--group", "alone", "--set", "account=a", "--set", "repeat=3")
+    assert (again.exit_code, len(done.queued)) == (0, 3), again.output
+    assert "stand idle" not in again.stderr
+    assert "strangers" not in again.stderr
+    assert words in run("submit", *asked, "-y", "--set", "account=a", "--dry-run").stderr
