@@ -19,6 +19,7 @@ HEAD = """# On a GPU
     make gpu                               # on the GPUs of this machine, some minutes; without one it says so
     make gpu RESULTS=docs/gpu.jsonl        # and the lines of JSON that this page is made from go there
     python -m tests.gpu                    # the same with the torch, torchvision and pytest that are there already
+    python -m tests.bench.gpu_step         # its last part: what measuring costs a step of ResNet-50
     python -m tests.gpu --stand-in         # without a GPU: the tests themselves, as `make test` runs them
     python -m tests.gpu.page docs/gpu.jsonl > docs/gpu.md
 
@@ -55,7 +56,8 @@ def _machine(place: tuple[str, str, str], lines: list[dict[str, Any]]) -> Iterat
 
 def _figure(name: str, figure: dict[str, float]) -> str:
     limits = " and ".join(f"at {word} {figure[word]:g}" for word in ("least", "most") if word in figure)
-    return f"{name} {figure['value']:.5g}" + (f" ({limits})" if limits else "")
+    interval = f" ({figure['low']:.3g} to {figure['high']:.3g})" if "low" in figure else ""
+    return f"{name} {figure['value']:.5g}{interval}" + (f" ({limits})" if limits else "")
 
 
 def _cell(text: str) -> str:
