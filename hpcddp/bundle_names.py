@@ -12,7 +12,7 @@ _ATTEMPT = rf"{_LABEL}/r\d+/[\w.+-]*\.\d+"
 _JOB = r"\.jobs/[\w.+-]+(?:/\d+)?"
 
 _KINDS: dict[Kind, str] = {
-    "records": r"study\.json|prediction\.json|submissions\.jsonl|bundle\.json"
+    "records": r"study\.json|prediction\.json|(?:submissions|outcomes)\.jsonl|bundle\.json"
     rf"|{_LABEL}/point\.json"
     rf"|{_ATTEMPT}/(?:launch|end|comm)\.json|{_ATTEMPT}/events\.jsonl"
     rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json)",

@@ -1,7 +1,7 @@
 """Where a study's files lie: the one place that knows the layout of a run root.
 
     RUNS/NAME/
-      study.json  submissions.jsonl
+      study.json  submissions.jsonl  outcomes.jsonl
       .code/HASH/                      the snapshot the jobs run
       .jobs/lock/                      who submits (see lock.py)
       .jobs/JOBID/                     script, logs, submitit's files; a task of an array has .jobs/ARRAYID/TASK/,
@@ -48,6 +48,11 @@ class Study:
     def submissions_file(self) -> Path:
         """A line before each submission (`"event": "intent"`) and one after (`"submitted"` with the job id, or `"refused"`)."""
         return self.folder / "submissions.jsonl"
+
+    @property
+    def outcomes_file(self) -> Path:
+        """How jobs ended that left no end.json (see outcomes.py)."""
+        return self.folder / "outcomes.jsonl"
 
     @property
     def code(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from hpcddp.backends.base import Backend, JobState
 from hpcddp.ended import read_end, read_object, recorded_end
 from hpcddp.joblogs import last_words
 from hpcddp.launcher import first_failure
+from hpcddp.outcomes import OfJob, note_outcomes
 from hpcddp.point import Point, point_from_dict
 from hpcddp.progress import read_progress
 from hpcddp.reasons import AGAIN, Reason, reason_of
@@ -92,7 +94,18 @@ class _Seen:
         return [line for line in open_runs if line.backend == backend and line.job is not None]
 
     def states(self, polled: Mapping[_Job, JobState]) -> list[RunState]:
-        return [self.done.get(key) or _unfinished(self.study, key, self.told.get(key), polled) for key in self.runs]
+        """What is learned of jobs that left no end is noted for those who cannot ask."""
+        found = [self.done.get(key) or _unfinished(self.study, key, self.told.get(key), polled) for key in self.runs]
+        note_outcomes(self.study, [outcome for state in found if (outcome := _outcome(state))])
+        return found
+
+
+def _outcome(state: RunState) -> tuple[OfJob, str | None] | None:
+    """Why the run's job failed, None where it is at work; nothing of a run that is done, or of which nobody knows."""
+    if state.job is None or state.phase not in ("failed", "queued", "running"):
+        return None
+    reason = state.detail or "reason unknown"
+    return OfJob(state.label, state.run, state.job), _by_name(reason) if state.phase == "failed" else None
 
 
 def _see(study: Study) -> _Seen:
@@ -212,6 +225,11 @@ def why_failed(study: Study, told: Told, attempt: Path | None, state: JobState) 
 def you_or(user: str | None) -> str | None:
     """`you` for the one who asks."""
     return "you" if user is not None and user == user_name() else user
+
+
+def _by_name(reason: str) -> str:
+    """For other readers: whoever is `you` to the one who asks."""
+    return re.sub(r"\bby you\b", f"by {user_name()}", reason)
 
 
 def read_point(study: Study, label: str) -> Point | None:

@@ -15,7 +15,7 @@ from typing import Any
 from hpcddp.analysis.failures import Failure, contain
 from hpcddp.analysis.records.asked import read_asked
 from hpcddp.analysis.records.cells import prepare
-from hpcddp.analysis.records.files import is_there, read_object
+from hpcddp.analysis.records.files import is_there, read_object, read_regular
 from hpcddp.analysis.records.kept import Kept, made_of
 from hpcddp.analysis.records.one_run import load_run
 from hpcddp.analysis.records.plain import from_plain, to_plain
@@ -24,9 +24,10 @@ from hpcddp.analysis.records.shapes import MOST
 from hpcddp.analysis.side_by_side import each, nothing
 from hpcddp.analysis.verdicts.seen import read_predicted
 from hpcddp.errors import HpcddpError
+from hpcddp.outcomes import read_outcomes
 from hpcddp.point import Point, flat_keys, point_from_dict
 from hpcddp.runroot import Study
-from hpcddp.textout import one_line
+from hpcddp.textout import inert, one_line
 
 Loaded = tuple[Run, tuple[str, ...]]
 """A run, and what is odd about its records but harmless."""
@@ -104,9 +105,12 @@ def _load_runs(
     sizes = [size for of in unread if (size := made.get(of))]
     much = prepare(sum(size.csv_files for size in sizes), sum(size.csv_bytes for size in sizes))
 
+    outcomes = _read_outcomes(study)
+
     def load(of: tuple[str, int]) -> Loaded:
         odd: list[str] = []
-        run = load_run(study, *of, points.get(of[0]), odd)
+        blank = Run(label=of[0], run=of[1], state="missing", point=points.get(of[0]))
+        run = load_run(study.attempts(*of), blank, outcomes.get(of, {}), odd)
         if run.attempt is not None:
             with contextlib.suppress(TypeError):
                 kept.put(_kept_name(*of), made.get(of), to_plain((replace(run, point=None), tuple(odd))))
@@ -117,6 +121,15 @@ def _load_runs(
 
     found |= zip(unread, each(attempt, unread, much, meanwhile), strict=True)
     return [found[of] for of in which], much
+
+
+def _read_outcomes(study: Study) -> dict[tuple[str, int], dict[str, str]]:
+    """Label and number of a run -> its jobs -> why they failed, as their backend said when it was asked last."""
+    found: dict[tuple[str, int], dict[str, str]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for of, reason in read_outcomes(read_regular(study.outcomes_file)).items():
+            found.setdefault((of.label, of.run), {})[of.job] = inert(reason)
+    return found
 
 
 def _rejected(label: str, run: int, point: Point | None, found: Attempted) -> Loaded:

@@ -28,30 +28,32 @@ from hpcddp.analysis.records.whole import whole_end
 from hpcddp.analysis.verdicts.long_steps import stalls
 from hpcddp.analysis.verdicts.seen import early, read_seen, rhythm
 from hpcddp.catalog import train_samples
-from hpcddp.point import Point
-from hpcddp.runroot import Study
+from hpcddp.runroot import job_of
 from hpcddp.textout import one_line
 
 
-def load_run(study: Study, label: str, run: int, point: Point | None, warnings: list[str]) -> Run:
-    """The run by its newest attempt that ended `done`, and those whose steps it went on from.
+def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], warnings: list[str]) -> Run:
+    """The run by its newest attempt that ended `done`, and those whose steps it went on from; `blank` where there is none.
 
-    What is odd but harmless is added to `warnings`.
+    `outcomes`: job -> why it failed, where that is known. What is odd but harmless is added to `warnings`.
     """
-    blank = Run(label=label, run=run, state="missing", point=point)
     why = "not started"
-    for attempt in reversed(study.attempts(label, run)):
+    for attempt in reversed(attempts):
         end = read_end(attempt, warnings)
         if end is not None and end.get("state") == "done":
             return _done_run(replace(blank, state="rejected", attempt=attempt.name), attempt, end, warnings)
         if why == "not started":
-            why = _why_not_done(attempt, end)
+            why = _why_not_done(attempt, end, outcomes)
+    if why == "not started" and outcomes:
+        job, failed = list(outcomes.items())[-1]
+        why = f"{why}: job {job} failed: {failed}"
     return replace(blank, reason=one_line(why))
 
 
-def _why_not_done(attempt: Path, end: Mapping[str, Any] | None) -> str:
+def _why_not_done(attempt: Path, end: Mapping[str, Any] | None, outcomes: Mapping[str, str]) -> str:
     if end is None:
-        return f"attempt {attempt.name} has not ended"
+        failed = outcomes.get(job_of(attempt))
+        return f"attempt {attempt.name} failed: {failed}" if failed else f"attempt {attempt.name} has not ended"
     became = "was interrupted" if end.get("state") == "interrupted" else "failed"
     return f"attempt {attempt.name} {became}: {end.get('reason') or 'reason unknown'}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hpcddp.analysis import StudyResult, analyze
+from hpcddp.analysis.records.run import Run
 from hpcddp.cli import main
 from hpcddp.errors import INCOMPLETE, UsageError
 from hpcddp.runroot import Study
@@ -52,8 +54,8 @@ def plant(monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException, onl
     monkeypatch.setattr(where, wrong)
 
 
-def is_broken(study: Study, label: str, run: int, *_: Any) -> bool:
-    return (label, run) == (BROKEN, 2)
+def is_broken(attempts: Sequence[Path], blank: Run, *_: Any) -> bool:
+    return (blank.label, blank.run) == (BROKEN, 2)
 
 
 @pytest.mark.usefixtures("undrawn")

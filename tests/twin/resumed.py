@@ -10,6 +10,7 @@ from hpcddp.analysis.numbers.steps import joined
 from hpcddp.analysis.records.attempt_files import read_launch
 from hpcddp.analysis.records.one_run import load_run
 from hpcddp.analysis.records.parts import read_parts
+from hpcddp.analysis.records.run import Run
 from hpcddp.jobspec import JobSpec, spec_to_dict
 from hpcddp.point import Point, point_from_dict
 from hpcddp.progress import last_rows
@@ -92,7 +93,8 @@ def in_one_piece(user: User, run_dir: Path) -> str:
 def counted_steps(run_dir: Path, last: Path) -> list[int]:
     """Numbers of the steps that analysis counts in a run that counts, which the attempt `last` ended, with none lost."""
     point, end = _point(run_dir), read(last / "end.json")
-    found = load_run(Study(run_dir.parents[1]), point.label, 1, point, [])
+    blank = Run(label=point.label, run=1, state="missing", point=point)
+    found = load_run(Study(run_dir.parents[1]).attempts(point.label, 1), blank, {}, [])
     assert (found.state, found.attempt, found.restarts, found.lost_steps) == ("counts", last.name, len(end["history"]) - 1, 0)
     parts = read_parts(last, read_launch(last, point), end, point, [])
     return list(map(int, joined([part.steps for part in parts]).step))

@@ -150,7 +150,8 @@ def test_every_step_is_recorded_by_the_attempt_that_made_it(thrice: list[Path]) 
 def counted(last: Path, what: Point) -> tuple[Run, list[Part]]:
     """The run as analysis has it, and what it took of each attempt."""
     parts = read_parts(last, read_launch(last, what), read(last / "end.json"), what, [])
-    return load_run(Study(last.parents[2]), what.label, 1, what, []), parts
+    blank = Run(label=what.label, run=1, state="missing", point=what)
+    return load_run(Study(last.parents[2]).attempts(what.label, 1), blank, {}, []), parts
 
 
 def test_analysis_counts_every_step_once(thrice: list[Path]) -> None:
