@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -386,3 +389,17 @@ def test_nodes_at_a_size(tmp_path: Path) -> None:
 def test_labels_move_as_little_as_need_be(heights: list[float], apart: list[float]) -> None:
     """Ten points between neighbours; those that touch share their middle."""
     assert spread_out(heights, 10.0) == pytest.approx(apart, abs=0.001)
+
+
+def test_a_home_that_cannot_be_written_is_no_news(tmp_path: Path) -> None:
+    """Matplotlib gets a temporary folder, which goes again: nothing on stderr, nothing left."""
+    study = write_study(tmp_path / "s", [point(1, 1)])
+    write_runs(study, point(1, 1), [MS])
+    (tmp_path / "tmp").mkdir()
+    command = [str(Path(sys.executable).parent / "hpcddp"), "analyze", str(study.folder), "-o", str(tmp_path / "out")]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "MPL"))}
+    env = {**kept, "HOME": "/proc/nobody", "TMPDIR": str(tmp_path / "tmp")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out/s/figures/breakdown.png").is_file()
+    assert list((tmp_path / "tmp").iterdir()) == []
