@@ -9,10 +9,10 @@ from pathlib import Path
 from hpcddp.catalog import train_samples
 from hpcddp.footprint import steps_of
 from hpcddp.point import Point
-from hpcddp.records import STEP_COLUMNS, steps_file
+from hpcddp.records import STEP_COLUMNS_1, steps_file
 
 TAIL_BYTES = 4096
-"""Some 35 rows."""
+"""Some 30 rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +58,8 @@ def last_rows(file: Path) -> list[dict[str, int]]:
     except FileNotFoundError:
         return []
     whole = text.split("\n")[1:-1]  # the first may be half a line or the header, what follows the last break is torn
-    rows = (dict(zip(STEP_COLUMNS, line.split(","), strict=False)) for line in whole)
-    return [{name: int(row[name]) for name in ("step", "start_ns")} for row in rows if len(row) == len(STEP_COLUMNS)]
+    rows = (dict(zip(STEP_COLUMNS_1, line.split(","), strict=False)) for line in whole)
+    return [{name: int(row[name]) for name in ("step", "start_ns")} for row in rows if len(row) == len(STEP_COLUMNS_1)]
 
 
 def _steps_per_s(rows: list[dict[str, int]]) -> float | None:

@@ -78,6 +78,7 @@ _BY_FAULT: Mapping[str, str] = {
     "contact": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
     "time_out": "submit it again; if it comes back, `hpcddp logs` shows what each rank said",
     "user": "mend that; then submit it again",
+    "diverged": "lower workload.optimizer.lr in the sweep, which makes it another point; then submit",
     "interrupted": AGAIN,
     "error": "`hpcddp logs` shows where in the code; mend it, then submit it again",
 }

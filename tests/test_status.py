@@ -16,7 +16,7 @@ from hpcddp.backends.base import JobState
 from hpcddp.errors import HpcddpError
 from hpcddp.point import Data, Measure, Point, Workload, point_to_dict
 from hpcddp.progress import last_rows, planned_steps
-from hpcddp.records import STEP_COLUMNS, RowWriter, error_file, steps_file, write_json
+from hpcddp.records import STEP_COLUMNS, STEP_COLUMNS_1, RowWriter, error_file, steps_file, write_json
 from hpcddp.runroot import Study
 from hpcddp.status import RunState, run_states, states_to_plain
 from hpcddp.status_text import status_table
@@ -128,8 +128,10 @@ def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
         assert (state.phase, state.detail) == ("failed", reason)
 
 
-def test_torn_tail_is_not_a_row(study: Study) -> None:
-    """A last line without its end is left out; what is read of a long file is its tail."""
+@pytest.mark.parametrize("columns", [STEP_COLUMNS_1, STEP_COLUMNS])
+def test_torn_tail_is_not_a_row(study: Study, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...]) -> None:
+    """A last line without its end is left out; a long file is read from its tail. A job may run an earlier version."""
+    monkeypatch.setattr("tests.test_status.STEP_COLUMNS", columns)
     file = write_steps(study, 1000)
     with file.open("ab") as rows:
         rows.write(b"1000,0,17000000")

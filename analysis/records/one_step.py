@@ -14,7 +14,7 @@ from hpcddp.analysis.numbers.steps import RunSteps
 from hpcddp.analysis.numbers.timeline import BucketStep, RankStep, Timeline, typical_steps
 from hpcddp.analysis.records.clocks import to_rank_0
 from hpcddp.analysis.records.parts import Part
-from hpcddp.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS, buckets_file, steps_file
+from hpcddp.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS_1, buckets_file, steps_file
 
 NEAR_BYTES = 1024
 """Within so much of a row lines are read one by one."""
@@ -46,7 +46,7 @@ def _read(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
             continue
         buckets = _buckets([buckets_file(attempt, rank) for rank in ranks], step) if hooked else []
         if all(buckets):
-            rows = _rows([steps_file(attempt, rank) for rank in ranks], STEP_COLUMNS, step)
+            rows = _rows([steps_file(attempt, rank) for rank in ranks], STEP_COLUMNS_1, step)
             if not all(rows):
                 return None
             return _timeline(step, int(steps.step_ns[place]), [found[0] for found in rows], buckets, part.told)
@@ -100,7 +100,7 @@ def _rows(files: Sequence[Path], columns: Sequence[str], step: int) -> list[list
 
 
 def _row(line: bytes, columns: Sequence[str]) -> Row:
-    cells = line.decode().rstrip("\n").split(",")
+    cells = line.decode().rstrip("\n").split(",")[: len(columns)]  # of what came later, nothing is read
     return {name: int(cell) if cell else None for name, cell in zip(columns, cells, strict=True)}
 
 

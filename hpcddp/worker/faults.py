@@ -39,14 +39,23 @@ _DISK = (*_NO_SPACE, errno.EROFS, errno.EIO, errno.EFBIG, errno.ESTALE)
 """Of an OSError: the file system is to blame. A file that is missing, or another's, is not its fault."""
 
 
+class DivergedError(HpcddpError):
+    """A loss that is infinite or not a number; `rank` on `host` had it first, whoever raises this."""
+
+    def __init__(self, rank: int, host: str, words: str) -> None:
+        super().__init__(f"rank {rank} on {host}: {words}")
+        self.rank, self.host = rank, host
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """`kind` is one of a closed list, for programs; `sentence` is for people; `rank` is the one at fault, on `host`.
 
-    user: the user can mend it. out_of_memory. disk: it cannot be written to, or read. loader: a process of the data loader died.
-    contact: a collective failed, and nobody is known to be the cause; time_out: the same after a long wait. died: the process
-    ended without a word. hung: no progress, and no sign of life. late: others waited for it until the time was over. silent: not
-    heard from. stuck: no rank gets any further. interrupted: ended by a signal. error: anything else.
+    user: the user can mend it. diverged: a loss is not finite. out_of_memory. disk: it cannot be written to, or read. loader:
+    a process of the data loader died. contact: a collective failed, and nobody is known to be the cause; time_out: the same
+    after a long wait. died: the process ended without a word. hung: no progress, and no sign of life. late: others waited for
+    it until the time was over. silent: not heard from. stuck: no rank gets any further. interrupted: ended by a signal.
+    error: anything else.
     """
 
     kind: str
@@ -59,6 +68,8 @@ class Fault:
 
 def fault_of(error: BaseException, rank: Rank, point: Point | None = None) -> Fault:
     """The error of this rank; with its point, memory that ran out comes with the batch that would fit."""
+    if isinstance(error, DivergedError):
+        return Fault(kind="diverged", rank=error.rank, host=error.host, sentence=str(error))
     kind, words = _kind_and_words(error, rank, point)
     line = traceback.format_exception_only(type(error), error)[-1].strip()
     who = f"rank {rank.rank} on {rank.host}"

@@ -17,7 +17,7 @@ from hpcddp import __version__
 from hpcddp.errors import HpcddpError
 from hpcddp.jobspec import JobSpec
 from hpcddp.point import to_json
-from hpcddp.records import SCHEMA
+from hpcddp.records import SCHEMA, STEP_ROWS
 from hpcddp.worker import gates
 from hpcddp.worker.paths import data_root_as_given
 from hpcddp.worker.rendezvous import Meeting
@@ -95,6 +95,7 @@ def launch_record(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, An
     _refuse_mixed(peers)
     return {
         "schema": SCHEMA,
+        "step_rows": STEP_ROWS,
         "point": spec.point.id,
         "run": spec.run,
         "job": rank.job,

@@ -15,6 +15,7 @@ from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.rendezvous import TIMEOUT, Meeting
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
+from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.together import STRAGGLE, agree_on_steps, end_together, naming_who_left
@@ -52,8 +53,8 @@ def prepare(spec: JobSpec, source: Source, meeting: Meeting, attempt: Path, star
     if start.state:
         rehearse_steps(learner, first_batch(point, source, meeting), start.step)
         put_back(start.state, learner, rank)
-    hooked = point.measure.comm != "off"
-    log = StepLog(StepTimer(clock_for(meeting.device.type), start.step), attempt, rank, buckets=hooked)
+    kind, hooked = meeting.device.type, point.measure.comm != "off"
+    log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=hooked)
     if learner.ddp and hooked:
         time_buckets(learner.ddp, log.timer)
     keeper = Keeper(spec, meeting, learner, start, log.timer) if point.measure.resume else None

@@ -8,6 +8,7 @@ import random
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -19,9 +20,10 @@ from hpcddp.analysis.records.files import read_regular
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.plain import to_plain
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
-from hpcddp.records import PARTS, steps_file
+from hpcddp.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
 from hpcddp.runroot import Study
 
+from . import synthetic
 from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
 
 COLUMNS = {"step": "int64", "total_ns": "float64"}
@@ -240,6 +242,27 @@ def test_a_run_is_the_same_whatever_read_it(
         assert (run.state, run.exchange is not None) == (("counts", True) if starts else ("rejected", False))
         found.append(to_plain(replace(run, point=None)))
     assert found[0] == found[1]
+
+
+def test_step_rows_of_every_version_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without losses, as they were at first; with them; and with a column that only a later version knows."""
+    found = []
+    for columns in (STEP_COLUMNS_1, STEP_COLUMNS, (*STEP_COLUMNS, "later")):
+
+        def row(*about: Any, columns: tuple[str, ...] = columns, first: Any = synthetic._row) -> tuple[int | None, ...]:
+            return (*first(*about)[: len(STEP_COLUMNS_1)], 2_302_585_093, None)[: len(columns)]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(synthetic, "STEP_COLUMNS", columns)
+            patched.setattr(synthetic, "_row", row)
+            study = hooked_study(tmp_path / f"s{len(columns)}")
+        for prepared in (cells._prepared, []):
+            with monkeypatch.context() as patched:
+                patched.setattr(cells, "_prepared", prepared)
+                (run,) = load_study(study, tmp_path / f"kept{len(columns)}{len(prepared)}").runs
+            assert (run.state, run.timeline is not None) == ("counts", True)
+            found.append(to_plain(replace(run, point=None)))
+    assert all(each == found[0] for each in found)
 
 
 def test_without_compiled_code_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_buckets_lie_inside_their_step(tmp_path: Path) -> None:
         for _ in range(3):
             step(log, buckets=1)
     for row, bucket in zip(lines(steps_file(tmp_path, 0))[1:], lines(buckets_file(tmp_path, 0))[1:], strict=True):
-        start, total, ready, done = int(row[2]), int(row[-1]), int(bucket[3]), int(bucket[4])
+        start, total, ready, done = int(row[2]), int(row[STEP_COLUMNS.index("total_ns")]), int(bucket[3]), int(bucket[4])
         assert start <= ready <= done <= start + total
 
 

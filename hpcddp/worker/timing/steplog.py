@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from array import array
 from collections.abc import Iterable
@@ -27,6 +28,11 @@ class StepLog:
         self.timer = timer
         self.times_ns = array("q")
         """Totals of the steps written so far."""
+        self.loss_first: float | None = None
+        self.loss_last: float | None = None
+        """Of this attempt's steps written so far; None where nothing was trained."""
+        self.not_finite: tuple[int, float] | None = None
+        """The first step whose loss is infinite or no number, and that loss; None while there is none."""
         self._write_at = 0.0
         self._steps = RowWriter(steps_file(attempt, rank), STEP_COLUMNS)
         self._buckets = RowWriter(buckets_file(attempt, rank), BUCKET_COLUMNS) if buckets else None
@@ -58,10 +64,18 @@ class StepLog:
     def _write(self, steps: Iterable[TimedStep]) -> None:
         for step in steps:
             self._steps.row(step.row)
-            self.times_ns.append(step.row[-1] or 0)
+            self.times_ns.append(step.total_ns)
+            if step.loss is not None:
+                self._keep_loss(step.row[0] or 0, step.loss)
             if self._buckets:
                 for bucket in step.buckets:
                     self._buckets.row(bucket)
+
+    def _keep_loss(self, step: int, loss: float) -> None:
+        self.loss_first = loss if self.loss_first is None else self.loss_first
+        self.loss_last = loss
+        if self.not_finite is None and not math.isfinite(loss):
+            self.not_finite = step, loss
 
     def __enter__(self) -> StepLog:
         return self

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
-from hpcddp.records import PARTS, STEP_COLUMNS
+from hpcddp.records import MOST_LOSS_E9, PARTS, STEP_COLUMNS
 from hpcddp.worker.timing.clock import Clock, Stamp
+from hpcddp.worker.timing.losses import HostLosses, LossReader
 
 Row = tuple[int | None, ...]
 
 _COLUMN = {part: STEP_COLUMNS.index(f"{part}_ns") for part in (*PARTS, "h2d_hidden")}
+_TOTAL, _LOSS = STEP_COLUMNS.index("total_ns"), STEP_COLUMNS.index("loss_e9")
 
 
 class TimedStep(NamedTuple):
@@ -19,6 +22,9 @@ class TimedStep(NamedTuple):
 
     row: Row
     buckets: list[Row]
+    total_ns: int
+    loss: float | None
+    """As computed; None where nothing was trained."""
 
 
 class Bucket(Generic[Stamp]):
@@ -37,20 +43,22 @@ class Bucket(Generic[Stamp]):
 class _Open(Generic[Stamp]):
     """What has been stamped of one step."""
 
-    __slots__ = ("buckets", "copy", "flags", "marks")
+    __slots__ = ("buckets", "copy", "flags", "loss", "marks")
 
     def __init__(self) -> None:
         self.flags = 0
         self.marks: list[tuple[str, Stamp]] = []
         self.copy: tuple[Stamp, Stamp] | None = None
         self.buckets: list[Bucket[Stamp]] = []
+        self.loss: Any = None
 
 
 class StepTimer(Generic[Stamp]):
     """Collects the marks of steps and turns them into rows, in order, once their time has passed; counts from `first_step`."""
 
-    def __init__(self, clock: Clock[Stamp], first_step: int = 0) -> None:
+    def __init__(self, clock: Clock[Stamp], first_step: int = 0, losses: LossReader | None = None) -> None:
         self.clock = clock
+        self._losses = losses or HostLosses()
         self._stamp = clock.stamp
         self._open = _Open[Stamp]()
         self._closed: deque[_Open[Stamp]] = deque()
@@ -72,6 +80,10 @@ class StepTimer(Generic[Stamp]):
         bucket = Bucket(index, size_bytes, ready)
         self._open.buckets.append(bucket)
         return bucket
+
+    def loss(self, loss: Any) -> None:
+        """This step's, a tensor with one element; copied behind what was asked of the device so far, so that nothing waits."""
+        self._open.loss = self._losses.hold(loss)
 
     def close_step(self, flags: int) -> None:
         """Ends the step; the rest of it since the last mark was `other`."""
@@ -132,12 +144,13 @@ class StepTimer(Generic[Stamp]):
         if step.copy:
             row[_COLUMN["h2d_hidden"]] = max(0, between_ns(*step.copy) - (row[_COLUMN["h2d_exposed"]] or 0))
         total_ns = between_ns(first, previous)
-        row[0], row[1], row[2], row[-1] = self._step, step.flags, start_unix_ns, total_ns
+        loss = None if step.loss is None else self._losses.value(step.loss)
+        row[0], row[1], row[2], row[_TOTAL], row[_LOSS] = self._step, step.flags, start_unix_ns, total_ns, _loss_cell(loss)
         buckets = self._bucket_rows(step.buckets) if step.buckets else []
         self.clock.free(_spent(first, step))
         self._last, self._start_unix_ns = previous, start_unix_ns + total_ns
         self._step += 1
-        return TimedStep(tuple(row), buckets)
+        return TimedStep(tuple(row), buckets, total_ns, loss)
 
     def _bucket_rows(self, buckets: list[Bucket[Stamp]]) -> list[Row]:
         """In the order they were done."""
@@ -150,6 +163,10 @@ class StepTimer(Generic[Stamp]):
             (self._step, index, size_bytes, start_unix_ns + ready_ns, start_unix_ns + done_ns)
             for done_ns, ready_ns, index, size_bytes in sorted(times_ns)
         ]
+
+
+def _loss_cell(loss: float | None) -> int | None:
+    return min(round(loss * 1e9), MOST_LOSS_E9) if loss is not None and math.isfinite(loss * 1e9) else None
 
 
 def _spent(first: Stamp, step: _Open[Stamp]) -> list[Stamp]:

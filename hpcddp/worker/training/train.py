@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,29 +17,13 @@ from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.telemetry.peak_memory import peak_memory_bytes
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.training.backward import Mark
+from hpcddp.worker.training.divergence import Divergence
 from hpcddp.worker.training.feeds import Feed
 from hpcddp.worker.training.learner import Learner
 from hpcddp.worker.training.resume import Keeper
 from hpcddp.worker.training.window import Window
 
 Work = Callable[[Batch, Mark], torch.Tensor | None]
-
-
-@dataclass
-class Losses:
-    """The rank's losses as tensors on its device, so that keeping them waits for nothing."""
-
-    first: torch.Tensor | None = None
-    last: torch.Tensor | None = None
-    total: torch.Tensor | None = None
-    """Finite only if every loss is: one operation per step keeps watch over all of them."""
-
-    def add(self, loss: torch.Tensor | None) -> None:
-        if loss is None:
-            return
-        self.first = loss if self.first is None else self.first
-        self.last = loss
-        self.total = loss if self.total is None else self.total + loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +42,7 @@ class Trained:
     bucket_crc32: int | None = None
     loss_first: float | None
     loss_last: float | None
-    """Mean over the rank's share of the first and the last step; None if not finite, or if nothing was trained."""
+    """Mean over the rank's share of the first and the last step; None if nothing was trained."""
     finite: bool
     """Every loss of this rank was finite; so also where there was none."""
     checksums: dict[str, str]
@@ -88,7 +71,7 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     """
     window = Window(point, feed.steps_per_epoch, log.times_ns, meeting, keeper)
     work = work_of(point, learner)
-    losses, timer, timed_from = Losses(), log.timer, window.timed_from
+    divergence, timer, timed_from = Divergence(meeting, log), log.timer, window.timed_from
     checksums = {"at the start": checksum(learner.module.parameters())}
     learner.model.train()
     with log, contextlib.closing(window.stretches()) as stretches:
@@ -100,10 +83,13 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
                 loss = work(batch, timer.mark)
                 log.write_finished()  # of earlier steps: this one's row is part of the next one's record_ns
                 timer.mark("record")
-                losses.add(loss)
+                if loss is not None:
+                    timer.loss(loss)
                 timer.close_step(after_pause | (WARMUP if step < timed_from else 0))
                 after_pause = 0
+                divergence.check()
             log.pause()
+            divergence.check(pause=True)
             if stretch.stop == timed_from - 1:
                 checksums[f"after step {stretch.stop}"] = checksum(learner.module.parameters())
     checksums["at the end"] = checksum(learner.module.parameters())
@@ -112,9 +98,9 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
         steps=window.steps,
         interrupted=window.interrupted,
         **log.counts(),
-        loss_first=_number(losses.first),
-        loss_last=_number(losses.last),
-        finite=losses.total is None or _number(losses.total) is not None,
+        loss_first=log.loss_first,
+        loss_last=log.loss_last,
+        finite=log.not_finite is None,
         checksums=checksums,
         epochs=feed.watch.epochs,
         repeated_epoch=feed.watch.repeated,
@@ -130,9 +116,3 @@ def work_of(point: Point, learner: Learner) -> Work:
 
 def _nothing(batch: Batch, mark: Mark) -> None:
     """What `input: io` does with a batch: it has been loaded and copied, and that was all."""
-
-
-def _number(loss: torch.Tensor | None) -> float | None:
-    """None for a loss that JSON cannot hold (infinite or not a number)."""
-    value = math.nan if loss is None else loss.item()
-    return value if math.isfinite(value) else None
