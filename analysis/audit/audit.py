@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.audit.averages import check_averages
-from hpcddp.analysis.audit.claims import check_claims, claims_of
+from hpcddp.analysis.audit.claim_checks import check_claims
+from hpcddp.analysis.audit.claims import claims_of
 from hpcddp.analysis.audit.counted import counted
 from hpcddp.analysis.audit.findings import KINDS, Finding, by_weight
 from hpcddp.analysis.audit.groups import group
