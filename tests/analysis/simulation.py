@@ -1,0 +1,172 @@
+"""Runs of a simulated DDP job, event by event, written as docs/method.md and the README describe records.
+
+Nothing here is shared with the code that writes or reads records: what passed between two exchanges is known from the events.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Nanoseconds = NDArray[np.int64]
+
+MS = 1_000_000
+START_UNIX_NS = 1_750_000_000_000_000_000
+
+COMPUTE_MS = 89.0
+TRANSFER_MS = 6.0
+OPTIMIZER_MS = 5.0
+
+COLUMNS = (
+    *("step", "flags", "start_ns", "data_wait_ns", "h2d_exposed_ns", "h2d_hidden_ns", "forward_ns", "backward_ns"),
+    *("comm_exposed_ns", "optimizer_ns", "record_ns", "other_ns", "total_ns"),
+)
+WARMUP = 1
+WARMUP_STEPS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What disturbs the steps; times in milliseconds on top of a step of 100."""
+
+    noise_percent: float = 2.0
+    """Standard deviation of a rank's computing time, AR(1)."""
+    phi: float = 0.5
+    jitter_percent: float = 0.0
+    """Mean of an exponential delay between a step's exchange and the mark that ends it, on every rank by itself, of the step."""
+    burst_every: int = 0
+    burst_ms: float = 0.0
+    """Every so many steps, all ranks wait so long for their batch."""
+    slow_every: int = 0
+    slow_ms: float = 0.0
+    """Every so many steps, gradients travel for so much longer."""
+    spike_share: float = 0.0
+    spike_ms: float = 0.0
+    """Share of steps in which one rank does something else for so long."""
+    drift_percent: float = 0.0
+    """By which computing gets slower from the first step to the last."""
+    run_percent: float = 1.0
+    """Standard deviation of what tells runs apart."""
+
+
+CLEAN = Case()
+CASES = {
+    "clean": CLEAN,
+    "long memory": Case(phi=0.9),
+    "boundary jitter of 1 %": Case(jitter_percent=1.0),
+    "boundary jitter of 5 %": Case(jitter_percent=5.0),
+    "every fourth batch late": Case(burst_every=4, burst_ms=200.0),
+    "every tenth exchange slow": Case(slow_every=10, slow_ms=60.0),
+    "spikes": Case(spike_share=0.02, spike_ms=400.0),
+    "drift": Case(drift_percent=10.0),
+}
+STALLING = ("every fourth batch late", "every tenth exchange slow", "spikes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """Times of `runs` runs of as many ranks, (runs, ranks, steps) in nanoseconds since the job began."""
+
+    start: Nanoseconds
+    end: Nanoseconds
+    parts: Mapping[str, Nanoseconds]
+    exchanged: Nanoseconds
+    """(runs, steps): the end of each step's exchange, which all ranks share."""
+
+    def passed_s(self) -> NDArray[np.float64]:
+        """Seconds per step of each run, from the last exchange of the warm-up to the last one of all."""
+        steps = self.exchanged.shape[1] - WARMUP_STEPS
+        per_step: NDArray[np.float64] = (self.exchanged[:, -1] - self.exchanged[:, WARMUP_STEPS - 1]) / steps / 1e9
+        return per_step
+
+
+def simulate(case: Case, runs: int, ranks: int, steps: int, seed: int) -> Events:
+    """A step: wait for the batch, forward, backward, exchange (ends for all at once, after the last is ready), optimizer."""
+    draw = np.random.default_rng(seed)
+    shape = (runs, ranks)
+    pace = 1 + case.run_percent / 100 * draw.standard_normal((runs, 1))
+    noise = draw.standard_normal(shape)
+    now = np.zeros(shape, np.int64)
+    steps_so_far: dict[str, list[Nanoseconds]] = {name: [] for name in ("start", "end", "exchanged", *COLUMNS[3:12])}
+    for step in range(steps):
+        noise = case.phi * noise + np.sqrt(1 - case.phi**2) * draw.standard_normal(shape)
+        drift = 1 + case.drift_percent / 100 * step / steps
+        compute = _ns(COMPUTE_MS * pace * drift * (1 + case.noise_percent / 100 * noise))
+        late = case.burst_every and step % case.burst_every == case.burst_every - 1
+        wait = np.full(shape, _ns(case.burst_ms if late else 0.0))
+        forward, backward = compute // 3, compute - compute // 3
+        ready = now + wait + forward + backward
+        slow = case.slow_every and step % case.slow_every == case.slow_every - 1
+        transfer = _ns((TRANSFER_MS * (ranks > 1) + (case.slow_ms if slow else 0.0)) * pace)
+        exchanged = ready.max(axis=1, keepdims=True) + transfer
+        other = _other(case, draw, shape)
+        optimizer = np.broadcast_to(_ns(OPTIMIZER_MS * pace), shape)
+        row = {"start": now, "data_wait_ns": wait, "forward_ns": forward, "backward_ns": backward}
+        row |= {"comm_exposed_ns": exchanged - ready, "optimizer_ns": optimizer, "other_ns": other}
+        now = exchanged + optimizer + other
+        for name, value in (row | {"end": now, "exchanged": exchanged[:, 0]}).items():
+            steps_so_far[name].append(value)
+    parts = {name: np.stack(steps_so_far[name], axis=-1) for name in COLUMNS[3:12] if steps_so_far[name]}
+    return Events(
+        start=np.stack(steps_so_far["start"], axis=-1),
+        end=np.stack(steps_so_far["end"], axis=-1),
+        parts=parts,
+        exchanged=np.stack(steps_so_far["exchanged"], axis=-1),
+    )
+
+
+def _other(case: Case, draw: np.random.Generator, shape: tuple[int, int]) -> Nanoseconds:
+    other: Nanoseconds = _ns(draw.exponential(1.0, shape) * case.jitter_percent / 100 * (COMPUTE_MS + TRANSFER_MS + OPTIMIZER_MS))
+    if case.spike_share:
+        hit = draw.random((shape[0], 1)) < case.spike_share
+        who = draw.integers(shape[1], size=(shape[0], 1))
+        other = other + np.where(hit & (np.arange(shape[1]) == who), _ns(case.spike_ms), 0)
+    return other
+
+
+def _ns(milliseconds: Any) -> Any:
+    return np.asarray(np.rint(np.asarray(milliseconds) * MS), np.int64)
+
+
+def write_attempt(folder: Path, events: Events, run: int, launch: Mapping[str, Any], end: Mapping[str, Any]) -> None:
+    """Files of the run with this index; `end` is what end.json holds besides its ranks and steps."""
+    ranks, steps = events.start.shape[1:]
+    entries = [_write_rank(folder, events, run, rank) for rank in range(ranks)]
+    protocol = {"warmup": "fixed", "warmup_steps": WARMUP_STEPS, "steady_from_step": WARMUP_STEPS, "stopped_by": "steps"}
+    ended = {"schema": 1, "state": "done", "reason": None, "first_step": 0, "steps": steps}
+    _write_json(folder / "launch.json", launch)
+    _write_json(folder / "end.json", {**ended, "protocol": protocol, "ranks": entries, **end})
+
+
+def _write_rank(folder: Path, events: Events, run: int, rank: int) -> dict[str, Any]:
+    file = folder / "ranks" / f"{rank:05d}.steps.csv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    starts, ends = events.start[run, rank], events.end[run, rank]
+    with file.open("w", newline="") as out:
+        rows = csv.writer(out, lineterminator="\n")
+        rows.writerow(COLUMNS)
+        parts = [events.parts[name][run, rank].tolist() if name in events.parts else None for name in COLUMNS[3:12]]
+        for step, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            cells = ["" if part is None else part[step] for part in parts]
+            rows.writerow([step, WARMUP if step < WARMUP_STEPS else 0, START_UNIX_NS + start, *cells, end - start])
+    clock = {"unix_ns": START_UNIX_NS, "offset_ns": 0, "error_ns": 1000}
+    return {
+        "rank": rank,
+        "host": f"node{rank // 4:03d}",
+        "clock": {"start": clock, "end": clock | {"unix_ns": START_UNIX_NS + int(ends[-1])}},
+        "rows": len(starts),
+        "crc32": zlib.crc32(file.read_bytes()),
+    }
+
+
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content))
