@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from hpcddp import __version__
+from hpcddp.alone import alone
+from hpcddp.errors import HpcddpError
 from hpcddp.order import Order, anchored
-from hpcddp.point import point_to_dict
+from hpcddp.point import Point, point_to_dict
 from hpcddp.records import SCHEMA, write_json
 from hpcddp.runroot import Study
 from hpcddp.status import read_study_file
+from hpcddp.sweep_scope import options_of, scope_by_file
 
 
 def describe(study: Study, order: Order) -> None:
@@ -17,18 +22,39 @@ def describe(study: Study, order: Order) -> None:
 
     Each submission writes the point.json of all its points, so one that a machine lost as it went down is there again.
     """
-    repeats = order.repeats
-    entries: dict[str, dict[str, Any]] = {}
-    before = read_study_file(study)
-    for entry in before["points"]:
-        entries[entry["label"]] = {"repeat": before["repeat"], **entry}
     for planned in order.points:
-        point, old = planned.point, entries.get(planned.point.label, {})
-        groups = list(dict.fromkeys([*old.get("groups", []), *planned.groups]))
-        entries[point.label] = {"label": point.label, "id": point.id, "groups": groups, "repeat": repeats[point.label]}
+        point = planned.point
         described_point = {"schema": SCHEMA, "id": point.id, "point": point_to_dict(anchored(point))}
         write_json(study.point_file(point.label), described_point, sync=False)  # there may be thousands
-    described = {
+    write_json(study.study_file, _described(study, order, read_study_file(study)))
+
+
+def describe_again(study: Study, order: Order) -> None:
+    """study.json alone, where nothing is submitted and the sweep is another than it says: points or runs may have gone. Not where
+    another command is at work, or nothing may be written: nothing depends on it yet.
+    """
+    if not study.study_file.is_file():
+        return
+    before = read_study_file(study)
+    if _described(study, order, before) != before:
+        with contextlib.suppress(HpcddpError), alone(study):
+            write_json(study.study_file, _described(study, order, read_study_file(study)))
+
+
+def _described(study: Study, order: Order, before: Mapping[str, Any]) -> dict[str, Any]:
+    """study.json, where it said `before`."""
+    entries: dict[str, dict[str, Any]] = {}
+    for entry in before["points"]:
+        entries[entry["label"]] = {"repeat": before["repeat"], **entry}
+    repeats = order.repeats
+    for planned in order.points:
+        label = planned.point.label
+        own = _entry(order, planned.point, planned.groups, entries.get(label, {}))
+        entries[label] = {**own, "repeat": repeats[label]}
+    if order.source.file.is_file():
+        for label, runs in scope_by_file(order.source.file, list(entries.values())).items():
+            entries[label]["in_sweep"] = runs
+    return {
         "schema": SCHEMA,
         "hpcddp": __version__,
         "name": study.name,
@@ -36,4 +62,20 @@ def describe(study: Study, order: Order) -> None:
         "repeat": order.source.sweep.repeat,
         "points": list(entries.values()),
     }
-    write_json(study.study_file, described)
+
+
+def _entry(order: Order, point: Point, groups: tuple[str, ...], old: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a point that the order has, but for its repeat, where study.json said `old`. A benchmark of communication is in no sweep
+    file, so it has no options.
+    """
+    entry: dict[str, Any] = {
+        "label": point.label,
+        "id": point.id,
+        "groups": list(dict.fromkeys([*old.get("groups", []), *groups])),
+    }
+    if point.work != "comm":
+        mine, earlier = options_of(order), old.get("options", [])
+        entry["options"] = [*earlier, *([] if mine in earlier else [mine])]
+    if until_ci := max(order.more.get(point.label, 0), old.get("until_ci", 0)):
+        entry["until_ci"] = until_ci
+    return entry

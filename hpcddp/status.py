@@ -47,28 +47,38 @@ class RunState:
     """Until its last step, at the pace of the last ones."""
     start: str | None = None
     """While it waits: when Slurm expects to start it, as ISO 8601."""
+    in_sweep: bool = True
+    """False: its point was taken out of the sweep, or `repeat` was lowered, since it was submitted."""
 
 
-def study_states(study: Study, backend: Backend | None = None) -> list[RunState]:
+Scope = Mapping[str, int]
+"""By label, how many runs of the point its sweep has; 0: it was taken out of it. Without an entry that is not known."""
+
+
+def study_states(study: Study, backend: Backend | None = None, scope: Scope | None = None) -> list[RunState]:
     """run_states with every backend the study's runs went to, and `backend`."""
     given = [] if backend is None else [backend]
-    return run_states(study, *given, *(other for other in study_backends(study) if other.name not in {one.name for one in given}))
+    others = (other for other in study_backends(study) if other.name not in {one.name for one in given})
+    return run_states(study, *given, *others, scope=scope)
 
 
-def run_states(study: Study, *backends: Backend) -> list[RunState]:
-    """Every run asked for or begun, by label and number. Jobs of a backend that is not given are judged by their records."""
-    seen = _see(study)
+def run_states(study: Study, *backends: Backend, scope: Scope | None = None) -> list[RunState]:
+    """Every run asked for or begun, by label and number. Jobs of a backend that is not given are judged by their records.
+
+    `scope`: of the sweep as it is now; over what study.json says of it, which is as of the last submission.
+    """
+    seen = _see(study, scope)
     polled: dict[_Job, JobState] = {}
     for backend in backends:
         polled |= _poll(backend, seen.left(backend.name))
     return seen.states(polled)
 
 
-def all_states(studies: Sequence[Study]) -> dict[str, list[RunState]]:
-    """Of each study, by its name. What all of them have on one cluster is asked for together."""
+def all_states(studies: Sequence[Study], scope: Scope | None = None) -> dict[str, list[RunState]]:
+    """Of each study, by its name. What all of them have on one cluster is asked for together. `scope` as in run_states."""
     from hpcddp.backends.choose import make_backend
 
-    seen = [_see(study) for study in studies]
+    seen = [_see(study, scope) for study in studies]
     on_slurm = [line for one in seen for line in one.left("slurm")]
     polled = _poll(make_backend("slurm", *studies), on_slurm) if on_slurm else {}
     local = [_poll(make_backend("local", one.study), one.left("local")) for one in seen]  # where ids are the study's own
@@ -87,6 +97,7 @@ class _Seen:
     runs: list[tuple[str, int]]
     told: Mapping[tuple[str, int], Told]
     done: Mapping[tuple[str, int], RunState]
+    scope: Scope
 
     def left(self, backend: str) -> list[Told]:
         """The jobs of that backend whose runs have not come to their end."""
@@ -97,7 +108,7 @@ class _Seen:
         """What is learned of jobs that left no end is noted for those who cannot ask."""
         found = [self.done.get(key) or _unfinished(self.study, key, self.told.get(key), polled) for key in self.runs]
         note_outcomes(self.study, [outcome for state in found if (outcome := _outcome(state))])
-        return found
+        return [placed for state in found if (placed := _placed(state, self.scope)) is not None]
 
 
 def _outcome(state: RunState) -> tuple[OfJob, str | None] | None:
@@ -108,10 +119,19 @@ def _outcome(state: RunState) -> tuple[OfJob, str | None] | None:
     return OfJob(state.label, state.run, state.job), _by_name(reason) if state.phase == "failed" else None
 
 
-def _see(study: Study) -> _Seen:
-    told = last_told(study)
-    runs = _runs(study, told)
-    return _Seen(study, runs, told, {key: state for key in runs if (state := _done(study, *key)) is not None})
+def _see(study: Study, scope: Scope | None) -> _Seen:
+    told, asked = last_told(study), read_study_file(study)
+    runs = _runs(study, asked, told)
+    recorded = {entry["label"]: entry["in_sweep"] for entry in asked["points"] if "in_sweep" in entry}
+    done = {key: state for key in runs if (state := _done(study, *key)) is not None}
+    return _Seen(study, runs, told, done, {**recorded, **(scope or {})})
+
+
+def _placed(state: RunState, scope: Scope) -> RunState | None:
+    """With whether the sweep still has it: where not, nothing is to be done for it, and it is not missing."""
+    if state.run <= scope.get(state.label, state.run):
+        return state
+    return None if state.phase == "missing" else replace(state, in_sweep=False, next_step=None)
 
 
 def study_backends(study: Study) -> list[Backend]:
@@ -126,9 +146,8 @@ def states_to_plain(states: list[RunState]) -> list[dict[str, Any]]:
     return [asdict(state) for state in states]
 
 
-def _runs(study: Study, told: Mapping[tuple[str, int], Told]) -> list[tuple[str, int]]:
-    """Asked for, submitted, or with a folder of records; none of a point that was dropped."""
-    asked = read_study_file(study)
+def _runs(study: Study, asked: Mapping[str, Any], told: Mapping[tuple[str, int], Told]) -> list[tuple[str, int]]:
+    """Asked for by study.json, submitted, or with a folder of records; none of a point that was dropped."""
     wanted = {(entry["label"], run) for entry in asked["points"] for run in range(1, entry.get("repeat", asked["repeat"]) + 1)}
     return sorted(key for key in {*wanted, *told, *study.begun()} if study.has_point(key[0]))
 

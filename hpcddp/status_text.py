@@ -106,7 +106,8 @@ def _below(text: str) -> list[str]:
 
 
 def _told(state: RunState) -> str:
-    return ", ".join(text for text in (_progress(state), state.detail) if text)
+    gone = None if state.in_sweep else "not in the sweep any more"
+    return ", ".join(text for text in (_progress(state), state.detail, gone) if text)
 
 
 def _expected(same: Sequence[RunState]) -> str:

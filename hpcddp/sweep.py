@@ -60,6 +60,17 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class SweepOptions:
+    """What the command line changed in a sweep: other options choose among its points, these make others of them."""
+
+    settings: tuple[str, ...] = ()
+    """`--set`, as given."""
+    cluster: str | None = None
+    also: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """One more product over every group: `--comm off --comm on` is `{"measure.comm": ["off", "on"]}`."""
+
+
+@dataclass(frozen=True)
 class SweepFile:
     """A sweep with the document and the file it came from: axes are applied to the document, complaints name the file."""
 
@@ -67,6 +78,7 @@ class SweepFile:
     document: Mapping[str, Any]
     groups: Mapping[str, Group]
     file: Path
+    options: SweepOptions = SweepOptions()
 
     @property
     def name(self) -> str:
@@ -82,7 +94,7 @@ def read_sweep(file: Path, settings: Sequence[str] = (), cluster: str | None = N
         document["cluster"] = cluster
     elif is_profile_file(document.get("cluster")):
         document["cluster"] = str(file.parent / document["cluster"])
-    return make_sweep(document, settings, file)
+    return dataclasses.replace(make_sweep(document, settings, file), options=SweepOptions(tuple(settings), cluster))
 
 
 def make_sweep(document: Mapping[str, Any], settings: Sequence[str], file: Path) -> SweepFile:
@@ -118,7 +130,8 @@ def with_job_options(source: SweepFile, options: Sequence[str]) -> SweepFile:
     if not options:
         return source
     own = {"options": [*source.sweep.slurm.options, *options]}
-    return make_sweep({**source.document, "slurm": {**source.document.get("slurm", {}), **own}}, (), source.file)
+    changed = make_sweep({**source.document, "slurm": {**source.document.get("slurm", {}), **own}}, (), source.file)
+    return dataclasses.replace(changed, options=source.options)
 
 
 def chosen_groups(source: SweepFile, names: Sequence[str]) -> list[Group]:

@@ -7,35 +7,44 @@ from pathlib import Path
 import click
 
 from hpcddp.commands.options import yes_option
-from hpcddp.commands.runs_path import RunsPath
+from hpcddp.commands.runs_path import RunsPath, named_sweep
 
 
 @click.command()
 @click.argument("study", type=RunsPath(file_okay=False), default=".")
 @click.argument("points", nargs=-1, metavar="[POINT]...")
+@click.option("--not-in-sweep", is_flag=True, help="Only what was taken out of the sweep since it was submitted.")
 @yes_option
-def cancel(study: Path, points: tuple[str, ...], yes: bool) -> None:
+@click.pass_context
+def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_sweep: bool, yes: bool) -> None:
     """Cancel what waits or runs of a study.
 
     Of STUDY, by default this folder; with POINTs, which may be the beginnings of labels, of those only. What is done stays,
     and the next submit has what was cancelled again.
 
+    --not-in-sweep goes by the sweep file as it is now where STUDY is one, else as the last submit found it. Runs that
+    --until-ci added are in the sweep, and so are points that were submitted with --set or --comm while the file gives them so.
+
     \b
     hpcddp cancel jobs/rcc-bigmnist
     hpcddp cancel jobs/rcc-bigmnist n04-g4 -y
+    hpcddp cancel jobs/rcc-bigmnist.yaml --not-in-sweep
     """
     from hpcddp.cancel import cancel_runs, live_runs, look_up
     from hpcddp.runroot import single_study
     from hpcddp.status import study_backends, study_states
     from hpcddp.status_text import status_table
+    from hpcddp.sweep_scope import study_scope
     from hpcddp.textout import count, inert
 
     of = single_study(study.absolute())
     backends = study_backends(of)
     look_up(of, backends)
-    runs = live_runs(of, study_states(of), points)
+    sweep = named_sweep(ctx)
+    states = study_states(of, scope=study_scope(of, sweep) if sweep else None)
+    runs = live_runs(of, [state for state in states if not (not_in_sweep and state.in_sweep)], points)
     if not runs:
-        click.echo("nothing to cancel: no run waits or runs")
+        click.echo(f"nothing to cancel: no run {'that is not in the sweep ' if not_in_sweep else ''}waits or runs")
         return
     click.echo(inert(status_table(runs)))
     if not yes:

@@ -199,6 +199,8 @@ def read_study(
     also: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
     """The sweep, its cluster and the points chosen; UsageError where none is left."""
+    from dataclasses import replace
+
     from hpcddp.errors import UsageError
     from hpcddp.plan import added_words
     from hpcddp.sweep import read_sweep, with_job_options, without_effect
@@ -206,6 +208,7 @@ def read_study(
     from hpcddp.where import chosen
 
     source = with_job_options(read_sweep(sweep, settings, cluster), job_options)
+    source = replace(source, options=replace(source.options, also=dict(also or {})))
     profile = pick_cluster(source.sweep.cluster)
     points = expand(source, profile, groups, also)
     kept = chosen([planned.point for planned in points], conditions)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpcddp.commands.not_in_sweep import not_in_sweep_words
 from hpcddp.commands.options import (
     choosing,
     format_option,
@@ -16,11 +17,14 @@ from hpcddp.commands.options import (
     read_study,
     remark,
     requests_for,
+    study_folder,
     user_of,
 )
 
 if TYPE_CHECKING:
     from hpcddp.plan import PlanRow
+    from hpcddp.settings import Settings
+    from hpcddp.status import RunState
 
 
 @click.command()
@@ -39,7 +43,7 @@ def plan(
 ) -> None:
     """List the points with node hours, files and bytes.
 
-    Nothing is submitted.
+    Nothing is submitted. Runs submitted earlier that the sweep does not have any more are named; Slurm is not asked about them.
 
     \b
     hpcddp plan jobs/marconi100-resnet50.yaml
@@ -58,7 +62,14 @@ def plan(
     requests = requests_for(source, profile, points, user_of(source, user_settings)) if slurm else {}
     rows = [plan_row(planned, requests.get(planned.point.label), asked.repeat, asked.slurm.walltime_min) for planned in points]
     beyond = beyond_budget(rows, asked.budget or user_settings.budget)
-    for text in (*remarks(profile, points), *without_folder(points, user_settings.data_roots), *beyond):
+    gone = _gone(sweep, user_settings)
+    words = not_in_sweep_words(gone, sweep)
+    for text in (
+        *remarks(profile, points),
+        *without_folder(points, user_settings.data_roots),
+        *beyond,
+        *([words] if words else []),
+    ):
         remark(text)
     if format_ == "json":
         print_json(
@@ -68,6 +79,7 @@ def plan(
                 "cluster": profile.name,
                 "totals": totals(rows),
                 "points": [asdict(r) for r in rows],
+                "not_in_sweep": [{"label": state.label, "run": state.run} for state in gone],
             }
         )
         return
@@ -75,6 +87,21 @@ def plan(
     compared = f", relative to {baseline}" if baseline else ""
     click.echo(f"{source.name} on {profile.name}, {scaling_kind(asked.hold, asked.work)}, {runs} of each point{compared}")
     click.echo(_text(rows))
+
+
+def _gone(sweep: Path, settings: Settings) -> list[RunState]:
+    """Submitted earlier, and not in the sweep any more; none where that cannot be read, which the other commands say."""
+    import contextlib
+    import os
+
+    from hpcddp.errors import HpcddpError
+    from hpcddp.runroot import Study
+    from hpcddp.sweep_scope import recorded_gone
+
+    root = os.environ.get("HPCDDP_RUNS")
+    with contextlib.suppress(HpcddpError):
+        return recorded_gone(Study(study_folder(sweep, Path(root) if root else None, settings)), sweep)
+    return []
 
 
 def _text(rows: list[PlanRow]) -> str:

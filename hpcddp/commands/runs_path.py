@@ -10,6 +10,15 @@ import click
 
 from hpcddp.commands.options import study_folder
 
+_SWEEP = "hpcddp.sweep"
+"""In click's own place for what a parameter leaves for its command."""
+
+
+def named_sweep(ctx: click.Context) -> Path | None:
+    """The sweep file that stood for a folder; None where the folder itself was named."""
+    found: Path | None = ctx.meta.get(_SWEEP)
+    return found
+
 
 class RunsPath(click.Path):
     """An existing path. A sweep file stands for the folder its runs land in, unless they were sent elsewhere with --runs."""
@@ -27,4 +36,6 @@ class RunsPath(click.Path):
         folder = study_folder(sweep, Path(root) if root else None, load_settings()[0])
         if not folder.is_dir():
             self.fail(f"{sweep}: nothing of it was submitted, {folder} is not there. Name the folder of its runs", param, ctx)
+        if ctx is not None:
+            ctx.meta[_SWEEP] = sweep
         return folder

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from hpcddp.commands.not_in_sweep import not_in_sweep_words
 from hpcddp.commands.options import format_option, print_json
-from hpcddp.commands.runs_path import RunsPath
+from hpcddp.commands.runs_path import RunsPath, named_sweep
 
 if TYPE_CHECKING:
     from hpcddp.status import RunState
@@ -20,6 +21,7 @@ WATCH_S = 30
 class Found(NamedTuple):
     """Of a study."""
 
+    folder: Path
     states: list[RunState]
     node_hours: float
 
@@ -41,9 +43,12 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
 
     Of every study under RUNS. Ends with 3 while runs are missing, not over or failed.
 
+    Runs that are not in the sweep any more (a point was taken out, or `repeat` lowered) are marked and do not count for
+    that: with RUNS a sweep file by that file as it is now, else as the last submit found it.
+
     \b
     hpcddp status jobs/
-    hpcddp status jobs/rcc-bigmnist --watch
+    hpcddp status jobs/rcc-bigmnist.yaml --watch
     hpcddp status jobs/rcc-bigmnist --format json
     """
     from hpcddp.errors import INCOMPLETE
@@ -51,7 +56,8 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
 
     if watch is not None and format_ == "json":
         raise click.UsageError("--watch is for people; --format json answers once")
-    found = _look(runs)
+    sweep = named_sweep(ctx)
+    found = _look(runs, sweep)
     if format_ == "json":
         studies = [
             {"name": name, "runs": states_to_plain(one.states), "node_hours": round(one.node_hours, 3)}
@@ -61,40 +67,49 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
     else:
         click.echo(_text(found))
     if watch is not None:
-        found = _watch(runs, found, watch)
-    if any(state.phase != "done" for one in found.values() for state in one.states):
+        found = _watch(runs, sweep, found, watch)
+    if any(state.phase != "done" and state.in_sweep for one in found.values() for state in one.states):
         ctx.exit(INCOMPLETE)
 
 
-def _look(runs: Path) -> dict[str, Found]:
+def _look(runs: Path, sweep: Path | None) -> dict[str, Found]:
+    """`sweep`: the file that stood for the study at `runs`."""
     from hpcddp.errors import UsageError
-    from hpcddp.runroot import studies
+    from hpcddp.runroot import Study, studies
     from hpcddp.status import all_states
+    from hpcddp.sweep_scope import study_scope
     from hpcddp.used import used_node_hours
 
     there = {study.name: study for study in studies(runs.absolute())}
     if not there:
         raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` makes one beside the sweep")
-    states = all_states(list(there.values()))
+    scope = study_scope(Study(runs), sweep) if sweep else None
+    states = all_states(list(there.values()), scope)
     running = {name: {state.job for state in states[name] if state.job and state.phase == "running"} for name in there}
-    return {name: Found(states[name], used_node_hours(study, running[name])) for name, study in there.items()}
+    return {name: Found(study.folder, states[name], used_node_hours(study, running[name])) for name, study in there.items()}
 
 
 def _text(found: dict[str, Found]) -> str:
-    from hpcddp.status_text import status_table
     from hpcddp.textout import inert
 
-    return inert("\n\n".join(f"{name}\n{status_table(one.states, one.node_hours)}" for name, one in found.items()))
+    return inert("\n\n".join(_study_text(name, one) for name, one in found.items()))
 
 
-def _watch(runs: Path, found: dict[str, Found], every_s: float) -> dict[str, Found]:
-    """The last look, when no run waits or runs any more, or at Ctrl-C."""
+def _study_text(name: str, one: Found) -> str:
+    from hpcddp.status_text import status_table
+
+    gone = not_in_sweep_words(one.states, one.folder)
+    return "\n".join([name, status_table(one.states, one.node_hours), *([gone] if gone else [])])
+
+
+def _watch(runs: Path, sweep: Path | None, found: dict[str, Found], every_s: float) -> dict[str, Found]:
+    """The last look, when no run of the sweep waits or runs any more, or at Ctrl-C."""
     import time
 
-    while any(state.phase in ("queued", "running") or _in_doubt(state) for one in found.values() for state in one.states):
+    while any(_may_go_on(state) for one in found.values() for state in one.states):
         try:
             time.sleep(every_s)
-            found = _look(runs)
+            found = _look(runs, sweep)
         except KeyboardInterrupt:
             break
         click.clear()  # does nothing where there is no terminal
@@ -102,6 +117,7 @@ def _watch(runs: Path, found: dict[str, Found], every_s: float) -> dict[str, Fou
     return found
 
 
-def _in_doubt(state: RunState) -> bool:
+def _may_go_on(state: RunState) -> bool:
     """A controller that does not answer just now has not ended a job."""
-    return state.phase == "unknown" and state.job is not None
+    in_doubt = state.phase == "unknown" and state.job is not None
+    return state.in_sweep and (state.phase in ("queued", "running") or in_doubt)

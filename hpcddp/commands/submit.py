@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpcddp.commands.not_in_sweep import not_in_sweep_words
 from hpcddp.commands.options import (
     choosing,
     measuring,
@@ -109,10 +110,12 @@ def carry_out(
     from dataclasses import replace
 
     from hpcddp.budget import limited
+    from hpcddp.describe import describe_again
     from hpcddp.errors import FAILED, INCOMPLETE
     from hpcddp.one_job import for_one_job
     from hpcddp.status import study_states
     from hpcddp.submit import unknown_runs
+    from hpcddp.sweep_scope import study_scope
 
     if smoke and after:
         raise click.UsageError("--smoke tests now what --after waits for: give one of them")
@@ -120,8 +123,9 @@ def carry_out(
     if one_allocation:
         order = for_one_job(order)
     study, backend = _study(order, runs)
+    scope = study_scope(study, order.source.file)
     while True:
-        states = study_states(study, backend)
+        states = study_states(study, backend, scope)
         if until_ci is not None:
             order = order_until(order, study, states, until_ci, max_repeat)
         budget = limited(study, order, states)
@@ -131,6 +135,7 @@ def carry_out(
             click.echo("nothing submitted: this was a dry run")
             return
         if not missing:
+            describe_again(study, order)
             click.echo(nothing_words(unknown_runs(order, states)))
         taken = _take(order, study, backend, budget, missing, ask=not yes, smoke=smoke, wait=wait)
         if not wait:
@@ -223,6 +228,8 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     repeats, walltime_min = order.repeats, order.source.sweep.slurm.walltime_min
     if unknown := unknown_runs(order, states):
         remark(unknown_words(unknown))
+    if words := not_in_sweep_words(states, study.folder):
+        remark(words)
     pending = pending_runs(order, states)
     left = Counter(point.label for point, _ in pending)
     rows = [

@@ -27,7 +27,7 @@ def until_over(study: Study, backend: Backend, labels: Collection[str], unsent: 
     mine = {key for key, told in last_told(study).items() if told.backend == backend.name and told.job is not None}
     shown, begun_s = None, time.monotonic()
     while True:
-        states = [state for state in study_states(study, backend) if state.label in labels]
+        states = [state for state in study_states(study, backend) if state.label in labels and state.in_sweep]
         line = progress_line(states)
         if line != shown:
             click.echo(line, err=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -272,3 +273,29 @@ def test_lost_jobs_whose_ids_were_given_out_again(sweep: Sweep, tmp_path: Path) 
     finish(sweep.begin("-J", "--hold"), 0)
     sweep.check_queue()
     other.check_queue()
+
+
+def test_accounting_answers_for_a_controller_that_is_stopped(sweep: Sweep) -> None:
+    """With slurmctld down and slurmdbd up: what was cancelled before is missing, the rest is unknown, and submit ends with 3."""
+    twin, user = sweep.user.twin, sweep.user
+    finish(sweep.begin("-J", "--hold"), 0)
+    gone = sorted(job for job in sweep.queue() if "_" not in job)[:3]
+    twin.run(["scancel", *gone])
+    command = ["sacct", "-nPX", "-o", "JobName,WorkDir,State", "-j", ",".join(gone)]
+    wait_for(lambda: len(re.findall(r"^n0.*sweep/.*CANCELLED", twin.run(command).stdout, re.MULTILINE)) == 3)
+    twin.signal_controller(signal.SIGTERM)
+    try:
+        (study,) = user.json("status", "sweep", exit_code=3)["studies"]
+        told = user.hpcddp("submit", "sweep.yaml", "--dry-run")
+        rest = user.hpcddp("submit", "sweep.yaml", "-y", "--where", "layout.physical_cores_per_rank <= 4", exit_code=3)
+    finally:
+        twin.start_controller()
+    found = {run["job"]: (run["phase"], run["detail"]) for run in study["runs"]}
+    assert [found[job][0] for job in gone] == ["failed"] * 3, found
+    assert Counter(phase for phase, _ in found.values()) == {"unknown": POINTS - 3, "failed": 3}
+    assert "3 runs to submit of 20 runs" in told.stdout
+    assert "! 17 runs are unknown and left alone" in told.stderr
+    assert "16 runs are unknown" in rest.stderr
+    assert "nothing submitted: nobody says what became of 16 runs" in rest.stdout
+    finish(sweep.begin("-J", "--hold"), 0)
+    sweep.check_queue()

@@ -1,0 +1,78 @@
+"""Which runs of a study its sweep still has: points are taken out of a sweep, and `repeat` is lowered, while jobs wait and run.
+
+A point is in the sweep while the file gives it, as it is or with the options (`--set`, `--cluster`, `--comm`, ...) that it was
+submitted with; its runs are those that `repeat` says there, and those that --until-ci added. --where and --group choose what is
+submitted, and take nothing out. Where that cannot be said (the point was recorded by an older hpcddp, the file cannot be read any
+more) nothing is called taken out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcddp.cluster import current_cluster, load_profile
+from hpcddp.errors import HpcddpError
+from hpcddp.order import Order
+from hpcddp.runroot import Study
+from hpcddp.status import RunState, read_study_file, run_states
+from hpcddp.submissions import last_told
+from hpcddp.sweep import read_sweep
+from hpcddp.sweep_points import expand
+
+Entry = Mapping[str, Any]
+"""A point of study.json."""
+
+AS_IT_IS: Mapping[str, Any] = {"set": [], "cluster": None, "also": {}}
+"""Without options."""
+
+
+def options_of(order: Order) -> dict[str, Any]:
+    """As study.json has them; the cluster too where neither the sweep nor an option names it."""
+    given = order.source.options
+    cluster = given.cluster or (order.profile.name if order.source.sweep.cluster is None else None)
+    return {"set": list(given.settings), "cluster": cluster, "also": {key: list(values) for key, values in given.also.items()}}
+
+
+def scope_by_file(sweep: Path, entries: Sequence[Entry]) -> dict[str, int]:
+    """By label, how many runs of the point the file has now; 0 where the point was taken out, none where that is not known."""
+    read: dict[str, dict[str, int] | None] = {}
+    scope: dict[str, int] = {}
+    for entry in entries:
+        if not entry.get("options"):
+            continue
+        ways = [AS_IT_IS, *entry["options"]]
+        read |= {key: _repeats(sweep, way) for way in ways if (key := json.dumps(way, sort_keys=True)) not in read}
+        found = [read[json.dumps(way, sort_keys=True)] for way in ways]
+        known = [repeats for repeats in found if repeats is not None]
+        if len(known) == len(found):
+            runs = max(repeats.get(entry["label"], 0) for repeats in known)
+            scope[entry["label"]] = max(runs, entry.get("until_ci", 0)) if runs else 0
+    return scope
+
+
+def study_scope(study: Study, sweep: Path) -> dict[str, int]:
+    """The same of a study; {} where nothing was submitted."""
+    return scope_by_file(sweep, read_study_file(study)["points"]) if sweep.is_file() else {}
+
+
+def recorded_gone(study: Study, sweep: Path) -> list[RunState]:
+    """Runs of the study that the file does not have now and that may wait or run, by the records alone: no cluster is asked."""
+    scope = study_scope(study, sweep)
+    sent = last_told(study).values()
+    gone = {(told.label, told.run) for told in sent if told.event == "submitted" and told.run > scope.get(told.label, told.run)}
+    states = run_states(study, scope=scope) if gone else []
+    return [state for state in states if (state.label, state.run) in gone and state.phase == "unknown"]
+
+
+def _repeats(sweep: Path, options: Mapping[str, Any]) -> dict[str, int] | None:
+    """By label, of all points of the file with these options; None where it has none with them."""
+    try:
+        source = read_sweep(sweep, options["set"], options["cluster"])
+        cluster = source.sweep.cluster or current_cluster()
+        points = [] if cluster is None else expand(source, load_profile(cluster), (), options["also"])
+    except (HpcddpError, OSError, KeyError, TypeError):
+        return None
+    return {planned.point.label: source.sweep.repeat for planned in points} if points else None
