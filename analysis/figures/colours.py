@@ -26,6 +26,9 @@ BASELINES = {"1gpu": "#D55E00", "1node": "#0072B2"}
 STEPS = {"timed": "#0072B2", "warm-up": "#8a8a8a"}
 """Which steps a histogram is of."""
 
+MEAN = "#D55E00"
+"""Of the steps of a histogram."""
+
 TRAINED = "#E69F00"
 """Gradients, beside the collectives."""
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.figures.breakdown import Line, at_edge, layout_lines
 from hpcddp.analysis.figures.close_up import bins_of
-from hpcddp.analysis.figures.colours import FAINT, GRID, INK, STEPS
+from hpcddp.analysis.figures.colours import FAINT, GRID, INK, MEAN, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
-from hpcddp.analysis.numbers.distribution import Bins, quantile_ns, shares_between
+from hpcddp.analysis.numbers.distribution import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.wording import quantity, times, unit
 
 MAX_ROWS = 16
@@ -32,7 +32,7 @@ TAIL = 0.005
 NARROWEST, WIDEST = 0.02, 2.0
 """How far the axis reaches on one side at least and at most, as a share of the median."""
 
-HEADS = ("99 %", "max", "warm-up")
+HEADS = ("mean", "99 %", "max", "warm-up")
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Ridge:
 
     median_s: float
     steps: int
+    mean: float
     low: float
     """5 % are shorter."""
     high: float
@@ -55,9 +56,9 @@ class Ridge:
     warmup_shares: NDArray[np.float64]
 
     @property
-    def told(self) -> tuple[str, str, str]:
+    def told(self) -> tuple[str, str, str, str]:
         """In the order of HEADS."""
-        return f"{self.p99:.2f}", times(self.longest), "" if self.warmup is None else times(self.warmup)
+        return times(self.mean), f"{self.p99:.2f}", times(self.longest), "" if self.warmup is None else times(self.warmup)
 
 
 def distribution_figure(
@@ -102,6 +103,7 @@ def _of_point(timed: Bins, warmup: Bins, edges: NDArray[np.float64]) -> Ridge:
     return Ridge(
         median_s=middle / 1e9,
         steps=sum(count for _, count in timed),
+        mean=mean_ns(timed) / middle,
         low=quantile_ns(timed, 0.05) / middle,
         high=quantile_ns(timed, 0.95) / middle,
         p99=quantile_ns(timed, 0.99) / middle,
@@ -120,6 +122,7 @@ def _ridge(ax: Axes, height: int, edges: NDArray[np.float64], ridge: Ridge) -> N
             floor = height + 0.3
             ax.stairs(floor - up * heights(shares), edges, baseline=floor, fill=True, color=colour, linewidth=0)
     ax.plot(edges[[0, -1]], [height + 0.3] * 2, color=GRID, linewidth=pt(0.6), zorder=0)
+    ax.plot([ridge.mean] * 2, [height + 0.3, height - 0.42], color=MEAN, linewidth=pt(1.4))
     for i, text in enumerate(ridge.told):
         colour = FAINT if i == HEADS.index("warm-up") else INK
         _beside(ax, i, text, height, colour)
@@ -131,7 +134,7 @@ def heights(shares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 SEEN = 0.06
-COLUMN_PT = (26.0, 52.0, 92.0)
+COLUMN_PT = (26.0, 52.0, 78.0, 118.0)
 """Right ends of the numbers' columns, at a type of 8 points."""
 
 
@@ -152,4 +155,4 @@ def _axes(ax: Axes, lines: Sequence[Line], edges: NDArray[np.float64], found: Ma
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.set_xlabel("step / median")
     for i, head in enumerate(HEADS):
-        _beside(ax, i, head, -0.75, FAINT)
+        _beside(ax, i, head, -0.75, MEAN if head == "mean" else FAINT)

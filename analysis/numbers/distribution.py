@@ -20,7 +20,7 @@ Bins = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of one run; a step is as long as on its slowest rank."""
+    """Of one run; steps last as long as RunSteps.step_ns has it."""
 
     timed: Bins
     warmup: Bins
@@ -62,6 +62,11 @@ def quantile_ns(bins: Bins, share: float) -> float:
     """The least time that at least this share of the steps do not exceed."""
     numbers, counts = _arrays(bins)
     return middle_ns(int(numbers[np.searchsorted(np.cumsum(counts), share * counts.sum())]))
+
+
+def mean_ns(bins: Bins) -> float:
+    """Of all steps; a bin's lie in its middle."""
+    return sum(middle_ns(number) * count for number, count in bins) / sum(count for _, count in bins)
 
 
 def shares_between(bins: Bins, edges_ns: Floats) -> Floats:

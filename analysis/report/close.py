@@ -62,7 +62,7 @@ def _steps(found: Findings) -> Html:
     heads = tag("div", tag("span"), tag("span"), *(tag("span", head, class_="total faint") for head in HEADS), class_="row")
     ticks = {(value - edges[0]) / (edges[-1] - edges[0]): f"{value:g}" for value in _ticks(edges[0], edges[-1])}
     foot = tag("div", tag("span"), _axis(ticks), class_="row")
-    key = legend([square("timed steps", "s-timed"), square("warm-up, apart", "s-warmup")])
+    key = legend([square("timed steps", "s-timed"), square("warm-up, apart", "s-warmup"), square("mean", "s-mean")])
     caption = f"Step / its median, by nodes × {unit(rows['device'].iloc[0])}s per node"
     return figure(caption, "", key, tag("div", heads, *drawn, foot, class_="bars ridges"))
 
@@ -71,6 +71,7 @@ def _ridge(name: str, edges: NDArray[np.float64], ridge: Ridge) -> Html:
     values = {
         "steps": f"{ridge.steps:,}".replace(",", " "),
         "median": f"{quantity(ridge.median_s * 1e3)} ms",
+        "mean": f"{quantity(ridge.mean * ridge.median_s * 1e3)} ms",
         "5–95 %": f"{times(ridge.low)}–{times(ridge.high)}",
         "99 %": times(ridge.p99),
         "longest": times(ridge.longest),
@@ -78,11 +79,12 @@ def _ridge(name: str, edges: NDArray[np.float64], ridge: Ridge) -> Html:
     if ridge.warmup is not None:
         values["warm-up"] = f"{count(ridge.warmup_steps, 'step')}, median {times(ridge.warmup)}"
     columns = len(edges) - 1
-    middle = (1 - edges[0]) / (edges[-1] - edges[0]) * columns
+    middle, mean = ((at - edges[0]) / (edges[-1] - edges[0]) * columns for at in (1, min(ridge.mean, edges[-1])))
     shapes = [
         tag("path", d=f"M0,{FLOOR}H{columns}M{middle:.2f},0V{FLOOR}", class_="rule", vector_effect="non-scaling-stroke"),
         tag("path", d=_stairs(ridge.timed_shares, FLOOR, -FLOOR), class_="s-timed"),
         tag("path", d=_stairs(ridge.warmup_shares, FLOOR, 100 - FLOOR), class_="s-warmup"),
+        tag("path", d=f"M{mean:.2f},0V{FLOOR}", class_="mean", vector_effect="non-scaling-stroke"),
     ]
     drawn = tag(
         "svg", *shapes, viewBox=f"0 0 {columns} 100", preserveAspectRatio="none", class_="ridge", **tip({"layout": name} | values)

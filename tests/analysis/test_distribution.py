@@ -71,6 +71,7 @@ def test_a_points_runs_are_pooled(tmp_path: Path) -> None:
     (ridge,) = rows.values()
     assert ridge.steps == 60
     assert ridge.median_s == pytest.approx(0.110, rel=WIDTH)
+    assert ridge.mean == pytest.approx((0.45 * 100 + 0.45 * 110 + 0.1 * 150) / 110, rel=WIDTH)
     assert [ridge.p99, ridge.longest] == pytest.approx([150 / 110, 150 / 110], rel=2 * WIDTH)
     assert ridge.warmup == pytest.approx(1500 / 110, rel=0.1)
     assert ridge.warmup_steps == 2
