@@ -14,7 +14,7 @@ from hpcddp.point import Layout, Point, flat_keys
 from hpcddp.request import JobRequest, cores_per_rank, hours_at_most
 from hpcddp.settings import config_file
 from hpcddp.sweep_points import PlannedPoint
-from hpcddp.textout import count
+from hpcddp.textout import alike_once, count, some
 
 TITLES = {
     "workload.data.name": "data",
@@ -98,7 +98,7 @@ def added_words(points: Sequence[PlannedPoint]) -> list[str]:
     added = [planned for planned in points if planned.is_added]
     if not added:
         return []
-    names, groups = ", ".join(p.point.label for p in added), ", ".join(dict.fromkeys(name for p in added for name in p.groups))
+    names, groups = some([p.point.label for p in added]), ", ".join(dict.fromkeys(name for p in added for name in p.groups))
     return [f"added to compare {groups} with: {names}; `baselines: false` leaves {'it' if len(added) == 1 else 'them'} out"]
 
 
@@ -107,7 +107,7 @@ def remarks(profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Iterator
     if points and profile.status == "retired":
         yield f"{profile.name} is retired: jobs can be rendered and checked on a twin, not run."
     yield from _few_cores(profile, [planned.point.layout for planned in points])
-    yield from dict.fromkeys(text for planned in points for text in _remarks_on(profile, planned.point))
+    yield from alike_once(text for planned in points for text in _remarks_on(profile, planned.point))
 
 
 def _few_cores(profile: ClusterProfile, layouts: Iterable[Layout]) -> Iterator[str]:

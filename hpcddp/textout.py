@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -43,6 +44,24 @@ def inert_values(value: Any) -> Any:
 def one_line(text: str) -> str:
     """The same without line breaks: a name or a reason never looks like a line of its own."""
     return " ".join(text.split())
+
+
+def alike_once(texts: Iterable[str], at_most: int = 2) -> list[str]:
+    """Each text once; of more than `at_most` that differ in numbers alone the first, and how many there are besides."""
+    kinds: dict[str, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        kinds.setdefault(re.sub(r"\d+", "0", text), []).append(text)
+    return [
+        text
+        for same in kinds.values()
+        for text in (same if len(same) <= at_most else [f"{same[0]} (and {len(same) - 1:,} more like it)"])
+    ]
+
+
+def some(names: Sequence[str], at_most: int = 4) -> str:
+    """`a, b, c, d and 96 more`"""
+    more = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _acts(character: str) -> bool:

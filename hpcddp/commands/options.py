@@ -267,6 +267,7 @@ def requests_for(source: SweepFile, profile: ClusterProfile, points: Sequence[Pl
     """Label -> request; one UsageError names everything the cluster would refuse, each sentence once."""
     from hpcddp.errors import UsageError
     from hpcddp.request import job_request
+    from hpcddp.textout import alike_once
 
     requests, refused = {}, list[str]()
     for planned in points:
@@ -275,7 +276,7 @@ def requests_for(source: SweepFile, profile: ClusterProfile, points: Sequence[Pl
         except UsageError as error:
             refused += str(error).splitlines()
     if refused:
-        raise UsageError("\n".join(dict.fromkeys(refused)))
+        raise UsageError("\n".join(alike_once(refused)))
     return requests
 
 

@@ -152,3 +152,30 @@ def test_the_reason_comes_first(run: Run, arguments: list[str], says: str) -> No
 def test_without_a_command_there_is_the_help(run: Run, arguments: list[str]) -> None:
     """Which begins with the usage."""
     assert run(*arguments).output.startswith("Usage: ")
+
+
+def test_many_refusals_of_one_kind_are_few_lines(run: Run, tmp_path: Path) -> None:
+    """2,000 points that ask for too many nodes, each for another number: a line a reason, with how many more; of two, both."""
+    nodes = ", ".join(map(str, range(100, 2100)))
+    text = SWEEP.format(cluster="rcc") + "baselines: false\nlayout: {node_type: v100}\npoints: {a: {layout.nodes: [NODES]}}\n"
+    (tmp_path / "many.yaml").write_text(text.replace("NODES", nodes))
+    lines = run("plan", "many.yaml").stderr.splitlines()
+    refused = [line for line in lines if not line.startswith("! ")]
+    assert [line.partition(" asked for")[0] for line in refused] == [
+        "rcc has 6 nodes of type v100 (gn[01-06]); 100",
+        "100 GPUs",
+        "4800 cores",
+    ]
+    assert all(line.endswith(" (and 1,999 more like it)") for line in refused)
+    (tmp_path / "two.yaml").write_text(text.replace("NODES", "100, 101"))
+    assert len([line for line in run("plan", "two.yaml").stderr.splitlines() if not line.startswith("! ")]) == 6
+
+
+def test_many_points_that_were_added_are_counted(run: Run, tmp_path: Path) -> None:
+    """Four by name: the table lists them all."""
+    batches = ", ".join(map(str, range(1, 101)))
+    points = f"points: {{a: {{layout.nodes: [2, 3], workload.batch_per_gpu: [{batches}]}}}}\n"
+    (tmp_path / "many.yaml").write_text(SWEEP.format(cluster="rcc") + "layout: {node_type: v100, gpus_per_node: 2}\n" + points)
+    (line,) = [line for line in run("plan", "many.yaml").stderr.splitlines() if "added to compare" in line]
+    assert line.count("n01-g") == 4
+    assert " and 196 more; `baselines: false` leaves them out" in line
