@@ -14,6 +14,7 @@ import pytest
 from submitit.core.utils import DelayedSubmission
 
 from hpcddp.alone import alone
+from hpcddp.backends.local import LocalBackend
 from hpcddp.entry import call
 from hpcddp.errors import HpcddpError
 from hpcddp.runroot import Study
@@ -114,6 +115,17 @@ def test_nothing_is_written_where_a_planted_link_leads(tmp_path: Path, name: str
     link.symlink_to(elsewhere)
     refused(tmp_path, f"{link} is a link")
     assert elsewhere.stat().st_size == 0 if elsewhere.is_file() else not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("name", ["queue.lock", "runner.lock", "runner.log"])
+def test_files_of_the_local_queue_are_not_links_either(tmp_path: Path, name: str) -> None:
+    """Planted while the folder was open to others: nothing runs, and what they lead to is not opened."""
+    study = study_of(tmp_path)
+    study.jobs.mkdir(parents=True)
+    (study.jobs / name).symlink_to(tmp_path / "victim")
+    with pytest.raises((HpcddpError, OSError), match="Too many levels of symbolic links"):
+        submit_runs(study, order(tmp_path, "repeat=1"), LocalBackend(study))
+    assert not (tmp_path / "victim").exists()
 
 
 def test_a_link_of_ones_own_to_the_study_is_followed(tmp_path: Path) -> None:

@@ -127,6 +127,10 @@ def threads_per_rank(ranks: int, asked: int | None) -> int:
     return share if asked is None else min(share, asked)
 
 
+def _no_link(file: str, flags: int) -> int:
+    return os.open(file, flags | os.O_NOFOLLOW, 0o666)
+
+
 def _start_runner(study: Study, request: Submission, lock: int) -> None:
     """Detached: in a session of its own, outside any checkout, with nothing of this terminal."""
     trust = trust_option(request.trusted)
@@ -134,7 +138,7 @@ def _start_runner(study: Study, request: Submission, lock: int) -> None:
     command = [sys.executable, "-u", str(request.code / "bootstrap.py"), *trust, *runner]
     environment = {name: value for name, value in os.environ.items() if name != PARENT_VARIABLE}
     try:
-        with (study.jobs / "runner.log").open("ab") as log:
+        with open(study.jobs / "runner.log", "ab", opener=_no_link) as log:
             process = subprocess.Popen(
                 command,
                 env=environment,
