@@ -52,6 +52,10 @@ class RunSteps:
     """The number of each in the run, ascending; there is a gap where the records of an attempt are lost."""
     window_ns: Floats
     """(ranks,): what all steady steps took each rank; nan where a step of it was not measured."""
+    fed_ns: Floats
+    """The longest of own_ns over ranks, if none had waited for data."""
+    rank_part_ns: Mapping[str, Floats]
+    """Part -> (ranks,): sum over steady steps; nan where the rank did not measure it."""
 
 
 def over_ranks(ranks: Iterable[Columns], count: int, steady_from_step: int = 0, end: int | None = None) -> RunSteps:
@@ -67,7 +71,8 @@ def over_ranks(ranks: Iterable[Columns], count: int, steady_from_step: int = 0, 
     steady = steady_rows(first, steady_from_step, end)
     sums: dict[str, Any] = {part: np.zeros(steady.size, np.int64) for part in ("total", *RECORDED)}
     counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
-    own, window_ns = np.empty((count, steady.size)), np.empty(count)
+    own, fed, window_ns = np.empty((count, steady.size)), np.zeros(steady.size), np.empty(count)
+    of_ranks = {part: np.full(count, np.nan) for part in RECORDED}
     for rank, columns in enumerate(chain([rank_0], tables)):
         if not all(np.array_equal(values, columns[name]) for name, values in first.items()):
             raise ValueError(f"rank {rank} did not step like rank 0 ({columns['step'].size} and {first['step'].size} rows)")
@@ -77,13 +82,23 @@ def over_ranks(ranks: Iterable[Columns], count: int, steady_from_step: int = 0, 
             if value.dtype == np.int64 or np.isfinite(value).any():
                 sums[part] = _added(sums[part], or_zero(value))
                 counts[part] = counts[part] + (1 if value.dtype == np.int64 else np.isfinite(value))
+                of_ranks[part][rank] = or_zero(value).sum(where=steady)
         own[rank] = columns["total_ns"] - or_zero(columns["comm_exposed_ns"])
+        np.maximum(fed, own[rank] - or_zero(columns["data_wait_ns"]), out=fed)
         window_ns[rank] = columns["total_ns"].sum(where=steady, dtype=np.float64)
     if np.nansum(window_ns) > LONGEST_NS:
         raise ValueError(f"the steps of all ranks last {np.nansum(window_ns) / 1e9:.3g} s, longer than can be true")
     parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
     return RunSteps(
-        steady & np.isfinite(sums["total"]), sums["total"], sums["total"] / count, parts, own, first["step"], window_ns
+        steady=steady & np.isfinite(sums["total"]),
+        sum_ns=sums["total"],
+        step_ns=sums["total"] / count,
+        part_ns=parts,
+        own_ns=own,
+        fed_ns=fed,
+        rank_part_ns=of_ranks,
+        step=first["step"],
+        window_ns=window_ns,
     )
 
 
@@ -112,10 +127,11 @@ def joined(stretches: Sequence[RunSteps]) -> RunSteps:
         part_ns={part: np.concatenate([each.part_ns[part] for each in stretches]) for part in stretches[0].part_ns},
         own_ns=np.concatenate([each.own_ns for each in stretches], axis=1),
         window_ns=np.sum([each.window_ns for each in stretches], axis=0),
+        rank_part_ns={part: np.sum([each.rank_part_ns[part] for each in stretches], axis=0) for part in RECORDED},
     )
 
 
-OF_STEPS = ("steady", "sum_ns", "step_ns", "step")
+OF_STEPS = ("steady", "sum_ns", "step_ns", "fed_ns", "step")
 """Arrays of RunSteps with one entry per step."""
 
 

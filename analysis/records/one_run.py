@@ -13,6 +13,7 @@ from hpcddp.analysis.numbers.communication import communication
 from hpcddp.analysis.numbers.distribution import distribution
 from hpcddp.analysis.numbers.intervals import mean_half_percent
 from hpcddp.analysis.numbers.rank_map import rank_map
+from hpcddp.analysis.numbers.slow_ranks import unevenness
 from hpcddp.analysis.numbers.steps import RECORDED, joined, mean_step_ns, part_mean_ns
 from hpcddp.analysis.numbers.typical import typical_step, windows_apart
 from hpcddp.analysis.records.achieved import Used, used
@@ -131,6 +132,7 @@ def _timed(run: Run, parts: Sequence[Part]) -> Run:
         raise Rejected(f"no timed step: all {steps.steady.size} belong to the warm-up or were not measured")
     warming = np.concatenate([_warming(part) for part in parts])
     found = stalls(steps, ~warming)
+    hosts = joined_hosts([part.hosts for part in parts])
     return replace(
         run,
         steady_steps=int(steps.steady.sum()),
@@ -144,7 +146,8 @@ def _timed(run: Run, parts: Sequence[Part]) -> Run:
         rhythm=rhythm(steps),
         stalls=found,
         distribution=distribution([part.steps for part in parts]),
-        rank_map=rank_map(steps, joined_hosts([part.hosts for part in parts])),
+        rank_map=rank_map(steps, hosts),
+        unevenness=unevenness(steps, hosts),
     )
 
 

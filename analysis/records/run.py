@@ -10,6 +10,7 @@ from typing import Any, Literal
 from hpcddp.analysis.numbers.communication import Communication
 from hpcddp.analysis.numbers.distribution import Distribution
 from hpcddp.analysis.numbers.rank_map import RankMap
+from hpcddp.analysis.numbers.slow_ranks import Unevenness
 from hpcddp.analysis.numbers.steps import throughput_per_s
 from hpcddp.analysis.numbers.timeline import Timeline
 from hpcddp.analysis.numbers.typical import TypicalStep
@@ -70,6 +71,8 @@ class Run:
     distribution: Distribution | None = None
     rank_map: RankMap | None = None
     """Of several ranks."""
+    unevenness: Unevenness | None = None
+    """The same."""
     timeline: Timeline | None = None
     exchange: Communication | None = None
     """With `comm: on` only."""

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict, layout, run_names, run_numbers, span, step_s, where
+from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.analysis.wording import quantity
 from hpcddp.textout import count
 
@@ -37,7 +38,7 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
     """Gradients travel with nothing left to compute, and it is not their number that costs."""
     for name, series in case.series:
         by_latency = _by_latency(case, series)
-        found = [(row, share) for _, row in series.iterrows() if (share := _comm_share(row, by_latency)) is not None]
+        found = [(row, share) for _, row in series.iterrows() if (share := _comm_share(case, row, by_latency)) is not None]
         if not found:
             continue
         rows, shares = [row for row, _ in found], [share for _, share in found]
@@ -59,11 +60,12 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
 
 
 def comm_share(case: Case, row: Row) -> float | None:
-    """Exposed transfer as a share of the step (with what is not split from it); None below COMM_SHARE, or where latency is it.
+    """Exposed transfer as a share of the step (with what is not split from it, less what ranks wait for the slowest of them by
+    step rows alone); None below COMM_SHARE, or where latency is it.
 
     Points without the hook are taken to be as those of their series that have it.
     """
-    return _comm_share(row, _by_latency(case, case.points[case.points["series"] == row["series"]]))
+    return _comm_share(case, row, _by_latency(case, case.points[case.points["series"] == row["series"]]))
 
 
 def _by_latency(case: Case, series: pd.DataFrame) -> set[str]:
@@ -71,8 +73,10 @@ def _by_latency(case: Case, series: pd.DataFrame) -> set[str]:
     return {layout(row) for _, row in series.iterrows() if latency_share(case, row) is not None}
 
 
-def _comm_share(row: Row, by_latency: set[str]) -> float | None:
+def _comm_share(case: Case, row: Row, by_latency: set[str]) -> float | None:
     share = _exposed_share(row)
+    if share is not None and pd.isna(row["transfer_s"]):
+        share -= waiting_share(case, row)
     known = layout(row) in by_latency or (by_latency and pd.isna(row["transfer_s"]))
     return None if share is None or share < COMM_SHARE or known else share
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -11,6 +12,7 @@ from hpcddp.analysis.numbers.limits import whatever_input
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, span, step_s, where
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, lacking, most_cores, most_workers
+from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
 from hpcddp.analysis.wording import percent, quantity
 from hpcddp.textout import count
 
@@ -26,7 +28,7 @@ def input_bound(case: Case) -> Iterator[Verdict]:
             continue
         rows, shares = [row for row, _ in found], [share for _, share in found]
         runs = [run for row in rows for run in case.runs_of(row)]
-        gain = 1 / (1 - max(shares)) - 1
+        gain = 1 / (1 - min(0.99, max(shares + [_saved(case, row) for row in rows]))) - 1
         yield Verdict(
             name="input-bound",
             where=where(rows, series, name),
@@ -40,14 +42,35 @@ def input_bound(case: Case) -> Iterator[Verdict]:
 
 
 def input_share(case: Case, row: Row) -> float | None:
-    """The share of a point's step that waits for data; None below INPUT_SHARE."""
+    """The share of a point's step that waits for data, the mean over ranks; None below INPUT_SHARE, and where ranks with late
+    batches hold up others that hardly wait: these are stragglers."""
     if row["input"] != "full" or pd.isna(row["data_wait_s"]):
         return None
     share = float(row["data_wait_s"] / step_s(row))
     limits = _limits(case, row)
     if "trainer" in limits and limits["trainer"] <= (1 + NO_FASTER) * row["samples_per_s"]:
         return None
-    return share if share >= INPUT_SHARE else None
+    return share if share >= INPUT_SHARE and not _for_few(case, row, share) else None
+
+
+def _saved(case: Case, row: Row) -> float:
+    """By which share a step would be shorter without: what all ranks wait for the one whose batch comes last."""
+    return statistics.median(data_share(run) or 0.0 for run in case.runs_of(row))
+
+
+def _for_few(case: Case, row: Row, share: float) -> bool:
+    """Whether, in at least half of a point's runs, some ranks wait for data for good, and the median rank hardly."""
+    runs = [run for run in case.runs_of(row) if run.unevenness and run.step_ns]
+    late = [run for run in runs if _waits_little(run, share)]
+    return bool(late) and 2 * len(late) >= len(runs)
+
+
+def _waits_little(run: Run, share: float) -> bool:
+    """The mean over ranks less what they wait longer than the median rank is what that one waits."""
+    if run.unevenness is None or not run.step_ns or not any(each.by_data for each in slow_ranks(run.unevenness, run.step_ns)):
+        return False
+    over_ns = statistics.fmean(run.unevenness.part_over_ns["data_wait"])
+    return share - over_ns / run.step_ns < INPUT_SHARE
 
 
 def _limits(case: Case, row: Row) -> dict[str, float]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict, run_names
+from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, part_of, slow_ranks
 from hpcddp.analysis.wording import percent, quantity
 from hpcddp.textout import count
 
@@ -18,25 +22,75 @@ COSTLY = 0.02
 """A straggler is the last rank at more than this share of all-reduces, and costs more than this share of the step."""
 
 
+@dataclass(frozen=True)
+class Straggler:
+    """In one run."""
+
+    run: Run
+    who: str
+    host: str
+    part: str | None
+    """Of the step, in which most of what it needs longer is; None where that is not known."""
+    wait_s: float
+    """That the others have for it, a step."""
+    cost: float
+    """The same as a share of the step."""
+    last: float | None
+    """The share of all-reduces at which it was the last to be ready; None where step rows alone say that it is slow."""
+
+
 def straggler(case: Case) -> Iterator[Verdict]:
     """A host, or on one node a rank, that the others wait for in runs that count."""
-    counting = case.table.loc[case.table["state"] == "counts", ["label", "run", "step_ns", "nodes"]]
-    ranks = case.stragglers.merge(counting, on=["label", "run"])
-    found = [who for _, run in ranks.groupby(["label", "run"], sort=True) if (who := culprit(run))]
-    for name in sorted({each["who"] for each in found}):
-        mine = sorted((each for each in found if each["who"] == name), key=lambda each: -each["cost"])
-        worst, told = mine[0], tuple(f"r{each['run']} of {each['label']}" for each in mine)
-        more = f", and in {count(len(told) - 1, 'more run')}" if len(told) > 1 else ""
+    found = [*_by_all_reduces(case), *_by_own_time(case)]
+    for name in sorted({each.who for each in found}):
+        mine = sorted((each for each in found if each.who == name), key=lambda each: -each.cost)
+        worst, runs = mine[0], run_names([each.run for each in mine])
+        more = f", and in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
         yield Verdict(
             name="straggler",
             where=f"on {name}",
-            evidence=f"it was the last to be ready at {percent(worst['last'])} of the all-reduces of {told[0]}{more}: the others "
-            f"waited {quantity(worst['wait_s'] * 1e3)} ms per step for it ({percent(worst['cost'])} of the step)",
+            evidence=f"{_evidence(worst, more)} ({percent(worst.cost)} of the step, which would be {faster(worst.cost)} without)",
             advice=_straggler_advice(worst),
-            numbers={key: float(worst[key]) for key in ("last", "wait_s", "cost")} | {"found_in_runs": len(told)},
-            runs=told,
-            weight=LIMITED + min(0.99, worst["cost"]),
+            numbers={**({} if worst.last is None else {"last": worst.last}), "wait_s": worst.wait_s, "cost": worst.cost}
+            | {"found_in_runs": len(runs)},
+            runs=runs,
+            weight=LIMITED + min(0.99, worst.cost),
         )
+
+
+def _evidence(found: Straggler, more: str) -> str:
+    wait = f"{quantity(found.wait_s * 1e3)} ms"
+    if found.last is not None:
+        return (
+            f"it was the last to be ready at {percent(found.last)} of the all-reduces of {found.run.name}{more}: the others "
+            f"waited {wait} per step for it"
+        )
+    part = f", most of it {WORDS[found.part]}" if found.part else ""
+    return f"it needs {wait} a step more than the median rank of {found.run.name}{more}{part}, and the others wait for it"
+
+
+def _by_all_reduces(case: Case) -> Iterator[Straggler]:
+    """In runs with the communication hook."""
+    by_key: dict[Hashable, Run] = {(run.label, run.run): run for run in case.counting}
+    for key, ranks in case.stragglers.groupby(["label", "run"], sort=True):
+        run = by_key.get(key)
+        if run and run.step_ns and (found := culprit(ranks.assign(step_ns=run.step_ns))):
+            yield Straggler(
+                run, found["who"], found["host"], part_of(run, found["who"]), found["wait_s"], found["cost"], found["last"]
+            )
+
+
+def _by_own_time(case: Case) -> Iterator[Straggler]:
+    """By step rows alone: in at least half of the runs of a point that a host took part in, so that a bad moment is none."""
+    timed = [run for run in case.counting if run.unevenness and run.step_ns]
+    slow = [(run, each) for run in timed if run.unevenness and run.step_ns for each in slow_ranks(run.unevenness, run.step_ns)]
+    of_name = Counter((run.label, each.name) for run, each in slow)
+    took_part = Counter((run.label, host) for run in timed if run.unevenness for host in set(run.unevenness.hosts))
+    hooked = {(each.run.name, each.host) for each in _by_all_reduces(case)}
+    for run, each in slow:
+        known = (run.name, each.host) in hooked  # said by its all-reduces
+        if not known and 2 * of_name[run.label, each.name] >= took_part[run.label, each.host]:
+            yield Straggler(run, each.name, each.host, each.part, each.over_ns / 1e9, each.over_ns / (run.step_ns or 1.0), None)
 
 
 def waited_share(case: Case, row: Row) -> float | None:
@@ -44,13 +98,12 @@ def waited_share(case: Case, row: Row) -> float | None:
 
     None where that costs too little to tell.
     """
-    mine = {(run.label, run.run): run.step_ns for run in case.runs_of(row)}
-    of_runs = [
-        (culprit(ranks.assign(step_ns=mine[key], nodes=row["nodes"])) or {"cost": 0.0})["cost"]
-        for key, ranks in case.stragglers.groupby(["label", "run"], sort=True)
-        if key in mine
-    ]
-    share = statistics.median(of_runs) if of_runs else 0.0
+    mine = {run.name for run in case.runs_of(row)}
+    worst: dict[str, float] = dict.fromkeys(mine, 0.0)
+    for each in (*_by_all_reduces(case), *_by_own_time(case)):
+        if each.run.name in worst:
+            worst[each.run.name] = max(worst[each.run.name], each.cost)
+    share = statistics.median(worst.values()) if worst else 0.0
     return share if share > COSTLY else None
 
 
@@ -61,7 +114,6 @@ def culprit(ranks: pd.DataFrame) -> dict[str, Any] | None:
     """
     if len(ranks) < 2:
         return None
-    first = ranks.iloc[0]
     number, at, last_at = (ranks[name].to_numpy() for name in ("rank", "host", "last"))
     hosts = sorted(set(at)) if len(set(at)) > 1 else []
     by_rank = ((f"rank {rank} on {host}", number == rank) for rank, host in zip(number, at, strict=True))
@@ -69,16 +121,21 @@ def culprit(ranks: pd.DataFrame) -> dict[str, Any] | None:
         if last_at[mine].sum() <= OFTEN_LAST:
             continue
         last, wait_s = min(1.0, float(ranks.loc[mine, "last"].sum())), float(ranks.loc[~mine, "peer_wait_s"].mean())
-        cost = wait_s * 1e9 / first["step_ns"]
+        cost = wait_s * 1e9 / ranks["step_ns"].iloc[0]
         if last > OFTEN_LAST and cost > COSTLY:
-            host = str(ranks.loc[mine, "host"].iloc[0])
-            return {"who": who, "host": host, "nodes": first["nodes"], "last": last, "wait_s": wait_s, "cost": float(cost)} | {
-                name: first[name] for name in ("label", "run")
-            }
+            return {"who": who, "host": str(ranks.loc[mine, "host"].iloc[0]), "last": last, "wait_s": wait_s, "cost": float(cost)}
     return None
 
 
-def _straggler_advice(worst: Mapping[str, Any]) -> str:
-    if worst["nodes"] > 1:
-        return f"show the site stragglers.csv, and leave it out, `--set slurm.exclude={worst['host']}`; then {AGAIN}"
+def _straggler_advice(worst: Straggler) -> str:
+    """Its loader or its processor; another node where there is one."""
+    several, slurm = worst.run.point and worst.run.point.layout.nodes > 1, worst.run.seen and worst.run.seen.slurm
+    leave_out = f"leave it out, `--set slurm.exclude={worst.host}`" if slurm else f"leave {worst.host} out"
+    if worst.part == "data_wait":
+        compare = f"its batches are late: compare how {worst.host} reads the data, and its loader workers' cores, with the others"
+        return (
+            f"{compare}; if it stays, {leave_out}; then {AGAIN}" if several else f"{compare}; `--set measure.input=io` times them"
+        )
+    if several:
+        return f"show the site {'stragglers.csv' if worst.last else 'the figure of ranks'}, and {leave_out}; then {AGAIN}"
     return "compare that rank's GPU and cores with the others' (clocks, temperature, NUMA node, other processes)"

@@ -9,6 +9,8 @@
     stalls.py     stalls
     comm.py       latency-bound, communication-bound
     straggler.py  straggler
+    uneven.py     uneven ranks
+    slow_ranks.py who is slow, for these two
     seen.py       what is read of each run for them
 
 Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
@@ -30,6 +32,7 @@ from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
 from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
 from hpcddp.analysis.verdicts.straggler import straggler, waited_share
 from hpcddp.analysis.verdicts.study import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
+from hpcddp.analysis.verdicts.uneven import uneven_ranks, uneven_share
 from hpcddp.analysis.wording import WIDE
 
 ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
@@ -48,6 +51,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "input-bound": input_bound,
     "stalls": stalls,
     "straggler": straggler,
+    "uneven ranks": uneven_ranks,
     "latency-bound": latency_bound,
     "communication-bound": communication_bound,
     "baseline missing": baseline_missing,
@@ -59,6 +63,7 @@ CAUSES: Mapping[str, tuple[Callable[[Case, Row], float | None], str]] = {
     "input-bound": (input_share, "waiting for data"),
     "stalls": (stalled_share, "steps that stall now and then"),
     "straggler": (waited_share, "waiting for one slow rank or node"),
+    "uneven ranks": (uneven_share, "ranks that wait for each other in turn"),
     "latency-bound": (latency_share, "many small messages between ranks"),
     "communication-bound": (comm_share, "exchanging gradients"),
 }

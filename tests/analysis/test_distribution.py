@@ -23,7 +23,8 @@ TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=50)
 
 def run_steps(times_ns: list[float], steady: list[bool]) -> RunSteps:
     times = np.array(times_ns)
-    return RunSteps(np.array(steady), times, times, {}, times[None, :], np.arange(len(times)), np.array([times[steady].sum()]))
+    window = np.array([times[steady].sum()])
+    return RunSteps(np.array(steady), times, times, {}, times[None, :], np.arange(len(times)), window, times, {})
 
 
 @given(TIMES)

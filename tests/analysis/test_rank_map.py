@@ -22,7 +22,8 @@ def run_steps(own_ns: ArrayLike, step_ns: float = 100.0, warmup: int = 0) -> Run
     own = np.array(own_ns)
     ranks, count = own.shape
     lasted = np.full(count, step_ns)
-    return RunSteps(np.arange(count) >= warmup, ranks * lasted, lasted, {}, own, np.arange(count), np.full(ranks, lasted.sum()))
+    steady, window = np.arange(count) >= warmup, np.full(ranks, lasted.sum())
+    return RunSteps(steady, ranks * lasted, lasted, {}, own, np.arange(count), window, lasted, {})
 
 
 def mapped(steps: RunSteps, hosts: list[str]) -> RankMap:

@@ -34,8 +34,8 @@ def run_steps(times: Any, own: Any = None, **parts: Any) -> RunSteps:
     unknown = np.full(lasted.size, np.nan)
     names = ("data_wait", "h2d_exposed", "forward", "backward", "comm_exposed", "optimizer", "record", "other")
     measured = {name: np.array(parts.get(name, unknown), dtype=np.float64) for name in names}
-    steady = np.ones(lasted.size, np.bool_)
-    return RunSteps(steady, lasted * len(own), lasted, measured, own, np.arange(lasted.size), np.full(len(own), lasted.sum()))
+    steady, window = np.ones(lasted.size, np.bool_), np.full(len(own), lasted.sum())
+    return RunSteps(steady, lasted * len(own), lasted, measured, own, np.arange(lasted.size), window, lasted, {})
 
 
 def of(steps: RunSteps) -> Stalls | None:

@@ -34,6 +34,7 @@ Told = list[tuple[str, str]]
 """Verdicts found in a study: name, advice."""
 
 TWO_NODES: list[Layout] = [(1, 1), (2, 1)]
+IN_NODE: list[Layout] = [(1, 1), (1, 4)]
 BASE = Model(seed=0, layouts=TWO_NODES, repeat=2, steps=120, hook=False)
 
 
@@ -105,6 +106,20 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
     "slow data": (changed(data_wait=0.4), {"input-bound"}),
     "a little slow data": (changed(data_wait=0.13), {"input-bound"}),
     "a late rank": (changed(hook=True, layouts=[(1, 1), (1, 4)], late_rank=(2, 0.08), exposed=0.12), {"straggler"}),
+    "a slow rank, no hook": (changed(layouts=IN_NODE, more=lambda each, rank, step: 0.1 * (rank == 2)), {"straggler"}),
+    "a slow node, no hook": (
+        changed(layouts=[(1, 1), (1, 4), (2, 4)], more=lambda each, rank, step: 0.1 * (rank >= 4)),
+        {"straggler"},
+    ),
+    "a slow rank behind half a step": (
+        changed(layouts=IN_NODE, more=lambda each, rank, step: 0.8 * (rank == 1)),
+        {"straggler"},
+    ),
+    "one slow loader": (
+        changed(layouts=IN_NODE, more=lambda each, rank, step: 0.9 * (rank == 3), more_in="data_wait"),
+        {"straggler"},
+    ),
+    "ranks in turn": (changed(layouts=IN_NODE, more=lambda each, rank, step: 0.5 * (step % 4 == rank)), {"uneven ranks"}),
     "many small buckets": (
         changed(hook=True, buckets=60, bucket_bytes=40_000, exposed=0.3, fitted=(900e-6, 1e10)),
         {"latency-bound"},

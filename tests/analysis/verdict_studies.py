@@ -60,6 +60,12 @@ class Model:
     """How far apart ranks are ready, as a share of the step."""
     late_rank: tuple[int, float] | None = None
     """A rank that is later than the others by this share of the step."""
+    more: Callable[[Point, int, int], float] | None = None
+    """What a rank needs longer in a step than others may, as a share of the step; those wait for it."""
+    more_in: str = "backward"
+    """The part that is longer."""
+    jitter: float = 0.0
+    """Standard deviation of ranks' steps, each its own, if there is nothing in `more`."""
     buckets: int = 4
     bucket_bytes: int = 25_000_000
     hook: bool = True
@@ -98,6 +104,7 @@ def sound(seed: int) -> Model:
         base_ms=draw.choice([5.0, 80.0, 400.0]),
         data_wait=draw.uniform(0, 0.05),
         exposed=draw.uniform(0, 0.08),
+        jitter=draw.uniform(0, 0.015),
         hook=draw.random() < 0.5,
         cpu=draw.random() < 0.3,
         fitted=(30e-6, 10e9) if draw.random() < 0.3 else None,
@@ -141,12 +148,14 @@ def _prediction(model: Model, each: Point) -> dict[str, Any]:
 
 
 def _told(model: Model, each: Point, run: int, draw: Random) -> Told:
-    times = _times_ns(model, each, run, draw)
+    more = _more(model, each, draw)
+    times = [round(time_ns * (1 + max(longer))) for time_ns, longer in zip(_times_ns(model, each, run, draw), more, strict=True)]
     detected = warmup_steps([10 * times[0], *times[1:]])
     on = each.measure.comm == "on"
     return Told(
         step_ns=lambda rank, step: times[step] + 7 * rank,
         shares=_shares(model, each),
+        shares_of_rank={rank: _with_more(model, _shares(model, each), more, rank) for rank in range(each.ranks)},
         steps=model.steps,
         buckets=_buckets(model, each, draw) if on else (),
         gpu=None if model.cpu else model.gpu(each, run),
@@ -165,6 +174,28 @@ def _times_ns(model: Model, each: Point, run: int, draw: Random) -> list[int]:
         deviation = model.phi * deviation + draw.gauss(0, model.noise * (1 - model.phi**2) ** 0.5)
         times.append(round(level * (1 + deviation) * model.of_step(each, step)))
     return times
+
+
+def _more(model: Model, each: Point, draw: Random) -> list[list[float]]:
+    """Of each step, the warm-up first, by rank."""
+    if each.ranks == 1:
+        return [[0.0]] * (model.steps + 1)
+    given = model.more or (lambda point, rank, step: abs(draw.gauss(0, model.jitter)))
+    return [[given(each, rank, step) for rank in range(each.ranks)] for step in range(model.steps + 1)]
+
+
+def _with_more(
+    model: Model, shares: Callable[[int], Mapping[str, float]], more: Sequence[Sequence[float]], rank: int
+) -> Callable[[int], Mapping[str, float]]:
+    """A step is longer by what its slowest rank needs; the others wait for that in the exchange."""
+
+    def of_step(step: int) -> Mapping[str, float]:
+        longest, mine, parts = max(more[step]), more[step][rank], dict(shares(step))
+        parts["comm_exposed"] += longest - mine
+        parts[model.more_in] += mine
+        return {name: share / (1 + longest) for name, share in parts.items()}
+
+    return of_step
 
 
 def _shares(model: Model, each: Point) -> Callable[[int], Mapping[str, float]]:

@@ -1,0 +1,66 @@
+"""Uneven ranks: they wait for each other in turn, with none that is slow for good."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.case import LIMITED, Case, Row, Verdict, run_names, run_numbers, span, where
+from hpcddp.analysis.verdicts.input import input_share
+from hpcddp.analysis.verdicts.slow_ranks import data_share, faster, slow_ranks
+
+TURNS = 0.10
+"""Of the step: 512 ranks whose steps jitter by 1.5 % each, a sound run, wait 5 % for the latest of them."""
+
+BY_DATA = 0.5
+"""Of that waiting: where steps would be shorter by more if no rank ever waited for data, loaders make ranks uneven."""
+
+
+def uneven_ranks(case: Case) -> Iterator[Verdict]:
+    """Ranks wait for each other, now for one and now for another."""
+    for name, series in case.series:
+        found = [(row, share) for _, row in series.iterrows() if (share := uneven_share(case, row)) is not None]
+        if not found:
+            continue
+        rows, shares = [row for row, _ in found], [share for _, share in found]
+        runs = [run for row in rows for run in case.runs_of(row)]
+        yield Verdict(
+            name="uneven ranks",
+            where=where(rows, series, name),
+            evidence=f"{span(shares)} of the step a rank waits for the slowest one of that step, which is now this one, now that "
+            f"({run_numbers(runs)}); without that it would be {faster(max(shares))}",
+            advice=_uneven_advice(_by_data(runs, min(shares))),
+            numbers={"waiting_share_low": min(shares), "waiting_share_high": max(shares), "faster_by": 1 / (1 - max(shares)) - 1},
+            runs=run_names(runs),
+            weight=LIMITED + min(0.99, max(shares)),
+        )
+
+
+def uneven_share(case: Case, row: Row) -> float | None:
+    """The share of a point's step that ranks wait for each other in turn, the median over its runs; None below TURNS, where one
+    of them is slow for good, and where they wait for data and input-bound says so."""
+    shares = [
+        0.0 if slow_ranks(run.unevenness, run.step_ns) else run.unevenness.often_ns / run.step_ns
+        for run in case.runs_of(row)
+        if run.unevenness and run.step_ns
+    ]
+    share = statistics.median(shares) if shares else 0.0
+    told = share > TURNS and _by_data(case.runs_of(row), share) and input_share(case, row) is not None  # as input-bound
+    return share if share > TURNS and not told else None
+
+
+def _by_data(runs: Sequence[Run], share: float) -> bool:
+    return statistics.median(data_share(run) or 0.0 for run in runs) > BY_DATA * share
+
+
+def _uneven_advice(by_data: bool) -> str:
+    if by_data:
+        return (
+            "batches are late on one rank after the other: `--set measure.input=io` times the loaders alone; more loader workers "
+            "and cores, or samples that take equally long to load"
+        )
+    return (
+        "look for what disturbs ranks in turn: batches of unlike cost, garbage collection (`--set measure.gc=frozen`), cores "
+        "that ranks share, other processes on the nodes; the figure of ranks shows who was slow when"
+    )
