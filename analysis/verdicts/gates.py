@@ -13,6 +13,7 @@ UNSYNCHRONISED = {
     "ranks see the same data": "make every rank list the same files in one order: sort the listing, and check each node's copy",
     "parameters agree": "call the model through DDP only, and freeze or leave out the same parameters on every rank",
     "buffers agree": "buffers may change in forward() only, and DDP's broadcast_buffers must stay on",
+    "ranks compute the same": "set alike what differs by rank, host or environment, or make it a buffer",
     "ranks stepped equally": "give every rank as many batches: a factory's data set must be as long on each of them",
     "ranks agree": "see whether it repeats; if it does, show the site comm.json",
 }

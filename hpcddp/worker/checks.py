@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.jobspec import JobSpec
+from hpcddp.point import Point
 from hpcddp.worker import gates
 from hpcddp.worker.buffers import buffers_at_next_forward
 from hpcddp.worker.node_share import node_share
@@ -36,6 +37,8 @@ def run_gates(spec: JobSpec, ranks: list[dict[str, Any]], telemetry: dict[str, A
     buffers = [entry["buffers"] for entry in ranks]
     if any(buffers):
         found.append(gates.buffers_agree(buffers))
+    if len(ranks) > 1:
+        found.append(gates.ranks_compute_the_same(ranks, arithmetic(spec.point), _differing(found)))
     reserved = spec.point.layout.exclusive if spec.backend == "slurm" else None
     nodes = [entry["node"] for entry in ranks if entry["node"]]
     found.append(gates.nodes_are_ours(_with_foreign_use(nodes, telemetry), reserved))
@@ -43,6 +46,18 @@ def run_gates(spec: JobSpec, ranks: list[dict[str, Any]], telemetry: dict[str, A
     if any(gpu["throttle"] is not None for gpu in gpus):
         found.append(gates.gpu_clocks_held(gpus))
     return found
+
+
+def arithmetic(point: Point) -> str:
+    """Of gates.ROUNDING. Of GPUs of several types some may have TF32, which torch allows in convolutions."""
+    chosen = point.workload.precision
+    return "tf32" if chosen == "fp32" and point.device == "cuda" else chosen
+
+
+def _differing(found: list[gates.Gate]) -> str | None:
+    """What differs by rank already; None where nothing does."""
+    failed = [gate["name"] for gate in found if not gate["passed"]]
+    return next((name.split()[0] for name in failed if name in ("parameters agree", "buffers agree")), None)
 
 
 def _with_foreign_use(nodes: list[dict[str, Any]], telemetry: dict[str, Any] | None) -> list[dict[str, Any]]:

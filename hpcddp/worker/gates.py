@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ def expected(point: Point) -> list[str]:
     """The gates that a run of the point records if it is done; launch.json names them, so that none can be missed out."""
     if point.work == "comm":
         return [*OF_COMM]
-    several = ["ranks see the same data"] if point.ranks > 1 else []
+    several = ["ranks see the same data", "ranks compute the same"] if point.ranks > 1 else []
     evaluated = ["evaluation counts every sample once"] if point.measure.evaluate else []
     return [*OF_TRAINING, *several, *evaluated]
 
@@ -43,6 +44,46 @@ def parameters_agree(by_rank: Sequence[dict[str, str]]) -> Gate:
             return _gate("parameters agree", False, f"{when} {those}: rank {odd[0]} has {sums[odd[0]]}, rank 0 {sums[0]}")
     seen = "; ".join(f"{when} {value}" for when, value in by_rank[0].items())
     return _gate("parameters agree", True, f"{len(by_rank)} rank(s), SHA-256 {seen}")
+
+
+ROUNDING = {"fp64": 1e-12, "fp32": 1e-4, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}
+"""Share of the largest score by which ranks may differ: a thousand times the last bit of the sums (fp64, fp32), or of what layers
+hand on, times the root of some tens of layers (TF32 and fp16 10 bits, bf16 7). Equal hardware gives equal bits, but for sums that
+another number of threads adds up in another order."""
+
+
+def ranks_compute_the_same(by_rank: Sequence[Mapping[str, Any]], arithmetic: str, differing: str | None = None) -> Gate:
+    """`by_rank`: `host`, and `forward`: by when it was taken, what forward_probe gave. `arithmetic`: a key of ROUNDING.
+
+    `differing`: parameters or buffers, where these differ by rank already, and the scores with them.
+    """
+    name, first, most = "ranks compute the same", by_rank[0], 0.0
+    if differing:
+        return _gate(name, True, f"not compared: {differing} differ")
+    for when in first["forward"]:
+        errors = [(rank, each["forward"][when].get("error")) for rank, each in enumerate(by_rank)]
+        for rank, error in errors:
+            if error:
+                return _gate(name, True, f"not compared: on rank {rank} the model gave {error}")
+        values = [each["forward"][when]["values"] for each in by_rank]
+        apart, rank = max((_apart(each, values[0]), rank) for rank, each in enumerate(values))
+        if apart > ROUNDING[arithmetic]:
+            where = f"{when} rank {rank} on {by_rank[rank]['host']} computes other scores than rank 0 from the same 2 pictures"
+            saw = f"{100 * apart:.3g} % apart, where {100 * ROUNDING[arithmetic]:.2g} % may be rounding"
+            return _gate(name, False, f"{where}: {saw}, though parameters and buffers agree")
+        most = max(most, apart)
+    whens = " and ".join(first["forward"])
+    return _gate(name, True, f"2 pictures {whens}, scores at most {100 * most:.2g} % apart on {len(by_rank)} ranks")
+
+
+def _apart(values: Sequence[float], others: Sequence[float]) -> float:
+    """The largest difference by the largest of `others`; infinite where they cannot be compared."""
+    if [*map(repr, values)] == [*map(repr, others)]:  # what is no number may be none on every rank
+        return 0.0
+    if len(values) != len(others) or not all(map(math.isfinite, [*values, *others])):
+        return math.inf
+    largest = max(map(abs, others))
+    return max(abs(one - other) for one, other in zip(values, others, strict=True)) / largest if largest else math.inf
 
 
 def loss_is_finite(by_rank: Sequence[bool]) -> Gate:

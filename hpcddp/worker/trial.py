@@ -12,6 +12,7 @@ from hpcddp.records import trace_file
 from hpcddp.worker.checks import told_of_rank
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
+from hpcddp.worker.forward_probe import probe
 from hpcddp.worker.rendezvous import TIMEOUT, Meeting
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
@@ -37,6 +38,8 @@ class Trial:
     meeting: Meeting
     attempt: Path
     learner: Learner
+    shape: tuple[int, int, int]
+    """Of a sample."""
     feed: Feed
     log: StepLog
     compile_s: float | None
@@ -58,17 +61,20 @@ def prepare(spec: JobSpec, source: Source, meeting: Meeting, attempt: Path, star
     if learner.ddp and hooked:
         time_buckets(learner.ddp, log.timer)
     keeper = Keeper(spec, meeting, learner, start, log.timer) if point.measure.resume else None
-    return Trial(spec, meeting, attempt, learner, make_feed(point, source, meeting, start.step), log, compile_s, keeper)
+    feed = make_feed(point, source, meeting, start.step)
+    return Trial(spec, meeting, attempt, learner, source.shape, feed, log, compile_s, keeper)
 
 
 def train_timed(trial: Trial) -> dict[str, Any]:
     """Trains; what this rank has to tell at its end: of Trained and told_of_rank, and its clock before and after."""
     spec, meeting, timer = trial.spec, trial.meeting, trial.log.timer
+    forward = {"at the start": _probe(trial)}
     offsets = {"start": offset_to_rank_0(meeting, timer.unix_now(), "start")}
     trained = _train(trial)
     offsets["end"] = offset_to_rank_0(meeting, timer.unix_now(), "end")
     told = told_of_rank(spec, meeting.rank, trial.learner, trial.attempt)
-    return {**vars(trained), **told, "clock": offsets, "reason": _why_interrupted(trial, trained)}
+    forward["at the end"] = _probe(trial)  # behind the broadcast of buffers in told_of_rank
+    return {**vars(trained), **told, "forward": forward, "clock": offsets, "reason": _why_interrupted(trial, trained)}
 
 
 def look_closer(trial: Trial) -> dict[str, Any] | None:
@@ -80,6 +86,11 @@ def look_closer(trial: Trial) -> dict[str, Any] | None:
         trace = trace_file(trial.attempt, rank) if rank in measure.profile_ranks else None
         profile_steps(measure.profile_steps, work_of(trial.spec.point, trial.learner), trial.feed, timer, trace)
     return found
+
+
+def _probe(trial: Trial) -> dict[str, Any] | None:
+    """None where there is nobody to compare with."""
+    return probe(trial.learner, trial.shape) if trial.meeting.rank.world > 1 else None
 
 
 def _why_interrupted(trial: Trial, trained: Trained) -> str | None:

@@ -24,7 +24,7 @@ ALWAYS = {
     "nodes as asked for",
 }
 BUFFERS, EVALUATION = "buffers agree", "evaluation counts every sample once"
-SEVERAL = {"ranks see the same data"}
+SEVERAL = {"ranks see the same data", "ranks compute the same"}
 """Of several ranks only."""
 
 CNN = {"model": "mnist-cnn"}

@@ -36,7 +36,7 @@ def rehearse(learner: Learner, batch: Batch) -> None:
     are timed.
     """
     learner.model.train()
-    with _undone(learner.module, learner.device):
+    with undone(learner.module, learner.device):
         learner.gradients(batch, _unmarked)
         learner.optimizer.zero_grad(set_to_none=True)
 
@@ -45,7 +45,7 @@ def _unmarked(_: str) -> None: ...
 
 
 @contextmanager
-def _undone(module: nn.Module, device: torch.device) -> Iterator[None]:
+def undone(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Random numbers and buffers are afterwards what they were before."""
     before = [buffer.clone() for buffer in module.buffers()]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
