@@ -34,6 +34,7 @@ from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import clock_for
+from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
@@ -162,7 +163,7 @@ def in_turns(what: Point, folder: Path, loop: str) -> list[tuple[float, float]]:
     for learner in (bare, other):
         learner.model.train()
     feed = TurnsFeed(ResidentFeed(batch, 10_000), bare_loop(bare), batch)
-    timer: StepTimer[Any] = StepTimer(clock_for("cuda"))
+    timer: StepTimer[Any] = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
     if loop in ("equal", "fused"):
         step = bare_loop(with_fused_optimizer(other) if loop == "fused" else other)
         for _ in range(what.measure.warmup_steps + what.measure.steps):

@@ -7,6 +7,7 @@ with 0. `--stand-in`: on the stand-in of standin.py. Further arguments go to pyt
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def main() -> int:
     chosen, for_pytest = parser.parse_known_args()
     if not start(chosen):
         return 0
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # another project's might begin CUDA here, before the ranks are forked
     where = [] if any(argument.startswith("tests/") for argument in for_pytest) else [str(HERE)]
     tests = subprocess.run([sys.executable, "-m", "pytest", *PYTEST, *for_pytest, *where], check=False).returncode
     bench = [] if for_pytest else [sys.executable, "-m", "tests.bench.gpu_step", *(["--stand-in"] if chosen.stand_in else [])]

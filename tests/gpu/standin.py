@@ -75,7 +75,7 @@ class OnHost(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.device:
             return func(*args, **(kwargs or {}))
-        kwargs = {name: _host(value) for name, value in (kwargs or {}).items()}
+        kwargs = {name: _host(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
         if func is torch.Tensor.to and any(map(_is_cuda, args[1:])):
             _check_room(args[0])
         return func(*map(_host, args), **kwargs)
@@ -111,6 +111,7 @@ def _answers(gpus: int) -> Iterator[tuple[Any, dict[str, Any]]]:
         "device_count": lambda: gpus,
         "set_device": _check_device(gpus),
         "synchronize": _check_device(gpus),
+        "set_sync_debug_mode": lambda mode: None,
         "get_arch_list": lambda: ["sm_90"],
         "get_device_properties": lambda device: gpu,
         "get_device_name": lambda device: gpu.name,

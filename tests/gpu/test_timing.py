@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import statistics
 import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hpcddp.point import Point
-from hpcddp.records import PARTS, STEP_COLUMNS
+from hpcddp.records import PARTS, steps_file
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
-from hpcddp.worker.timing.clock import EventClock, clock_for
+from hpcddp.worker.timing.clock import clock_for
+from hpcddp.worker.timing.losses import loss_reader_for
+from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import first_batch
 from hpcddp.worker.training.learner import make_learner
@@ -47,42 +52,60 @@ def test_parts_fill_the_step(tmp_path: Path, figures: Figures) -> None:
     figures.add("closure_worst_percent", max(left_percent), most=CLOSURE_PERCENT)
 
 
-def timed_window(point: Point) -> dict[str, float]:
-    """Steps of one rank: their totals summed, against the host's clock around them with the GPU idle before and after."""
-    import torch
+def timed_window(point: Point, folder: Path) -> dict[str, Any]:
+    """Steps of one rank: their totals summed, against the host's clock around them with the GPU idle before and after.
 
+    torch raises where anything in a step makes the host wait for the GPU.
+    """
     meeting = join(this_rank("local"), "cuda")
     source = given.cifar(512) if point.workload.model == "resnet18" else given.mnist(512)
     learner, batch = make_learner(point.workload, source, meeting.device, meeting.rank.rank), first_batch(point, source, meeting)
-    clock = clock_for("cuda")
-    assert isinstance(clock, EventClock)
-    timer: StepTimer[Any] = StepTimer(clock)
-    for warm_up in (True, False):
-        timer.restart()
-        torch.cuda.synchronize(meeting.device)
-        begin_s = time.perf_counter()
-        for _ in range(point.measure.warmup_steps if warm_up else point.measure.steps):
-            learner.step(batch, timer.mark)
-            timer.close_step(0)
-        rows = [dict(zip(STEP_COLUMNS, step.row, strict=True)) for step in timer.drain()]
-        torch.cuda.synchronize(meeting.device)
-        wall_s = time.perf_counter() - begin_s
-    behind_s = (timer.unix_now()() - time.time_ns()) / 1e9
-    steps_s = sum(row["total_ns"] or 0 for row in rows) / 1e9
+    timer: StepTimer[Any] = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
+    with StepLog(timer, folder, meeting.rank.rank, buckets=False) as log:
+        for count in (point.measure.warmup_steps, point.measure.steps):
+            losses, written = list[torch.Tensor](), len(log.times_ns)
+            timer.restart()
+            torch.cuda.synchronize(meeting.device)
+            begin_s = time.perf_counter()
+            torch.cuda.set_sync_debug_mode("error")
+            for _ in range(count):
+                losses.append(learner.step(batch, timer.mark))
+                log.write_finished()
+                timer.mark("record")
+                timer.loss(losses[-1])
+                timer.close_step(0)
+            torch.cuda.set_sync_debug_mode("default")
+            log.pause()
+            torch.cuda.synchronize(meeting.device)
+            wall_s = time.perf_counter() - begin_s
+        behind_s = (timer.unix_now()() - time.time_ns()) / 1e9
     meeting.leave()
-    return {"wall_s": wall_s, "steps_s": steps_s, "behind_s": behind_s}
+    return {
+        "wall_s": wall_s,
+        "steps_s": sum(log.times_ns[written:]) / 1e9,
+        "behind_s": behind_s,
+        "losses_e9": [round(loss.item() * 1e9) for loss in losses],
+    }
 
 
 @touches(
     "hpcddp/worker/timing/clock.py",
     "hpcddp/worker/training/learner.py",
+    "hpcddp/worker/timing/losses.py",
+    "hpcddp/worker/timing/steplog.py",
     "hpcddp/worker/rendezvous.py",
-    stand_in="events are the host's clock, so that it keeps pace with itself",
+    stand_in="events are the host's clock, which keeps pace with itself; nothing is there to be waited for",
 )
 def test_steps_add_up_to_the_wall_clock(tmp_path: Path, figures: Figures) -> None:
-    """The totals of a window's steps are the time that passed from its idle beginning to its idle end, within 1 %."""
+    """The totals of a window's steps are the time that passed from its idle beginning to its idle end, within 1 %.
+
+    No step waits for the GPU, and yet each row has its own step's loss.
+    """
     point = ranks.gpu_point(steps=ranks.steps(200, 10))
-    for found in ranks.values(tmp_path, point.ranks, timed_window, point):
+    for rank, found in enumerate(ranks.values(tmp_path, point.ranks, timed_window, point, tmp_path)):
+        with steps_file(tmp_path, rank).open(newline="") as lines:
+            recorded = [int(row["loss_e9"]) for row in csv.DictReader(lines)]
+        assert recorded[-point.measure.steps :] == found["losses_e9"]
         figures.add("window_off_percent", 100 * (found["steps_s"] / found["wall_s"] - 1), least=-1.0, most=CLOSURE_PERCENT)
         figures.add("window_s", found["wall_s"])
         figures.add("clock_behind_ms", 1e3 * found["behind_s"], least=-1e3, most=1e3)
