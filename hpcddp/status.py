@@ -19,6 +19,7 @@ from hpcddp.progress import read_progress
 from hpcddp.reasons import AGAIN, Reason, reason_of
 from hpcddp.runroot import Study, job_of, newest_of
 from hpcddp.submissions import Told, last_told, user_name
+from hpcddp.time_limit import time_limit_words
 from hpcddp.turns import had_its_turn, turn
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
@@ -34,7 +35,7 @@ class RunState:
     detail: str | None = None
     """Why it waits, or failed, or is not known, in words."""
     next_step: str | None = None
-    """Of a run that failed: what to do."""
+    """Of a run that failed, or will not finish in its time: what to do."""
     line: str | None = None
     """Of a run that failed: the line of a log that says why, where `detail` is not that line already."""
     job: str | None = None
@@ -192,10 +193,19 @@ def _unfinished(study: Study, key: tuple[str, int], told: Told | None, polled: M
     if state.phase == "queued":
         return replace(blank, phase="queued", detail=state.detail, start=state.start)
     if state.phase == "running":
-        progress = read_progress(attempt, read_point(study, told.label))
-        return replace(blank, phase="running", detail=state.detail, **vars(progress))
+        return _running(study, told, blank, attempt, state)
     ended_meanwhile = _done(study, *key)  # after its records were looked at, before its job was
     return ended_meanwhile or _failed(blank, why_failed(study, told, attempt, state))
+
+
+def _running(study: Study, told: Told, blank: RunState, attempt: Path | None, state: JobState) -> RunState:
+    """How far it is, and whether its time is enough: not of a job that several runs share, which is requeued for what is left."""
+    point = read_point(study, told.label)
+    progress = read_progress(attempt, point)
+    limit = time_limit_words(state, progress, point, requeues=told.backend == "slurm") if told.nodes is None else None
+    words, next_step = limit or (None, None)
+    detail = "; ".join(text for text in (state.detail, words) if text) or None
+    return replace(blank, phase="running", detail=detail, next_step=next_step, **vars(progress))
 
 
 def _without_job(study: Study, key: tuple[str, int], told: Told | None) -> RunState:

@@ -111,6 +111,38 @@ def test_running_run_shows_steps_and_rate(study: Study) -> None:
     assert (state.steps_done, state.steps_total, state.samples_per_s, state.left_s) == (60, 120, 5000.0, 0.12)
 
 
+def running_in(minutes: int, limit: str = "00:20:00") -> ToldBackend:
+    return ToldBackend({"7": JobState(phase="running", time_limit=limit, time_left_s=60.0 * minutes)})
+
+
+def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
+    """60 s a step: 60 steps left are an hour, the job has 12 of its 20 minutes; with a tenth more, 75 min (8 gone, 60 to go) are
+    enough. Nothing is said where it fits, before the pace is that of steps after the warm-up, or where no limit is known.
+    """
+    told(study)
+    write_steps(study, 60, step_ns=60_000_000_000)
+    state = first(study, running_in(12))
+    assert state.detail == "it will not finish: its time limit is in 12 min"
+    assert state.next_step == (
+        "cancel it, then submit it with --set slurm.walltime_min=75 or more, or with measure.resume: true (another point)"
+    )
+    for fits in (running_in(61, "02:00:00"), answer("running"), running_in(58)):
+        assert (first(study, fits).detail, first(study, fits).next_step) == (None, None)
+    steps_file(attempt(study), 0).unlink()
+    write_steps(study, 20, step_ns=60_000_000_000)
+    assert first(study, running_in(12)).next_step is None
+
+
+def test_a_run_that_resumes_goes_on_after_its_time_limit(study: Study) -> None:
+    """That is said, and nothing is to be done; so where it is a step of a job that is requeued for what is left."""
+    resumes = dataclasses.replace(POINT, measure=dataclasses.replace(POINT.measure, resume=True))
+    write_json(study.point_file(LABEL), {"schema": 1, "id": resumes.id, "point": point_to_dict(resumes)})
+    told(study)
+    write_steps(study, 60, step_ns=60_000_000_000)
+    state = first(study, running_in(12))
+    assert (state.detail, state.next_step) == ("its time limit comes in 12 min, then it is requeued and goes on", None)
+
+
 def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
     """Before the first rows there is no step and no rate, and no error."""
     told(study)

@@ -110,6 +110,8 @@ class JobState:
     """Who cancelled it."""
     time_limit: str | None = None
     """As Slurm writes it: `1-12:00:00`."""
+    time_left_s: float | None = None
+    """Of a job that runs, until its time limit; None where it has none, or it is not known."""
     start: str | None = None
     """When a job that waits is expected to start, as ISO 8601."""
 

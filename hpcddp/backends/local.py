@@ -72,6 +72,10 @@ class LocalBackend:
             return _NOT_THERE
         if alive is False and state.phase in _GONE:
             return JobState(phase="failed", detail=_GONE[state.phase])
+        if state.phase == "running":
+            limit_s = queue.read_entry(self._study, job).walltime_s
+            left_s = limit_s - queue.running_s(self._study, job)
+            return JobState(phase="running", detail=state.reason, time_limit=f"{limit_s / 60:.0f}:00", time_left_s=left_s)
         return JobState(phase=state.phase, detail=state.reason or ("waiting for its turn" if state.phase == "queued" else None))
 
     def cancel(self, jobs: Mapping[str, str]) -> None:

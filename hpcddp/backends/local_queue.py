@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,11 @@ def read_state(study: Study, job: str) -> State | None:
         return decode(State, json.loads((study.job_dir(job) / "state.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
+
+
+def running_s(study: Study, job: str) -> float:
+    """Since a run that is at work was said to be."""
+    return time.time() - (study.job_dir(job) / "state.json").stat().st_mtime
 
 
 def write_state(study: Study, job: str, phase: Phase, reason: str | None = None) -> None:

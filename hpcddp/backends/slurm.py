@@ -26,6 +26,7 @@ from hpcddp.cluster import SlurmRules
 from hpcddp.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.job_array import array_of, listed_as, read_task
 from hpcddp.point import point_from_dict
+from hpcddp.reasons import time_s
 from hpcddp.runroot import Study
 from hpcddp.turns import give_up
 
@@ -229,7 +230,13 @@ def _state(name: str, queued: Row | None, over: Row | None, doubt: str | None) -
     if row is not None and row.state in QUEUED:
         return JobState(phase="queued", detail=waiting_words(row.reason), start=row.start if row.start[:1].isdigit() else None)
     if row is not None and row.state in RUNNING:
-        return JobState(phase="running", detail=None if row.state == "RUNNING" else row.state.lower(), nodes=row.nodes or None)
+        return JobState(
+            phase="running",
+            detail=None if row.state == "RUNNING" else row.state.lower(),
+            nodes=row.nodes or None,
+            time_limit=row.time_limit or None,
+            time_left_s=time_s(row.time_left),
+        )
     if told is not None and told.state in QUEUED | RUNNING:
         told = None  # sacct is late, or slurmctld has lost the job: squeue knows what waits and runs
     ended = told or row

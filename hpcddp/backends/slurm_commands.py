@@ -58,6 +58,8 @@ class Row:
     """`code:signal`, from sacct only."""
     time_limit: str = ""
     """As Slurm writes it: `1-12:00:00`."""
+    time_left: str = ""
+    """The same, of a job that runs; `UNLIMITED` or `INVALID` where there is none."""
     start: str = ""
     """Of a job that waits: when Slurm expects to start it, as ISO 8601; `N/A` where it does not know."""
 
@@ -182,7 +184,7 @@ def _parts(words: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _squeue(*which: str) -> dict[str, Row]:
-    columns = SEPARATOR.join(("%i", "%j", "%T", "%r", "%N", "%Z", "", "%l", "%S"))
+    columns = SEPARATOR.join(("%i", "%j", "%T", "%r", "%N", "%Z", "", "%l", "%S", "%L"))
     return _rows(ask(["squeue", "-h", "-r", "-t", "all", "-o", columns, *which]))
 
 
@@ -198,7 +200,7 @@ def _rows(text: str) -> dict[str, Row]:
         if len(columns) < 6:
             continue  # `CLUSTER: name` above the jobs of one of several clusters, or half of a name with a line break in it
         job, name, state, reason, nodes, workdir = columns[:6]
-        exit_code, time_limit, start = (*columns[6:], "", "", "")[:3]
+        exit_code, time_limit, start, time_left = (*columns[6:], "", "", "", "")[:4]
         word, *who = state.split() or ["UNKNOWN"]
         for task in each_task(job):
             found[task] = Row(
@@ -210,6 +212,7 @@ def _rows(text: str) -> dict[str, Row]:
                 workdir=workdir,
                 exit_code=exit_code,
                 time_limit=time_limit,
+                time_left=time_left,
                 start=start,
                 by=who[1] if len(who) == 2 else None,
             )

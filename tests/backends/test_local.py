@@ -135,10 +135,11 @@ def test_killed_runner_leaves_no_orphan_and_is_seen(study: Study, tmp_path: Path
     backend, hanging = LocalBackend(study), submission(study, "hang_with_children")
     first, second = backend.submit(hanging), backend.submit(hanging)
     seen(study, first)
-    assert backend.poll({first: hanging.name, second: hanging.name}) == {
-        first: JobState(phase="running"),
-        second: JobState(phase="queued", detail="waiting for its turn"),
-    }
+    states = backend.poll({first: hanging.name, second: hanging.name})
+    assert states[second] == JobState(phase="queued", detail="waiting for its turn")
+    running = states[first]
+    assert (running.phase, running.detail, running.time_limit) == ("running", None, "5:00")
+    assert 200 < (running.time_left_s or 0) < 300
     os.kill(runner_pid(study), signal.SIGKILL)
     wait_for(lambda: not processes(tmp_path))
     assert state(study, first, hanging) == JobState(phase="failed", detail="its runner has gone")

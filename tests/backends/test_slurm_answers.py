@@ -265,3 +265,11 @@ def test_a_command_that_does_not_come_back_is_ended(say: Say, monkeypatch: pytes
     say("squeue", "exec sleep 600")
     with pytest.raises(UnansweredError, match="squeue did not answer"):
         slurm_commands.my_jobs()
+
+
+def test_what_runs_has_its_time_left(say: Say) -> None:
+    """As squeue writes it, of a job with a limit; a job without one has none."""
+    for left, seconds in (("1-00:05:09", 86_709), ("05:09", 309), ("UNLIMITED", None), ("INVALID", None)):
+        say("squeue", f"{row('7', 'RUNNING')} | sed 's/$/\\o037\\o0372-00:00:00\\o037N\\/A\\o037{left}/'")
+        state = SlurmBackend().poll({"7": NAME})["7"]
+        assert (state.phase, state.time_left_s, state.time_limit) == ("running", seconds, "2-00:00:00")

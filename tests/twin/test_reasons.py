@@ -179,3 +179,4 @@ def test_what_ran_told_how_far_it_was(told: dict[str, Any]) -> None:
     run = told["live"]
     assert (run["phase"], run["steps_total"]) == ("running", 100_002)
     assert run["left_s"] > 0.05 * (100_000 - run["steps_done"])
+    assert run["detail"].startswith("it will not finish: its time limit is in "), run  # an hour and more in a job of ten minutes
