@@ -17,6 +17,7 @@ import grp
 import os
 import pwd
 import runpy
+import shlex
 import signal
 import stat
 import sys
@@ -39,7 +40,7 @@ def main() -> None:
     if arguments[:1] == ["--trust"]:
         trusted, arguments = set(map(int, arguments[1].split(","))), arguments[2:]
     own = arguments[2:3] if arguments[:1] == ["--module"] else arguments[:1]
-    if found := list(ownership_problems(job_folders(Path(__file__), Path(*own)), trusted)):
+    if found := list(ownership_problems(*job_folders(Path(__file__), Path(*own)), trusted)):
         sys.exit("\n".join(f"hpcddp: {text}" for text in found))
     use_snapshot(HERE)
     from hpcddp.worker.stop_signal import hold_back
@@ -55,35 +56,43 @@ def main() -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def job_folders(bootstrap: Path, own: Path) -> list[Path]:
-    """Where code or pickles come from: the study, its `.code` and the snapshot, and what is in the study on the way to `own`."""
+def job_folders(bootstrap: Path, own: Path) -> tuple[Path, list[Path]]:
+    """The study, and where in it code or pickles come from: `.code`, the snapshot, and what is on the way to `own`."""
     snapshot, own = Path(os.path.abspath(bootstrap)).parent, Path(os.path.abspath(own))
     study = snapshot.parent.parent
     on_the_way = [folder for folder in (own, *own.parents) if study in folder.parents]
-    return [study, snapshot.parent, snapshot, *reversed(on_the_way)]
+    return study, [snapshot.parent, snapshot, *reversed(on_the_way)]
 
 
-def ownership_problems(folders: Collection[Path], trusted: Collection[int]) -> Iterator[str]:
-    """A sentence on each folder that somebody else may have filled: it belongs to another user, or others may write there, the
-    groups `trusted` excepted. The first is the study, which may be a link of the user's own; links in it are refused.
+def ownership_problems(study: Path, folders: Collection[Path], trusted: Collection[int]) -> Iterator[str]:
+    """A sentence for all of them that somebody else may have filled in the same way, with what to do."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for folder in (study, *folders):
+        if problem := ownership_problem(folder, trusted, is_study=folder == study):
+            found.setdefault(problem, []).append(str(folder))
+    for (what, advice), paths in found.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield f"{paths[0]}{more} {what} would run as you: {advice.replace('PATHS', ' '.join(map(shlex.quote, paths)))}"
+
+
+def ownership_problem(path: Path, trusted: Collection[int], is_study: bool = False) -> tuple[str, str] | None:
+    """What makes `path` another's as well, and what ends it: it belongs to another user, others may write there (not the groups
+    `trusted`), or it is a link, which leads anywhere; a study may be one of the user's own.
     """
-    for number, folder in enumerate(folders):
-        found = os.lstat(folder)
-        if stat.S_ISLNK(found.st_mode) and (number or found.st_uid not in (0, os.getuid())):
-            yield f"{folder} is a link, and what it leads to would run as you: remove it"
-            continue
-        found = os.stat(folder)
-        group = name_of(found.st_gid, grp.getgrgid)
-        if found.st_uid not in (0, os.getuid()) and found.st_gid not in trusted:
-            owner = name_of(found.st_uid, pwd.getpwuid)
-            yield f"{folder} belongs to {owner}, whose code would run as you: remove it, or give another folder with --runs"
-        elif found.st_mode & stat.S_IWOTH:
-            yield f"{folder} may be written by everybody, whose code would run as you: chmod o-w {folder}"
-        elif found.st_mode & stat.S_IWGRP and found.st_gid not in trusted and group != name_of(os.getuid(), pwd.getpwuid):
-            yield (
-                f"{folder} may be written by group {group}, whose code would run as you: chmod g-w {folder}, or put "
-                f"`trusted_groups: [{group}]` into your settings"
-            )
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode) and not (is_study and found.st_uid in (0, os.getuid())):
+        return "is a link, and what it leads to", "rm PATHS"
+    found = os.stat(path)
+    group = name_of(found.st_gid, grp.getgrgid)
+    if found.st_uid not in (0, os.getuid()) and found.st_gid not in trusted:
+        advice = "give another folder with --runs" if is_study else "rm -r PATHS"
+        return f"belongs to {name_of(found.st_uid, pwd.getpwuid)}, whose code", advice
+    if found.st_mode & stat.S_IWOTH:
+        return "may be written by everybody, whose code", "chmod o-w PATHS"
+    if found.st_mode & stat.S_IWGRP and found.st_gid not in trusted and group != name_of(os.getuid(), pwd.getpwuid):
+        advice = f"chmod g-w PATHS, or put `trusted_groups: [{group}]` into your settings"
+        return f"may be written by group {group}, whose code", advice
+    return None
 
 
 def name_of(number: int, look_up: Callable[[int], Sequence[object]]) -> str:

@@ -36,8 +36,8 @@ def trusted_gids(settings: Settings | None = None) -> tuple[int, ...]:
 def check_ownership(study: Study, trusted: Collection[int]) -> None:
     """HpcddpError names every folder of the study that somebody else may have filled with code, and what to do."""
     check_links(study)
-    folders = (study.folder, study.code, study.jobs, study.submit_lock)
-    found = list(ownership_problems([folder for folder in folders if os.path.lexists(folder)], trusted))
+    folders = [folder for folder in (study.code, study.jobs, study.submit_lock) if os.path.lexists(folder)]
+    found = list(ownership_problems(study.folder, folders, trusted)) if os.path.exists(study.folder) else []
     if found := [*found, *_open_to_everybody(study.folder.resolve())]:
         raise HpcddpError("\n".join(found))
 

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from hpcddp.bootstrap import ownership_problems
+from hpcddp.bootstrap import ownership_problem
 from hpcddp.errors import HpcddpError
 
 
@@ -18,10 +18,12 @@ def verify(snapshot: Path, contents: Mapping[str, bytes], trusted: Collection[in
 
     Reads every file, once a submission: what jobs check of it is in bootstrap.py.
     """
-    entries = list(_entries(snapshot))
-    _refuse(snapshot, ownership_problems([snapshot.parent, snapshot, *entries], trusted))
-    others = (file for file in entries if not file.is_dir() and not _holds(file, contents.get(str(file.relative_to(snapshot)))))
-    _refuse(snapshot, (f"{file} is not the code that this snapshot is named for, and would run as you" for file in others))
+    for file in (snapshot, *_entries(snapshot)):
+        name = file.relative_to(snapshot).as_posix()
+        problem = ownership_problem(file, trusted)
+        if problem or not (file.is_dir() or _holds(file, contents.get(name))):
+            what = f"{problem[0]} would run as you" if problem else "is not the code that this snapshot is named for"
+            raise HpcddpError(f"{file} {what}. Remove the snapshot, and submit again: rm -r {shlex.quote(str(snapshot))}")
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -35,9 +37,3 @@ def _entries(folder: Path) -> Iterator[Path]:
 def _holds(file: Path, content: bytes | None) -> bool:
     """Not asked of a pipe or a device, which would be waited for."""
     return content is not None and stat.S_ISREG(os.lstat(file).st_mode) and file.read_bytes() == content
-
-
-def _refuse(snapshot: Path, problems: Iterator[str]) -> None:
-    """The first of them, and the way out of all."""
-    for text in problems:
-        raise HpcddpError(f"{text}. Remove the snapshot, and submit again: rm -r {shlex.quote(str(snapshot))}")

@@ -79,7 +79,7 @@ def test_a_snapshot_that_another_user_put_in_place_does_not_run(tmp_path: Path) 
             file.write("print('as the submitter')\n")
 
     as_nobody(plant, study.folder)
-    refused(tmp_path, r"/\.code belongs to nobody, whose code would run as you: remove it")
+    refused(tmp_path, r"/\.code belongs to nobody, whose code would run as you: rm -r ")
     study.folder.chmod(0o755)
     refused(tmp_path, r"/\.code belongs to nobody")
 
@@ -158,12 +158,29 @@ def test_folders_that_others_may_write_are_refused(tmp_path: Path, where: str, m
     assert submit(tmp_path).queued
 
 
+def test_folders_of_one_fault_are_one_sentence(tmp_path: Path) -> None:
+    """A study of umask 002 in a project's folder: one command to copy."""
+    need_root()
+    submit(tmp_path)
+    study = study_of(tmp_path)
+    folders = [study.folder, study.code, study.jobs, study.submit_lock]
+    for folder in folders:
+        os.chown(folder, -1, NOBODY)
+        folder.chmod(0o2775)
+    with pytest.raises(HpcddpError) as caught:
+        submit(tmp_path)
+    assert str(caught.value) == (
+        f"{study.folder} and 3 more may be written by group nogroup, whose code would run as you: "
+        f"chmod g-w {' '.join(map(str, folders))}, or put `trusted_groups: [nogroup]` into your settings"
+    )
+
+
 def test_another_users_study_is_refused(tmp_path: Path) -> None:
     """Whoever owns a folder may always write there."""
     need_root()
     study_of(tmp_path).folder.mkdir(parents=True)
     os.chown(study_of(tmp_path).folder, NOBODY, -1)
-    refused(tmp_path, "small belongs to nobody, whose code would run as you: remove it, or give another folder with --runs")
+    refused(tmp_path, "small belongs to nobody, whose code would run as you: give another folder with --runs")
 
 
 def test_settings_may_trust_a_group(tmp_path: Path, config: Path) -> None:

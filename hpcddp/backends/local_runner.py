@@ -74,8 +74,8 @@ class Runner:
             return job
 
     def _run(self, job: str) -> None:
-        folders = [self._study.folder, self._study.code, self._study.jobs, self._study.job_dir(job)]
-        if problems := list(ownership_problems(folders, self._trusted)):
+        folders = [self._study.code, self._study.jobs, self._study.job_dir(job)]
+        if problems := list(ownership_problems(self._study.folder, folders, self._trusted)):
             queue.write_state(self._study, job, "failed", problems[0])
             return
         print(f"{time.strftime('%F %T')} {job} {queue.read_entry(self._study, job).name}", flush=True)
