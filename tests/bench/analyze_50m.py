@@ -49,10 +49,10 @@ for attempt in map(Path, sys.argv[1:]):
     steps = read(attempt, "steps")
     steady = steps[steps["flags"] == 0]
     by_step = steady.groupby("step")
-    lasted = by_step["total_ns"].mean().to_numpy()
+    over_ranks = by_step[[name for name in steady if name.endswith("_ns")]].mean()
+    lasted, parts = over_ranks["total_ns"].to_numpy(), over_ranks.mean()
     step = steady.groupby("rank")["total_ns"].sum().mean() / lasted.size
     typical = np.quantile(lasted, [0.05, 0.5, 0.95, 0.99])
-    parts = steady[[name for name in steady if name.endswith("_ns")]].mean()
     draw = np.random.default_rng(1)
     resampled = [np.mean(draw.choice(lasted, lasted.size)) for _ in range(1000)]
     travels = read(attempt, "buckets").groupby(["step", "index"]).agg(begin=("ready_ns", "max"), end=("done_ns", "max"))

@@ -101,6 +101,7 @@ def rank_rows(random: np.random.Generator, steps: int, shared: Ints) -> tuple[by
     start = START_NS + np.cumsum(total) - total
     columns = {"step": step, "flags": np.where(step < WARMUP_STEPS, WARMUP, 0), "start_ns": start, "total_ns": total}
     columns |= {f"{name}_ns": value for name, value in cells.items()} | {"h2d_hidden_ns": np.full(steps, EMPTY)}
+    columns["loss_e9"] = random.integers(10**9, 3 * 10**9, steps)
     backward = start + cells["data_wait"] + cells["h2d_exposed"] + cells["forward"]
     buckets = bucket_columns(step[::EVERY], backward[::EVERY], (cells["backward"] + cells["comm_exposed"])[::EVERY])
     return csv([columns[name] for name in STEP_COLUMNS], STEP_COLUMNS), csv(buckets, BUCKET_COLUMNS)
