@@ -102,7 +102,14 @@ def _head(same: Sequence[RunState]) -> str:
 
 
 def _below(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    return wrapped(text, "    ")
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    """Its lines; what is to be copied is cut at blanks only."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def _told(state: RunState) -> str:

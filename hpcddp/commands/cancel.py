@@ -44,10 +44,17 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
     states = study_states(of, scope=study_scope(of, sweep) if sweep else None)
     runs = live_runs(of, [state for state in states if not (not_in_sweep and state.in_sweep)], points)
     if not runs:
-        click.echo(f"nothing to cancel: no run {'that is not in the sweep ' if not_in_sweep else ''}waits or runs")
+        click.echo(f"nothing to cancel: no run {_kind(not_in_sweep, sweep)}")
         return
     click.echo(inert(status_table(runs)))
     if not yes:
         click.confirm("Cancel?", abort=True, err=True)
     cancel_runs(of, runs, backends)
     click.echo(f"cancelled    {count(len(runs), 'run')}")
+
+
+def _kind(not_in_sweep: bool, sweep: Path | None) -> str:
+    if not not_in_sweep:
+        return "waits or runs"
+    by = "" if sweep else " by the last submit; name the sweep file to go by that"
+    return f"that is not in the sweep waits or runs{by}"

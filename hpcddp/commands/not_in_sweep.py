@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+    from hpcddp.runroot import Study
     from hpcddp.status import RunState
 
 LIVE = ("queued", "running", "unknown")
@@ -32,3 +33,20 @@ def not_in_sweep_words(states: Sequence[RunState], where: Path) -> str | None:
     verb = ("waits or runs" if len(live) == 1 else "wait or run") if sure else "may wait or run"
     which = f"{count(len(live), 'run')} not in the sweep any more {verb}: {runs}"
     return f"{which}; `hpcddp cancel {shlex.quote(str(where))} --not-in-sweep` ends {'it' if len(live) == 1 else 'them'}"
+
+
+def name_of(study: Study, sweep: Path) -> Path:
+    """What `cancel` and `status` take for the study: the sweep, unless its runs were sent elsewhere with --runs."""
+    import contextlib
+    import os
+
+    from hpcddp.commands.options import study_folder
+    from hpcddp.errors import HpcddpError
+    from hpcddp.settings import load_settings
+
+    root = os.environ.get("HPCDDP_RUNS")
+    with contextlib.suppress(HpcddpError):
+        usual = study_folder(sweep, Path(root) if root else None, load_settings()[0])
+        if sweep.is_file() and usual.absolute() == study.folder.absolute():
+            return sweep
+    return study.folder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from hpcddp.commands.not_in_sweep import not_in_sweep_words
+from hpcddp.commands.not_in_sweep import LIVE, not_in_sweep_words
 from hpcddp.commands.options import format_option, print_json
 from hpcddp.commands.runs_path import RunsPath, named_sweep
 
@@ -21,7 +21,8 @@ WATCH_S = 30
 class Found(NamedTuple):
     """Of a study."""
 
-    folder: Path
+    named: Path
+    """What the user may name it by: its folder, or its sweep."""
     states: list[RunState]
     node_hours: float
 
@@ -86,7 +87,8 @@ def _look(runs: Path, sweep: Path | None) -> dict[str, Found]:
     scope = study_scope(Study(runs), sweep) if sweep else None
     states = all_states(list(there.values()), scope)
     running = {name: {state.job for state in states[name] if state.job and state.phase == "running"} for name in there}
-    return {name: Found(study.folder, states[name], used_node_hours(study, running[name])) for name, study in there.items()}
+    hours = {name: used_node_hours(study, running[name]) for name, study in there.items()}
+    return {name: Found(sweep or study.folder, states[name], hours[name]) for name, study in there.items()}
 
 
 def _text(found: dict[str, Found]) -> str:
@@ -96,10 +98,10 @@ def _text(found: dict[str, Found]) -> str:
 
 
 def _study_text(name: str, one: Found) -> str:
-    from hpcddp.status_text import status_table
+    from hpcddp.status_text import status_table, wrapped
 
-    gone = not_in_sweep_words(one.states, one.folder)
-    return "\n".join([name, status_table(one.states, one.node_hours), *([gone] if gone else [])])
+    gone = not_in_sweep_words([state for state in one.states if state.phase in LIVE], one.named)
+    return "\n".join([name, status_table(one.states, one.node_hours), *(wrapped(gone) if gone else [])])
 
 
 def _watch(runs: Path, sweep: Path | None, found: dict[str, Found], every_s: float) -> dict[str, Found]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcddp.commands.not_in_sweep import not_in_sweep_words
+from hpcddp.commands.not_in_sweep import name_of, not_in_sweep_words
 from hpcddp.commands.options import (
     choosing,
     measuring,
@@ -228,7 +228,8 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     repeats, walltime_min = order.repeats, order.source.sweep.slurm.walltime_min
     if unknown := unknown_runs(order, states):
         remark(unknown_words(unknown))
-    if words := not_in_sweep_words(states, study.folder):
+    gone = [state for state in states if not state.in_sweep]
+    if gone and (words := not_in_sweep_words(gone, name_of(study, order.source.file))):
         remark(words)
     pending = pending_runs(order, states)
     left = Counter(point.label for point, _ in pending)

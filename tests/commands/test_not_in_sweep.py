@@ -71,6 +71,10 @@ def labels(study: Path) -> list[str]:
     return [entry["label"] for entry in json.loads((study / "study.json").read_text())["points"]]
 
 
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
 def gone(run: Run, where: Path) -> set[tuple[str, int]]:
     """What `status` says is not in the sweep."""
     (study,) = json.loads(run("status", where, "--format", "json").stdout)["studies"]
@@ -83,10 +87,11 @@ def test_a_point_taken_out_is_named_and_ended(run: Run, sweep: Path, backend: Ca
     assert run("submit", sweep, "-y").exit_code == 0
     one, two = labels(study)
     sweep.write_text(SWEEP.replace("[1, 2]", "[1]"))
-    named = f"2 runs not in the sweep any more wait or run: {two} r1-2; `hpcddp cancel {study} --not-in-sweep` ends them"
-    planned = named.replace(f"cancel {study}", f"cancel {sweep}").replace("more wait", "more may wait")
-    assert f"! {planned}" in run("plan", sweep).stderr
-    assert named in run("status", sweep).stdout
+    named = f"2 runs not in the sweep any more wait or run: {two} r1-2; `hpcddp cancel {sweep} --not-in-sweep` ends them"
+    assert f"! {named.replace('more wait', 'more may wait')}" in run("plan", sweep).stderr
+    assert named in unwrapped(run("status", sweep).stdout)
+    told = run("cancel", study, "--not-in-sweep", "-y").stdout
+    assert told.endswith("waits or runs by the last submit; name the sweep file to go by that\n")
     assert gone(run, study) == set()  # study.json knows of the last submission only
     assert f"! {named}" in run("submit", sweep, "-y").stderr
     assert gone(run, study) == gone(run, sweep) == {(two, 1), (two, 2)}
@@ -94,14 +99,20 @@ def test_a_point_taken_out_is_named_and_ended(run: Run, sweep: Path, backend: Ca
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "cancelled    2 runs")
     assert backend.cancelled == {job for job, request in backend.queued.items() if request.spec.label == two}
     assert (
-        run("cancel", study, "--not-in-sweep", "-y").stdout
+        run("cancel", sweep, "--not-in-sweep", "-y").stdout
         == "nothing to cancel: no run that is not in the sweep waits or runs\n"
     )
     finish(study, labels=[one])
     result = run("status", study)
     assert result.exit_code == 0, result.stdout
-    assert f"2 runs are not in the sweep any more and not submitted again: {two} r1-2" in result.stdout
-    assert "submit it again" not in result.stdout
+    assert "cancelled by you (CANCELLED), not in the sweep any more" in result.stdout
+    assert "next:" not in result.stdout
+    assert f"2 runs are not in the sweep any more and not submitted again: {two} r1-2" in run("submit", sweep, "-y").stderr
+    elsewhere = run("submit", sweep, "-y", "--runs", "other")
+    sweep.write_text(SWEEP.replace("[1, 2]", "[2]").replace("[1]", "[2]"))
+    assert elsewhere.exit_code == 0
+    other = f"`hpcddp cancel {sweep.parent / 'other' / 'small'} --not-in-sweep`"
+    assert other in run("submit", sweep, "-y", "--runs", "other").stderr
 
 
 def test_runs_above_a_lowered_repeat_are_not_submitted_again(run: Run, sweep: Path, backend: Cancelling) -> None:
