@@ -13,6 +13,9 @@ from hpcddp.textout import count
 VAGUE_CLOCK = 0.02
 """Of the step."""
 
+WARMUP_SEEN_FROM = 100
+"""Steps, warm-up included: worker/training/steady.py looks for its end in no fewer."""
+
 OTHER_STEP = 0.05
 """A step that differs by more than this share is not the same step: the hook costs microseconds."""
 
@@ -97,6 +100,30 @@ def window_notes(runs: Sequence[Run]) -> Iterator[str]:
             f"ranks that wait for each other differ by less than a step. The rate is of their mean; look for a rank that "
             f"exchanges no gradients, or whose clock is wrong"
         )
+
+
+def warmup_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """Runs that looked for the end of their warm-up and did not see it, which does not mean that there was none."""
+    looked = [run for run in runs if run.state == "counts" and run.trains and run.stopped_by is not None]
+    unseen = [run for run in looked if run.warmup_detected_steps is None]
+    few = [run for run in unseen if _made_steps(run) < WARMUP_SEEN_FROM]
+    late = [run for run in unseen if run not in few]
+    if few:
+        yield (
+            f"where the warm-up ended is unknown in {len(few)} of {count(len(looked), 'run')}: in fewer than {WARMUP_SEEN_FROM} "
+            f"steps it cannot be seen; more of them (`--set measure.steps={WARMUP_SEEN_FROM}`) show it"
+        )
+    if late:
+        longer = max(map(_made_steps, late))
+        yield (
+            f"where the warm-up ended is unknown in {len(late)} of {count(len(looked), 'run')} ({late[0].name}): steps settle in "
+            f"the second half, if at all; a longer one (`--set measure.warmup_steps={longer}`) or more steps "
+            f"(`--set measure.steps={4 * longer}`) show it"
+        )
+
+
+def _made_steps(run: Run) -> int:
+    return (run.steady_steps or 0) + (run.point.measure.warmup_steps if run.point else 0)
 
 
 def check_notes(runs: pd.DataFrame) -> Iterator[str]:

@@ -97,7 +97,7 @@ def _facts(attempts: Sequence[_Attempt], nodes: Mapping[str, Mapping[str, Any]])
 def _warmup(run: Run) -> str:
     assert run.point is not None
     found = run.warmup_detected_steps
-    ended = "" if found is None else f"; it ended after {found}"
+    ended = "; where it ended is unknown" if found is None else f"; it ended after {found}"
     return f"{count(run.point.measure.warmup_steps, 'step')} left out{ended}"
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.findings import find
+from hpcddp.analysis.notes import WARMUP_SEEN_FROM
 from hpcddp.analysis.records.load import load_study
+from hpcddp.worker.training.steady import FEWEST
 
 from .synthetic import FAILED, MS, point, write_runs, write_study
 
@@ -45,3 +47,21 @@ def test_nothing_is_said_of_the_spread_where_no_run_counts(tmp_path: Path) -> No
     for each in points:
         write_runs(study, each, [MS], gates=FAILED)
     assert find(load_study(study)).notes == []
+
+
+def warmup_told(folder: Path, steps: int, detected: int | None) -> list[str]:
+    """What is said of a run with so many steps, one of them warm-up."""
+    study = write_study(folder, [point(1, 1)])
+    write_runs(study, point(1, 1), [MS], steps=steps, protocol={"stopped_by": "steps", "warmup_detected_steps": detected})
+    return [note for note in find(load_study(study)).notes if note.startswith("where the warm-up ended is unknown")]
+
+
+def test_a_warm_up_whose_end_was_not_seen_is_unknown(tmp_path: Path) -> None:
+    """Too few steps to see it, or steps that settle late: not the same as none."""
+    (few,) = warmup_told(tmp_path / "few", 98, None)
+    assert "in fewer than 100 steps it cannot be seen; more of them (`--set measure.steps=100`)" in few
+    (late,) = warmup_told(tmp_path / "late", 99, None)
+    assert "steps settle in the second half, if at all" in late
+    assert "`--set measure.warmup_steps=100`" in late
+    assert warmup_told(tmp_path / "none", 98, 0) == []
+    assert WARMUP_SEEN_FROM == FEWEST

@@ -43,9 +43,24 @@ def test_too_few_steps_say_nothing() -> None:
     assert warmup_steps([10] * 100) == 0
 
 
-def test_at_most_half_is_warm_up() -> None:
-    """Steps that never settle are not cut away to the last."""
-    assert warmup_steps([1000 - step for step in range(200)]) == 100
+def test_steps_that_never_settle_have_no_end_of_warm_up() -> None:
+    """Neither at the first step, nor where the search ends."""
+    assert warmup_steps([1000 - step for step in range(200)]) is None
+
+
+@pytest.mark.parametrize(("share", "unknown"), [(0.55, 20), (0.6, 20), (0.7, 17)])
+def test_a_warm_up_of_more_than_half_is_not_told_as_none(share: float, unknown: int) -> None:
+    """1.3 times as long for most of the run: that its end is not known is said in nearly every run."""
+    cuts = [warmup_steps(times(lambda step: 1.3 if step < share * 550 else 1.0, seed, phi=0.5)) for seed in SEEDS]
+    assert cuts.count(None) >= unknown
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
+def test_of_sound_runs_nearly_all_have_an_answer(phi: float) -> None:
+    """Without a warm-up and with one of 60 steps."""
+    for shape in (lambda _: 1.0, lambda step: 1.3 if step < 60 else 1.0):
+        cuts = [warmup_steps(times(shape, seed, phi=phi)) for seed in range(100)]
+        assert cuts.count(None) <= 2
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
