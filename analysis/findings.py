@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from hpcddp.analysis.figures.close_up import CloseUp, close_up
-from hpcddp.analysis.notes import check_notes, clock_notes, notes, restart_notes, warmup_notes, window_notes
+from hpcddp.analysis.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
 from hpcddp.analysis.numbers.comm_bench import comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.numbers.costs import with_training
 from hpcddp.analysis.numbers.exchanges import buckets_frame
@@ -101,6 +101,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
             *clock_notes(runs),
             *window_notes(records.runs),
             *warmup_notes(records.runs),
+            *fault_notes(records.runs),
             *check_notes(runs),
             *restart_notes(records.runs),
             *outlier_notes(outliers),

@@ -22,6 +22,13 @@ OTHER_STEP = 0.05
 ABOVE_PERFECT = 0.05
 """Efficiency above 1 that is told: less is noise of a baseline."""
 
+FAULT_NS = 1000
+"""What a page fault takes: 2 us in a virtual machine (5,100 more of them made a step of 36 ms one of 47), a quarter to a half of
+one on bare metal."""
+
+FAULTS_SHARE = 0.05
+"""Of the step; with memory kept, a step of the MNIST CNN takes none."""
+
 APART = {"env_id": "software environments", "node_type": "node types"}
 
 
@@ -124,6 +131,25 @@ def warmup_notes(runs: Sequence[Run]) -> Iterator[str]:
 
 def _made_steps(run: Run) -> int:
     return (run.steady_steps or 0) + (run.point.measure.warmup_steps if run.point else 0)
+
+
+def fault_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """Runs on CPUs whose steps take memory anew that they freed before, the worst one's page faults."""
+    taking = [(run, _faults_share(run)) for run in runs if run.state == "counts" and run.point and run.point.device == "cpu"]
+    found = [(run, share) for run, share in taking if share > FAULTS_SHARE]
+    if found:
+        run, share = max(found, key=lambda each: each[1])
+        more = f", and {count(len(found) - 1, 'more run')} nearly so" if len(found) > 1 else ""
+        yield (
+            f"a step of {run.name} takes {run.used.page_faults_per_step:,.0f} page faults on a rank, some {percent(share)} of "
+            f"its time{more}: where the heap happens to end decides how many, so that equal runs differ. "
+            f"`measure.keep_memory: true`, the default, keeps memory that is freed, in pieces of up to 32 MiB"
+        )
+
+
+def _faults_share(run: Run) -> float:
+    """Of the step; 0 where it is not known."""
+    return (run.used.page_faults_per_step or 0.0) * FAULT_NS / run.step_ns if run.step_ns else 0.0
 
 
 def check_notes(runs: pd.DataFrame) -> Iterator[str]:

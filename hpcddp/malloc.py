@@ -11,6 +11,11 @@ MOST_KEPT, LARGEST_KEPT = 2**30, 2**25
 """Bytes, of all and of one piece; glibc gives larger pieces back in any case."""
 
 
+def can_keep() -> bool:
+    """Whether this process has glibc's malloc."""
+    return hasattr(ctypes.CDLL(None), "mallopt")
+
+
 def keep_memory() -> bool:
     """This process keeps what it frees from now on, up to MOST_KEPT, and takes it from there again; False without glibc.
 

@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hpcddp.schema import at_least, decode, encode
+from hpcddp.schema import added_later, at_least, decode, encode
 
 VARIANTS = ("plain", "rotated", "translated", "scaled", "flipped", "elastic")
 """The six variants of bigMNIST, in the order of seed 004's augmentations."""
@@ -133,6 +133,10 @@ class Measure:
     """After the timed steps, this many under torch.profiler."""
     profile_ranks: tuple[int, ...] = (0,)
     """Ranks whose trace is kept."""
+    keep_memory: bool = added_later(True)
+    """`device: cpu` only: a rank keeps memory that it frees, with glibc. False: it goes back to the kernel, and where the heap
+    happens to end decides how many page faults a step takes, equal runs differing by 15 to 20 %. Attempts of before this key are
+    another software environment (`env_id`) than those that keep it, so that the two are never pooled."""
     telemetry_hz: float = at_least(0, 1.0)
     """Readings of GPUs, processors, memory and network per second and node; 0: none."""
     evaluate: bool = False
@@ -219,7 +223,9 @@ def point_from_dict(plain: object) -> Point:
 
 def flat_keys(point: Point) -> dict[str, Any]:
     """The point as `{"layout.nodes": 1, ...}`: keys as a sweep's axes name them."""
-    return _flatten(point_to_dict(point))
+    full = point_to_dict(point)
+    full["measure"]["keep_memory"] = point.measure.keep_memory  # left out at its default, and asked for all the same
+    return _flatten(full)
 
 
 def scaling_kind(hold: str, work: str) -> str:

@@ -73,6 +73,8 @@ def _communication(point: Point) -> Iterator[str]:
 
 def _device(point: Point) -> Iterator[str]:
     if point.device == "cuda":
+        if not point.measure.keep_memory:
+            yield "measure.keep_memory is false: it is about ranks on CPUs, and changes nothing on GPUs. Leave it out."
         return
     if point.workload.sync_batchnorm:
         yield "workload.sync_batchnorm is true: torch's SyncBatchNorm is for GPUs only. Set it to false, or device to cuda."

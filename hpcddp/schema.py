@@ -48,19 +48,32 @@ def at_least(minimum: float, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"minimum": minimum})
 
 
+def added_later(default: Any) -> Any:
+    """A dataclass field that came after the first records: it is not written where it has its default. An earlier
+    version that reads the record knows no such key, and what it wrote stays as it is, byte for byte.
+    """
+    return dataclasses.field(default=default, metadata={"later": True})
+
+
 def decode(cls: type[T], data: object, path: Path = ()) -> T:
     """`data` as a `cls`; raises SchemaError for an unknown or missing key, a wrong type or a number out of range."""
     return typing.cast(T, _decode(cls, data, path))
 
 
 def encode(value: Any, *, keep_defaults: bool = True) -> Any:
-    """The reverse of decode: plain dicts, lists and scalars; without `keep_defaults`, values equal to the default go."""
+    """The reverse of decode: plain dicts, lists and scalars; without `keep_defaults`, values equal to the default go.
+
+    Fields that were added later go in any case where they have their default.
+    """
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        pairs = ((name, default, getattr(value, name)) for name, default in _defaults(type(value)).items())
+        cls = type(value)
+        pairs = ((name, default, getattr(value, name)) for name, default in _defaults(cls).items())
         return {
-            name: encode(item, keep_defaults=keep_defaults) for name, default, item in pairs if keep_defaults or item != default
+            name: encode(item, keep_defaults=keep_defaults)
+            for name, default, item in pairs
+            if item != default or (keep_defaults and name not in _later(cls))
         }
     if isinstance(value, Mapping):
         return {key: encode(item, keep_defaults=keep_defaults) for key, item in value.items()}
@@ -83,6 +96,11 @@ def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
 @functools.cache
 def _defaults(cls: type) -> dict[str, Any]:
     return {name: _default(field) for name, field in _fields(cls).items()}
+
+
+@functools.cache
+def _later(cls: type) -> frozenset[str]:
+    return frozenset(name for name, field in _fields(cls).items() if field.metadata.get("later"))
 
 
 @functools.cache

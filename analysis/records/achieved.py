@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ class Used:
     """A name of gpu_peaks.PRECISIONS, or MIXED."""
     peak_memory_bytes: int | None = None
     """The most any rank took: of its GPU by tensors, on a CPU of the node's memory."""
+    page_faults_per_step: float | None = None
+    """Of the rank that took most, minor ones, over its timed steps."""
     energy_j_per_1000_samples: float | None = None
     """Of all GPUs, in the timed steps."""
 
@@ -35,8 +37,14 @@ def used(point: Point, gpu: str | None, launch: Mapping[str, Any], end: Mapping[
         flops_per_sample=end.get("flops_per_sample") if point.measure.input != "io" else None,
         arithmetic=arithmetic(point.workload.precision, gpu, launch),
         peak_memory_bytes=max(memory) if memory and all(memory) else None,
+        page_faults_per_step=_page_faults_per_step(end["ranks"]),
         energy_j_per_1000_samples=(end.get("telemetry") or {}).get("energy_j_per_1000_samples"),
     )
+
+
+def _page_faults_per_step(ranks: Sequence[Mapping[str, Any]]) -> float | None:
+    counts = [entry.get("page_faults") or {} for entry in ranks]
+    return max((found["minor"] / found["steps"] for found in counts if found.get("steps") and "minor" in found), default=None)
 
 
 def arithmetic(precision: str, gpu: str | None, launch: Mapping[str, Any]) -> str | None:

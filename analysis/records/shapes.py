@@ -98,6 +98,7 @@ class RankEnd(TypedDict, total=False):
     bucket_crc32: Count | None
     clock: Clock | None
     peak_memory_bytes: dict[str, Count] | None
+    page_faults: dict[str, Count] | None
 
 
 class NodeTelemetry(TypedDict, total=False):

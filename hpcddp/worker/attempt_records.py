@@ -14,7 +14,7 @@ from hpcddp.worker.launch_record import launch_record, node_record
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.training.evaluate import Evaluation
 
-OF_RANK = ("rank", "host", "rows", "crc32", "bucket_rows", "bucket_crc32", "clock", "peak_memory_bytes")
+OF_RANK = ("rank", "host", "rows", "crc32", "bucket_rows", "bucket_crc32", "clock", "peak_memory_bytes", "page_faults")
 """What end.json says of each rank."""
 
 

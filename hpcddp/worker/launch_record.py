@@ -19,6 +19,7 @@ from hpcddp.jobspec import JobSpec
 from hpcddp.point import to_json
 from hpcddp.records import SCHEMA, STEP_ROWS
 from hpcddp.worker import gates
+from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.paths import data_root_as_given
 from hpcddp.worker.rendezvous import Meeting
 
@@ -53,9 +54,13 @@ def versions() -> dict[str, str | None]:
     }
 
 
-def env_id(found: Mapping[str, str | None], device_kind: str) -> str:
-    """12 hexadecimal digits over versions and kind of device: attempts with different ones are never pooled."""
-    return hashlib.sha256(to_json({"versions": dict(found), "device": device_kind}).encode()).hexdigest()[:12]
+def env_id(found: Mapping[str, str | None], device_kind: str, freed: str | None = None) -> str:
+    """12 hexadecimal digits over versions, kind of device and `freed` memory: attempts with different ones are never pooled.
+
+    Memory that is not kept is left out, as it was before any was.
+    """
+    kept = {"freed_memory": freed} if freed == "kept" else {}
+    return hashlib.sha256(to_json({"versions": dict(found), "device": device_kind, **kept}).encode()).hexdigest()[:12]
 
 
 def nccl_version() -> str | None:
@@ -87,7 +92,8 @@ def tf32() -> dict[str, bool] | None:
 def launch_record(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, Any] | None:
     """All ranks call it; what launch.json holds on rank 0, None elsewhere. HpcddpError if ranks run different software."""
     rank, found = meeting.rank, versions()
-    software = env_id(found, meeting.device.type)
+    freed = freed_memory(spec.point)
+    software = env_id(found, meeting.device.type, freed)
     here = {"host": rank.host, "gpu": _gpu_name(meeting.device), "cpus": usable_cpus(), "env_id": software}
     peers = meeting.gather("launch", here)
     if not peers:
@@ -110,6 +116,7 @@ def launch_record(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, An
         "cpus_of_ranks": [peer["cpus"] for peer in peers],
         "gpus": sorted({peer["gpu"] for peer in peers if peer["gpu"]}),
         "device": meeting.device.type,
+        "freed_memory": freed,
         "versions": found,
         "env_id": software,
         "environment": allowed_environment(),

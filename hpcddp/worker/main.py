@@ -8,9 +8,11 @@ from typing import Any
 
 from hpcddp.errors import HpcddpError
 from hpcddp.jobspec import JobSpec, spec_from_dict
+from hpcddp.malloc import keep_memory
 from hpcddp.records import steps_file
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.finish import fail, reserve
+from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.master import NoAddressError, check_address
 from hpcddp.worker.ranks import Rank, this_rank
 from hpcddp.worker.stop_signal import hold_back
@@ -31,6 +33,8 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     try:
         if rank.rank == 0:
             reserve(attempt)
+        if freed_memory(job.point) == "kept":
+            keep_memory()
         check_address(rank)
         return _run_attempt(job, rank, attempt)
     except BaseException as error:

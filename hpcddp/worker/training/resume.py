@@ -24,6 +24,7 @@ from hpcddp.jobspec import JobSpec
 from hpcddp.records import append_line
 from hpcddp.runroot import Study
 from hpcddp.worker.checksums import checksum
+from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.launch_record import env_id, versions
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.stop_signal import ask_for_requeue
@@ -190,7 +191,7 @@ def _attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
 
 def _signature(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, Any]:
     """What must be the same for a run to go on."""
-    software = env_id(versions(), meeting.device.type)
+    software = env_id(versions(), meeting.device.type, freed_memory(spec.point))
     return {"point": spec.point.id, "run": spec.run, "samples": samples, "torch": str(torch.__version__), "env_id": software}
 
 

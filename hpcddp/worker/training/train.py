@@ -13,6 +13,7 @@ from hpcddp.data import Batch
 from hpcddp.point import Point
 from hpcddp.records import AFTER_PAUSE, WARMUP
 from hpcddp.worker.checksums import checksum
+from hpcddp.worker.freed_memory import PageFaults
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.telemetry.peak_memory import peak_memory_bytes
 from hpcddp.worker.timing.steplog import StepLog
@@ -54,6 +55,8 @@ class Trained:
     protocol: dict[str, Any]
     """As end.json has it, by this rank's steps."""
     peak_memory_bytes: dict[str, int]
+    page_faults: dict[str, int]
+    """Of the timed steps."""
 
 
 def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
@@ -72,12 +75,14 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     window = Window(point, feed.steps_per_epoch, log.times_ns, meeting, keeper)
     work = work_of(point, learner)
     divergence, timer, timed_from = Divergence(meeting, log), log.timer, window.timed_from
+    faults = PageFaults()
     checksums = {"at the start": checksum(learner.module.parameters())}
     learner.model.train()
     with log, contextlib.closing(window.stretches()) as stretches:
         for stretch in stretches:
             after_pause = AFTER_PAUSE if stretch.start else 0
             timer.restart()
+            faults.begin()
             for step in stretch:
                 batch = feed.next(timer)
                 loss = work(batch, timer.mark)
@@ -88,6 +93,8 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
                 timer.close_step(after_pause | (WARMUP if step < timed_from else 0))
                 after_pause = 0
                 divergence.check()
+            if stretch.stop > timed_from:
+                faults.end(stretch.stop - stretch.start)
             log.pause()
             divergence.check(pause=True)
             if stretch.stop == timed_from - 1:
@@ -106,6 +113,7 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
         repeated_epoch=feed.watch.repeated,
         protocol=window.record(),
         peak_memory_bytes=peak_memory_bytes(learner.device),
+        page_faults=faults.record(),
     )
 
 
