@@ -83,16 +83,22 @@ def ownership_problem(path: Path, trusted: Collection[int], is_study: bool = Fal
     if stat.S_ISLNK(found.st_mode) and not (is_study and found.st_uid in (0, os.getuid())):
         return "is a link, and what it leads to", "rm PATHS"
     found = os.stat(path)
-    group = name_of(found.st_gid, grp.getgrgid)
     if found.st_uid not in (0, os.getuid()) and found.st_gid not in trusted:
         advice = "give another folder with --runs" if is_study else "rm -r PATHS"
         return f"belongs to {name_of(found.st_uid, pwd.getpwuid)}, whose code", advice
     if found.st_mode & stat.S_IWOTH:
         return "may be written by everybody, whose code", "chmod o-w PATHS"
-    if found.st_mode & stat.S_IWGRP and found.st_gid not in trusted and group != name_of(os.getuid(), pwd.getpwuid):
+    if group := writing_group(found, trusted):
         advice = f"chmod g-w PATHS, or put `trusted_groups: [{group}]` into your settings"
         return f"may be written by group {group}, whose code", advice
     return None
+
+
+def writing_group(found: os.stat_result, trusted: Collection[int]) -> str | None:
+    """The group that may write there, unless it is one of `trusted` or the user's alone, which bears the user's name."""
+    group = name_of(found.st_gid, grp.getgrgid)
+    own = found.st_gid in trusted or group == name_of(os.getuid(), pwd.getpwuid)
+    return group if found.st_mode & stat.S_IWGRP and not own else None
 
 
 def name_of(number: int, look_up: Callable[[int], Sequence[object]]) -> str:

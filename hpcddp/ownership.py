@@ -15,7 +15,7 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from hpcddp.bootstrap import name_of, ownership_problems
+from hpcddp.bootstrap import name_of, ownership_problems, writing_group
 from hpcddp.errors import HpcddpError, UsageError
 from hpcddp.runroot import Study
 from hpcddp.settings import Settings, config_file, load_settings
@@ -61,6 +61,22 @@ def _open_to_everybody(folder: Path) -> Iterator[str]:
             mode = parent.stat().st_mode
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
                 yield f"{parent} may be written by everybody, whose code would run as you: chmod o-w {parent}, or use --runs"
+
+
+def group_above(study: Study, trusted: Collection[int]) -> str | None:
+    """A sentence on the nearest folder above in which a group may put another study in the place of this one. Projects have such
+    folders, so it is a remark: in them the user's own folder takes the way out, or the settings the group in.
+    """
+    for parent in study.folder.resolve().parents:
+        with contextlib.suppress(OSError):
+            found = parent.stat()
+            group = None if found.st_mode & stat.S_ISVTX else writing_group(found, trusted)
+            if group:
+                return (
+                    f"{parent} may be written by group {group}, who can put another study in the place of this one, with "
+                    f"their code: chmod g-w {parent}, use --runs, or put `trusted_groups: [{group}]` into your settings"
+                )
+    return None
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from hpcddp.alone import alone
 from hpcddp.backends.local import LocalBackend
 from hpcddp.entry import call
 from hpcddp.errors import HpcddpError
+from hpcddp.ownership import group_above, trusted_gids
 from hpcddp.runroot import Study
 from hpcddp.settings import load_settings
 from hpcddp.snapshot import take_snapshot
@@ -216,6 +217,23 @@ def test_a_project_folder_is_an_ordinary_place(tmp_path: Path, umask_002: None) 
     assert [path for path in code if stat.S_IMODE(path.stat().st_mode) & 0o022] == []
     assert stat.S_IMODE(next(study.folder.glob("n*")).stat().st_mode) & 0o020
     submit(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "trust", "said"), [(0o2775, "", True), (0o2775, "nogroup", False), (0o3775, "", False), (0o755, "", False)]
+)
+def test_a_group_above_the_study_is_remarked(tmp_path: Path, config: Path, mode: int, trust: str, said: bool) -> None:
+    """Members of a project's group can put another study in its place, unless the folder is sticky: the user shall know."""
+    need_root()
+    config.write_text(f"trusted_groups: [{trust}]\n")
+    project = tmp_path / "project"
+    (project / "me").mkdir(parents=True)
+    os.chown(project, -1, NOBODY)
+    project.chmod(mode)
+    sentence = group_above(study_of(project / "me"), trusted_gids())
+    words = f"{project} may be written by group nogroup, who can put another study in the place of this one"
+    assert (sentence is not None) == said
+    assert sentence is None or sentence.startswith(words)
 
 
 def test_a_purged_file_is_put_back_and_what_is_hidden_left_alone(tmp_path: Path) -> None:

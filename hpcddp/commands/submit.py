@@ -218,6 +218,7 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     from hpcddp.budget import budget_words, each_at_most
     from hpcddp.hours import Hours
     from hpcddp.one_job import one_job_words
+    from hpcddp.ownership import group_above, trusted_gids
     from hpcddp.plan import hours_of, plan_row, remarks, telling_apart
     from hpcddp.submit import pending_runs, unknown_runs
     from hpcddp.textout import count, table
@@ -225,6 +226,9 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     begun = {state.label for state in states if state.job is not None}
     for text in remarks(order.profile, [planned for planned in order.points if planned.point.label not in begun]):
         remark(text)  # of points that were submitted before it was said then
+    above = None if begun else group_above(study, trusted_gids(order.settings))
+    if above is not None:
+        remark(above)
     repeats, walltime_min = order.repeats, order.source.sweep.slurm.walltime_min
     if unknown := unknown_runs(order, states):
         remark(unknown_words(unknown))

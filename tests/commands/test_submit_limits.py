@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hpcddp.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import MS, Told, write_run
 from tests.commands.conftest import Run
 from tests.given_order import SWEEP
+from tests.intruder import NOBODY, need_root
 from tests.told_backend import ToldBackend
 
 HOUR_NS = 3_600_000_000_000
@@ -171,3 +173,15 @@ def test_what_is_kept_on_purpose_is_said_once(run: Run, done: Done) -> None:
     assert "stand idle" not in again.stderr
     assert "strangers" not in again.stderr
     assert words in run("submit", *asked, "-y", "--set", "account=a", "--dry-run").stderr
+
+
+def test_a_projects_folder_is_remarked_once(run: Run, done: Done, tmp_path: Path) -> None:
+    """At the first submission of a study, not again."""
+    need_root()
+    (tmp_path / "runs").mkdir()
+    os.chown(tmp_path / "runs", -1, NOBODY)
+    (tmp_path / "runs").chmod(0o775)
+    words = f"! {tmp_path / 'runs'} may be written by group nogroup"
+    assert words in run("submit", "small.yaml", "-y", "--runs", "runs", "--max-jobs", "1").stderr
+    assert words not in run("submit", "small.yaml", "-y", "--runs", "runs").stderr
+    assert len(done.queued) == 4
