@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from hpcddp.analysis.records.files import is_there, read_raw
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.shapes import Some, check_shape
+from hpcddp.analysis.records.shapes import Count, Some, check_shape
 from hpcddp.errors import HpcddpError
 from hpcddp.runroot import Study
 from hpcddp.textout import inert
@@ -19,17 +19,21 @@ HOLDS = ("batch_per_gpu", "global_batch")
 
 @dataclass(frozen=True)
 class Asked:
-    """`repeats`: label -> runs that are expected, of the points that are still there; `train_epochs`: of a whole training."""
+    """`repeats`: label -> runs that are expected, of the points that are still there; `train_epochs`: of a whole training;
+    `in_sweep`: label -> runs that the sweep had at the last submission, where that is known.
+    """
 
     name: str
     hold: str
     repeats: Mapping[str, int]
     train_epochs: int | None = None
+    in_sweep: Mapping[str, int] = field(default_factory=dict)
 
 
 class _Entry(TypedDict, total=False):
     label: str
     repeat: Some
+    in_sweep: Count
 
 
 class _Sweep(TypedDict, total=False):
@@ -73,4 +77,5 @@ def _asked(plain: Mapping[str, Any], name: str, study: Study) -> Asked:
     if hold not in HOLDS:
         raise Rejected(f"hold is {hold!r}")
     there = {label: repeat for label, repeat in repeats.items() if study.has_point(label)}
-    return Asked(inert(plain.get("name", name)), hold, there, sweep.get("train_epochs"))
+    in_sweep = {entry["label"]: entry["in_sweep"] for entry in plain["points"] if "in_sweep" in entry}
+    return Asked(inert(plain.get("name", name)), hold, there, sweep.get("train_epochs"), in_sweep)

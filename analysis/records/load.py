@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.failures import Failure, contain
-from hpcddp.analysis.records.asked import read_asked
+from hpcddp.analysis.records.asked import Asked, read_asked
 from hpcddp.analysis.records.cells import prepare
 from hpcddp.analysis.records.files import is_there, read_object, read_regular
 from hpcddp.analysis.records.kept import Kept, made_of
@@ -26,8 +26,9 @@ from hpcddp.analysis.verdicts.seen import read_predicted
 from hpcddp.errors import HpcddpError
 from hpcddp.outcomes import read_outcomes
 from hpcddp.point import Point, flat_keys, point_from_dict
+from hpcddp.run_ranges import run_ranges
 from hpcddp.runroot import Study
-from hpcddp.textout import inert, one_line
+from hpcddp.textout import count, inert, one_line
 
 Loaded = tuple[Run, tuple[str, ...]]
 """A run, and what is odd about its records but harmless."""
@@ -77,17 +78,29 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     failures = tuple(each for each in attempted if isinstance(each, Failure))
     loaded = [_rejected(*of, points.get(of[0]), each) for of, each in zip(which, attempted, strict=True)]
     warnings.extend(warning for _, odd in loaded for warning in odd)
+    runs = _in_sweep([run for run, _ in loaded], asked, warnings)
+    gone = {label for label, repeat in asked.in_sweep.items() if not repeat} - {run.label for run in runs}
     return StudyRecords(
         name=asked.name,
         hold=asked.hold,
-        points=tuple(point for _, point in sorted(points.items()) if point is not None),
-        runs=tuple(run for run, _ in loaded),
+        points=tuple(point for label, point in sorted(points.items()) if point is not None and label not in gone),
+        runs=tuple(runs),
         failures=failures,
         warnings=tuple(one_line(warning) for warning in warnings),
         predicted=read_predicted(study.folder / "prediction.json"),
         train_epochs=asked.train_epochs,
         large=large,
     )
+
+
+def _in_sweep(runs: Sequence[Run], asked: Asked, warnings: list[str]) -> list[Run]:
+    """Without those that have no result and that the sweep did not have any more at the last submission: nobody misses them."""
+    out = {(run.label, run.run) for run in runs if run.state == "missing" and run.run > asked.in_sweep.get(run.label, run.run)}
+    if out:
+        verb, have = ("is", "has") if len(out) == 1 else ("are", "have")
+        which = f"{count(len(out), 'run')} that {verb} not in the sweep any more and {have} no result {verb} left out"
+        warnings.append(f"{which}: {run_ranges(out)}")
+    return [run for run in runs if (run.label, run.run) not in out]
 
 
 def _load_runs(

@@ -175,3 +175,26 @@ def test_jobs_submitted_by_hand_need_no_study_json(study: Study) -> None:
     study.study_file.unlink()
     records = load_study(study)
     assert (records.name, [run.state for run in records.runs]) == ("s", ["counts"])
+
+
+def test_what_was_taken_out_of_the_sweep_is_not_missing(tmp_path: Path) -> None:
+    """By study.json: its runs that count stay, those without a result are left out, and said so; so is a point of which there
+    is no run then.
+    """
+    out, lowered = point(1, 4), POINT
+    study = write_study(tmp_path / "s", [out, lowered, (empty := point(1, 8))], repeat=2)
+    entries = json.loads(study.study_file.read_text())["points"]
+    scope = {out.label: 0, lowered.label: 1, empty.label: 0}
+    change_json(study.study_file, points=[{**entry, "in_sweep": scope.get(entry["label"], 2)} for entry in entries])
+    for each in (out, lowered):
+        write_run(study, each, Told(step_ns=MS))
+    records = load_study(study)
+    assert {(run.label, run.run, run.state) for run in records.runs} == {
+        (out.label, 1, "counts"),
+        (lowered.label, 1, "counts"),
+    }
+    assert {planned.label for planned in records.points} == {out.label, lowered.label}
+    assert records.warnings == (
+        "4 runs that are not in the sweep any more and have no result are left out: "
+        f"{lowered.label} r2, {out.label} r2, {empty.label} r1-2",
+    )
