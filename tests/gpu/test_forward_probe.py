@@ -1,0 +1,49 @@
+"""The forward that is compared over ranks: the same values every time, and nothing on the GPU is changed by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpcddp.worker.checks import arithmetic
+from hpcddp.worker.forward_probe import VALUES, probe
+from hpcddp.worker.gates import ROUNDING
+from hpcddp.worker.ranks import this_rank
+from hpcddp.worker.rendezvous import join
+from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.torch_settings import apply_settings
+from tests.gpu import ranks
+from tests.gpu.device import gpu_count
+from tests.gpu.marks import touches
+from tests.gpu.results import Figures
+from tests.worker import given
+
+SHAPE = (1, 28, 28)
+
+
+def probed_twice(precision: str) -> dict[str, Any]:
+    workload = given.workload(precision=precision)
+    apply_settings(workload)
+    meeting = join(this_rank("local"), "cuda")
+    learner = make_learner(workload, given.mnist(64), meeting.device, meeting.rank.rank)
+    before = torch.cuda.get_rng_state(meeting.device), torch.backends.cudnn.benchmark
+    first, again = (probe(learner, SHAPE)["values"] for _ in range(2))
+    kept = torch.equal(before[0], torch.cuda.get_rng_state(meeting.device)) and before[1] == torch.backends.cudnn.benchmark
+    meeting.leave()
+    return {"first": first, "again": again, "kept": kept}
+
+
+@touches("hpcddp/worker/checks.py", "hpcddp/worker/forward_probe.py", stand_in="scores are a processor's")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_ranks_and_repetitions_give_the_same(tmp_path: Path, figures: Figures, precision: str) -> None:
+    """Within what may be rounding; GPUs of one type give equal bits."""
+    found = ranks.values(tmp_path, gpu_count(), probed_twice, precision)
+    assert all(each["kept"] and len(each["first"]) == VALUES for each in found)
+    largest = max(map(abs, found[0]["first"]))
+    others = [values for each in found for values in (each["first"], each["again"])]
+    apart = max(abs(one - other) for values in others for one, other in zip(values, found[0]["first"], strict=True)) / largest
+    figures.add("apart_percent", 100 * apart)
+    assert apart <= ROUNDING[arithmetic(given.point(1, device="cuda", precision=precision))]
