@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ import hpcddp
 from hpcddp import __version__
 from hpcddp.errors import HpcddpError
 from hpcddp.textout import one_line
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""A disk, or what a user may have of it, is full."""
 
 MESSAGE_CHARACTERS = 160
 """Of an error's own message: some libraries' hold all arguments."""
@@ -55,7 +59,8 @@ def contain(of: str, work: Callable[[], Result]) -> Result | Failure:
     except HpcddpError as error:
         return Failure(of, str(error))
     except OSError as error:
-        return Failure(of, error.strerror or str(error))
+        then = "; make room, or name another folder with -o" if error.errno in NO_ROOM else ""
+        return Failure(of, f"{error.strerror or error}{then}")
     except Exception as error:
         return Failure(of, reported(error))
 

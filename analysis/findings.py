@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 
+from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.figures.close_up import CloseUp, close_up
 from hpcddp.analysis.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
 from hpcddp.analysis.numbers.comm_bench import comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.numbers.costs import with_training
 from hpcddp.analysis.numbers.exchanges import buckets_frame
-from hpcddp.analysis.numbers.fit_frame import fit_study, laws_frame
+from hpcddp.analysis.numbers.fit_frame import Fitted, fit_study, laws_frame
 from hpcddp.analysis.numbers.fit_words import implied
 from hpcddp.analysis.numbers.frames import runs_frame
 from hpcddp.analysis.numbers.limits import limits_frame, rates_by_input
@@ -21,7 +24,7 @@ from hpcddp.analysis.numbers.series import Apart, differing, full_names
 from hpcddp.analysis.numbers.stragglers import stragglers_frame
 from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.sentence import nothing_counts, sentences
-from hpcddp.analysis.verdicts.case import Case, Verdict
+from hpcddp.analysis.verdicts.case import Case, Row, Verdict
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
 from hpcddp.point import scaling_kind
 
@@ -54,6 +57,8 @@ class Findings:
     notes: list[str]
     close: CloseUp
     """Single runs, for figures."""
+    failures: Failures
+    """What could not be read or found: it is missing above."""
 
 
 def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
@@ -68,9 +73,10 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     stragglers = stragglers_frame(records.runs)
     buckets, fits = buckets_frame(records.runs), fits_frame(records.runs)
     case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits)
-    fitted = fit_study(runs, scaling, records.hold)
+    failures = Failures(records.failures)
+    fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     outliers = outliers_frame(runs)
-    judged = verdicts(case)
+    judged = verdicts(case, failures)
     return Findings(
         records=records,
         kinds=[scaling_kind(records.hold, work) for work in sorted({point.work for point in records.points} - {"comm"})],
@@ -88,12 +94,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         shown=shown,
         shown_apart=shown_apart,
         sentences=nothing_counts(records.runs)
-        or sentences(
-            shown,
-            shown_apart,
-            lambda row: cause(case, row),
-            lambda rows: doubts(judged, [run for row in rows for run in case.runs_of(row)]),
-        ),
+        or failures.contain("the sentences", partial(_sentences, case, shown_apart, judged), list[str]()),
         verdicts=judged,
         close=close_up(case, judged),
         notes=[
@@ -108,4 +109,12 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
             *comm_notes(records.runs),
             *records.warnings,
         ],
+        failures=failures,
     )
+
+
+def _sentences(case: Case, apart: Apart, judged: Sequence[Verdict]) -> list[str]:
+    def against(rows: Sequence[Row]) -> list[str]:
+        return doubts(judged, [run for row in rows for run in case.runs_of(row)])
+
+    return sentences(case.points, apart, partial(cause, case), against)

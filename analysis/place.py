@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from hpcddp.analysis.failures import NO_ROOM
 from hpcddp.errors import UsageError
 from hpcddp.runroot import Study
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
 
 REPORT, KEPT = "report", ".analysis"
 

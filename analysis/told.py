@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ WIDTHS = (WIDE, 80)
 """Characters of a line of prose; longer ones are hard to read, however wide the terminal is."""
 
 
-def to_plain(found: Findings, files: Sequence[str], failures: Failures) -> dict[str, Any]:
+def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
     """What report.json and `--format json` hold; `files` are relative to the report's folder."""
     done = _of_state(found, "counts", "rejected")
     return {
@@ -58,7 +59,7 @@ def to_plain(found: Findings, files: Sequence[str], failures: Failures) -> dict[
         "outliers": plain_rows(named(found.outliers, full_names(found.apart))),
         "notes": found.notes,
         "files": list(files),
-        "failures": [{"of": each.of, "reason": each.reason} for each in failures],
+        "failures": [{"of": each.of, "reason": each.reason} for each in found.failures],
     }
 
 
@@ -66,8 +67,8 @@ Block = list[str]
 """A paragraph or a table of the text in all its forms, the widest first; study.StudyResult takes one."""
 
 
-def to_blocks(found: Findings, report: Path | None, folder: Path, failures: Failures) -> list[Block]:
-    """Sentences, verdicts, gates, tables, notes, what failed, where the files are; `folder` is where the study was looked for."""
+def to_blocks(found: Findings, folder: Path) -> list[Block]:
+    """Sentences, verdicts, gates, tables, notes; `folder` is where the study was looked for."""
     head, sentences = _head(found)
     blocks = [
         [_lines([head, *_wrapped(sentences, width, indent=0)]) for width in WIDTHS],
@@ -79,12 +80,20 @@ def to_blocks(found: Findings, report: Path | None, folder: Path, failures: Fail
         said = "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it"
         blocks.append([_lines([said, comm_table(found.fits)])])
     fits, notes = ([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], [f"note: {note}" for note in found.notes])
-    failed = [f"failed: {_first(of)}: {reason}" for reason, of in failures.by_reason().items()]
-    blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (fits, notes, failed)]
-    if report is not None:
-        files = "*.csv, *.tex, report.json, figures/*.png, *.svg, *.pdf"
-        blocks.append([f"report: {report / 'index.html'}  (beside it {files})"])
+    blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (fits, notes)]
     return [block for block in blocks if block[0]]
+
+
+def failure_blocks(failures: Failures) -> list[Block]:
+    """What failed: of one reason together."""
+    texts = [f"failed: {_first(of)}: {reason}" for reason, of in failures.by_reason().items()]
+    return [[_lines(_wrapped(texts, width)) for width in WIDTHS]] if texts else []
+
+
+def report_blocks(report: Path | None) -> list[Block]:
+    """Where the files are."""
+    files = "*.csv, *.tex, report.json, figures/*.png, *.svg, *.pdf"
+    return [] if report is None else [[f"report: {report / 'index.html'}  (beside it {files})"]]
 
 
 def _head(found: Findings) -> tuple[str, list[str]]:
@@ -105,24 +114,39 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def _tables(found: Findings) -> list[Block]:
-    """Each with the line that says what it shows."""
-    scaling, apart = found.shown, found.shown_apart
-    breakdown = ["  where the step goes, % of it (mean over ranks and steps, middle run)"]
-    if scaling["step_hook_s"].notna().any():
-        breakdown.append("  from runs with the communication hook where there are any; in brackets what other parts hide")
-    blocks = [scaling_table(scaling, apart)]
-    training = training_table(scaling, apart)
-    if training:
-        epochs = count(int(scaling["train_epochs"].dropna().iloc[0]), "epoch")
-        blocks.append(_below([f"  a training of {epochs}: training alone, without start, evaluation and checkpoints"], training))
-    blocks.append(_below(breakdown, breakdown_table(scaling, apart)))
-    exchange = exchange_table(scaling, apart)
-    if exchange:
-        said = "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel"
-        blocks.append(_below([said], exchange))
-    if len(found.limits):
-        blocks.append(_below(["  what limits training, samples/s"], [limits_table(found.limits)]))
-    return blocks
+    """Those that have rows; one that raises is noted as failed."""
+    tables: dict[str, Callable[[Findings], Block]] = {
+        "scaling": lambda found: scaling_table(found.shown, found.shown_apart),
+        "training": _training,
+        "the step's parts": _breakdown,
+        "the exchange": _exchange,
+        "limits": _limits,
+    }
+    blocks = [found.failures.contain(f"the table of {name}", partial(make, found), list[str]()) for name, make in tables.items()]
+    return [block for block in blocks if block]
+
+
+def _training(found: Findings) -> Block:
+    table = training_table(found.shown, found.shown_apart)
+    epochs = found.shown["train_epochs"].dropna()
+    about = count(int(epochs.iloc[0]), "epoch") if table else ""
+    return _below([f"  a training of {about}: training alone, without start, evaluation and checkpoints"], table)
+
+
+def _breakdown(found: Findings) -> Block:
+    said = ["  where the step goes, % of it (mean over ranks and steps, middle run)"]
+    if found.shown["step_hook_s"].notna().any():
+        said.append("  from runs with the communication hook where there are any; in brackets what other parts hide")
+    return _below(said, breakdown_table(found.shown, found.shown_apart))
+
+
+def _exchange(found: Findings) -> Block:
+    said = "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel"
+    return _below([said], exchange_table(found.shown, found.shown_apart))
+
+
+def _limits(found: Findings) -> Block:
+    return _below(["  what limits training, samples/s"], [limits_table(found.limits)] if len(found.limits) else [])
 
 
 def _below(said: Sequence[str], table: Block) -> Block:

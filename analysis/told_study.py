@@ -17,7 +17,7 @@ from hpcddp.analysis.place import check_writable, refused_links, report_folder
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.side_by_side import all_of
 from hpcddp.analysis.study import How, StudyResult
-from hpcddp.analysis.told import to_blocks, to_plain
+from hpcddp.analysis.told import failure_blocks, report_blocks, to_blocks, to_plain
 from hpcddp.analysis.write import write_tables, write_texts
 from hpcddp.runroot import Study
 
@@ -32,20 +32,22 @@ def tell_study(study: Study, named: Path | None, keep_in: Path | None, how: How)
     """
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, keep_in, meanwhile=_load_what_writes)
-    failures = Failures(records.failures)
     found = find(records, how.train_epochs or records.train_epochs)
+    failures = found.failures
     report, files = None, list[str]()
     if any(run.state != "missing" for run in found.records.runs):
         if named:
             check_writable(named)
         report = named or report_folder(study)
-        files = _Report(report, study, found, beside, how.style, failures).write()
-    plain = to_plain(found, files, failures)
+        files = _Report(report, study, found, beside, how.style).write()
+    blocks = to_blocks(found, study.folder)
+    plain = to_plain(found, files)
     if report and files:
         failures.contain("report.json", partial(write_plain, report / "report.json", plain), None)
     missing = tuple(run.name for run in found.records.runs if run.state == "missing")
     written = report if files else None
-    blocks = to_blocks(found, written, study.folder, failures) + [[text] for text in ([] if named else refused_links(study))]
+    blocks += [*failure_blocks(failures), *report_blocks(written)]
+    blocks += [[text] for text in ([] if named else refused_links(study))]
     return StudyResult(found.records.name, blocks, plain, missing, failed=tuple(each.of for each in failures)), written
 
 
@@ -64,13 +66,13 @@ class _Report:
     found: Findings
     beside: Published
     style: str
-    failures: Failures
 
     def write(self) -> list[str]:
         """The paths of what is written, relative to the folder."""
         from hpcddp.analysis.figures.style import SUFFIXES
 
-        tables = write_tables(self.folder, self.found, self.failures)
+        failures = self.found.failures
+        tables = write_tables(self.folder, self.found, failures)
         draw = self._drawings()
         expected = [f"figures/{name}{suffix}" for name in draw for suffix in SUFFIXES]
         page = self._page(tables)
@@ -80,23 +82,23 @@ class _Report:
         lost = [each for each in reversed(drawn) if isinstance(each, Failure)]
         if lost:
             texts, failed = page(pictures)
-        self.failures.extend([*lost, *failed])
-        return [*tables, *pictures, *write_texts(self.folder, texts, self.failures)]
+        failures.extend([*lost, *failed])
+        return [*tables, *pictures, *write_texts(self.folder, texts, failures)]
 
     def _drawings(self) -> dict[str, Callable[[], list[str] | Failure]]:
         """What draws each figure into its files, by its name; what they leave out is added to the notes."""
         from hpcddp.analysis.figures.figures import close_drawings, drawings, figure_folder, save_figure
         from hpcddp.analysis.figures.style import STYLES
 
-        folder, found, style = self.folder / "figures", self.found, STYLES[self.style]
-        self.failures.contain("figures", partial(figure_folder, folder), None)
+        folder, found, style, failures = self.folder / "figures", self.found, STYLES[self.style], self.found.failures
+        failures.contain("figures", partial(figure_folder, folder), None)
         nothing: tuple[dict[str, Drawing], list[str]] = ({}, [])
-        of_points, left_out = self.failures.contain(
+        of_points, left_out = failures.contain(
             "figures of points",
             lambda: drawings(found.shown, found.runs, found.shown_apart, self.beside.points, style),
             nothing,
         )
-        of_runs, more_left_out = self.failures.contain("figures of single runs", lambda: close_drawings(found, style), nothing)
+        of_runs, more_left_out = failures.contain("figures of single runs", lambda: close_drawings(found, style), nothing)
         found.notes.extend([*left_out, *more_left_out, *self.beside.notes])
         figures = of_points | of_runs
         return {
@@ -106,10 +108,11 @@ class _Report:
 
     def _page(self, tables: Sequence[str]) -> Callable[[Sequence[str]], tuple[dict[str, str | None], Failures]]:
         """What makes the texts of the report, given its pictures."""
-        from hpcddp.analysis.report.provenance import provenance
+        from hpcddp.analysis.report.provenance import Provenance, provenance
         from hpcddp.analysis.report.report import report_files
 
-        stands_on = provenance(self.study, self.found.records.runs)
+        runs, unknown = self.found.records.runs, Provenance({}, [], {})
+        stands_on = self.found.failures.contain("what stands behind the numbers", lambda: provenance(self.study, runs), unknown)
 
         def page(pictures: Sequence[str]) -> tuple[dict[str, str | None], Failures]:
             failed = Failures()

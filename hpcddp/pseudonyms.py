@@ -52,8 +52,11 @@ _PYTHON = re.compile(r"(/.+)/bin/python[\d.]*")
 _EVERYWHERE = ("/usr", "/usr/local")
 """Where a Python says nothing of its place."""
 
-_LIST = re.compile(r"\b([A-Za-z][\w-]*)\[\d[\d,-]*\][\w.-]*")
-"""Hosts as Slurm lists them: `zeus[001-002]`."""
+_LIST = re.compile(r"\b([A-Za-z][\w-]*)(?:\[\d[\d,-]*\][\w.-]*)+")
+"""Hosts as Slurm lists them: `zeus[001-002]`, `r1i[0-1]n[0-17]`."""
+
+_NUMBERED = re.compile(r"([A-Za-z][\w-]{2,}?)\d+")
+"""A host's name before its number: shorter ones are words of their own, such as `r1` and `n01`."""
 
 _TOP = re.compile(r"(?:^|\.)([\w-]+\.(?:(?:ac|co|com|edu|gov|net|org)\.[a-z]{2}|[a-z]{2,}))$")
 """Of a host's full name the domain that somebody registered; below `ac.uk` and its like it has three parts."""
@@ -86,6 +89,13 @@ class Pseudonyms:
         some = "|".join(map(re.escape, sorted(self.domains)))
         return re.compile(rf"(?<![\w.@-])(?:[\w-]+\.)*(?:{some})(?![\w-])" if some else r"(?!)")
 
+    @functools.cached_property
+    def _any_host(self) -> re.Pattern[str]:
+        """Any host called as the known ones but for its number."""
+        stems = {match[1] for host in self.hosts if (match := _NUMBERED.fullmatch(host))} - {"node"}
+        some = "|".join(map(re.escape, sorted(stems)))
+        return re.compile(rf"(?<![\w-])(?:{some})\d+(?![A-Za-z0-9])" if some else r"(?!)")
+
     def text(self, text: str) -> str:
         """Free text with all of it replaced."""
         text = _PATH.sub(lambda found: self.paths.get(found[0], found[0]), self.without_names(text))
@@ -94,7 +104,8 @@ class Pseudonyms:
     def without_names(self, text: str) -> str:
         """The same, but for paths and addresses."""
         text = _COMMENT.sub(r"\1comment", _NODES.sub(r"\1nodes", text))
-        text = _MAIL.sub("user@example.org", self._named(_LIST.sub(self._list, text)))
+        text = self._any_host.sub("node", self._named(_LIST.sub(self._list, text)))
+        text = _MAIL.sub("user@example.org", text)
         return self._any_domain.sub("example.org", text)
 
     def _list(self, found: re.Match[str]) -> str:

@@ -283,7 +283,7 @@ def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
     (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
     plain = json.loads(end.read_text())
     plain["gates"][0]["evidence"] = (
-        "asked gpu-a[07,11] of login3.hpc.example.edu, see https://wiki.example.edu/x and /tmp/dave.17/x.log"
+        "asked gpu-a[07,11] and gpu-a99 of login3.hpc.example.edu, see https://wiki.example.edu/x and /tmp/dave.17/x.log"
     )
     write_json(end, plain)
     script = study.jobs / "n01-g1-b32.r1.ab12/job.sbatch"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.efficiency import efficiency_figure
@@ -11,12 +14,15 @@ from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.proposal.proposal import Proposal
 
 
-def draw(found: Proposal, style: Style = DEFAULT) -> dict[str, Figure]:
-    """By name; none for a single size."""
+def drawings(found: Proposal, style: Style = DEFAULT) -> dict[str, Callable[[], Figure]]:
+    """What draws them, by name; none for a single size."""
     if len(found.sizes) < 2:
         return {}
     findings, names = found.found, full_names(found.found.apart)
     rows = findings.shown[findings.shown["series"] == found.sizes[0].row["series"]]
     runs = findings.runs
     rejected = runs[(runs["state"] == "rejected") & (runs["series"] == rows["series"].iloc[0])].dropna(subset=["samples_per_s"])
-    return {"scaling": scaling_figure(rows, names, rejected, style=style), "efficiency": efficiency_figure(rows, names, style)}
+    return {
+        "scaling": partial(scaling_figure, rows, names, rejected, style=style),
+        "efficiency": partial(efficiency_figure, rows, names, style),
+    }

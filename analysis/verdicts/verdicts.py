@@ -18,10 +18,13 @@ Each function is given a Case and yields Verdicts; every threshold stands above 
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import Case, Row, Verdict
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
@@ -83,10 +86,16 @@ OF_A_KIND = 2
 """Verdicts of one name told on the terminal; report.json has them all."""
 
 
-def verdicts(case: Case) -> list[Verdict]:
+def verdicts(case: Case, failures: Failures) -> list[Verdict]:
     """The weightiest first, of equals those of most runs; then in the order of ALL."""
-    found = [verdict for find in ALL.values() for verdict in find(case)]
+    none: list[Verdict] = []
+    each = [failures.contain(f"the verdict `{name}`", partial(_all_of, find, case), none) for name, find in ALL.items()]
+    found = list(itertools.chain.from_iterable(each))
     return sorted(found, key=lambda verdict: (-verdict.weight, -len(verdict.runs)))
+
+
+def _all_of(find: Callable[[Case], Iterator[Verdict]], case: Case) -> list[Verdict]:
+    return list(find(case))
 
 
 def cause(case: Case, row: Row) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import format_option, print_json, style_option
+from hpcddp.commands.options import format_option, print_json, remark, style_option
 from hpcddp.commands.runs_path import RunsPath
 
 STUDY = RunsPath()
@@ -45,7 +45,8 @@ def compare(
     where the whole 95 % interval of the ratio lies beyond the threshold,
     slightly slower where it lies below 1 all the same; with fewer than six
     runs, medians decide. Ends with 4 where a point is slower (slightly
-    slower is no reason to), with 3 where B lacks runs.
+    slower is no reason to), with 3 where B lacks runs or a file could not
+    be written.
 
     \b
     hpcddp compare jobs/before jobs/after
@@ -55,6 +56,8 @@ def compare(
     from hpcddp.analysis.comparison.compare import to_plain
     from hpcddp.analysis.comparison.junit import to_junit
     from hpcddp.analysis.comparison.told import to_text
+    from hpcddp.analysis.failures import Failures
+    from hpcddp.analysis.output_files import write_plain, write_text
     from hpcddp.errors import DIFFERS, INCOMPLETE
     from hpcddp.runroot import single_study
     from hpcddp.textout import inert
@@ -63,15 +66,18 @@ def compare(
     with opened(a) as root_a, opened(b) as root_b:
         found = compare_studies(single_study(root_a), single_study(root_b), threshold / 100, (str(a), str(b)))
     plain = to_plain(found)
+    print_json(plain) if format_ == "json" else click.echo(inert(to_text(found)))
+    failures = Failures()
     if output is not None:
         from hpcddp.analysis.figures.compare import compare_figure
         from hpcddp.analysis.figures.style import STYLES, save
-        from hpcddp.analysis.output_files import write_plain
 
-        write_plain(output / "compare.json", plain)
-        save(compare_figure(found, STYLES[style]), output / "compare", STYLES[style])
+        stem, look = output / "compare", STYLES[style]
+        failures.contain(f"{stem}.json", lambda: write_plain(output / "compare.json", plain), None)
+        failures.contain(f"{stem}.png, .svg and .pdf", lambda: save(compare_figure(found, look), stem, look), list[Path]())
     if junit is not None:
-        junit.write_text(to_junit(found), encoding="utf-8")
-    print_json(plain) if format_ == "json" else click.echo(inert(to_text(found)))
-    if found.regressions or found.unfinished:
+        failures.contain(str(junit), lambda: write_text(junit, to_junit(found)), None)
+    for failure in failures:
+        remark(inert(f"failed: {failure.of}: {failure.reason}"))
+    if found.regressions or found.unfinished or failures:
         ctx.exit(DIFFERS if found.regressions else INCOMPLETE)

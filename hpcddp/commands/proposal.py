@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import style_option
+from hpcddp.commands.options import remark, style_option
 from hpcddp.commands.runs_path import RunsPath
 
 ENDINGS = {"markdown": "md", "latex": "tex"}
@@ -20,7 +21,9 @@ ENDINGS = {"markdown": "md", "latex": "tex"}
 @click.option("--format", "format_", type=click.Choice(list(ENDINGS)), default="markdown", show_default=True, help="Of the page.")
 @click.option("-o", "output", type=click.Path(file_okay=False, path_type=Path), help="Folder for the page and its figures.")
 @style_option
+@click.pass_context
 def proposal(
+    ctx: click.Context,
     study: Path, nodes: int | None, epochs: int | None, trainings: int, format_: str, output: Path | None, style: str
 ) -> None:
     """Write the page an application for computing time asks for.
@@ -28,15 +31,18 @@ def proposal(
     Scaling against one GPU and one node, the size of job that speaks for,
     its node hours, hardware and software, and the runs behind each number.
     The size is the largest of full nodes with at least 70 % efficiency
-    against one node. STUDY is a folder or a bundle.
+    against one node. STUDY is a folder or a bundle. Ends with 3 where a
+    figure could not be drawn.
 
     \b
     hpcddp proposal jobs/rcc-bigmnist --epochs 90 --runs 5
     hpcddp proposal jobs/rcc-bigmnist --epochs 90 --format latex -o proposal
     """
+    from hpcddp.analysis.failures import Failures
     from hpcddp.analysis.proposal.page import page
     from hpcddp.analysis.proposal.proposal import propose
     from hpcddp.analysis.proposal.write import to_latex, to_markdown
+    from hpcddp.errors import INCOMPLETE
     from hpcddp.runroot import single_study
     from hpcddp.textout import inert
     from hpcddp.unbundle import opened
@@ -48,12 +54,19 @@ def proposal(
         click.echo(inert(write(page(found))), nl=False)
         return
     from hpcddp.analysis.figures.style import STYLES, save
-    from hpcddp.analysis.proposal.figures import draw
+    from hpcddp.analysis.output_files import write_text
+    from hpcddp.analysis.proposal.figures import drawings
 
-    figures = draw(found, STYLES[style])
-    output.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
-        save(figure, output / name, STYLES[style])
+    failures, figures = Failures(), drawings(found, STYLES[style])
+
+    def save_as(name: str) -> list[Path]:
+        return save(figures[name](), output / name, STYLES[style])
+
+    drawn = [name for name in figures if failures.contain(name, partial(save_as, name), list[Path]())]
     file = output / f"proposal.{ENDINGS[format_]}"
-    file.write_text(write(page(found, list(figures))), encoding="utf-8")
+    write_text(file, write(page(found, drawn)))
     click.echo(file)
+    for failure in failures:
+        remark(inert(f"failed: the figure `{failure.of}`: {failure.reason}"))
+    if failures:
+        ctx.exit(INCOMPLETE)

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from hpcddp.analysis import StudyResult, analyze
 from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
 from hpcddp.errors import INCOMPLETE, UsageError
 from hpcddp.runroot import Study
@@ -58,10 +59,19 @@ def is_broken(attempts: Sequence[Path], blank: Run, *_: Any) -> bool:
     return (blank.label, blank.run) == (BROKEN, 2)
 
 
+def in_processes(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    """Runs are read, and figures drawn, as those of a large study, or of a small one."""
+    monkeypatch.setattr("hpcddp.analysis.records.load.prepare", lambda *_: large)
+
+
 @pytest.mark.usefixtures("undrawn")
-def test_a_run_whose_reading_raises_is_rejected_and_the_rest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_a_run_whose_reading_raises_is_rejected_and_the_rest_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
     """Named with what raised, in which line of ours, and that it is to be reported; the next analysis reads it again."""
     whole_study(tmp_path / "s")
+    in_processes(monkeypatch, large)
     with monkeypatch.context() as patched:
         plant(patched, "hpcddp.analysis.records.load.load_run", ZeroDivisionError("by zero\nnow"), is_broken)
         done = invoke(str(tmp_path / "s"))
@@ -75,10 +85,11 @@ def test_a_run_whose_reading_raises_is_rejected_and_the_rest_counts(tmp_path: Pa
     assert invoke(str(tmp_path / "s")).exit_code == 0
 
 
-@pytest.mark.parametrize("figure", ["scaling", "breakdown"])
-def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: str) -> None:
+@pytest.mark.parametrize(("figure", "large"), [("scaling", False), ("breakdown", True)])
+def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: str, large: bool) -> None:
     """The other figures, the page, the tables and what the terminal says are as before; nothing links to it."""
     whole_study(tmp_path / "s")
+    in_processes(monkeypatch, large)
     before = one(tmp_path / "s", tmp_path / "before")
     plant(monkeypatch, f"hpcddp.analysis.figures.figures.{figure}_figure", RuntimeError("planted"))
     done = invoke(str(tmp_path / "s"), "-o", str(tmp_path / "out"))
@@ -100,6 +111,44 @@ def test_a_figure_of_the_page_that_raises_leaves_the_page(tmp_path: Path, monkey
     result = one(tmp_path)
     assert result.failed == ("the page's figure `breakdown`",)
     assert "Throughput, samples/s" in (tmp_path / "s/report/index.html").read_text()
+
+
+PARTS = {
+    "findings.fit_study": ("laws of scaling",),
+    "findings.sentences": ("the sentences",),
+    "told.breakdown_table": ("the table of the step's parts",),
+    "write.csv_text": ("scaling.csv", "breakdown.csv", "runs.csv"),
+    "report.provenance._gates": ("what stands behind the numbers",),
+    "report.report.report_tables": ("the report's tables",),
+    "report.report.report_markdown": ("report.md",),
+}
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_the_report_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """Sentences, laws, tables on the terminal and in files, provenance: the numbers stand."""
+    whole_study(tmp_path / "s")
+    plant(monkeypatch, f"hpcddp.analysis.{part}", RuntimeError("planted"))
+    result = one(tmp_path)
+    assert (result.failed[: len(PARTS[part])], result.damaged) == (PARTS[part], False)
+    assert [row["n"] for row in result.plain["points"]] == [2, 2, 2]
+    assert "failed: " in result.text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_verdict_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are given."""
+    whole_study(tmp_path / "s")
+    before = [each["name"] for each in one(tmp_path).plain["verdicts"]]
+
+    def wrong(case: object) -> list[Any]:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr("hpcddp.analysis.verdicts.verdicts.ALL", {**ALL, "straggler": wrong})
+    result = one(tmp_path, tmp_path / "out")
+    assert (result.failed, [each["name"] for each in result.plain["verdicts"]]) == (("the verdict `straggler`",), before)
+    assert before
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -160,7 +209,7 @@ def test_a_full_disk_still_gives_the_tables(tmp_path: Path) -> None:
     assert "vs 1 GPU" in done.stdout
     assert "gates     6 of 6 runs pass" in done.stdout
     assert "failed: scaling.csv, breakdown.csv, runs.csv and " in done.stdout
-    assert "No space left on device" in done.stdout
+    assert "No space left on device; make room, or name another folder with -o" in " ".join(done.stdout.split())
     assert left == set()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Table, Text
-from hpcddp.analysis.proposal.figures import draw
+from hpcddp.analysis.proposal.figures import drawings
 from hpcddp.analysis.proposal.page import page
 from hpcddp.analysis.proposal.proposal import Proposal, propose
 from hpcddp.analysis.proposal.write import to_latex, to_markdown
@@ -221,6 +221,6 @@ def test_markdown_is_inert(tmp_path: Path) -> None:
 def test_figures_are_of_the_series_shown(tmp_path: Path) -> None:
     """Two for several sizes, none for one; the page names the files that are there."""
     found = propose(nodes_study(tmp_path / "s", {1: 100, 2: 110}))
-    assert sorted(draw(found)) == ["efficiency", "scaling"]
+    assert sorted(drawings(found)) == ["efficiency", "scaling"]
     assert [block.name for block in page(found, ["scaling"]) if isinstance(block, Picture)] == ["scaling"]
-    assert draw(propose(nodes_study(tmp_path / "one", {1: 100}))) == {}
+    assert drawings(propose(nodes_study(tmp_path / "one", {1: 100}))) == {}

@@ -70,3 +70,18 @@ def test_what_cannot_be_compared_is_a_mistake(run: Run, tmp_path: Path, argument
     (tmp_path / "config").mkdir()
     result = run("compare", *arguments)
     assert (result.exit_code, says in result.stderr) == (2, True)
+
+
+def test_a_figure_that_raises_costs_itself(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is printed, compare.json is there, the figure is named; exit code 3."""
+
+    def wrong(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    for name in ("a", "b"):
+        write_runs(write_study(tmp_path / name, [point(1, 1)]), point(1, 1), [MS])
+    monkeypatch.setattr("hpcddp.analysis.figures.compare.compare_figure", wrong)
+    result = run("compare", "a", "b", "-o", "out")
+    assert (result.exit_code, "B trains 1.000 times as fast as A" in result.stdout) == (3, True)
+    assert "failed: out/compare.png, .svg and .pdf: RuntimeError: planted (" in " ".join(result.stderr.split())
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["compare.json"]

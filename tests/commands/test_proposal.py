@@ -63,3 +63,19 @@ def test_mistakes_are_named(run: Run, tmp_path: Path, arguments: list[str], says
     (tmp_path / "config").mkdir()
     result = run("proposal", *arguments)
     assert (result.exit_code, says in result.stderr) == (2, True)
+
+
+def test_a_figure_that_raises_costs_itself(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is written without it, the other one is there; exit code 3."""
+
+    def wrong(*_: object, **__: object) -> None:
+        raise RuntimeError("planted")
+
+    study = write_study(tmp_path / "s", [point(1, 1), point(1, 2), point(1, 4)])
+    for each in (point(1, 1), point(1, 2), point(1, 4)):
+        write_runs(study, each, [MS])
+    monkeypatch.setattr("hpcddp.analysis.proposal.figures.efficiency_figure", wrong)
+    result = run("proposal", "s", "-o", "out")
+    assert (result.exit_code, "efficiency.png" in (tmp_path / "out/proposal.md").read_text()) == (3, False)
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"proposal.md", "scaling.png", "scaling.svg", "scaling.pdf"}
+    assert "failed: the figure `efficiency`: RuntimeError: planted (" in " ".join(result.stderr.split())
