@@ -6,7 +6,7 @@ Standard library only, Python 3.10. Source: NVIDIA/nccl-tests doc/PERFORMANCE.md
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 LATENCY_UP_TO_BYTES = 4 * 2**10
@@ -14,6 +14,14 @@ LATENCY_UP_TO_BYTES = 4 * 2**10
 
 BANDWIDTH_FROM_BYTES = 4 * 2**20
 """Sizes whose time is nearly all transfer, and that a token bucket's first burst hardly shortens."""
+
+
+LONGER = 1.5
+"""Times as long as a larger message: NCCL and gloo change their algorithm with the size, and just before that the smaller one may
+be the slower one, but not by half."""
+
+ROUNDS = 10
+"""Each makes the error some per cent of what it was: latency is so much of the time of 4 MiB, as is transfer of that of 4 KiB."""
 
 
 def bus_share(op: str, ranks: int) -> float:
@@ -38,23 +46,39 @@ class Fit:
     how: str
 
 
-def fit(times_s: Mapping[int, float], least_s: Mapping[int, float]) -> Fit:
-    """Message bytes -> seconds: the typical time, for latency, and the least, for bandwidth.
+def fit(least_s: Mapping[int, float]) -> Fit:
+    """Message bytes -> the least time of a call in seconds, one statistic for both; sizes that were disturbed have no say.
 
     The least, since stalls only take away from a link: on a wire of 100 Mbit/s one gloo all-reduce in three took 5 to 10 %
-    longer than the others, which were within 0.2 % of the wire's rate. Two medians over sizes, no least squares over all: where a
-    link lets a first burst pass faster that misses by 14 % and the median of large messages by 2 % (tried, 100 to 1000 Mbit/s).
+    longer than the others, which were within 0.2 % of the wire's rate. Latency is the median over small sizes of what their
+    bytes leave of their time, bandwidth the median over large ones of bytes over what latency leaves of theirs. No least squares
+    over all: where a link lets a first burst pass faster that misses by 14 % and this by 2 % (tried, 100 to 1000 Mbit/s).
     """
-    small = [time_s for size, time_s in times_s.items() if size <= LATENCY_UP_TO_BYTES]
-    rates = [size / time_s for size, time_s in least_s.items() if size >= BANDWIDTH_FROM_BYTES]
-    return Fit(latency_s=_median(small), bandwidth_bytes_per_s=_median(rates), how=_how(len(small), len(rates)))
+    odd = disturbed(least_s)
+    small = {size: time_s for size, time_s in least_s.items() if size <= LATENCY_UP_TO_BYTES and size not in odd}
+    large = {size: time_s for size, time_s in least_s.items() if size >= BANDWIDTH_FROM_BYTES and size not in odd}
+    latency_s, s_per_byte = _median(small.values()), 0.0
+    for _ in range(ROUNDS):
+        s_per_byte = _median((time_s - (latency_s or 0.0)) / size for size, time_s in large.items()) or 0.0
+        latency_s = _median(max(0.0, time_s - size * s_per_byte) for size, time_s in small.items())
+    return Fit(
+        latency_s=latency_s,
+        bandwidth_bytes_per_s=1 / s_per_byte if s_per_byte > 0 else None,
+        how=_how(len(small), len(large), len(odd)),
+    )
 
 
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
+def disturbed(least_s: Mapping[int, float]) -> list[int]:
+    """Sizes of which every call took longer than one of a larger message, by more than a change of algorithm explains."""
+    return [size for size, time_s in least_s.items() if time_s > LONGER * min(t for s, t in least_s.items() if s >= size)]
 
 
-def _how(small: int, large: int) -> str:
-    latency = f"latency: median time of {small} sizes up to 4 KiB" if small else "latency: no size up to 4 KiB"
-    bandwidth = f"median bytes/least time of {large} sizes from 4 MiB on" if large else "no size from 4 MiB on"
-    return f"{latency}; bandwidth: {bandwidth}"
+def _median(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return statistics.median(found) if found else None
+
+
+def _how(small: int, large: int, odd: int) -> str:
+    latency = f"latency: least time of {small} sizes up to 4 KiB" if small else "latency: no size up to 4 KiB"
+    bandwidth = f"bytes/(least time - latency) of {large} sizes from 4 MiB on" if large else "no size from 4 MiB on"
+    return f"{latency}; bandwidth: {bandwidth}; medians{f'; without {odd} that were disturbed' if odd else ''}"

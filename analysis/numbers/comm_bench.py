@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from hpcddp.analysis.numbers.series import differing, key_text, series_key, words
 from hpcddp.analysis.records.run import Run
-from hpcddp.analysis.wording import unit
-from hpcddp.bandwidth import bus_share
-from hpcddp.textout import count
+from hpcddp.analysis.wording import quantity, unit
+from hpcddp.bandwidth import bus_share, disturbed, fit
+from hpcddp.textout import count, message_size
 
 OPS = {
     "all_reduce": "all-reduce",
@@ -21,6 +21,9 @@ OPS = {
     "send_recv": "send/receive",
 }
 """Name in records -> in words, in the order they are shown."""
+
+UNSTEADY = 2.0
+"""Times as long as the fastest of five batches of 20 ms: something else had the link or the processors for most of one."""
 
 _WHO = {"label": "string", "run": "Int64", "layout": "string", "nodes": "Int64", "gpus_per_node": "Int64", "ranks": "Int64"}
 _WHO |= {"device": "string", "gpu": "string", "backend": "string", "op": "string"}
@@ -61,9 +64,43 @@ def fits_frame(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def comm_notes(runs: Sequence[Run]) -> Iterator[str]:
-    """What a backend could not do, once each."""
+    """What a backend could not do, once each, and what was disturbed."""
+    for who, found in _operations(runs):
+        yield from _disturbed(who, found)
+        yield from _unsteady(who, found)
     lacking = {(who["backend"], who["op"]): found["not_supported"] for who, found in _operations(runs) if found["not_supported"]}
     yield from (f"{OPS[op]} was not timed: {backend} says `{reason}`" for (backend, op), reason in lacking.items())
+
+
+def _disturbed(who: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """Sizes that took longer than larger ones, the first of them beside the fastest larger one."""
+    least_s = _least_s(found)
+    odd = disturbed(least_s)
+    if odd:
+        size = odd[0]
+        larger = min((other for other in least_s if other > size), key=lambda other: least_s[other])
+        yield (
+            f"{OPS[who['op']]} on {who['layout']} was disturbed: {message_size(size)} took {quantity(least_s[size] * 1e3)} ms at "
+            f"least, {message_size(larger)} {quantity(least_s[larger] * 1e3)}; latency and bandwidth are without "
+            f"{count(len(odd), 'such size')}. Run it again when nothing else runs there"
+        )
+
+
+def _unsteady(who: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """Sizes whose calls took unlike times, the worst of them."""
+    apart = {row["bytes"]: row for row in found["sizes"] if row["time_max_s"] > UNSTEADY * row["time_min_s"]}
+    if apart:
+        worst = max(apart.values(), key=lambda row: float(row["time_max_s"] / row["time_min_s"]))
+        least_ms, most_ms = (quantity(worst[name] * 1e3) for name in ("time_min_s", "time_max_s"))
+        more = f", and {count(len(apart) - 1, 'more size')} by as much" if len(apart) > 1 else ""
+        yield (
+            f"{OPS[who['op']]} on {who['layout']} was unsteady: a call of {message_size(worst['bytes'])} took {least_ms} to "
+            f"{most_ms} ms{more}; latency and bandwidth are of the fastest calls, training may meet slower ones"
+        )
+
+
+def _least_s(found: Mapping[str, Any]) -> dict[int, float]:
+    return {row["bytes"]: row["time_min_s"] for row in found["sizes"]}
 
 
 def _operations(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -109,10 +146,10 @@ def size_words(nodes: int, gpus: int, device: str) -> str:
 
 
 def _fitted(who: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    largest, fit = found["sizes"][-1], found["fit"]
-    bandwidth = fit["bandwidth_bytes_per_s"]
+    largest, fitted = found["sizes"][-1], fit(_least_s(found))
+    bandwidth = fitted.bandwidth_bytes_per_s
     return {
-        "latency_s": fit["latency_s"],
+        "latency_s": fitted.latency_s,
         "bandwidth_bytes_per_s": bandwidth,
         "busbw_bytes_per_s": None if bandwidth is None else bandwidth * bus_share(who["op"], who["ranks"]),
         "largest_bytes": largest["bytes"],

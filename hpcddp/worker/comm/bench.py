@@ -78,8 +78,7 @@ def _bench_op(meeting: Meeting, op: str, sizes: Sequence[int], room_bytes: int) 
                 raise
             found["not_supported"] = str(error)
             break
-    times_s, least_s = ({row["bytes"]: row[name] for row in found["sizes"]} for name in ("time_s", "time_min_s"))
-    fitted = fit(times_s, least_s)
+    fitted = fit({row["bytes"]: row["time_min_s"] for row in found["sizes"]})
     return {**found, "fit": dataclasses.asdict(fitted)}
 
 
