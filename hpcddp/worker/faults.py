@@ -16,7 +16,7 @@ from typing import Any
 
 from hpcddp.errors import HpcddpError
 from hpcddp.point import Point
-from hpcddp.worker.memory_fit import out_of_memory
+from hpcddp.worker.memory_fit import NO_CONVOLUTION, out_of_memory
 from hpcddp.worker.ranks import Rank
 
 CONTACT = re.compile(
@@ -135,6 +135,13 @@ def _contact(error: BaseException) -> tuple[str, str] | None:
     return "contact", f"lost contact with another rank ({words})"
 
 
+def _convolution(error: BaseException) -> tuple[str, str] | None:
+    if not NO_CONVOLUTION.search(str(error)):
+        return None
+    needs = "bf16 needs compute capability 8.0 (an A100), take workload.precision fp16 or fp32 below that"
+    return "user", f"cuDNN knows no way to compute a convolution of this model on this GPU: {needs} ({_first_line(error)})"
+
+
 def _interrupted(error: BaseException) -> tuple[str, str] | None:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "was interrupted"
@@ -145,7 +152,9 @@ def _key(error: BaseException) -> tuple[str, str] | None:
     return ("error", _at(error, f"there is no {own_words(error)} to look up")) if isinstance(error, KeyError) else None
 
 
-_RULES: tuple[Callable[[BaseException], tuple[str, str] | None], ...] = (_loader, _contact, _file, _interrupted, _key)
+Rule = Callable[[BaseException], "tuple[str, str] | None"]
+
+_RULES: tuple[Rule, ...] = (_loader, _convolution, _contact, _file, _interrupted, _key)
 
 
 def _first_line(error: BaseException) -> str:

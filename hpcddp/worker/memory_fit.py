@@ -13,6 +13,10 @@ from hpcddp.worker.meminfo import node_memory
 
 _SAYS_SO = re.compile(r"out of memory|Cannot allocate memory|DefaultCPUAllocator|_STATUS_ALLOC_FAILED", re.IGNORECASE)
 
+NO_CONVOLUTION = re.compile(r"unable to find an engine to execute|unable to find a valid cuDNN algorithm", re.IGNORECASE)
+"""cuDNN's words where no way to compute a convolution works: none is for this GPU and precision, or each found the memory full
+(pytorch issue 108645), which is no error then, but counted by torch's allocator."""
+
 _ASKED = (
     re.compile(r"Tried to allocate ([\d.]+) ([KMG]iB)"),  # CUDACachingAllocator
     re.compile(r"tried to allocate (\d+) (byte)s"),  # DefaultCPUAllocator
@@ -32,15 +36,23 @@ class Memory(NamedTuple):
 def out_of_memory(error: BaseException, point: Point | None, gpu: int) -> str | None:
     """The words for an error that says that memory ran out, on a GPU or in the node; None for any other error."""
     text = str(error)
-    if not isinstance(error, MemoryError) and not _SAYS_SO.search(text):
+    unsaid = _found_memory_full(text, gpu)
+    if not isinstance(error, MemoryError) and not _SAYS_SO.search(text) and not unsaid:
         return None
     asked = asked_bytes(text)
-    on_gpu = "CUDA" in text or "CUBLAS" in text or "CUDNN" in text
+    on_gpu = unsaid or "CUDA" in text or "CUBLAS" in text or "CUDNN" in text
     memory = (_of_gpu if on_gpu else _of_node)(asked, gpu)
     if memory is None:
         return f"{'GPU' if on_gpu else 'the node'} memory ran out{_advice(point, None)}"
     more = f" and {_gib(asked)} more asked for" if asked else ""
     return f"{memory.what} ran out: {_gib(memory.need - asked)} of {_gib(memory.limit)} were taken{more}{_advice(point, memory)}"
+
+
+def _found_memory_full(text: str, gpu: int) -> bool:
+    torch = sys.modules.get("torch")
+    if not NO_CONVOLUTION.search(text) or torch is None or not torch.cuda.is_available():
+        return False
+    return bool(torch.cuda.memory_stats(gpu).get("num_ooms", 0))
 
 
 def asked_bytes(text: str) -> int:

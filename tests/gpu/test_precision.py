@@ -39,6 +39,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "hpcddp/worker/training/parallel.py",
     "hpcddp/worker/training/torch_settings.py",
     "hpcddp/worker/telemetry/peak_memory.py",
+    "hpcddp/worker/forward_probe.py",
+    "hpcddp/worker/checks.py",
     stand_in="the arithmetic is a processor's; the scaler does not scale; sync_batchnorm, which is CUDA's only, is tried on a "
     "model without BatchNorm",
 )

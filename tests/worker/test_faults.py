@@ -6,6 +6,7 @@ import errno
 import os
 
 import pytest
+import torch
 
 from hpcddp.errors import HpcddpError
 from hpcddp.worker.faults import fault_of
@@ -53,6 +54,25 @@ def test_the_disk_may_be_the_cause_of_an_error_in_our_words() -> None:
         error = HpcddpError("the checkpoint could not be written")
         error.__cause__ = OSError(number, os.strerror(number))
         assert fault_of(error, RANK).kind == kind
+
+
+@pytest.mark.parametrize("words", ["FIND was unable to find an engine to execute", "Unable to find a valid cuDNN algorithm"])
+@pytest.mark.parametrize("ooms", [0, 2])
+def test_a_convolution_that_cudnn_cannot_compute(monkeypatch: pytest.MonkeyPatch, words: str, ooms: int) -> None:
+    """cuDNN says the same where its workspaces find no memory and where the GPU lacks the precision: torch's counter tells."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda gpu: {"num_ooms": ooms})
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda gpu: (2**30, 16 * 2**30))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda gpu: "Tesla V100")
+    for name in ("memory_reserved", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda gpu: 15 * 2**30)
+    fault = fault_of(RuntimeError(words), RANK)
+    if ooms:
+        assert fault.kind == "out_of_memory"
+        assert "memory of GPU 0 (Tesla V100) ran out: 15.0 GiB of 16.0 GiB were taken" in fault.sentence
+    else:
+        assert fault.kind == "user"
+        assert "bf16" in fault.sentence
 
 
 @pytest.mark.parametrize("words", ["rank 1 on gn02 finds no GPU", "finds no GPU"])

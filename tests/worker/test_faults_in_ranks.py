@@ -79,8 +79,8 @@ class In(nn.Module):
         self._step = -1
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        self._step += 1
-        if self._is_mine and self._step == self._happens_in:
+        self._step += self.training  # not where ranks are compared before the first step
+        if self.training and self._is_mine and self._step == self._happens_in:
             self._happens(self)
         out: torch.Tensor = self.inner(images)
         return out
