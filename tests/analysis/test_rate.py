@@ -163,3 +163,13 @@ def test_the_report_says_what_its_times_are(tmp_path: Path) -> None:
     assert (row["step_mean_s"], row["step_median_s"], row["forward_mean_s"]) == (pytest.approx(0.06), 0.01, pytest.approx(0.015))
     assert not {"step_s", "step_hook_s", "forward_s", "data_wait_s", "transfer_s"} & set(row)
     assert pd.notna(row["samples_per_s"])
+
+
+def test_bursting_loader_workers_make_a_point_input_bound(tmp_path: Path) -> None:
+    """Three steps in four wait for nothing, so the median step does; on average the wait is more than half of the step."""
+    found = found_of(tmp_path, Told(step_ns=bursting, steps=40, shares=all_parts))
+    names = [each.name for each in found.verdicts]
+    assert {"input-bound", "stalls"} <= set(names)
+    (row,) = found.scaling.to_dict("records")
+    waited_ns = sum(int(all_parts(step)["data_wait"] * bursting(0, step)) for step in range(1, 41)) / 40
+    assert row["data_wait_s"] == pytest.approx(waited_ns / 1e9, rel=1e-6)
