@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 from hpcddp.point import point_to_dict
+from hpcddp.records import STEP_COLUMNS
 
 from .synthetic import point
 
@@ -80,6 +81,8 @@ OF_RANK: dict[str, list[Any]] = {
 
 TOTALS = (b"0", b"-8000000", b"1" + b"0" * 15, b"1" * 30, b"x", b"nan", b"1e400", b'"a\nb"', b"'; DROP", b"\xff\xfe", b"\0", b"")
 """In place of every rank's totals, under a checksum that holds."""
+
+TOTAL = STEP_COLUMNS.index("total_ns")
 
 ODD_NAMES = ("100.²", "1²0.0", "٣.٣", f"{EVIL.replace('/', '|')}.0", "*.*", "[!x].0", "a'b\".0", "..0", "\udce9.0", "r1.csv")
 """Of an attempt."""
@@ -255,7 +258,7 @@ def rewrite_totals(cell: bytes, draw: Random, folder: Path) -> None:
 
 def quote_totals(folder: Path) -> None:
     """In every rank's rows, as a spreadsheet may write them."""
-    _rewrite_rows(folder, lambda rank, row, line: _with_total(line, b'"' + line.rpartition(b",")[2] + b'"'))
+    _rewrite_rows(folder, lambda rank, row, line: _with_total(line, b'"' + line.split(b",")[TOTAL] + b'"'))
 
 
 def empty_total(folder: Path, rank: int, row: int) -> None:
@@ -264,7 +267,8 @@ def empty_total(folder: Path, rank: int, row: int) -> None:
 
 
 def _with_total(line: bytes, cell: bytes) -> bytes:
-    return line[: line.rindex(b",") + 1] + cell
+    cells = line.split(b",")
+    return b",".join([*cells[:TOTAL], cell, *cells[TOTAL + 1 :]])
 
 
 def _rewrite_rows(folder: Path, changed: Callable[[int, int, bytes], bytes]) -> None:
