@@ -32,9 +32,10 @@ def fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: in
     """
     last = len(source) - 1
     places = sorted({last * number // (SAMPLES - 1) for number in range(SAMPLES)})
-    parts = [("fingerprint", places)] * 2
-    once, again = data_loader(_Repeatable(source), parts, min(1, workers), ("fingerprint",))
-    labels, images = (None if (sums := _sums(a)) != _sums(b) else sums for a, b in zip(once[::-1], again[::-1], strict=True))
+    parts = [("fingerprint", [place]) for place in places] * 2  # one by one: with one sample a batch, shapes may differ
+    sums = [_sums(batch) for batch in data_loader(_Repeatable(source), parts, min(1, workers), ("fingerprint",))]
+    pairs = zip(zip(*sums[: len(places)], strict=True), zip(*sums[len(places) :], strict=True), strict=True)
+    images, labels = (list(once) if once == again else None for once, again in pairs)
     order = None if order_of is None else _order(len(source), *order_of)
     return {"samples": len(source), "order": order, "places": places, "labels": labels, "images": images}
 
@@ -65,8 +66,10 @@ def _seeded() -> Iterator[None]:
         numpy.random.set_state(before[1])
 
 
-def _sums(samples: torch.Tensor) -> list[int]:
-    return [zlib.crc32(to_bytes(sample)) for sample in samples]
+def _sums(sample: Batch) -> tuple[int, int]:
+    """CRCs of the picture and of the label."""
+    images, labels = sample
+    return zlib.crc32(to_bytes(images)), zlib.crc32(to_bytes(labels))
 
 
 def _order(samples: int, seed: int, global_batch: int) -> int | None:

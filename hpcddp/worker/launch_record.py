@@ -59,8 +59,8 @@ def env_id(found: Mapping[str, str | None], device_kind: str, freed: str | None 
 
     Memory that is not kept is left out, as it was before any was.
     """
-    kept = {"freed_memory": freed} if freed == "kept" else {}
-    return hashlib.sha256(to_json({"versions": dict(found), "device": device_kind, **kept}).encode()).hexdigest()[:12]
+    memory = {"freed_memory": freed} if freed == "kept" else {}
+    return hashlib.sha256(to_json({"versions": dict(found), "device": device_kind, **memory}).encode()).hexdigest()[:12]
 
 
 def nccl_version() -> str | None:

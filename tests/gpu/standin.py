@@ -101,27 +101,30 @@ def _replace(where: Any, name: str, value: Any) -> None:
 
 def _answers(gpus: int) -> Iterator[tuple[Any, dict[str, Any]]]:
     gpu = SimpleNamespace(name="stand-in", major=9, minor=0, total_memory=MEMORY_BYTES)
-    yield torch.cuda, {
-        "Event": Event,
-        "Stream": Stream,
-        "stream": contextlib.nullcontext,
-        "current_stream": Stream,
-        "is_available": lambda: gpus > 0,
-        "is_initialized": lambda: True,
-        "device_count": lambda: gpus,
-        "set_device": _check_device(gpus),
-        "synchronize": _check_device(gpus),
-        "set_sync_debug_mode": lambda mode: None,
-        "get_arch_list": lambda: ["sm_90"],
-        "get_device_properties": lambda device: gpu,
-        "get_device_name": lambda device: gpu.name,
-        "mem_get_info": lambda device: (MEMORY_BYTES // 2, MEMORY_BYTES),
-        "memory_reserved": lambda device: MEMORY_BYTES // 2,
-        "max_memory_allocated": lambda device: MEMORY_BYTES // 2,
-        "max_memory_reserved": lambda device: MEMORY_BYTES // 2,
-        "get_rng_state": lambda device=None: torch.arange(16, dtype=torch.uint8),
-        "set_rng_state": lambda state, device=None: None,
-    }
+    yield (
+        torch.cuda,
+        {
+            "Event": Event,
+            "Stream": Stream,
+            "stream": contextlib.nullcontext,
+            "current_stream": Stream,
+            "is_available": lambda: gpus > 0,
+            "is_initialized": lambda: True,
+            "device_count": lambda: gpus,
+            "set_device": _check_device(gpus),
+            "synchronize": _check_device(gpus),
+            "set_sync_debug_mode": lambda mode: None,
+            "get_arch_list": lambda: ["sm_90"],
+            "get_device_properties": lambda device: gpu,
+            "get_device_name": lambda device: gpu.name,
+            "mem_get_info": lambda device: (MEMORY_BYTES // 2, MEMORY_BYTES),
+            "memory_reserved": lambda device: MEMORY_BYTES // 2,
+            "max_memory_allocated": lambda device: MEMORY_BYTES // 2,
+            "max_memory_reserved": lambda device: MEMORY_BYTES // 2,
+            "get_rng_state": lambda device=None: torch.arange(16, dtype=torch.uint8),
+            "set_rng_state": lambda state, device=None: None,
+        },
+    )
     yield torch.cuda.nccl, {"version": lambda: (2, 27, 5)}
     yield torch.backends.cudnn, {"version": lambda: 91002}
     yield torch, {"autocast": _autocast(torch.autocast), "compile": _Uncompiled}

@@ -31,9 +31,9 @@ def probed_twice(precision: str) -> dict[str, Any]:
     learner = make_learner(workload, given.mnist(64), meeting.device, meeting.rank.rank)
     before = torch.cuda.get_rng_state(meeting.device), torch.backends.cudnn.benchmark
     first, again = (probe(learner, SHAPE)["values"] for _ in range(2))
-    kept = torch.equal(before[0], torch.cuda.get_rng_state(meeting.device)) and before[1] == torch.backends.cudnn.benchmark
+    unchanged = torch.equal(before[0], torch.cuda.get_rng_state(meeting.device)) and before[1] == torch.backends.cudnn.benchmark
     meeting.leave()
-    return {"first": first, "again": again, "kept": kept}
+    return {"first": first, "again": again, "unchanged": unchanged}
 
 
 @touches("hpcddp/worker/checks.py", "hpcddp/worker/forward_probe.py", stand_in="scores are a processor's")
@@ -41,7 +41,7 @@ def probed_twice(precision: str) -> dict[str, Any]:
 def test_ranks_and_repetitions_give_the_same(tmp_path: Path, figures: Figures, precision: str) -> None:
     """Within what may be rounding; GPUs of one type give equal bits."""
     found = ranks.values(tmp_path, gpu_count(), probed_twice, precision)
-    assert all(each["kept"] and len(each["first"]) == VALUES for each in found)
+    assert all(each["unchanged"] and len(each["first"]) == VALUES for each in found)
     largest = max(map(abs, found[0]["first"]))
     others = [values for each in found for values in (each["first"], each["again"])]
     apart = max(abs(one - other) for values in others for one, other in zip(values, found[0]["first"], strict=True)) / largest

@@ -31,12 +31,12 @@ def records(study: Path, keep: bool) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_freed_memory_is_kept_unless_the_user_says_otherwise(tmp_path: Path) -> None:
     """A step of the MNIST CNN takes thousands of page faults otherwise; what was done is recorded, and is another environment."""
-    (kept, few), (returned, many) = records(tmp_path / "kept", True), records(tmp_path / "returned", False)
-    assert (kept["freed_memory"], returned["freed_memory"]) == ("kept", "returned")
+    (first, few), (second, many) = records(tmp_path / "kept", True), records(tmp_path / "returned", False)
+    assert (first["freed_memory"], second["freed_memory"]) == ("kept", "returned")
     assert few["steps"] == many["steps"] == STEPS + 1  # from the pause before the last warm-up step on
     assert few["minor"] / STEPS < 200
     assert many["minor"] / STEPS > 5 * few["minor"] / STEPS
-    assert kept["env_id"] != returned["env_id"]
+    assert first["env_id"] != second["env_id"]
 
 
 def test_environments_of_before_stay_what_they_were() -> None:

@@ -76,12 +76,12 @@ def losses(study: Path, ranks: int, **changes: Any) -> list[float]:
 def test_global_batches_do_not_depend_on_the_number_of_ranks(tmp_path: Path) -> None:
     """1, 2 and 4 ranks train on the same samples, step by step, to the same parameters: their mean losses are equal to rounding,
     over several epochs and while they change, and with micro-batches as well."""
-    alone = losses(tmp_path / "1", 1)
-    assert len(alone) == 12
-    assert max(alone) - min(alone) > 0.1
+    single = losses(tmp_path / "1", 1)
+    assert len(single) == 12
+    assert max(single) - min(single) > 0.1
     for ranks in (2, 4):
-        assert losses(tmp_path / str(ranks), ranks) == pytest.approx(alone, abs=2e-9)
-    assert losses(tmp_path / "parts", 2, accumulate=2) == pytest.approx(alone, abs=2e-9)
+        assert losses(tmp_path / str(ranks), ranks) == pytest.approx(single, abs=2e-9)
+    assert losses(tmp_path / "parts", 2, accumulate=2) == pytest.approx(single, abs=2e-9)
 
 
 def row(timer: StepTimer[Any], loss: float | None) -> Any:

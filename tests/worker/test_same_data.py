@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from hpcddp.data.factories import OwnSource
 from hpcddp.data.fingerprint import fingerprint
 from hpcddp.data.order import EpochOrder
 from hpcddp.jobspec import spec_to_dict
@@ -161,6 +162,20 @@ def test_another_order_on_one_rank(tmp_path: Path) -> None:
     _, end = planted(tmp_path, small(), other_order)
     (found,) = [gate["evidence"] for gate in end["gates"] if not gate["passed"]]
     assert "rank 1 on node0 takes the training samples in another order" in found
+
+
+class AnyShape(Files):
+    """Pictures of other sizes, as a batch of one sample can have them."""
+
+    def picture(self, file: int) -> torch.Tensor:
+        return torch.zeros(1, 28 + file % 3, 28, dtype=torch.uint8)
+
+
+def test_samples_of_several_shapes() -> None:
+    """Are compared one by one."""
+    found = fingerprint(OwnSource("any", AnyShape(list(range(50)))), order_of=None, workers=0)
+    assert len(set(found["images"])) == 3
+    assert len(found["images"]) == len(found["labels"]) == len(found["places"])
 
 
 def test_random_numbers_stay_as_they_were() -> None:

@@ -35,7 +35,7 @@ class Divergence:
         if self._log.not_finite is None:
             return
         if self._steps_since is None:
-            self._tell(*self._log.not_finite)
+            self._report(*self._log.not_finite)
             self._steps_since = 0
         self._steps_since += 1
         if pause:
@@ -43,7 +43,7 @@ class Divergence:
         if pause or self._steps_since > MORE_STEPS or self._meeting.store.check(self._keys):
             raise self._error()
 
-    def _tell(self, step: int, loss: float) -> None:
+    def _report(self, step: int, loss: float) -> None:
         rank = self._meeting.rank
         self._meeting.store.set(self._keys[rank.rank], json.dumps([step, rank.rank, rank.host, str(loss)]))
 
@@ -53,9 +53,9 @@ class Divergence:
 
     def _error(self) -> DivergedError:
         store = self._meeting.store
-        told = sorted(json.loads(store.get(key)) for key in self._keys if store.check([key]))
-        step, rank, host, loss = told[0]
-        others = f", and that of {len(told) - 1} other rank(s) from there on" if len(told) > 1 else ""
+        reports = sorted(json.loads(store.get(key)) for key in self._keys if store.check([key]))
+        step, rank, host, loss = reports[0]
+        others = f", and that of {len(reports) - 1} other rank(s) from there on" if len(reports) > 1 else ""
         return DivergedError(
             rank,
             host,
