@@ -102,8 +102,8 @@ def deaf() -> Any:
     def no_server(*_: Any, **__: Any) -> Any:
         raise OSError("no port")
 
-    vars(socket)["create_server"] = no_server
     meeting: Meeting = join(this_rank("local"), "cpu", timedelta(seconds=20))
+    vars(socket)["create_server"] = no_server
     began = time.monotonic()
     found = offset_to_rank_0(meeting, time.time_ns, "start")
     took_s = time.monotonic() - began
