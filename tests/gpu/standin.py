@@ -61,8 +61,8 @@ class Event:
 class Stream:
     """As torch.cuda.Stream."""
 
-    def __init__(self, device: Any = None) -> None:
-        self.device = device
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        self.device, self.priority = device, priority
 
     def wait_event(self, event: Event) -> None:
         if not isinstance(event, Event):

@@ -32,9 +32,10 @@ STEPS = 6
     "hpcddp/worker/rendezvous.py",
     stand_in="NCCL is gloo: that its callback runs in a stream of its own is not tried",
 )
-def test_every_bucket_of_every_step_is_recorded(tmp_path: Path, figures: Figures) -> None:
-    """With its bytes, in the order of its end, ready before it is done, and within the step that it belongs to."""
-    attempt = ranks.run_point(tmp_path, ranks.gpu_point(measure={"comm": "on"}))
+@pytest.mark.parametrize("copy_ahead", [False, True], ids=["", "copy_ahead"])
+def test_every_bucket_of_every_step_is_recorded(tmp_path: Path, figures: Figures, copy_ahead: bool) -> None:
+    """With its bytes, ready before it is done, and within the step that it belongs to, also beside copies ahead."""
+    attempt = ranks.run_point(tmp_path, ranks.gpu_point(measure={"comm": "on"}, copy_ahead=copy_ahead))
     attempt.check_done()
     assert attempt.launch["communication"] == "nccl"
     exposed_percent = []

@@ -45,23 +45,30 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
 
     class Stream:
+        def __init__(self, device: Any, priority: int = 0) -> None:
+            self.priority = priority
+
         def wait_event(self, event: Any) -> None:
             asked.append("wait")
 
     @contextlib.contextmanager
     def within(stream: Stream) -> Iterator[None]:
+        assert stream.priority < 0, "it may be any other's stream, too"
         asked.append("copy")
         yield
 
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", within)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda part, stream: asked.append("keep"))
     return asked
 
 
 def test_the_next_batch_is_under_way_before_this_one_is_waited_for(order: list[str]) -> None:
-    """Two copies at the start, then one per step; both tensors of a batch are kept for the compute stream."""
+    """Two copies at the start, then one per step; both tensors of a batch are kept for the compute stream.
+
+    Copies are in a stream of higher priority: of the others NCCL and each callback of an all-reduce are given one in turn.
+    """
     take(CopyAheadFeed(loader(), torch.device("cpu")), StepTimer(HostClock()), 2)
     assert order == ["copy", "copy", "wait", "keep", "keep", "copy", "wait", "keep", "keep"]
 

@@ -30,7 +30,9 @@ class CopyAheadFeed:
         self.watch = OrderWatch()
         self._batches = endless(loader, self.watch, first_step)
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        # Of the usual priority there are 32 in all, given out in turn (c10/cuda/CUDAStream.h), to callbacks of all-reduces, too:
+        # a copy would wait for an exchange, and the end of an exchange be timed behind a copy.
+        self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
         self._taken = first_step
         self._ahead: _Copy | None = None
 
