@@ -23,7 +23,8 @@
                   chart.py (inline SVG), close.py (single runs), remarks.py, provenance.py; export_tables.py
     figures/      which figures, and their files (figures.py), one function each, DataFrame -> Figure; style.py: one look for all,
                   with colours.py, axis.py, tracks.py, labels.py; references.py (reference_points.csv), overlay.py;
-                  close_up.py: which runs are looked at closely; trained.py: what gradients reached of the network
+                  close_up.py: which runs are looked at closely; trained.py: what gradients reached of the network;
+                  matplotlib_folder.py: where it may write
     comparison/   two studies: which points match, what else differs, in words and as JUnit XML
     proposal/     the page of an application for computing time: page.py (its words), blocks.py, write.py (formats)
     audit/        someone else's table -> what does not add up: table.py (reading), cells.py (digits as intervals), basis.py (how
