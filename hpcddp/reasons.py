@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hpcddp.backends.base import JobState
@@ -93,12 +93,16 @@ _BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Read-only file system|cannot write the log"), _WRITABLE),
     (re.compile(r"finds no GPU"), _NO_GPU),
     (
+        re.compile(r"`ulimit -[vd]`"),
+        "raise that limit where the ranks start, or set workload.batch_per_gpu lower, which makes it another point; then submit",
+    ),
+    (
         re.compile(r"the job is not requeued"),
         "raise slurm.walltime_min in the sweep, or let Slurm warn later (-J --signal=USR2@SECONDS); then submit it again",
     ),
     (re.compile(r"under `compute`|is built without CUDA|install a build"), _ENVIRONMENT),
 )
-"""Next steps for some of the sentences of kinds `user`, `disk` and `error`, and of Slurm's."""
+"""Next steps for some of the sentences of kinds `user`, `disk`, `error` and `out_of_memory`, and of Slurm's."""
 
 _BY_LOG: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
@@ -226,6 +230,11 @@ def reason_of(
     return Reason(sentence=sentence, next_step="`hpcddp logs` shows what it wrote; submit it again")
 
 
+def without_node(seen: JobState, end: Mapping[str, Any] | None) -> tuple[JobState, Mapping[str, Any] | None]:
+    """For reason_of, where no scheduler places the job: no node could be kept off."""
+    return replace(seen, nodes=None), {**end, "fault": {**end["fault"], "host": None}} if end and end.get("fault") else end
+
+
 def _word(seen: JobState, log: Sequence[LogLine], cancelled_by: str | None) -> str | None:
     """What Slurm itself ended; by the log where it has forgotten the job: else that may tell of the start before a requeue."""
     if seen.word is not None:
@@ -264,7 +273,7 @@ def _stuck(reason: Reason, log: Sequence[LogLine]) -> Reason:
 
 def _by_fault(told: str, fault: Mapping[str, Any], seen: JobState) -> Reason:
     kind, line = fault.get("kind", "error"), fault.get("line")
-    step = _by_sentence(told) if kind in ("user", "disk", "error") else None
+    step = _by_sentence(told) if kind in ("user", "disk", "error", "out_of_memory") else None
     found = _FITS.search(told)
     host, fits = fault.get("host") or _only_node(seen), f" to {found[1] or found[2]}" if found else " lower"
     step = _about(host, step or _BY_FAULT.get(kind, _BY_FAULT["error"])).format(node=host, fits=fits)

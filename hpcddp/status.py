@@ -16,7 +16,7 @@ from hpcddp.launcher import first_failure
 from hpcddp.outcomes import OfJob, note_outcomes
 from hpcddp.point import Point, point_from_dict
 from hpcddp.progress import read_progress
-from hpcddp.reasons import AGAIN, Reason, reason_of
+from hpcddp.reasons import AGAIN, Reason, reason_of, without_node
 from hpcddp.runroot import Study, job_of, newest_of
 from hpcddp.submissions import Told, last_told, user_name
 from hpcddp.time_limit import time_limit_words
@@ -189,7 +189,7 @@ def _unfinished(study: Study, key: tuple[str, int], told: Told | None, polled: M
     state = state if told.nodes is None else turn(study.job_dir(told.job), state)
     blank = RunState(label=told.label, run=told.run, phase="failed", job=told.job, nodes=state.nodes)
     if state.phase == "unknown":
-        return _by_records(study, blank, attempt, state.detail)
+        return _by_records(study, blank, attempt, state.detail, told.backend)
     if state.phase == "queued":
         return replace(blank, phase="queued", detail=state.detail, start=state.start)
     if state.phase == "running":
@@ -223,11 +223,11 @@ def _without_job(study: Study, key: tuple[str, int], told: Told | None) -> RunSt
     return blank
 
 
-def _by_records(study: Study, blank: RunState, attempt: Path | None, doubt: str | None) -> RunState:
+def _by_records(study: Study, blank: RunState, attempt: Path | None, doubt: str | None, backend: str = "slurm") -> RunState:
     """Without a backend: failed where the records say so, else not known, with how far it got."""
     end = recorded_end(attempt)
     if end and end.get("reason"):
-        return _failed(blank, reason_of(JobState(phase="failed"), end, ()))
+        return _failed(blank, reason_of(*_as_placed(JobState(phase="failed"), end, backend), ()))
     progress = read_progress(attempt, read_point(study, blank.label))
     detail = doubt or "no end.json: it runs, or ended without a word"
     return replace(blank, phase="unknown", detail=detail, **vars(progress))
@@ -244,11 +244,15 @@ def why_failed(study: Study, told: Told, attempt: Path | None, state: JobState) 
     cancelled_by = you_or(told.reason) if told.event == "cancelled" else None
     log = [*last_words(folder), *(() if told.nodes is None else last_words(folder.parent))]
     steps_made = None if told.nodes is not None else read_progress(attempt, read_point(study, told.label)).steps_done
-    reason = reason_of(seen, recorded_end(attempt), log, cancelled_by, steps_made)
+    reason = reason_of(*_as_placed(seen, recorded_end(attempt), told.backend), log, cancelled_by, steps_made)
     if told.nodes is None or cancelled_by or had_its_turn(folder):
         return reason
     next_step = AGAIN if seen.word in ("TIMEOUT", "DEADLINE") else reason.next_step
     return replace(reason, sentence=f"its turn did not come: {reason.sentence}", next_step=next_step)
+
+
+def _as_placed(seen: JobState, end: Mapping[str, Any] | None, backend: str) -> tuple[JobState, Mapping[str, Any] | None]:
+    return (seen, end) if backend == "slurm" else without_node(seen, end)
 
 
 def you_or(user: str | None) -> str | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from hpcddp.backends.base import JobState
 from hpcddp.point import Data, Point, Workload
-from hpcddp.reasons import LogLine, limit_min, reason_of
+from hpcddp.reasons import LogLine, limit_min, reason_of, without_node
 from hpcddp.worker import memory_fit
 from hpcddp.worker.faults import fault_of, to_plain
 from hpcddp.worker.ranks import Rank
@@ -300,3 +303,39 @@ def test_a_log_that_nobody_knows_ends_with_its_last_line() -> None:
 def test_time_limits_are_read_as_slurm_writes_them(text: str | None, minutes: int | None) -> None:
     """Days, hours, minutes and seconds; words are no limit."""
     assert limit_min(text) == minutes
+
+
+@pytest.mark.parametrize("kind", ["died", "silent", "hung", "late", "out_of_memory", "error"])
+def test_without_slurm_there_is_no_node_to_keep_off(kind: str) -> None:
+    """On the machine one sits at, `--set slurm.exclude` would be advice for nobody."""
+    reason = reason_of(*without_node(JobState(phase="failed", detail="exit code 1", nodes="laptop"), recorded(kind)), ())
+    assert "slurm." not in reason.next_step
+    assert reason.next_step
+
+
+def test_without_slurm_a_machine_without_a_gpu_is_not_kept_off() -> None:
+    """Whether a rank or its log says so."""
+    here = JobState(phase="failed", nodes="laptop")
+    told = reason_of(*without_node(here, recorded("user", "rank 0 on laptop: finds no GPU")), ())
+    logged = reason_of(*without_node(here, None), log("RuntimeError: No CUDA GPUs are available"))
+    assert (told.next_step, logged.next_step) == ("submit it again", "submit it again")
+
+
+def test_a_limit_of_the_process_is_not_the_memory_of_the_node() -> None:
+    """A process that may have 64 MiB more asks for 1 GiB: the limit is named, and raising it is the next step."""
+    code = (
+        "import resource; from pathlib import Path; from hpcddp.worker import memory_fit as fit\n"
+        "limit = fit._own_status()['VmSize'] + 2**26; resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "try: bytearray(2**30)\n"
+        "except MemoryError as error: print(fit.out_of_memory(error, None, 0))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert re.match(r"a limit of the process \(`ulimit -v`\) was reached: \d+ MiB of \d+ MiB were taken", done.stdout)
+    reason = reason_of(CODE_1, recorded("out_of_memory", f"rank 1 on gn02: {done.stdout.strip()}"), ())
+    assert reason.next_step.startswith("raise that limit where the ranks start")
+
+
+def test_without_a_limit_memory_is_that_of_the_node() -> None:
+    """As before."""
+    words = memory_fit.out_of_memory(MemoryError("tried to allocate 1099511627776 bytes"), None, 0)
+    assert (words or "").startswith("memory of the node ran out")

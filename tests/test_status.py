@@ -150,6 +150,17 @@ def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
     assert (state.phase, state.steps_done, state.samples_per_s) == ("running", 0, None)
 
 
+@pytest.mark.parametrize("backend", ["slurm", "local"])
+def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(study: Study, backend: str) -> None:
+    """On the machine one sits at, there is no other."""
+    tell(study, "submitted", Told(event="intent", token="t", label=LABEL, run=1, backend=backend, unix_s=0.0), job="7")
+    fault = {"kind": "died", "rank": 1, "host": "gn01", "sentence": "rank 1 on gn01 died", "line": None}
+    write_json(attempt(study) / "end.json", {"state": "failed", "reason": fault["sentence"], "fault": fault})
+    step = first(study, answer("failed", "exit code 1")).next_step or ""
+    assert ("--set slurm.exclude=gn01" in step) == (backend == "slurm")
+    assert step.startswith("submit it again")
+
+
 def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
     """Its job is over and nothing has requeued it: the sentence is the attempt's own, and it can be submitted again."""
     told(study)

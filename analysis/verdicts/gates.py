@@ -59,7 +59,9 @@ def wrong_evaluation(case: Case) -> Iterator[Verdict]:
 
 def clock_throttling(case: Case) -> Iterator[Verdict]:
     """GPUs ran slower than they can, for heat, power supply or hardware."""
-    advice = "have the site look at that GPU's cooling and power, and leave the node out, `--set slurm.exclude=HOST`"
+    slurm = any(run.seen and run.seen.slurm for run in case.records.runs)
+    leave_out = ", and leave the node out, `--set slurm.exclude=HOST`" if slurm else ""
+    advice = f"have that GPU's cooling and power looked at{leave_out}"
     yield from _of_gate(case, CLOCKS, "clock throttling", advice, DOUBTFUL)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import resource
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 from hpcddp.catalog import parameters
@@ -41,6 +42,9 @@ def out_of_memory(error: BaseException, point: Point | None, gpu: int) -> str | 
         return None
     asked = asked_bytes(text)
     on_gpu = unsaid or "CUDA" in text or "CUBLAS" in text or "CUDNN" in text
+    limited = None if on_gpu else _of_process(asked)
+    if limited:
+        return f"{limited}{_advice(point, None)}"
     memory = (_of_gpu if on_gpu else _of_node)(asked, gpu)
     if memory is None:
         return f"{'GPU' if on_gpu else 'the node'} memory ran out{_advice(point, None)}"
@@ -105,6 +109,26 @@ def _of_gpu(asked: int, gpu: int) -> Memory | None:
     free, _ = torch.cuda.mem_get_info(gpu)
     limit = free + torch.cuda.memory_reserved(gpu)
     return Memory(f"memory of GPU {gpu} ({torch.cuda.get_device_name(gpu)})", limit, torch.cuda.max_memory_allocated(gpu) + asked)
+
+
+def _of_process(asked: int) -> str | None:
+    """The words for a limit of this process that leaves less than the node has; None where none does."""
+    try:
+        status, free = _own_status(), node_memory().available
+    except (OSError, KeyError, ValueError):
+        return None
+    for kind, option, field in ((resource.RLIMIT_AS, "v", "VmPeak"), (resource.RLIMIT_DATA, "d", "VmData")):
+        limit, taken = resource.getrlimit(kind)[0], status[field]
+        if limit != resource.RLIM_INFINITY and limit - taken < (min(free, asked) if asked else free):
+            more = f" and {_gib(asked)} more asked for" if asked else ""
+            return f"a limit of the process (`ulimit -{option}`) was reached: {_gib(taken)} of {_gib(limit)} were taken{more}"
+    return None
+
+
+def _own_status(proc: Path = Path("/proc")) -> dict[str, int]:
+    """Of this process, in bytes; proc(5)."""
+    lines = (line.split() for line in (proc / "self/status").read_text(encoding="utf-8").splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"]}
 
 
 def _of_node(asked: int, _: int) -> Memory | None:

@@ -10,7 +10,7 @@ from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.verdicts.case import Verdict
 
-from .synthetic import MS, Bucket, Told, point, write_run, write_study
+from .synthetic import MS, PASSED, Bucket, Told, point, write_run, write_study
 
 EXPOSED = {"forward": 0.3, "backward": 0.48, "comm_exposed": 0.12, "optimizer": 0.1}
 """Of a step of 100 ms: communication is exposed from 78 to 90."""
@@ -63,3 +63,13 @@ def test_limits_are_those_of_the_points_own_series(tmp_path: Path) -> None:
     (verdict,) = named(find(load_study(study)), "input-bound")
     assert verdict.where == "at 1x1 (workers 4)"
     assert verdict.numbers["trainer"] == pytest.approx(32 / 0.03)
+
+
+@pytest.mark.parametrize("backend", ["slurm", "local"])
+def test_a_hot_gpu_is_kept_off_where_slurm_places_jobs(tmp_path: Path, backend: str) -> None:
+    """Elsewhere there is no such option."""
+    hot = [*PASSED, {"name": "GPU clocks held", "passed": False, "evidence": "GPU 1 of r000 fell"}]
+    study = write_study(tmp_path / "s", [point(1, 1)])
+    write_run(study, point(1, 1), Told(step_ns=100 * MS, steps=20, gates=hot, launch={"backend": backend}))
+    (verdict,) = named(find(load_study(study)), "clock throttling")
+    assert ("slurm.exclude" in verdict.advice) == (backend == "slurm")
