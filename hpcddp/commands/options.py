@@ -157,7 +157,9 @@ def submitting(command: F) -> F:
 
 def remark(text: str) -> None:
     """Something worth knowing that is not the result: on stderr."""
-    click.echo(f"! {text}", err=True)
+    from hpcddp.textout import inert
+
+    click.echo(inert(f"! {text}"), err=True)
 
 
 def print_json(plain: Any) -> None:

@@ -67,3 +67,10 @@ def test_another_file_is_a_mistake(run: Run, tmp_path: Path, command: str) -> No
     (tmp_path / "notes.txt").write_text("hello")
     result = run(command, *["notes.txt"] * (2 if command == "compare" else 1))
     assert (result.exit_code, "notes.txt: not a bundle" in result.stderr) == (2, True)
+
+
+def test_a_file_name_is_inert_in_a_remark(run: Run, tmp_path: Path) -> None:
+    """Of a file that somebody left in the study: nothing of it turns the terminal's text around."""
+    (write_given(tmp_path / "scaling").folder / "notes.txt").rename(tmp_path / "scaling/a\u202ecod.exe")
+    stderr = run("bundle", "scaling").stderr
+    assert ("\u202e" in stderr, "a\\u202ecod.exe" in stderr) == (False, True)
