@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.catalog import check_workload
+from hpcddp.point_rules import check_point
+from tests.bench import gpu_step
+from tests.gpu import test_memory, test_submit
+from tests.gpu.device import COUNT_VARIABLE, FACTS_VARIABLE
 from tests.gpu.page import gpu_tests, page
+from tests.gpu.ranks import gpu_point
 from tests.gpu.results import FILE_VARIABLE, Figures, append_result, read_results
+from tests.gpu.test_precision import WAYS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -67,9 +74,40 @@ def test_a_bound_holds_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
         Figures().add("closure_percent", 7.0, most=1.0)
 
 
-def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there are some: what is said here of the stand-in holds everywhere."""
+    for name in (COUNT_VARIABLE, FACTS_VARIABLE, FILE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def four_gpus(no_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the tests see them; there are none."""
+    monkeypatch.setenv(COUNT_VARIABLE, "4")
+    monkeypatch.setenv(FACTS_VARIABLE, json.dumps({"gpus": [{"name": "H200", "memory_bytes": 141 * 2**30}] * 4}))
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_what_runs_on_a_gpu_may_run() -> None:
+    """The sizes that a stand-in never sees: points and a sweep without a contradiction, code that is Python."""
+    ways = [gpu_point(1 if "parallel" in changes else None, **changes) for changes in WAYS.values()]
+    steps = [gpu_step.point(compiled, host_bound=loop.startswith("host")) for loop, compiled in gpu_step.LINES]
+    for point in (*ways, *steps):
+        check_point(point)
+        check_workload(point.workload)
+    assert {point.ranks for point in ways} == {1, 4}
+    assert {point.workload.batch_per_gpu for point in steps} == {2, 128}
+    asked = pytest.importorskip("yaml", reason="needs PyYAML").safe_load(test_submit.sweep())
+    assert asked["points"] == {"ranks": {"layout.gpus_per_node": [1, 4]}}
+    assert asked["workload"]["model"] == "resnet18"
+    compile(test_memory.TAKE_THE_REST, "TAKE_THE_REST", "exec")
+
+
+def test_without_a_gpu_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And that is no failure."""
     command = [sys.executable, "-m", "tests.gpu", "--results", str(tmp_path / "results.jsonl")]
-    done = subprocess.run(command, cwd=ROOT, env={"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, check=True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "skipped: no GPU\n"
     assert not (tmp_path / "results.jsonl").exists()
