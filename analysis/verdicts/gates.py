@@ -88,7 +88,7 @@ def _evidence(run: Run, gate: str) -> str | None:
 def shared_node(case: Case) -> Iterator[Verdict]:
     """Others computed on a node in the timed steps, or the job had a part of a node it asked for as a whole."""
     yield from _of_gate(case, NODES, "shared node", "ask the site why jobs do not get whole nodes", DOUBTFUL)
-    runs = [run for run in case.counting if _foreign(run)[0] > FOREIGN]
+    runs = [run for run in case.counting if disturbed(run)]
     if not runs:
         return
     worst = max(runs, key=_foreign)
@@ -110,6 +110,11 @@ def _share_advice(run: Run, host: str) -> str:
     if run.point and not run.point.layout.exclusive:
         return "ask for whole nodes: `--set layout.exclusive=true`"
     return f"ask the site what runs there, and leave the node out, `--set slurm.exclude={host}`; then {AGAIN}"
+
+
+def disturbed(run: Run) -> bool:
+    """Whether others computed on a node in the timed steps."""
+    return _foreign(run)[0] > FOREIGN
 
 
 def _foreign(run: Run) -> tuple[float, str]:

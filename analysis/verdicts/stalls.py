@@ -9,6 +9,7 @@ import pandas as pd
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import LIMITED, Case, Row, Verdict, run_names, where
 from hpcddp.analysis.verdicts.comm import NOT_SPLIT, comm_share
+from hpcddp.analysis.verdicts.gates import disturbed
 from hpcddp.analysis.verdicts.input import input_advice, input_share
 from hpcddp.analysis.verdicts.long_steps import Stalls
 from hpcddp.analysis.verdicts.steps import bursts
@@ -126,6 +127,8 @@ def _advice(case: Case, series: pd.DataFrame, rows: Sequence[Row], run: Run, wha
     if what == "checkpoint":
         every_min = 2 * measure.checkpoint_every_min
         return f"what was written slows steps: `--set measure.checkpoint_every_min={every_min:g}`, or a faster file system"
+    if what == "computation" and disturbed(run):
+        return "others computed on the node meanwhile, as the verdict `shared node` says: that comes first"
     if what == "computation" and measure.gc == "python":
         return COLLECTING
     return ADVICE.get(what, OTHERWISE)

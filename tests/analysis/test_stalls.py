@@ -205,3 +205,14 @@ def test_the_sentence_says_what_stalls_cost(tmp_path: Path) -> None:
         times = Told(step_ns=lambda rank, step, long=long: (340 if long and step % 10 == 7 else 100) * MS, steps=100)  # type: ignore[misc]
         write_run(study, each, times)
     assert "held back most by steps that stall now and then" in " ".join(find(load_study(study)).sentences)
+
+
+def test_where_others_compute_that_comes_first(tmp_path: Path) -> None:
+    """A third of the node's CPU time is others': no word of garbage collection, which is named where nobody else is there."""
+    for foreign, first in ((0.3, "others computed on the node"), (0.0, "`--set measure.gc=frozen`")):
+        study = write_study(tmp_path / str(foreign), [point(1, 1)])
+        telemetry = {"telemetry": {"nodes": [{"host": "r000", "cpu_foreign_share": foreign}]}}
+        told_ = Told(step_ns=lambda rank, step: (340 if step % 10 == 7 else 100) * MS, steps=100, end=telemetry)
+        write_run(study, point(1, 1), told_)
+        (found,) = [each for each in find(load_study(study)).verdicts if each.name == "stalls"]
+        assert found.advice.startswith(first)
