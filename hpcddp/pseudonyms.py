@@ -55,6 +55,8 @@ _EVERYWHERE = ("/usr", "/usr/local")
 _LIST = re.compile(r"\b([A-Za-z][\w-]*)(?:\[\d[\d,-]*\][\w.-]*)+")
 """Hosts as Slurm lists them: `zeus[001-002]`, `r1i[0-1]n[0-17]`."""
 
+_URL = re.compile(r"\bhttps?://([\w.-]+)")
+
 _NUMBERED = re.compile(r"([A-Za-z][\w-]{2,}?)\d+")
 """A host's name before its number: shorter ones are words of their own, such as `r1` and `n01`."""
 
@@ -87,7 +89,7 @@ class Pseudonyms:
     def _any_domain(self) -> re.Pattern[str]:
         """Any of the domains with all that is below it."""
         some = "|".join(map(re.escape, sorted(self.domains)))
-        return re.compile(rf"(?<![\w.@-])(?:[\w-]+\.)*(?:{some})(?![\w-])" if some else r"(?!)")
+        return re.compile(rf"(?<![\w@-])(?:[\w-]+\.)*(?:{some})(?![\w-])" if some else r"(?!)")
 
     @functools.cached_property
     def _any_host(self) -> re.Pattern[str]:
@@ -155,6 +157,7 @@ class Pseudonyms:
         texts = [text for _, text in _values(path, data.decode("utf-8", errors="replace"))]
         found = {name for text in texts for name in (*self._any.findall(text), *self._any_domain.findall(text))}
         found.update(each[0] for text in texts for each in _LIST.finditer(text))
+        found.update(site for text in texts for site in _URL.findall(text))
         found.update(place for text in texts for place in _PATH.findall(text) if _says(place) and not _OURS.match(place))
         return sorted(found - {"example.org"})
 
@@ -182,6 +185,7 @@ def pseudonyms(files: Iterable[tuple[str, bytes]], folder: str) -> Pseudonyms:
             studies.add(name) if kind == "study" else _add(found, kind, name)
         paths.update(path for _, text in values for path in _PATH.findall(text))
         domains.update(name.partition("@")[2] for _, text in values for name in _MAIL.findall(text))
+        domains.update(text for key, text in values if key == "login_hosts")
     hosts = found.get("node", set())
     names = {name: word for kind, members in found.items() for name, word in _numbered(kind, members).items()}
     names |= {each: "/study" for each in studies if each.count("/") > 1}

@@ -286,6 +286,9 @@ def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
         "asked gpu-a[07,11] and gpu-a99 of login3.hpc.example.edu, see https://wiki.example.edu/x and /tmp/dave.17/x.log"
     )
     write_json(end, plain)
+    (launch,) = (study.folder / LABEL / "r1").glob("*/launch.json")
+    known = json.loads(launch.read_text())
+    write_json(launch, {**known, "profile": {"login_hosts": ["login*.hades.ac.uk"], "note": "see docs.hades.ac.uk"}})
     script = study.jobs / "n01-g1-b32.r1.ab12/job.sbatch"
     lines = ["#SBATCH --comment=erin", '#SBATCH --comment="for frank otto"', "#SBATCH --mail-user=grace"]
     lines += [
@@ -298,8 +301,9 @@ def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
     packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
     found = members(tmp_path / "b.tar.gz")
     everything = "\n".join(data.decode() for data in found.values())
-    secrets = ("bob", "miller", "carol", "gpu-a", "example.edu", "dave", "/tmp/", "erin", "frank", "otto", "grace", "zeus")
-    assert [secret for secret in secrets if secret in everything] == []
+    people = ("bob", "miller", "carol", "dave", "erin", "frank", "otto", "grace")
+    places = ("gpu-a", "example.edu", "/tmp/", "zeus", "hades")
+    assert [secret for secret in (*people, *places) if secret in everything] == []
     assert packed.remaining == {}
     (script_text,) = (data.decode() for name, data in found.items() if name.endswith("/job.sbatch"))
     assert all(line in script_text for line in ("/usr/bin/python3 -V", "module load /opt/x", "--comment=comment"))
@@ -310,10 +314,10 @@ def test_what_cannot_be_replaced_is_named(tmp_path: Path) -> None:
     study = write_given(tmp_path / "scaling")
     (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
     plain = json.loads(end.read_text())
-    plain["gates"][0] |= {"name": "see /home/bob/x", "evidence": "hera[1-4] was down, says docs.example.edu"}
+    plain["gates"][0] |= {"name": "see /home/bob/x", "evidence": "hera[1-4] was down, says https://wiki.hera.net/x"}
     write_json(end, plain)
     packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
-    assert packed.remaining == {f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]")}
+    assert packed.remaining == {f"{LABEL}/r1/101.0/end.json": ("/home/bob/x", "bob", "hera[1-4]", "wiki.hera.net")}
 
 
 def test_a_normal_study_leaves_out_nothing_strange(tmp_path: Path) -> None:
