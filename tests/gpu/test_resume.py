@@ -57,7 +57,7 @@ def at_the_end(attempt: ranks.Attempt) -> list[str]:
 def test_a_run_in_two_parts_trains_the_same(tmp_path: Path, precision: str) -> None:
     """Bit for bit, where torch is told to compute the same bits every time: model, optimizer, scaler and random numbers."""
     measure = {"resume": True, "checkpoint_every_min": 0.0}
-    point = ranks.gpu_point(precision=precision, steps=STEPS, cudnn_benchmark=False, measure=measure)
+    point = ranks.gpu_point(precision=precision, warmup=2, steps=STEPS, cudnn_benchmark=False, measure=measure)
     in_one = ranks.run_point(tmp_path / "one", point, before=stop_after(None))
     first = ranks.run_point(tmp_path / "two", point, job="7", before=stop_after(STOPPED_AFTER))
     assert first.end["state"] == "interrupted", first.outcomes[0].output
