@@ -15,7 +15,7 @@ from hpcddp.analysis.heads import baselines, spread_head, unit_of, whole_percent
 from hpcddp.analysis.numbers.breakdown import hidden_parts, shown_parts, whole_step
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.series import Apart, value_text
-from hpcddp.analysis.wording import duration, percent, percents, quantity, times
+from hpcddp.analysis.wording import duration, percent, percent_within, percents, quantity, times
 from hpcddp.textout import message_size
 
 HEADS = {
@@ -210,13 +210,19 @@ def _throughput(row: pd.Series[Any]) -> str:
 
 def _against(scaling: pd.DataFrame, baseline: str) -> list[str]:
     """`24.9x   39 % (38-41)` for each row, the brackets below each other; they are what the column `interval` says."""
-    share, columns = f"efficiency_{baseline}", [f"speedup_{baseline}", f"efficiency_{baseline}"]
-    ends = [_ends(low, high) for low, high in zip(scaling[f"{share}_low"], scaling[f"{share}_high"], strict=True)]
-    wide = max(map(len, ends), default=0)
+    share = f"efficiency_{baseline}"
+    rows = list(scaling[[f"speedup_{baseline}", share, f"{share}_low", f"{share}_high"]].itertuples(index=False))
+    ends = [_ends(low, high) for _, _, low, high in rows]
+    middles = ["" if pd.isna(speedup) else _percent(middle, low, high) for speedup, middle, low, high in rows]
+    wide, middle_wide = (max(map(len, texts), default=0) for texts in (ends, middles))
     return [
-        "-" if pd.isna(speedup) else f"{times(speedup)}x {percent(efficiency):>5}{end:<{wide}}"
-        for (speedup, efficiency), end in zip(scaling[columns].itertuples(index=False), ends, strict=True)
+        f"{times(row[0])}x {middle:>{middle_wide}}{end:<{wide}}" if middle else "-"
+        for row, middle, end in zip(rows, middles, ends, strict=True)
     ]
+
+
+def _percent(middle: float, low: float, high: float) -> str:
+    return percent(middle) if pd.isna(low) else percent_within(middle, low, high)
 
 
 def _ends(low: float, high: float) -> str:

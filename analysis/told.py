@@ -178,7 +178,7 @@ def _listed(word: str, runs: Sequence[Run]) -> list[str]:
 
 
 def _some_names(runs: Sequence[Run]) -> str:
-    """`r1-3 of n01-g4-b32-3fa9c1d2e07b, r5 of n01-g4-b32-3fa9c1d2e07b and 7 more`"""
+    """`r1-r3 of n01-g4-b32-3fa9c1d2e07b, r5 of n01-g4-b32-3fa9c1d2e07b and 7 more`"""
     stretches = _stretches(runs)
     more = sum(map(len, stretches[NAMED_AT_MOST:]))
     return ", ".join(map(_name, stretches[:NAMED_AT_MOST])) + (f" and {more} more" if more else "")
@@ -192,7 +192,7 @@ def _stretches(runs: Sequence[Run]) -> list[list[Run]]:
 
 def _name(stretch: Sequence[Run]) -> str:
     first, last = stretch[0], stretch[-1]
-    return first.name if first is last else f"r{first.run}-{last.run} of {one_line(first.label)}"
+    return first.name if first is last else f"r{first.run}-r{last.run} of {one_line(first.label)}"
 
 
 def _of_state(found: Findings, *states: str) -> list[Run]:

@@ -41,8 +41,17 @@ def percent(share: float) -> str:
 
 def percents(low: float, high: float, dash: str = "-") -> str:
     """The ends of a share without the sign: `38-41`; `38.6-39.2` where whole ones would be too close to tell."""
-    decimals = 0 if 100 * (high - low) >= 2 else 1
+    decimals = _decimals(low, high)
     return f"{100 * low:.{decimals}f}{dash}{100 * high:.{decimals}f}"
+
+
+def percent_within(share: float, low: float | None, high: float | None) -> str:
+    """`39 %`, and `38.9 %` beside ends like these: a share that is rounded more than its interval may lie outside of it."""
+    return percent(share) if low is None or high is None else f"{100 * share:.{_decimals(low, high)}f} %"
+
+
+def _decimals(low: float, high: float) -> int:
+    return 0 if 100 * (high - low) >= 2 else 1
 
 
 def duration(seconds: float) -> str:

@@ -17,8 +17,8 @@ from hpcddp.analysis.figures.style import DEFAULT, Style, in_column, legend_of_p
 from hpcddp.analysis.numbers.breakdown import NAMES, shown_parts, whole_step
 from hpcddp.analysis.wording import quantity, unit
 
-BESIDE_LETTERS = 28
-"""What fits to the left of bars."""
+BESIDE_LETTERS = 10
+"""What fits to the left of bars, and of steps, which have numbers to their right as well."""
 
 LEAST_SHARE = 0.005
 """Of the step: what is not more is 0 %."""

@@ -11,7 +11,7 @@ from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Tabl
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, Costs, Proposal, Size, Span, times
 from hpcddp.analysis.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
-from hpcddp.analysis.wording import duration, percent, percents, quantity, unit, units
+from hpcddp.analysis.wording import duration, percent, percent_within, percents, quantity, unit, units
 from hpcddp.repeats import FEWEST
 from hpcddp.textout import count
 
@@ -255,7 +255,7 @@ def _share(known: Ratio | None) -> str:
         return "unknown"
     if known.low is None or known.high is None:
         return percent(known.ratio)
-    return f"{percent(known.ratio)} ({percents(known.low, known.high, ' to ')} %)"
+    return f"{percent_within(known.ratio, known.low, known.high)} ({percents(known.low, known.high, ' to ')} %)"
 
 
 def _or_unknown(value: float, text: Callable[[float], str]) -> str:

@@ -24,7 +24,7 @@ from hpcddp.analysis.report.bars import breakdown
 from hpcddp.analysis.report.chart import Axis, Line, Mark, Panel, figure, legend, panel, swatch
 from hpcddp.analysis.report.close import close_figures, heat_rules
 from hpcddp.analysis.report.html import Html, join, tag
-from hpcddp.analysis.wording import percent, percents, quantity, times, unit
+from hpcddp.analysis.wording import percent, percent_within, percents, quantity, times, unit
 from hpcddp.textout import message_size
 
 
@@ -179,7 +179,7 @@ def _values(row: Any) -> dict[str, str]:
         if pd.notna(row[f"speedup_{base}"]):
             low, high = _ends(row, f"efficiency_{base}")
             ends = "" if low is None or high is None else f" ({percents(low, high, '–')})"
-            values[name] = f"{times(row[f'speedup_{base}'])}×, {percent(row[f'efficiency_{base}'])}{ends}"
+            values[name] = f"{times(row[f'speedup_{base}'])}×, {percent_within(row[f'efficiency_{base}'], low, high)}{ends}"
     return values
 
 

@@ -15,7 +15,7 @@ from hpcddp.analysis.numbers.breakdown import NAMES, hidden_parts, shown_parts, 
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.fit_words import NAMES as LAW_NAMES
 from hpcddp.analysis.numbers.series import Apart, full_names, value_text
-from hpcddp.analysis.wording import duration, percent, percents, quantity, times
+from hpcddp.analysis.wording import duration, percent, percent_within, percents, quantity, times
 from hpcddp.textout import message_size
 
 UNKNOWN = "–"
@@ -249,9 +249,13 @@ def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
     head = spread_head(points[f"{share}_interval"])
     return [
         (Column("speedup", group), _value(f"speedup_{baseline}", lambda speedup: f"{times(speedup)}×")),
-        (Column("efficiency", group), _value(share, percent)),
+        (Column("efficiency", group), lambda row: _efficiency(*(row[f"{share}{end}"] for end in ("", "_low", "_high")))),
         (Column(head, group), lambda row: _percents(row[f"{share}_low"], row[f"{share}_high"])),
     ]
+
+
+def _efficiency(share: Any, low: Any, high: Any) -> Cell:
+    return _cell(share, percent if pd.isna(low) else lambda value: percent_within(value, low, high))
 
 
 def _percents(low: Any, high: Any) -> Cell:

@@ -185,7 +185,7 @@ def test_runs_of_one_reason_are_told_together(tmp_path: Path) -> None:
     write_run(study, points[0], Told(step_ns=MS), 2)
     one_node, two_nodes = points[0].label, points[1].label
     text = " ".join(one(tmp_path).text.split())
-    assert f"missing r1 of {one_node}, r3 of {one_node}, r1-3 of {two_nodes} and 6 more: not started" in text
+    assert f"missing r1 of {one_node}, r3 of {one_node}, r1-r3 of {two_nodes} and 6 more: not started" in text
 
 
 def test_a_point_without_its_folder_is_dropped(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_study_with_nothing_done_says_so(tmp_path: Path) -> None:
     write_study(tmp_path / "s", [point(1, 1)], repeat=9)
     result = one(tmp_path)
     assert "no run is done yet; `hpcddp status" in result.text
-    assert f"missing   r1-9 of {point(1, 1).label}: not started" in result.text
+    assert f"missing   r1-r9 of {point(1, 1).label}: not started" in result.text
     assert len(result.missing) == 9
     assert not (tmp_path / "s/report").exists()
 

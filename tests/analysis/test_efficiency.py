@@ -19,7 +19,7 @@ from hpcddp.analysis.numbers.scaling import efficiency_of_runs
 from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.tables import scaling_table
-from hpcddp.analysis.wording import percents
+from hpcddp.analysis.wording import percent_within, percents
 
 from .synthetic import MS, point, write_runs, write_study
 
@@ -98,3 +98,23 @@ def test_the_pages_axes_hold_whole_intervals(tmp_path: Path) -> None:
     spreads = re.findall(r'd="M[\d.]+,(-?[\d.]+)V(-?[\d.]+)[^"]*" class="spread"', text)
     assert len(spreads) == 3
     assert all(0 <= float(y) <= 222 for ends in spreads for y in ends)
+
+
+def test_an_efficiency_is_as_exact_as_its_interval() -> None:
+    """98 % would lie outside of 96.7 to 97.8 %: rounded as its ends are, it cannot."""
+    assert percent_within(0.975, 0.967, 0.978) == "97.5 %"
+    assert percent_within(0.975, 0.93, 0.99) == "98 %"
+    assert percent_within(0.975, None, None) == "98 %"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_no_table_shows_an_efficiency_outside_its_interval(tmp_path: Path) -> None:
+    """Two runs of 100 ms, then of 102.4 and 103.4: 97.2 %, 96.7 to 97.7."""
+    points = {point(1, 1): [100.0, 100.0], point(1, 2): [102.4, 103.4]}
+    study = write_study(tmp_path / "s", list(points), repeat=2)
+    for each, steps_ms in points.items():
+        write_runs(study, each, [round(step_ms * MS) for step_ms in steps_ms], steps=20)
+    (result,) = analyze(tmp_path)
+    assert "97.2 % (96.7-97.7)" in result.text
+    page = (tmp_path / "s/report/index.html").read_text(encoding="utf-8")
+    assert "97.2 %" in page

@@ -403,3 +403,24 @@ def test_a_home_that_cannot_be_written_is_no_news(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out/s/figures/breakdown.png").is_file()
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("gpu", ["A40", "RTX 4090", "RTX A6000", "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB by its long name"])
+@pytest.mark.parametrize("style", list(STYLES))
+def test_a_point_on_another_gpu_has_its_whole_name(tmp_path: Path, gpu: str, style: str) -> None:
+    """Two types, one of them at one point only: no label is cut, and the axes keep their room (matplotlib would warn)."""
+    points = [point(1, 1), point(1, 4), point(2, 4)]
+    study = write_study(tmp_path / "s", points, repeat=2)
+    for each in points:
+        for run in (1, 2):
+            kind = gpu if each.ranks == 4 and run == 2 else "NVIDIA A100-SXM4-80GB"
+            write_run(study, each, Told(step_ns=100 * MS, steps=30, gpu=kind, job=str(run)), run)
+    found = find(load_study(study))
+    wide, _ = drawings(found.shown, found.runs, found.shown_apart, style=STYLES[style])
+    for draw in {**wide, **close_drawings(found, STYLES[style])[0]}.values():
+        figure = draw()
+        figure.draw_without_rendering()
+        for ax in figure.axes:
+            labels = [label for label in ax.get_yticklabels() if label.get_text()]
+            assert all(label.get_window_extent().x0 >= -1 for label in labels)
+            assert ax.get_window_extent().width > 0.15 * figure.bbox.width

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ TOLD = Told(step_ns=8 * MS, shares=PARTS)
 TRAVELS = Told(step_ns=8 * MS, shares=PARTS, buckets=[Bucket(size_bytes=1000, ready_ns=MS, done_ns=2 * MS)])
 DAY_NS = 86_400 * 1000 * MS
 
-Cell = int | Callable[[int], int]
+Cell = int | str | Callable[[int], int]
 
 
 @pytest.fixture(params=["compiled", "pandas"])
@@ -34,6 +35,13 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     parse = cells.compiled()
     assert parse is not None
     monkeypatch.setattr(cells, "_prepared", [parse] if request.param == "compiled" else [])
+
+
+@pytest.fixture(autouse=True)
+def gone(tmp_path: Path) -> Iterator[None]:
+    """What reads all that tests leave behind would stumble."""
+    yield
+    shutil.rmtree(tmp_path / "s")
 
 
 def written(folder: Path, told: Told, of: Point = PLAIN) -> tuple[Study, Path]:
@@ -86,6 +94,8 @@ STEPS: dict[str, tuple[str, Cell, str]] = {
     ),
     "start before 1970": ("start_ns", -5, "rank 1: step 3 has start_ns -5: no time of this century"),
     "start in 2200": ("start_ns", 2**63 - 1, "rank 1: step 3 has start_ns 9223372036854775807: no time of this century"),
+    "infinite time": ("total_ns", "inf", "rank 1: step 3 has total_ns inf: a step takes time"),
+    "infinite part": ("forward_ns", "1e400", "rank 1: step 3 has forward_ns inf: a part takes"),
     "row again": ("step", 2, "rank 1: step 2 has a row"),
 }
 """Column, what is written there, what is said."""
