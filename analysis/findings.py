@@ -9,7 +9,7 @@ from functools import partial
 import pandas as pd
 
 from hpcddp.analysis.failures import Failures
-from hpcddp.analysis.figures.close_up import CloseUp, close_up
+from hpcddp.analysis.figures.close_up import CloseUp, close_up, nothing_close
 from hpcddp.analysis.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
 from hpcddp.analysis.numbers.comm_bench import comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.numbers.costs import with_training
@@ -96,7 +96,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         sentences=nothing_counts(records.runs)
         or failures.contain("the sentences", partial(_sentences, case, shown_apart, judged), list[str]()),
         verdicts=judged,
-        close=close_up(case, judged),
+        close=failures.contain("figures of single runs", lambda: close_up(case, judged), nothing_close()),
         notes=[
             *notes(shown),
             *clock_notes(runs),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.figures.trained import trained_frame
+from hpcddp.analysis.figures.trained import TRAINED_COLUMNS, trained_frame
 from hpcddp.analysis.numbers.distribution import Bins, pooled
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import Case, Verdict
@@ -69,6 +69,12 @@ def close_up(case: Case, verdicts: Sequence[Verdict]) -> CloseUp:
         _frame((travel for panel, run in runs for travel in _travels(panel, run)), TRAVELS_COLUMNS),
         trained_frame(case),
     )
+
+
+def nothing_close() -> CloseUp:
+    """Tables without rows."""
+    every = (TIMES_COLUMNS, RANKS_COLUMNS, PARTS_COLUMNS, TRAVELS_COLUMNS, TRAINED_COLUMNS)
+    return CloseUp(*(_frame((), columns) for columns in every))
 
 
 def times_frame(case: Case) -> pd.DataFrame:

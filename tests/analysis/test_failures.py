@@ -116,6 +116,7 @@ def test_a_figure_of_the_page_that_raises_leaves_the_page(tmp_path: Path, monkey
 PARTS = {
     "findings.fit_study": ("laws of scaling",),
     "findings.sentences": ("the sentences",),
+    "findings.close_up": ("figures of single runs",),
     "told.breakdown_table": ("the table of the step's parts",),
     "write.csv_text": ("scaling.csv", "breakdown.csv", "runs.csv"),
     "report.provenance._gates": ("what stands behind the numbers",),
