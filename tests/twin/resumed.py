@@ -44,13 +44,15 @@ def model(classes):
     restart = int(os.environ.get("SLURM_RESTART_COUNT") or 0) if "SLURM_JOB_ID" in os.environ else None
 
     def wait(*_):
+        if not net.training:
+            return
         calls[0] += 1
         {wait}
 
     net.register_forward_pre_hook(wait)
     return net
 """
-"""`wait` is done before every step; `restart` is None where nothing interrupts."""
+"""`wait` is done before every step, not where ranks compare what they compute; `restart` is None where nothing interrupts."""
 
 
 def submitted(user: User, steps: int, wait: str, measure: str = "") -> tuple[str, Path]:
