@@ -1,10 +1,10 @@
 """What measuring costs a step on a GPU: `python -m tests.bench.gpu_step`, the last part of `make gpu`.
 
 ResNet-50 in bf16 and channels_last on one GPU, with and without torch.compile: train() as every run calls it, without and with
-the communication hook, against the shortest loop that trains the same through DDP, in turns of BLOCK steps in the same process,
-the GPU idle at the beginning and the end of each turn. A line is the median over turns of what a step takes more, with its 95 %
-interval (order statistics). Two lines compare loops that are both hand-written: equal ones, which is how well the others are
-known, and one with torch's fused optimizer, which is what its defaults cost.
+the communication hook, against the shortest loop that trains the same through DDP, in blocks of BLOCK steps that alternate in
+one process, the GPU idle at the beginning and the end of each. A line is the median over blocks of what a step takes more, with
+its 95 % interval (order statistics). Two lines compare loops that are both hand-written: equal ones, which is how well the
+others are known, and one with torch's fused optimizer, which is what its defaults cost.
 
 With HOST_BATCH samples the GPU waits for the host: what a step takes more is then the host's time for measuring it.
 
@@ -56,10 +56,10 @@ HOST_BOUND_US = 100.0
 """SHARE_BOUND_PERCENT of 5 ms: no batch that fills a GPU lets ResNet-50 make a step in less."""
 
 BLOCK = 10
-"""Steps of a turn: filling and emptying the GPU's queue is shared by all of them, and alike for both."""
+"""Steps: filling and emptying the GPU's queue is shared by all of them, and alike for both."""
 
-WARMUP_TURNS = 2
-TURNS = 12
+WARMUP_BLOCKS = 2
+BLOCKS = 12
 
 HOST_BATCH = 2
 
@@ -73,7 +73,7 @@ LINES = (
 """The other loop, and whether both are compiled: `off` and `on` are train() without and with the hook."""
 
 
-class TurnsFeed:
+class BlocksFeed:
     """Gives train() its one batch, and makes BLOCK bare steps before each BLOCK of its own."""
 
     def __init__(self, inner: Feed, bare: Callable[[Batch], None], batch: Batch) -> None:
@@ -82,12 +82,12 @@ class TurnsFeed:
         self._steps = 0
         self._began_s = 0.0
         self.pairs: list[tuple[float, float]] = []
-        """Seconds a step, of a bare turn and of the one after it."""
+        """Seconds a step, of a bare block and of the other loop's after it."""
         self._bare_s = 0.0
 
     def next(self, timer: StepTimer[Any]) -> Batch:
         if self._steps % BLOCK == 0:
-            self._change_turns()
+            self._next_block()
         self._steps += 1
         timer.mark("data_wait")
         timer.mark("h2d_exposed")
@@ -95,7 +95,7 @@ class TurnsFeed:
 
     def close(self) -> None: ...
 
-    def _change_turns(self) -> None:
+    def _next_block(self) -> None:
         now_s = idle_s()
         if self._began_s:
             self.pairs.append((self._bare_s, (now_s - self._began_s) / BLOCK))
@@ -118,7 +118,7 @@ def main() -> int:
     add_options(parser)
     if not start(parser.parse_args()):
         return 0
-    print("loop      compiled   bare ms   added us  added %   95 % interval    turns", flush=True)
+    print("loop      compiled   bare ms   added us  added %   95 % interval    blocks", flush=True)
     rows = []
     for loop, compiled in LINES:
         rows.append(compared(loop, compiled))
@@ -133,14 +133,14 @@ def compared(loop: str, compiled: bool) -> dict[str, Any]:
     """One line of the table."""
     what = point(compiled, host_bound=loop.startswith("host"))
     with tempfile.TemporaryDirectory() as folder:
-        (pairs,) = values(Path(folder), 1, in_turns, what, Path(folder), loop.removeprefix("host "), timeout_s=480.0)
+        (pairs,) = values(Path(folder), 1, alternate, what, Path(folder), loop.removeprefix("host "), timeout_s=480.0)
     found = figures([Pairs(bare_s, other_s - bare_s) for bare_s, other_s in pairs])
-    return {"loop": loop, "compiled": compiled, "batch": what.workload.batch_per_gpu, "turns": len(pairs), **found}
+    return {"loop": loop, "compiled": compiled, "batch": what.workload.batch_per_gpu, "blocks": len(pairs), **found}
 
 
 def point(compiled: bool, *, host_bound: bool) -> Point:
     """One rank; on the stand-in of a size that a processor soon has done."""
-    warmup, steps = BLOCK * WARMUP_TURNS, BLOCK * TURNS
+    warmup, steps = BLOCK * WARMUP_BLOCKS, BLOCK * BLOCKS
     if not is_real():
         small: dict[str, Any] = {"model": "mnist-cnn", "data": Data(name="synthetic-mnist"), "batch_per_gpu": 2}
         return given.point(1, device="cuda", warmup=BLOCK, steps=4 * BLOCK, compile=compiled, precision="bf16", **small)
@@ -151,8 +151,8 @@ def point(compiled: bool, *, host_bound: bool) -> Point:
     return given.point(1, device="cuda", warmup=warmup, steps=steps, compile=compiled, **known)
 
 
-def in_turns(what: Point, folder: Path, loop: str) -> list[tuple[float, float]]:
-    """In the rank: seconds of a bare step and of one of the other loop, by turns."""
+def alternate(what: Point, folder: Path, loop: str) -> list[tuple[float, float]]:
+    """In the rank: seconds of a bare step and of one of the other loop, block by block."""
     apply_settings(what.workload)
     meeting = join(this_rank("local"), "cuda")
     facts = dataset_facts(what.workload.data)
@@ -162,7 +162,7 @@ def in_turns(what: Point, folder: Path, loop: str) -> list[tuple[float, float]]:
     batch = first_batch(what, source, meeting)
     for learner in (bare, other):
         learner.model.train()
-    feed = TurnsFeed(ResidentFeed(batch, 10_000), bare_loop(bare), batch)
+    feed = BlocksFeed(ResidentFeed(batch, 10_000), bare_loop(bare), batch)
     timer: StepTimer[Any] = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
     if loop in ("equal", "fused"):
         step = bare_loop(with_fused_optimizer(other) if loop == "fused" else other)
@@ -202,7 +202,7 @@ def with_fused_optimizer(learner: Learner) -> Learner:
 
 def line(row: dict[str, Any]) -> str:
     interval = f"{row['low_percent']:+.2f} to {row['high_percent']:+.2f}"
-    times = f"{row['bare_ms']:8.3f}   {row['added_us']:8.0f}  {row['added_percent']:+7.2f}   {interval:<16} {row['turns']:5d}"
+    times = f"{row['bare_ms']:8.3f}   {row['added_us']:8.0f}  {row['added_percent']:+7.2f}   {interval:<16} {row['blocks']:6d}"
     return f"{row['loop']:<9} {'yes' if row['compiled'] else 'no':<8} {times}"
 
 

@@ -12,10 +12,10 @@ from tests.gpu.device import is_real
 
 @pytest.mark.skipif(is_real(), reason="python -m tests.bench.gpu_step runs all of it")
 @pytest.mark.parametrize("loop", ["fused", "on"])
-def test_both_loops_train_in_turns(loop: str) -> None:
-    """As many pairs of turns as were asked for, but for the warm-up's, and the last, which nobody times."""
+def test_both_loops_train_in_alternating_blocks(loop: str) -> None:
+    """As many pairs of blocks as the point has, but for the warm-up's, and the last, which nobody times."""
     row = compared(loop, False)
-    assert row["turns"] == 3
+    assert row["blocks"] == 3
     assert row["bare_ms"] > 0
 
 
@@ -26,7 +26,7 @@ def rows(**changes: tuple[float, float]) -> list[dict[str, Any]]:
         low, high = changes.get(loop.replace(" ", "_"), (0.0, 0.0)) if not compiled else (0.0, 0.0)
         middle = (low + high) / 2
         times = {"bare_ms": 50.0, "added_us": middle * 500, "added_percent": middle, "low_percent": low, "high_percent": high}
-        found.append({"loop": loop, "compiled": compiled, "batch": 128, "turns": 12, **times})
+        found.append({"loop": loop, "compiled": compiled, "batch": 128, "blocks": 12, **times})
     return found
 
 

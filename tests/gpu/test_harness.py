@@ -98,9 +98,9 @@ def test_what_runs_on_a_gpu_may_run() -> None:
         check_workload(point.workload)
     assert {point.ranks for point in ways} == {1, 4}
     assert {point.workload.batch_per_gpu for point in steps} == {2, 128}
-    asked = pytest.importorskip("yaml", reason="needs PyYAML").safe_load(test_submit.sweep())
-    assert asked["points"] == {"ranks": {"layout.gpus_per_node": [1, 4]}}
-    assert asked["workload"]["model"] == "resnet18"
+    document = pytest.importorskip("yaml", reason="needs PyYAML").safe_load(test_submit.sweep())
+    assert document["points"] == {"ranks": {"layout.gpus_per_node": [1, 4]}}
+    assert document["workload"]["model"] == "resnet18"
     compile(test_memory.TAKE_THE_REST, "TAKE_THE_REST", "exec")
 
 

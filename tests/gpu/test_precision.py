@@ -94,8 +94,8 @@ def what_computes(workloads: list[Workload]) -> list[dict[str, Any]]:
 )
 def test_the_model_computes_in_what_was_asked_for(tmp_path: Path) -> None:
     """Autocast gives scores of its type, channels_last is the layout of a convolution's weights, fp16 alone scales its loss."""
-    asked = ["fp32", "tf32", "bf16", "fp16", "channels_last"]
-    (found,) = ranks.values(tmp_path, 1, what_computes, [given.workload(**WAYS[way]) for way in asked])
+    names = ["fp32", "tf32", "bf16", "fp16", "channels_last"]
+    (found,) = ranks.values(tmp_path, 1, what_computes, [given.workload(**WAYS[way]) for way in names])
     fp32, with_tf32, bf16, _, channels_last = found
     kinds = ("float32", "float32", "bfloat16", "float16", "bfloat16")
     assert [way["scores"] for way in found] == [f"torch.{kind}" for kind in kinds]
