@@ -17,6 +17,7 @@ from hpcddp.analysis.numbers.steps import RunSteps, before
 from hpcddp.analysis.records.attempt_files import read_end, read_launch
 from hpcddp.analysis.records.boundaries import with_shared_boundaries
 from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined, read_buckets
+from hpcddp.analysis.records.impossible import check_end
 from hpcddp.analysis.records.ranks import read_steps, steady_from_step, told_of_ranks
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.shapes import End, check_shape
@@ -129,6 +130,7 @@ def _read_earlier(
     if end is None or end.get("state") not in ENDED:
         return _read(stretch, launch, _without_end(stretch, launch, ends.values()), warnings)
     check_shape(end, End, "end.json")
+    check_end(end, point)
     return _read(stretch, launch, end, warnings)
 
 

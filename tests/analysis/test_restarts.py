@@ -304,3 +304,14 @@ def test_an_interrupted_run_is_missing_until_it_is_done(study: Study) -> None:
     interrupted(study, "7", 0, 6, 8 * MS)
     run = only(study)
     assert (run.state, run.reason) == ("missing", "attempt 7.0 was interrupted: told to stop")
+
+
+def test_what_cannot_be_in_an_earlier_attempt_costs_its_steps(study: Study) -> None:
+    """A clock that is off by two days: the run counts without those, and a note says which."""
+    interrupted(study, "7", 0, 6, 8 * MS, clocks={1: -172_800_000 * MS})
+    end = made(("7.0", 0, 6), ("8.0", 6, 6))
+    write_run(study, POINT, Told(step_ns=8 * MS, job="8", first_step=6, end=end))
+    records = load_study(study)
+    (run,) = records.runs
+    assert (run.state, run.lost_steps) == ("counts", 6)
+    assert any("steps 0 to 5 (attempt 7.0) are missing: rank 1: its clock's offset_ns" in note for note in records.warnings)
