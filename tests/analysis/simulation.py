@@ -24,12 +24,13 @@ START_UNIX_NS = 1_750_000_000_000_000_000
 COMPUTE_MS = 89.0
 TRANSFER_MS = 6.0
 OPTIMIZER_MS = 5.0
+PAUSE_MS = 1000.0
 
 COLUMNS = (
     *("step", "flags", "start_ns", "data_wait_ns", "h2d_exposed_ns", "h2d_hidden_ns", "forward_ns", "backward_ns"),
     *("comm_exposed_ns", "optimizer_ns", "record_ns", "other_ns", "total_ns"),
 )
-WARMUP = 1
+WARMUP, AFTER_PAUSE = 1, 2
 WARMUP_STEPS = 20
 
 
@@ -53,6 +54,8 @@ class Case:
     """Share of steps in which one rank does something else for so long."""
     drift_percent: float = 0.0
     """By which computing gets slower from the first step to the last."""
+    pauses: tuple[int, ...] = ()
+    """Steps before which all ranks meet, and PAUSE_MS pass that are in no step."""
     run_percent: float = 1.0
     """Standard deviation of what tells runs apart."""
 
@@ -67,6 +70,7 @@ CASES = {
     "every tenth exchange slow": Case(slow_every=10, slow_ms=60.0),
     "spikes": Case(spike_share=0.02, spike_ms=400.0),
     "drift": Case(drift_percent=10.0),
+    "pauses": Case(jitter_percent=1.0, pauses=(60, 61, 150)),
 }
 STALLING = ("every fourth batch late", "every tenth exchange slow", "spikes")
 
@@ -80,11 +84,13 @@ class Events:
     parts: Mapping[str, Nanoseconds]
     exchanged: Nanoseconds
     """(runs, steps): the end of each step's exchange, which all ranks share."""
+    flags: tuple[int, ...]
+    """Of each step."""
 
     def passed_s(self) -> NDArray[np.float64]:
-        """Seconds per step of each run, from the last exchange of the warm-up to the last one of all."""
-        steps = self.exchanged.shape[1] - WARMUP_STEPS
-        per_step: NDArray[np.float64] = (self.exchanged[:, -1] - self.exchanged[:, WARMUP_STEPS - 1]) / steps / 1e9
+        """Seconds per step of each run, from exchange to exchange of the steps that count."""
+        counted = np.flatnonzero(np.equal(self.flags, 0))
+        per_step: NDArray[np.float64] = np.diff(self.exchanged)[:, counted - 1].mean(axis=1) / 1e9
         return per_step
 
 
@@ -99,6 +105,8 @@ def simulate(case: Case, runs: int, ranks: int, steps: int, seed: int) -> Events
     for step in range(steps):
         noise = case.phi * noise + np.sqrt(1 - case.phi**2) * draw.standard_normal(shape)
         drift = 1 + case.drift_percent / 100 * step / steps
+        if step in case.pauses:
+            now = now.max(axis=1, keepdims=True) + np.full(shape, _ns(PAUSE_MS))
         compute = _ns(COMPUTE_MS * pace * drift * (1 + case.noise_percent / 100 * noise))
         late = case.burst_every and step % case.burst_every == case.burst_every - 1
         wait = np.full(shape, _ns(case.burst_ms if late else 0.0))
@@ -120,6 +128,7 @@ def simulate(case: Case, runs: int, ranks: int, steps: int, seed: int) -> Events
         end=np.stack(steps_so_far["end"], axis=-1),
         parts=parts,
         exchanged=np.stack(steps_so_far["exchanged"], axis=-1),
+        flags=tuple(AFTER_PAUSE * (step in case.pauses) + WARMUP * (step < WARMUP_STEPS) for step in range(steps)),
     )
 
 
@@ -156,7 +165,7 @@ def _write_rank(folder: Path, events: Events, run: int, rank: int) -> dict[str, 
         parts = [events.parts[name][run, rank].tolist() if name in events.parts else None for name in COLUMNS[3:12]]
         for step, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             cells = ["" if part is None else part[step] for part in parts]
-            rows.writerow([step, WARMUP if step < WARMUP_STEPS else 0, START_UNIX_NS + start, *cells, end - start])
+            rows.writerow([step, events.flags[step], START_UNIX_NS + start, *cells, end - start])
     clock = {"unix_ns": START_UNIX_NS, "offset_ns": 0, "error_ns": 1000}
     return {
         "rank": rank,
