@@ -114,7 +114,8 @@ def test_a_mark_tells_its_values(page: Page) -> None:
     page.point_at(".chart .mark.c-ink:last-of-type")
     told = tip(page)
     assert told is not None
-    assert told.startswith("nodes 16 × 4 GPUs GPUs 64 samples/s 9 217 runs 2 range 9 199–9 235 vs 1 GPU 24.9×, 39 %")
+    measured, compared = "samples/s 9 217 runs 2 range 9 199–9 235", "vs 1 GPU 24.9×, 39.0 % (38.8–39.1) vs 1 node"
+    assert told.startswith(f"nodes 16 × 4 GPUs GPUs 64 {measured} {compared}")
     page.point_at("figcaption")  # in sight: scrolling alone would hide it
     assert tip(page) is None
 
