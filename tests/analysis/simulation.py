@@ -149,7 +149,8 @@ def write_attempt(folder: Path, events: Events, run: int, launch: Mapping[str, A
     """Files of the run with this index; `end` is what end.json holds besides its ranks and steps."""
     ranks, steps = events.start.shape[1:]
     entries = [_write_rank(folder, events, run, rank) for rank in range(ranks)]
-    protocol = {"warmup": "fixed", "warmup_steps": WARMUP_STEPS, "steady_from_step": WARMUP_STEPS, "stopped_by": "steps"}
+    protocol = {"warmup": "fixed", "warmup_steps": WARMUP_STEPS, "warmup_detected_steps": 0}
+    protocol |= {"steady_from_step": WARMUP_STEPS, "stopped_by": "steps"}
     ended = {"schema": 1, "state": "done", "reason": None, "first_step": 0, "steps": steps}
     _write_json(folder / "launch.json", launch)
     _write_json(folder / "end.json", {**ended, "protocol": protocol, "ranks": entries, **end})
