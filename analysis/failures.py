@@ -66,6 +66,7 @@ def contain(of: str, work: Callable[[], Result]) -> Result | Failure:
 
 
 def reported(error: Exception) -> str:
+    """A sentence: what was raised, at which of our lines, and where to say so."""
     message = one_line(f"{type(error).__name__}: {error}")[:MESSAGE_CHARACTERS]
     return f"{message} ({_place(error)}): a fault in hpcddp {__version__}; please report this line where you got hpcddp from"
 

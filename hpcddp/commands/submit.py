@@ -131,8 +131,7 @@ def carry_out(
         budget = limited(study, order, states)
         missing = _show(order, study, states, budget)
         if dry_run:
-            _show_obstacles(order, budget, missing)
-            click.echo("nothing submitted: this was a dry run")
+            _end_dry_run(order, budget, missing)
             return
         if not missing:
             describe_again(study, order)
@@ -143,15 +142,20 @@ def carry_out(
             ctx.exit(INCOMPLETE if left or unknown_runs(order, states) else 0)
         more = taken and (until_ci is not None or len(taken) < len(missing))
         unsent = {(point.label, run) for point, run in missing} - {(run.label, run.run) for run in taken} if more else set()
-        try:
-            phases = until_over(study, backend, {planned.point.label for planned in order.points}, unsent)
-        except KeyboardInterrupt:
-            remark(f"the jobs go on: hpcddp status {shlex.quote(str(study.folder))}")
-            raise
+        phases = _wait_for_all(order, study, backend, unsent)
         if phases - {"done", "missing"} or not more:
             few = "missing" in phases or is_open(order, study, until_ci)
             ctx.exit(FAILED if phases - {"done", "missing"} else INCOMPLETE if few else 0)
         smoke, yes = False, True  # tested, and said, the first time
+
+
+def _wait_for_all(order: Order, study: Study, backend: Backend, unsent: set[tuple[str, int]]) -> set[str]:
+    """The phases of the order's runs when all are over, but for those that are not sent yet; Ctrl-C ends the waiting alone."""
+    try:
+        return until_over(study, backend, {planned.point.label for planned in order.points}, unsent)
+    except KeyboardInterrupt:
+        remark(f"the jobs go on: hpcddp status {shlex.quote(str(study.folder))}")
+        raise
 
 
 def _take(
@@ -180,8 +184,8 @@ def _take(
     return taken
 
 
-def _show_obstacles(order: Order, budget: Account | None, missing: Sequence[tuple[Point, int]]) -> None:
-    """What would keep the runs from being submitted."""
+def _end_dry_run(order: Order, budget: Account | None, missing: Sequence[tuple[Point, int]]) -> None:
+    """Says what would keep the runs from being submitted, and that nothing was."""
     from hpcddp.budget import affordable
     from hpcddp.errors import UsageError
     from hpcddp.order import obstacles
@@ -192,6 +196,7 @@ def _show_obstacles(order: Order, budget: Account | None, missing: Sequence[tupl
         affordable(budget, order, missing[: order.max_jobs])
     except UsageError as error:
         remark(str(error))
+    click.echo("nothing submitted: this was a dry run")
 
 
 def make_order(source: SweepFile, profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Order:
