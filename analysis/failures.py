@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import hpcddp
 from hpcddp import __version__
-from hpcddp.errors import HpcddpError
-from hpcddp.textout import one_line
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.text import one_line
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """A disk, or what a user may have of it, is full."""

@@ -26,7 +26,7 @@ from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.sentence import nothing_counts, sentences
 from hpcddp.analysis.verdicts.case import Case, Row, Verdict
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
-from hpcddp.point import scaling_kind
+from hpcddp.core.point import scaling_kind
 
 
 @dataclass(frozen=True)

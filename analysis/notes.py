@@ -8,7 +8,7 @@ import pandas as pd
 
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.wording import percent, quantity, unit
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 VAGUE_CLOCK = 0.02
 """Of the step."""

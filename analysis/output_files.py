@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcddp.records import write_aside
-from hpcddp.textout import inert, inert_values
+from hpcddp.core.records import write_aside
+from hpcddp.core.text import inert, inert_values
 
 
 def write_plain(file: Path, plain: Mapping[str, Any]) -> None:

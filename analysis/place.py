@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpcddp.analysis.failures import NO_ROOM
-from hpcddp.errors import UsageError
-from hpcddp.runroot import Study
+from hpcddp.core.errors import UsageError
+from hpcddp.core.run_root import Study
 
 REPORT, KEPT = "report", ".analysis"
 

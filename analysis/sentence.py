@@ -11,8 +11,8 @@ from hpcddp.analysis.numbers.series import Apart, value_text
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import listed
 from hpcddp.analysis.wording import percent, quantity, times, unit, units
-from hpcddp.repeats import FEWEST
-from hpcddp.textout import count
+from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.text import count
 
 AT_MOST = 4
 """Sentences before the table; more series than that are left to it."""

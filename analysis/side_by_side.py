@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from hpcddp.malloc import keep_memory
+from hpcddp.core.malloc import keep_memory
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")

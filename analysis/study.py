@@ -10,8 +10,8 @@ from typing import Any
 from hpcddp.analysis.failures import reported
 from hpcddp.analysis.records.kept import Kept, made_of
 from hpcddp.analysis.wording import WIDE
-from hpcddp.errors import HpcddpError, UsageError
-from hpcddp.runroot import Study, studies
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.run_root import Study, studies
 
 TOLD = "told"
 """What the whole study came to, by that name among what is kept of it."""

@@ -16,7 +16,7 @@ from hpcddp.analysis.numbers.breakdown import hidden_parts, shown_parts, whole_s
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.series import Apart, value_text
 from hpcddp.analysis.wording import duration, percent, percent_within, percents, quantity, times
-from hpcddp.textout import message_size
+from hpcddp.core.text import message_size
 
 HEADS = {
     "data_wait": "data",

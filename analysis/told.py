@@ -20,8 +20,8 @@ from hpcddp.analysis.tables import breakdown_table, comm_table, exchange_table, 
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.analysis.wording import WIDE
 from hpcddp.analysis.write import named, plain_rows
-from hpcddp.records import PARTS
-from hpcddp.textout import count, one_line
+from hpcddp.core.records import PARTS
+from hpcddp.core.text import count, one_line
 
 SCHEMA = 2
 """Of report.json: 1 (0.1.0) as to_plain says, its times medians over steps; 2: means, named as MEANS says."""

@@ -19,7 +19,7 @@ from hpcddp.analysis.side_by_side import all_of
 from hpcddp.analysis.study import How, StudyResult
 from hpcddp.analysis.told import failure_blocks, report_blocks, to_blocks, to_plain
 from hpcddp.analysis.write import write_tables, write_texts
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 
 if TYPE_CHECKING:
     from hpcddp.analysis.figures.figures import Drawing

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcddp.errors import UsageError
-from hpcddp.hours import Budget, Hours
+from hpcddp.core.errors import UsageError
+from hpcddp.core.hours import Budget, Hours
+from hpcddp.core.point import Point
+from hpcddp.core.run_root import Study, newest_of
 from hpcddp.one_job import one_job
 from hpcddp.order import Order
-from hpcddp.point import Point
-from hpcddp.runroot import Study, newest_of
 from hpcddp.status import RunState, read_point
 from hpcddp.submissions import last_told
 from hpcddp.used import lasted_h, nodes_held

@@ -19,9 +19,9 @@ from typing import IO
 
 from hpcddp import __version__
 from hpcddp.bundle_names import is_folder_of_runs, kind_of, why_left_out
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
+from hpcddp.core.run_root import Study
 from hpcddp.pseudonyms import Pseudonyms, pseudonyms
-from hpcddp.runroot import Study
 
 SCHEMA = 1
 """Of bundle.json: 1 (0.1.0)."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from hpcddp.alone import alone
 from hpcddp.backends.base import Backend
-from hpcddp.errors import HpcddpError, UsageError
-from hpcddp.runroot import Study
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.run_root import Study
+from hpcddp.core.text import count
 from hpcddp.settle import settle
 from hpcddp.status import RunState
 from hpcddp.submissions import follow, last_told, mend, tell_all, user_name
-from hpcddp.textout import count
 
 
 def look_up(study: Study, backends: Sequence[Backend]) -> None:

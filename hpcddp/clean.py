@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcddp.core.job_ids import array_of
+from hpcddp.core.run_root import Study
 from hpcddp.ended import read_end
-from hpcddp.job_array import array_of
-from hpcddp.runroot import Study
 from hpcddp.status import RunState
 
 KEPT = 2

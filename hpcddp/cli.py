@@ -26,8 +26,8 @@ from hpcddp.commands.render import render
 from hpcddp.commands.reproduce import reproduce
 from hpcddp.commands.status import status
 from hpcddp.commands.submit import submit
-from hpcddp.errors import FAILED, USAGE, HpcddpError
-from hpcddp.textout import inert
+from hpcddp.core.errors import FAILED, USAGE, HpcddpError
+from hpcddp.core.text import inert
 
 EPILOG = """\b
 Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),

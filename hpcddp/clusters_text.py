@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcddp.cluster import ClusterProfile, Fact, Qos, load_profile, profile_names
-from hpcddp.schema import encode
-from hpcddp.textout import table
+from hpcddp.core.schema import encode
+from hpcddp.core.text import table
 
 WIDTH = 100
 

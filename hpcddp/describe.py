@@ -8,11 +8,11 @@ from typing import Any
 
 from hpcddp import __version__
 from hpcddp.alone import alone
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Point, point_to_dict
+from hpcddp.core.records import SCHEMA, write_json
+from hpcddp.core.run_root import Study
 from hpcddp.order import Order, anchored
-from hpcddp.point import Point, point_to_dict
-from hpcddp.records import SCHEMA, write_json
-from hpcddp.runroot import Study
 from hpcddp.status import read_study_file
 from hpcddp.sweep_scope import options_of, scope_by_file
 

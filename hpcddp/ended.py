@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 
 
 def recorded_end(attempt: Path | None) -> dict[str, Any] | None:

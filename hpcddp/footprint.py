@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from hpcddp.catalog import parameters, train_samples
-from hpcddp.point import Point
+from hpcddp.core.catalog import parameters, train_samples
+from hpcddp.core.point import Point
 
 STEP_ROW_BYTES = 100
 BUCKET_ROW_BYTES = 60

@@ -9,9 +9,9 @@ from itertools import chain, islice
 from typing import Any
 
 from hpcddp.backends.base import Batch
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.run_root import Study
 from hpcddp.lock import Held
-from hpcddp.runroot import Study
 from hpcddp.submissions import Told, follow, tell_all
 
 AHEAD = 16

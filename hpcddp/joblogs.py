@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpcddp.core.errors import UsageError
+from hpcddp.core.run_root import Study, job_of, newest_of
+from hpcddp.core.text import size
 from hpcddp.ended import recorded_end
-from hpcddp.errors import UsageError
 from hpcddp.reasons import LogLine
-from hpcddp.runroot import Study, job_of, newest_of
 from hpcddp.submissions import last_told
-from hpcddp.textout import size
 
 TAIL_BYTES = 8192
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hpcddp.backends.base import Batch
-from hpcddp.job_array import array_of
+from hpcddp.core.job_ids import array_of
 
 
 class Lanes:

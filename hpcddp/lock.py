@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hpcddp.backends.local_queue import process_start
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 
 BEAT_S = 10.0
 

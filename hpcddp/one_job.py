@@ -10,13 +10,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from hpcddp.backends.base import Batch, Submission, Together, job_name
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Point
+from hpcddp.core.text import count
 from hpcddp.order import Order
-from hpcddp.point import Point
 from hpcddp.refusals import refusals
 from hpcddp.request import WARNING_S, JobRequest
 from hpcddp.script import Launch, Step, render
-from hpcddp.textout import count
 
 Run = tuple[Point, int]
 

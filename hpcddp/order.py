@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcddp.backends.base import Submission
-from hpcddp.catalog import is_factory
 from hpcddp.cluster import ClusterProfile
-from hpcddp.errors import UsageError
+from hpcddp.core.catalog import is_factory
+from hpcddp.core.errors import UsageError
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.point import Point
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
 from hpcddp.git import git_commit
-from hpcddp.jobspec import JobSpec
 from hpcddp.ownership import check_ownership, not_for_others, trusted_gids
 from hpcddp.plan import without_folder
-from hpcddp.point import Point
 from hpcddp.request import JobRequest
-from hpcddp.runroot import Study
-from hpcddp.schema import encode
 from hpcddp.script import Launch, render
 from hpcddp.settings import Settings, config_file
 from hpcddp.snapshot import take_snapshot

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.catalog import is_on_disk
 from hpcddp.cluster import ClusterProfile
+from hpcddp.core.catalog import is_on_disk
+from hpcddp.core.hours import Budget, Hours
+from hpcddp.core.point import Layout, Point, flat_keys
+from hpcddp.core.text import alike_once, count, some
 from hpcddp.footprint import bytes_of, files_of
-from hpcddp.hours import Budget, Hours
-from hpcddp.point import Layout, Point, flat_keys
 from hpcddp.request import JobRequest, cores_per_rank, hours_at_most
 from hpcddp.settings import config_file
 from hpcddp.sweep_points import PlannedPoint
-from hpcddp.textout import alike_once, count, some
 
 TITLES = {
     "workload.data.name": "data",

@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.catalog import train_samples
+from hpcddp.core.catalog import train_samples
+from hpcddp.core.point import Point
+from hpcddp.core.records import STEP_COLUMNS_1, steps_file
 from hpcddp.footprint import steps_of
-from hpcddp.point import Point
-from hpcddp.records import STEP_COLUMNS_1, steps_file
 
 TAIL_BYTES = 4096
 """Some 30 rows."""

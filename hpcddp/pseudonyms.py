@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from hpcddp.errors import HpcddpError
-from hpcddp.point import point_from_dict
-from hpcddp.schema import SchemaError
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import point_from_dict
+from hpcddp.core.schema import SchemaError
 
 KEPT = (
     *("schema", "hpcddp", "id", "label", "name", "groups", "model", "precision", "layout", "measure", "node_type"),

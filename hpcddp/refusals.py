@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hpcddp.cluster import ClusterProfile, NodeType, Qos
-from hpcddp.point import Point
+from hpcddp.core.point import Point
 
 if TYPE_CHECKING:
     from hpcddp.request import JobRequest

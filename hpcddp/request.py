@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hpcddp.cluster import ClusterProfile, NodeType
-from hpcddp.errors import UsageError
-from hpcddp.hours import Hours
-from hpcddp.point import Point
+from hpcddp.core.errors import UsageError
+from hpcddp.core.hours import Hours
+from hpcddp.core.point import Point
 from hpcddp.refusals import refusals
 from hpcddp.sweep import SlurmOptions
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcddp.cluster import ClusterProfile
-from hpcddp.errors import UsageError
-from hpcddp.jobspec import JobSpec, spec_to_dict
-from hpcddp.launcher import command_by_hand
-from hpcddp.point import Point, to_json
+from hpcddp.core.errors import UsageError
+from hpcddp.core.jobspec import JobSpec, spec_to_dict
+from hpcddp.core.launcher import command_by_hand
+from hpcddp.core.point import Point, to_json
 from hpcddp.request import JobRequest
 from hpcddp.templating import render_template
 

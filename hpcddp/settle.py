@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcddp.backends.base import Backend
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 from hpcddp.submissions import Told, follow, last_told, mend, tell_all
 
 

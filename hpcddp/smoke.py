@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from hpcddp.backends.base import Backend, JobState, Submission, pause_s
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Point
+from hpcddp.core.run_root import Study
 from hpcddp.order import Order, submissions
-from hpcddp.point import Point
-from hpcddp.runroot import Study
 
 ENTRY = "hpcddp.worker.smoke:run"
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 
-from hpcddp.errors import UsageError
-from hpcddp.runroot import Study
+from hpcddp.core.errors import UsageError
+from hpcddp.core.run_root import Study
 from hpcddp.snapshot_check import verify
 
 PACKAGE = Path(__file__).parent

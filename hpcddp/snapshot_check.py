@@ -8,8 +8,8 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from hpcddp.bootstrap import ownership_problem
-from hpcddp.errors import HpcddpError
+from hpcddp.core.bootstrap import ownership_problem
+from hpcddp.core.errors import HpcddpError
 
 
 def verify(snapshot: Path, contents: Mapping[str, bytes], trusted: Collection[int]) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcddp.backends.base import Backend, JobState
+from hpcddp.core.job_outcomes import OfJob, note_outcomes
+from hpcddp.core.launcher import first_failure
+from hpcddp.core.point import Point, point_from_dict
+from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.ended import read_end, read_object, recorded_end
 from hpcddp.joblogs import last_words
-from hpcddp.launcher import first_failure
-from hpcddp.outcomes import OfJob, note_outcomes
-from hpcddp.point import Point, point_from_dict
 from hpcddp.progress import read_progress
 from hpcddp.reasons import AGAIN, Reason, reason_of, without_node
-from hpcddp.runroot import Study, job_of, newest_of
 from hpcddp.submissions import Told, last_told, user_name
 from hpcddp.time_limit import time_limit_words
 from hpcddp.turns import had_its_turn, turn

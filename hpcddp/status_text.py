@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from hpcddp.core.text import count, duration
 from hpcddp.status import Phase, RunState
-from hpcddp.textout import count, duration
 
 WIDTH = 80
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hpcddp.backends.base import job_name
-from hpcddp.errors import HpcddpError
-from hpcddp.records import append_line
-from hpcddp.runroot import Study
-from hpcddp.schema import SchemaError, decode, encode
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import append_line
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import SchemaError, decode, encode
 
 Event = Literal["intent", "submitted", "refused", "lost", "cancelled"]
 

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from hpcddp.alone import alone
 from hpcddp.backends.base import Backend, Batch
 from hpcddp.budget import affordable, limited
+from hpcddp.core.errors import FullError, RefusedError
+from hpcddp.core.job_ids import listed_as
+from hpcddp.core.point import Point
+from hpcddp.core.run_root import Study
+from hpcddp.core.text import count
 from hpcddp.describe import describe
-from hpcddp.errors import FullError, RefusedError
 from hpcddp.intents import Intents
-from hpcddp.job_array import listed_as
 from hpcddp.lanes import Lanes
 from hpcddp.lock import Held
 from hpcddp.one_job import in_one_job, one_job
 from hpcddp.order import Order, check_order, submissions
 from hpcddp.ownership import check_ownership, trusted_gids
-from hpcddp.point import Point
-from hpcddp.runroot import Study
 from hpcddp.settle import settle
 from hpcddp.status import RunState, study_states
 from hpcddp.submissions import Told, follow, last_told, tell_all
-from hpcddp.textout import count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcddp.cluster import is_profile_file
-from hpcddp.errors import UsageError
-from hpcddp.hours import Budget
-from hpcddp.point import Layout, Measure, Workload
-from hpcddp.schema import SchemaError, at_least, decode
+from hpcddp.core.errors import UsageError
+from hpcddp.core.hours import Budget
+from hpcddp.core.point import Layout, Measure, Workload
+from hpcddp.core.schema import SchemaError, at_least, decode
 from hpcddp.sweep_groups import Group, read_group
 from hpcddp.yamlfile import located, parse_yaml, read_yaml
 

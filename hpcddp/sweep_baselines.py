@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from hpcddp.point import Measure, Point
+from hpcddp.core.point import Measure, Point
 from hpcddp.sweep import Sweep
 
 Size = tuple[int, int]

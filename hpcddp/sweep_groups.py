@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.schema import Path, SchemaError, decode, did_you_mean
+from hpcddp.core.schema import Path, SchemaError, decode, did_you_mean
 
 AXIS_ROOTS = ("workload", "layout", "measure", "device", "work")
 """What an axis may vary: the parts of a point."""

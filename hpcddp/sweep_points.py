@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.catalog import check_workload
 from hpcddp.cluster import ClusterProfile
-from hpcddp.errors import UsageError
-from hpcddp.point import Layout, Measure, Point, Workload
-from hpcddp.point_rules import check_point
-from hpcddp.schema import Path, SchemaError, decode, did_you_mean
+from hpcddp.core.catalog import check_workload
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Layout, Measure, Point, Workload
+from hpcddp.core.point_rules import check_point
+from hpcddp.core.schema import Path, SchemaError, decode, did_you_mean
 from hpcddp.sweep import Sweep, SweepFile, chosen_groups, placed, set_dotted
 from hpcddp.sweep_baselines import Baseline, lacking
 from hpcddp.sweep_groups import Combination, Group

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.cluster import current_cluster, load_profile
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.runroot import Study
 from hpcddp.status import RunState, read_study_file, run_states
 from hpcddp.submissions import last_told
 from hpcddp.sweep import read_sweep

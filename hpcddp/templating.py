@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment

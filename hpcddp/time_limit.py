@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from hpcddp.backends.base import JobState
-from hpcddp.point import Point
+from hpcddp.core.point import Point
+from hpcddp.core.text import duration
 from hpcddp.progress import Progress
 from hpcddp.reasons import limit_min
-from hpcddp.textout import duration
 
 SETTLED_STEPS = 50
 """Until then, or until the end of a shorter warm-up, the pace is that of a start (compilation, caches, cuDNN's search)."""

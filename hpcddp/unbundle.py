@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpcddp.bundle_names import is_folder_of_runs, kind_of
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 MOST_BYTES = 64 * 10**9
 """Unpacked. 50 million step rows are 5 GB."""

@@ -8,8 +8,8 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcddp.records import steps_file
-from hpcddp.runroot import Study, job_of, newest_of
+from hpcddp.core.records import steps_file
+from hpcddp.core.run_root import Study, job_of, newest_of
 
 
 def used_node_hours(study: Study, running: Container[str] = (), now_ns: int | None = None) -> float:

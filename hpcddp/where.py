@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.errors import UsageError
-from hpcddp.point import Point, flat_keys
-from hpcddp.schema import did_you_mean
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Point, flat_keys
+from hpcddp.core.schema import did_you_mean
 from hpcddp.yamlfile import parse_yaml
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {

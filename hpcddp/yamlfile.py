@@ -11,8 +11,8 @@ import re
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, TypeVar
 
-from hpcddp.errors import UsageError
-from hpcddp.schema import Path, SchemaError, decode
+from hpcddp.core.errors import UsageError
+from hpcddp.core.schema import Path, SchemaError, decode
 from hpcddp.yaml_limits import count_repeated, refuse_depth
 
 T = TypeVar("T")

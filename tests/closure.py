@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.records import PARTS, steps_file
+from hpcddp.core.records import PARTS, steps_file
 
 OFF_BY = 0.01
 """Of the total; the parts of a CPU's step add up exactly, those of a GPU's are each rounded by its events."""

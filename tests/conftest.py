@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from tests.cannot_run import cannot_run
 from tests.chromium import Page, chromium, program
 from tests.closure import closure

@@ -10,10 +10,10 @@ from typing import Any
 from hpcddp.backends.base import Batch, Submission
 from hpcddp.cluster import load_profile
 from hpcddp.commands.options import requests_for
-from hpcddp.jobspec import JobSpec
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.point import Point
 from hpcddp.one_job import in_one_job
 from hpcddp.order import Order
-from hpcddp.point import Point
 from hpcddp.request import User
 from hpcddp.settings import Settings
 from hpcddp.sweep import read_sweep

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from hpcddp.cluster import load_profile
+from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.runroot import Study
 from hpcddp.settings import Settings
 from hpcddp.sweep import read_sweep
 from hpcddp.sweep_points import expand

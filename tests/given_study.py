@@ -6,8 +6,8 @@ import os
 import pickle
 from pathlib import Path
 
-from hpcddp.records import append_line, write_json
-from hpcddp.runroot import Study
+from hpcddp.core.records import append_line, write_json
+from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import MS, Told, point, write_run, write_study
 
 ALICE = "/home/alice/runs"

@@ -10,11 +10,11 @@ import pytest
 
 from hpcddp.backends.base import JobState, Phase
 from hpcddp.budget import account, at_most, budget_words, limited
-from hpcddp.errors import UsageError
-from hpcddp.hours import Budget, Hours
+from hpcddp.core.errors import UsageError
+from hpcddp.core.hours import Budget, Hours
+from hpcddp.core.records import steps_file, write_json
+from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.records import steps_file, write_json
-from hpcddp.runroot import Study
 from hpcddp.settings import Settings
 from hpcddp.status import run_states
 from hpcddp.submit import SubmittedRun, submit_runs

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hpcddp.clean import waste
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 from hpcddp.status import Phase, RunState
 
 LABEL = "n01-g1-b1-0"

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-import hpcddp.errors
+import hpcddp.core.errors
 from hpcddp.cli import main
 from tests.analysis.synthetic import point, write_study
 from tests.fresh_install import CHECKOUT
@@ -56,7 +56,7 @@ def test_readme_mentions(name: str) -> None:
 
 def test_readme_names_the_exit_codes() -> None:
     """The README's table of exit codes is that of the code, and so is the end of --help."""
-    codes = {value for key, value in vars(hpcddp.errors).items() if key.isupper() and isinstance(value, int)}
+    codes = {value for key, value in vars(hpcddp.core.errors).items() if key.isupper() and isinstance(value, int)}
     assert {int(code) for code in re.findall(r"^\| (\d) \|", README, re.MULTILINE)} == codes | {0}
     epilog = main.epilog or ""
     assert {int(code) for code in re.findall(r"\b(\d) ", epilog)} == codes | {0}
@@ -70,7 +70,7 @@ def test_readme_names_the_exit_codes() -> None:
         ("render --cluster rcc --nodes 4", 0),
         (f"plan {SWEEP} --set account=abc01", 0),
         (f"submit {SWEEP} --set account=abc01 --dry-run --runs {{folder}}", 0),
-        ("status {folder}", hpcddp.errors.INCOMPLETE),
+        ("status {folder}", hpcddp.core.errors.INCOMPLETE),
     ],
 )
 def test_login_side_loads_nothing_heavy(arguments: str, code: int, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.records import write_json
+from hpcddp.core.records import write_json
 from tests.analysis.synthetic import MS, Told, point, write_run, write_study
 from tests.closure import that_do_not_add_up
 

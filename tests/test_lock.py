@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from hpcddp.lock import STALE_S, HeldError, only_one
 
 NO_FLOCK = (

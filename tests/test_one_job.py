@@ -10,8 +10,8 @@ import pytest
 
 from hpcddp.backends.slurm_folder import SCRIPT, prepare
 from hpcddp.budget import each_at_most
-from hpcddp.errors import UsageError
-from hpcddp.hours import Hours
+from hpcddp.core.errors import UsageError
+from hpcddp.core.hours import Hours
 from hpcddp.one_job import one_job, one_job_words
 from tests import golden
 from tests.given_one_job import batch_of, order, runs_of

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.errors import UsageError
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.runroot import Study
+from hpcddp.core.errors import UsageError
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.run_root import Study
 from hpcddp.settings import Settings
 from hpcddp.submit import submit_runs
 from tests.given_order import labels, order, study_of

@@ -15,10 +15,10 @@ from submitit.core.utils import DelayedSubmission
 
 from hpcddp.alone import alone
 from hpcddp.backends.local import LocalBackend
-from hpcddp.entry import call
-from hpcddp.errors import HpcddpError
+from hpcddp.core.entry import call
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.run_root import Study
 from hpcddp.ownership import group_above, trusted_gids
-from hpcddp.runroot import Study
 from hpcddp.settings import load_settings
 from hpcddp.snapshot import take_snapshot
 from hpcddp.submit import submit_runs

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcddp.backends.base import JobState
-from hpcddp.point import Data, Point, Workload
+from hpcddp.core.point import Data, Point, Workload
 from hpcddp.reasons import LogLine, limit_min, reason_of, without_node
 from hpcddp.worker import memory_fit
 from hpcddp.worker.faults import fault_of, to_plain

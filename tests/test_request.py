@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hpcddp.cluster import ClusterProfile, load_profile
-from hpcddp.errors import UsageError
-from hpcddp.hours import Hours
-from hpcddp.point import Data, Layout, Point, Workload
+from hpcddp.core.errors import UsageError
+from hpcddp.core.hours import Hours
+from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.request import JobRequest, User, hours_at_most, job_request
 from hpcddp.sweep import SlurmOptions, make_sweep
 from hpcddp.sweep_points import resolve

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from hpcddp.cluster import ClusterProfile, load_profile
-from hpcddp.errors import UsageError
-from hpcddp.jobspec import JobSpec, spec_from_dict
-from hpcddp.point import Point
+from hpcddp.core.errors import UsageError
+from hpcddp.core.jobspec import JobSpec, spec_from_dict
+from hpcddp.core.point import Point
 from hpcddp.request import JobRequest, User, job_request
 from hpcddp.script import Launch, launch_by_hand, render
 from hpcddp.sweep import read_sweep

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 from hpcddp.settings import Settings, config_file, load_settings, sbatch_environment
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import JobState
-from hpcddp.errors import HpcddpError
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 from hpcddp.smoke import run_smoke
 from tests.given_order import order
 from tests.told_backend import ToldBackend

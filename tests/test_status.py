@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from hpcddp.backends.base import JobState
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Data, Measure, Point, Workload, point_to_dict
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Data, Measure, Point, Workload, point_to_dict
+from hpcddp.core.records import STEP_COLUMNS, STEP_COLUMNS_1, RowWriter, error_file, steps_file, write_json
+from hpcddp.core.run_root import Study
 from hpcddp.progress import last_rows, planned_steps
-from hpcddp.records import STEP_COLUMNS, STEP_COLUMNS_1, RowWriter, error_file, steps_file, write_json
-from hpcddp.runroot import Study
 from hpcddp.status import RunState, run_states, states_to_plain
 from hpcddp.status_text import status_table
 from hpcddp.submissions import Event, Told, tell, user_name

@@ -13,9 +13,9 @@ import pytest
 
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.local import LocalBackend
-from hpcddp.errors import HpcddpError, RefusedError
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import HpcddpError, RefusedError
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 from hpcddp.status import RunState, run_states
 from hpcddp.submissions import last_told
 from hpcddp.submit import SubmittedRun, pending_runs, submit_runs

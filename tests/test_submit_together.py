@@ -10,10 +10,10 @@ import pytest
 
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.budget import account
-from hpcddp.errors import FullError, UsageError
-from hpcddp.hours import Hours
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import FullError, UsageError
+from hpcddp.core.hours import Hours
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 from hpcddp.status import RunState, run_states
 from hpcddp.submissions import last_told
 from hpcddp.submit import submit_runs

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcddp.cluster import load_profile
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 from hpcddp.sweep import make_sweep, read_sweep
 from hpcddp.sweep_points import expand
 from hpcddp.yamlfile import parse_yaml

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.errors import UsageError
-from hpcddp.point import Data, Layout, Point, Workload
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.where import chosen
 
 POINTS = [

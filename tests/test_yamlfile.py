@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hpcddp import yamlfile
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 from hpcddp.yamlfile import decode_file, read_yaml
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from hpcddp.backends.base import Batch, JobState, Submission
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 
 
 class ToldBackend:

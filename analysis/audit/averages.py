@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hpcddp.analysis.audit.cells import Interval, alike
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Average, Groups, distinct, statistic, value, values
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 FASTEST = {"time": ("min", "max"), "throughput": ("max", "min")}
 

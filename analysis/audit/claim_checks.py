@@ -9,7 +9,7 @@ from hpcddp.analysis.audit.cells import Interval, alike
 from hpcddp.analysis.audit.claims import MOST_TRIED, Claim, Claims
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Series, distinct, value
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 OF_RUNS = {"mean": "average", "min": "smallest", "max": "largest"}
 

@@ -11,7 +11,7 @@ from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.matching import RowIndex
 from hpcddp.analysis.audit.nodes import KnownNodes, expand
 from hpcddp.analysis.audit.table import Config, Row, Table
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 Series = tuple[int | None, tuple[str, ...]]
 

@@ -9,7 +9,7 @@ from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, kind, model, node_names
 from hpcddp.analysis.audit.nodes import KnownNodes, expand
 from hpcddp.analysis.audit.table import Row
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 
 def check_layout(groups: Groups, known: KnownNodes) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from hpcddp.analysis.audit.cells import PLAIN, Number, inverse, is_blank, number, plain_digits, seconds
 from hpcddp.analysis.audit.columns import CLAIMS, MEANINGS, REMARKS, SETTINGS, TIMES, Column, column, name_of
 from hpcddp.analysis.audit.rates import Rate, rate
-from hpcddp.errors import UsageError
-from hpcddp.textout import count
+from hpcddp.core.errors import UsageError
+from hpcddp.core.text import count
 
 COUNTS = ("nodes", "gpus_per_node", "gpus", "batch_per_gpu", "global_batch", "samples", "epochs", "steps", "n")
 MEASURED = ("time", "throughput")

@@ -12,7 +12,7 @@ from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, batches, value
 from hpcddp.analysis.audit.table import Row
 from hpcddp.analysis.wording import clock, quantity
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 SAME_WORK = 0.05
 """Throughput and time of one run may count slightly different things: the last batch, evaluation."""

@@ -11,8 +11,8 @@ from hpcddp.analysis.comparison.facts import Difference, Facts, differences, fac
 from hpcddp.analysis.comparison.match import Alone, Group, alone, groups, matched
 from hpcddp.analysis.numbers.effects import Ratio, ratio
 from hpcddp.analysis.records.load import StudyRecords, load_study
-from hpcddp.errors import UsageError
-from hpcddp.runroot import Study
+from hpcddp.core.errors import UsageError
+from hpcddp.core.run_root import Study
 
 INTERVAL = "95 %"
 

@@ -12,7 +12,7 @@ from hpcddp.analysis.comparison.match import Group
 from hpcddp.analysis.numbers.series import short_name, value_text
 from hpcddp.analysis.records.files import object_or_nothing
 from hpcddp.analysis.records.load import StudyRecords
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 
 RECORDED = ("launcher", "communication", "git_commit", "tf32", "clock")
 """Keys of launch.json."""

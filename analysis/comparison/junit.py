@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from hpcddp.analysis.comparison.compare import Compared, Comparison
 from hpcddp.analysis.comparison.told import share
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, even escaped."""

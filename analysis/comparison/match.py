@@ -13,7 +13,7 @@ from hpcddp.analysis.numbers.frames import runs_frame
 from hpcddp.analysis.numbers.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.numbers.series import FOUND, Key, key_text, order, short_name, value_text, workload_key
 from hpcddp.analysis.records.load import StudyRecords
-from hpcddp.point import Point
+from hpcddp.core.point import Point
 
 HOLD = "batch_per_gpu"
 """Points are matched by their own batch per GPU, whatever their study holds constant."""

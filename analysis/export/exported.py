@@ -16,8 +16,8 @@ from hpcddp.analysis.records.files import object_or_nothing, read_object
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.parts import Part, read_parts
 from hpcddp.analysis.records.run import Run
-from hpcddp.point import flat_keys
-from hpcddp.runroot import Study
+from hpcddp.core.point import flat_keys
+from hpcddp.core.run_root import Study
 
 SUMMARY = (
     *("samples_per_s", "steady_steps", "step_ci_percent", "warmup_detected_steps"),

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 
 
 def library(module: str, extra: str) -> Any:

@@ -16,7 +16,7 @@ from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.wording import quantity
-from hpcddp.textout import message_size
+from hpcddp.core.text import message_size
 
 PANEL_MM = 66.0
 TICKS = tuple(2**power for power in range(10, 31, 5))

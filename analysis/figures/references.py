@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from hpcddp.errors import UsageError
-from hpcddp.schema import did_you_mean
-from hpcddp.textout import count
+from hpcddp.core.errors import UsageError
+from hpcddp.core.schema import did_you_mean
+from hpcddp.core.text import count
 
 FILE = Path(__file__).parent / "reference_points.csv"
 

@@ -10,8 +10,8 @@ import pandas as pd
 from hpcddp.analysis.numbers.series import differing, key_text, series_key, words
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.wording import quantity, unit
-from hpcddp.bandwidth import bus_share, disturbed, fit
-from hpcddp.textout import count, message_size
+from hpcddp.core.bandwidth import bus_share, disturbed, fit
+from hpcddp.core.text import count, message_size
 
 OPS = {
     "all_reduce": "all-reduce",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.buckets import RunBuckets
 from hpcddp.analysis.records.clocks import Ints
-from hpcddp.bandwidth import bus_share
+from hpcddp.core.bandwidth import bus_share
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.numbers.intervals import interval_rank
-from hpcddp.batch_means import CONFIDENCE
+from hpcddp.core.batch_means import CONFIDENCE
 
 Values = Sequence[Fraction] | Sequence[float]
 

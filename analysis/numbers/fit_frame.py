@@ -15,7 +15,7 @@ import pandas as pd
 from hpcddp.analysis.numbers.fits import Fit, fit_all
 from hpcddp.analysis.numbers.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.wording import unit
-from hpcddp.point import scaling_kind
+from hpcddp.core.point import scaling_kind
 
 LAW_COLUMNS = {
     "series": "string",

@@ -13,7 +13,7 @@ import numpy as np
 from hpcddp.analysis.numbers.effects import SEED, resampled
 from hpcddp.analysis.numbers.fit_laws import AMDAHL, EXTRA_P, GUSTAFSON, USL, Floats, Law
 from hpcddp.analysis.numbers.intervals import interval_rank
-from hpcddp.batch_means import CONFIDENCE
+from hpcddp.core.batch_means import CONFIDENCE
 
 Rates = Mapping[int, Sequence[Fraction]]
 """Units -> samples per second of each run."""

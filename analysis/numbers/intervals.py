@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.batch_means import CONFIDENCE, mean_interval
+from hpcddp.core.batch_means import CONFIDENCE, mean_interval
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from hpcddp.analysis.numbers.intervals import half_width_percent
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.run import Run
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 
 
 def precision(study: Study) -> dict[str, tuple[int, float | None]]:

@@ -16,8 +16,8 @@ from hpcddp.analysis.numbers.frames import EXCHANGE, RUN_COLUMNS, TYPICAL
 from hpcddp.analysis.numbers.intervals import spread
 from hpcddp.analysis.numbers.series import order, same_workload
 from hpcddp.analysis.numbers.steps import RECORDED, throughput_per_s, unaccounted
-from hpcddp.point import Point
-from hpcddp.records import PARTS
+from hpcddp.core.point import Point
+from hpcddp.core.records import PARTS
 
 PER_POINT = ("series", "nodes", "gpus_per_node", "gpus", "ranks", "batch_per_gpu", "global_batch")
 ALSO = ("device", "work", "input", "node_type", "gpu", "env_id")

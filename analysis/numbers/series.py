@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcddp.analysis.wording import shortened
-from hpcddp.point import Point, flat_keys, to_json
+from hpcddp.core.point import Point, flat_keys, to_json
 
 SHORT = {
     "workload.batch_per_gpu": "batch/GPU",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.numbers.steps import Floats, RunSteps
-from hpcddp.records import PARTS
+from hpcddp.core.records import PARTS
 
 LEAST_STEPS = 20
 """With fewer, chance decides who is slow."""

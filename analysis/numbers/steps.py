@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.rows import Columns
-from hpcddp.records import PARTS
+from hpcddp.core.records import PARTS
 
 Floats = NDArray[np.float64]
 """Nanoseconds in doubles: exact up to 2^53 ns, 104 days; nan was not measured."""

@@ -12,8 +12,8 @@ from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, Costs, Proposal, S
 from hpcddp.analysis.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
 from hpcddp.analysis.wording import duration, percent, percent_within, percents, quantity, unit, units
-from hpcddp.repeats import FEWEST
-from hpcddp.textout import count
+from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.text import count
 
 SHOWN_FACTS = 3
 """Values of one fact; the report has the others."""

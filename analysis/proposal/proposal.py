@@ -15,9 +15,9 @@ from hpcddp.analysis.numbers.scaling import by_point, timed_runs
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.report.provenance import Provenance, provenance
-from hpcddp.errors import UsageError
-from hpcddp.point import scaling_kind
-from hpcddp.runroot import Study
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import scaling_kind
+from hpcddp.core.run_root import Study
 
 ENOUGH = 0.70
 """Efficiency against one node that a size is asked for with; a convention, not any one centre's rule: --nodes N overrides it."""

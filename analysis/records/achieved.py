@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.gpu_peaks import gpu_peak, peak_flops_per_s
-from hpcddp.point import Point
+from hpcddp.core.gpu_peaks import gpu_peak, peak_flops_per_s
+from hpcddp.core.point import Point
 
 MIXED = "fp32/tf32"
 """TF32 in convolutions only, as torch has it unless told otherwise."""

@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 from hpcddp.analysis.records.files import is_there, read_raw
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.shapes import Count, Some, check_shape
-from hpcddp.errors import HpcddpError
-from hpcddp.runroot import Study
-from hpcddp.textout import inert
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.run_root import Study
+from hpcddp.core.text import inert
 
 MOST_RUNS = 1_000_000
 HOLDS = ("batch_per_gpu", "global_batch")

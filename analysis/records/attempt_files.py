@@ -9,9 +9,9 @@ from hpcddp.analysis.records.files import is_there, read_object
 from hpcddp.analysis.records.impossible import check_comm
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.shapes import Comm, Launch, check_shape
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Point
-from hpcddp.records import SCHEMA
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Point
+from hpcddp.core.records import SCHEMA
 
 
 def read_launch(attempt: Path, point: Point | None) -> dict[str, Any]:

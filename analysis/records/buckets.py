@@ -19,7 +19,7 @@ from hpcddp.analysis.records.ranks import step_tables, told_of_ranks
 from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
 from hpcddp.analysis.records.shapes import MOST
 from hpcddp.analysis.records.windows import STEP_TYPES, Windows, windows_of
-from hpcddp.records import BUCKET_COLUMNS, buckets_file
+from hpcddp.core.records import BUCKET_COLUMNS, buckets_file
 
 BUCKET_TYPES = dict.fromkeys(BUCKET_COLUMNS, "int64")
 

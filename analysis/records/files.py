@@ -9,8 +9,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from hpcddp.errors import HpcddpError
-from hpcddp.textout import inert_values
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.text import inert_values
 
 MOST_BYTES = 1 << 28
 """Of one JSON file; end.json of 100,000 ranks has 50 MB."""

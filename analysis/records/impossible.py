@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.numbers.steps import or_zero
 from hpcddp.analysis.records.rows import UNKNOWN, Columns, Rejected
-from hpcddp.point import Point
-from hpcddp.records import PARTS
+from hpcddp.core.point import Point
+from hpcddp.core.records import PARTS
 
 DAY_NS = 86_400_000_000_000
 """No step lasts a day, as ranks give each other up after minutes (rendezvous.TIMEOUT); no cluster's clock is off by one."""

@@ -21,8 +21,8 @@ from typing import Any
 import hpcddp
 from hpcddp.analysis.place import kept_folder
 from hpcddp.analysis.records.files import read_regular
-from hpcddp.records import write_aside
-from hpcddp.runroot import Study
+from hpcddp.core.records import write_aside
+from hpcddp.core.run_root import Study
 
 TOOLS = ("numpy", "pandas", "matplotlib")
 

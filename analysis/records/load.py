@@ -23,12 +23,12 @@ from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.records.shapes import MOST
 from hpcddp.analysis.side_by_side import each, nothing
 from hpcddp.analysis.verdicts.seen import read_predicted
-from hpcddp.errors import HpcddpError
-from hpcddp.outcomes import read_outcomes
-from hpcddp.point import Point, flat_keys, point_from_dict
-from hpcddp.run_ranges import run_ranges
-from hpcddp.runroot import Study
-from hpcddp.textout import count, inert, one_line
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_outcomes import read_outcomes
+from hpcddp.core.point import Point, flat_keys, point_from_dict
+from hpcddp.core.run_ranges import run_ranges
+from hpcddp.core.run_root import Study
+from hpcddp.core.text import count, inert, one_line
 
 Loaded = tuple[Run, tuple[str, ...]]
 """A run, and what is odd about its records but harmless."""

@@ -28,9 +28,9 @@ from hpcddp.analysis.records.shapes import End, check_shape
 from hpcddp.analysis.records.whole import whole_end
 from hpcddp.analysis.verdicts.long_steps import stalls
 from hpcddp.analysis.verdicts.seen import early, read_seen, rhythm
-from hpcddp.catalog import train_samples
-from hpcddp.runroot import job_of
-from hpcddp.textout import one_line
+from hpcddp.core.catalog import train_samples
+from hpcddp.core.run_root import job_of
+from hpcddp.core.text import one_line
 
 
 def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], warnings: list[str]) -> Run:

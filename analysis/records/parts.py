@@ -22,8 +22,8 @@ from hpcddp.analysis.records.ranks import read_steps, steady_from_step, told_of_
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.shapes import End, check_shape
 from hpcddp.analysis.records.windows import Windows, windows_of
-from hpcddp.point import Point
-from hpcddp.textout import count
+from hpcddp.core.point import Point
+from hpcddp.core.text import count
 
 Plain = dict[str, Any]
 

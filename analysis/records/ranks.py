@@ -10,7 +10,7 @@ from hpcddp.analysis.numbers.steps import RECORDED, RunSteps, over_ranks
 from hpcddp.analysis.records.cells import Room
 from hpcddp.analysis.records.impossible import check_steps
 from hpcddp.analysis.records.rows import MAYBE_INT, Columns, Rejected, RowFile, read_rows
-from hpcddp.records import steps_file
+from hpcddp.core.records import steps_file
 
 COLUMNS = {
     **{"step": "int64", "flags": "int64", "start_ns": MAYBE_INT, "total_ns": "float64"},

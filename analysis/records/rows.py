@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.cells import AROUND, EMPTY, SHORT, Room, prepared
 from hpcddp.analysis.records.files import read_regular
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 try:
     from isal.isal_zlib import crc32  # ten times as fast

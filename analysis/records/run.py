@@ -17,8 +17,8 @@ from hpcddp.analysis.numbers.typical import TypicalStep
 from hpcddp.analysis.records.achieved import Used
 from hpcddp.analysis.verdicts.long_steps import Stalls
 from hpcddp.analysis.verdicts.seen import Early, Rhythm, Seen
-from hpcddp.point import Point
-from hpcddp.textout import one_line
+from hpcddp.core.point import Point
+from hpcddp.core.text import one_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from hpcddp.analysis.report.bars import part_swatch, square
 from hpcddp.analysis.report.chart import figure, legend, tip
 from hpcddp.analysis.report.html import Html, join, tag
 from hpcddp.analysis.wording import percent, quantity, times, unit
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 HEAT = 6
 """Shades on either side of none."""

@@ -25,7 +25,7 @@ from hpcddp.analysis.report.chart import Axis, Line, Mark, Panel, figure, legend
 from hpcddp.analysis.report.close import close_figures, heat_rules
 from hpcddp.analysis.report.html import Html, join, tag
 from hpcddp.analysis.wording import percent, percent_within, percents, quantity, times, unit
-from hpcddp.textout import message_size
+from hpcddp.core.text import message_size
 
 
 def report_figures(found: Findings, published: pd.DataFrame, failures: Failures) -> dict[str, Html]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from hpcddp.analysis.records.files import object_or_nothing
 from hpcddp.analysis.records.run import Run
-from hpcddp.runroot import Study
-from hpcddp.textout import count
+from hpcddp.core.run_root import Study
+from hpcddp.core.text import count
 
 SHOWN_HOSTS = 32
 SHOWN_TEXT = 300

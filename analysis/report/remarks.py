@@ -10,7 +10,7 @@ from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.records.run import by_reason
 from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.verdicts.case import DOUBTFUL, WRONG, Verdict
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 SHOWN = 4
 """Of a kind; the others are folded away."""

@@ -27,7 +27,7 @@ from hpcddp.analysis.report.provenance import Provenance
 from hpcddp.analysis.report.remarks import remark_list, remarks
 from hpcddp.analysis.report.tables import UNKNOWN, Cell, Column, Table, report_tables
 from hpcddp.analysis.wording import quantity
-from hpcddp.textout import message_size
+from hpcddp.core.text import message_size
 
 DATA_SUFFIXES = (".csv", ".json", ".tex")
 

@@ -16,7 +16,7 @@ from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.fit_words import NAMES as LAW_NAMES
 from hpcddp.analysis.numbers.series import Apart, full_names, value_text
 from hpcddp.analysis.wording import duration, percent, percent_within, percents, quantity, times
-from hpcddp.textout import message_size
+from hpcddp.core.text import message_size
 
 UNKNOWN = "–"
 

@@ -13,7 +13,7 @@ import pandas as pd
 from hpcddp.analysis.numbers.series import same_workload
 from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.records.run import Run
-from hpcddp.point import Point
+from hpcddp.core.point import Point
 
 WRONG, DOUBTFUL, LIMITED, INCOMPLETE = 3.0, 2.0, 1.0, 0.0
 """Weights: wrong results come first, then doubtful ones, what limits speed, what is missing; a share below 1 is added."""

@@ -10,7 +10,7 @@ import pandas as pd
 from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict, layout, run_names, run_numbers, span, step_s, where
 from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.analysis.wording import quantity
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 COMM_SHARE = 0.15
 """Of the step: an efficiency of 85 %, below what 8 V100 or A100 of one node reach in mixed precision (84-87 %)."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hpcddp.analysis.records.run import Run, by_reason
 from hpcddp.analysis.verdicts.case import AGAIN, DOUBTFUL, WRONG, Case, Verdict, run_names
 from hpcddp.analysis.wording import percent
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 UNSYNCHRONISED = {
     "ranks see the same data": "make every rank list the same files in one order: sort the listing, and check each node's copy",

@@ -14,7 +14,7 @@ from hpcddp.analysis.verdicts.case import INPUT_SHARE, LIMITED, Case, Row, Verdi
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, lacking, most_cores, most_workers
 from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
 from hpcddp.analysis.wording import percent, quantity
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 NO_FASTER = 0.05
 """A trainer that a resident batch makes faster by no more than this share does not wait for data."""

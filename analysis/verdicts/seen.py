@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from hpcddp.analysis.numbers.steps import Floats, RunSteps
 from hpcddp.analysis.records.files import read_object
 from hpcddp.analysis.verdicts.long_steps import FEWEST, threshold
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Point
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Point
 
 OF_STEP = ("data_wait", "comm_exposed")
 """Parts whose own reasons to vary are asked for when steps are of two kinds."""

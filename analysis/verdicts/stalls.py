@@ -14,7 +14,7 @@ from hpcddp.analysis.verdicts.input import input_advice, input_share
 from hpcddp.analysis.verdicts.long_steps import Stalls
 from hpcddp.analysis.verdicts.steps import bursts
 from hpcddp.analysis.wording import percent, quantity
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 MOST_AFTER_PAUSES = 0.5
 """Of the long steps, from which on checkpoints are what they come from."""

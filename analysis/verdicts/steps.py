@@ -9,7 +9,7 @@ from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.case import DOUBTFUL, Case, Verdict, run_names, where
 from hpcddp.analysis.verdicts.seen import Rhythm
 from hpcddp.analysis.wording import percent, quantity
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 FEW_STEPS = 20
 """With fewer the interval of a run's mean is not known."""

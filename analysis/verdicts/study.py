@@ -24,8 +24,8 @@ from hpcddp.analysis.verdicts.case import (
     where,
 )
 from hpcddp.analysis.wording import percent, quantity, unit, units
-from hpcddp.repeats import FEWEST
-from hpcddp.textout import count
+from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.text import count
 
 NOISY_FROM = 0.05
 """Low to high of a baseline's interval or range, of its median: six runs that differ by 1 % (standard deviation) stay below."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from hpcddp.entry import WORKER
-from hpcddp.jobspec import JobSpec
-from hpcddp.runroot import Study
+from hpcddp.core.entry import WORKER
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.run_root import Study
 from hpcddp.script import Launch
 
 Phase = Literal["queued", "running", "done", "failed", "unknown"]

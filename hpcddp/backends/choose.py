@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcddp.backends.base import Backend
 from hpcddp.cluster import SlurmRules
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 
 
 def make_backend(name: str, *studies: Study, rules: SlurmRules = SlurmRules()) -> Backend:  # noqa: B008 - a frozen value

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.base import Batch, JobState, Submission
-from hpcddp.bootstrap import PARENT_VARIABLE
 from hpcddp.cluster import Environment
-from hpcddp.errors import HpcddpError, UsageError
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.launcher import trust_option
+from hpcddp.core.bootstrap import PARENT_VARIABLE
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.launcher import trust_option
+from hpcddp.core.run_root import Study
 from hpcddp.ownership import not_for_others
 from hpcddp.request import cores_per_rank
-from hpcddp.runroot import Study
 
 
 class LocalBackend:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcddp.errors import HpcddpError
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
-from hpcddp.schema import decode, encode
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import decode, encode
 
 Phase = Literal["queued", "running", "done", "failed"]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from submitit.local.local import Controller
 
-from hpcddp.bootstrap import PARENT_VARIABLE, die_with_parent
-from hpcddp.launcher import ended_words, first_failure
-from hpcddp.records import write_json
+from hpcddp.core.bootstrap import PARENT_VARIABLE, die_with_parent
+from hpcddp.core.launcher import ended_words, first_failure
+from hpcddp.core.records import write_json
 
 WALLTIME_VARIABLE = "HPCDDP_WALLTIME_S"
 

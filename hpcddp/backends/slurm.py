@@ -23,11 +23,11 @@ from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RETRIES, RUNNING, Row, UnansweredError
 from hpcddp.backends.slurm_words import ended_words, waiting_words
 from hpcddp.cluster import SlurmRules
-from hpcddp.errors import FullError, HpcddpError, RefusedError, UsageError
-from hpcddp.job_array import array_of, listed_as, read_task
-from hpcddp.point import point_from_dict
+from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
+from hpcddp.core.job_ids import array_of, listed_as, read_task
+from hpcddp.core.point import point_from_dict
+from hpcddp.core.run_root import Study
 from hpcddp.reasons import time_s
-from hpcddp.runroot import Study
 from hpcddp.turns import give_up
 
 SEND_AGAIN_S = (2.0, 10.0, 30.0)

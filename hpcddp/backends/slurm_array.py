@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from hpcddp.backends.base import Batch, Submission
-from hpcddp.launcher import command_from_snapshot
+from hpcddp.core.launcher import command_from_snapshot
 from hpcddp.script import Launch
 
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hpcddp.errors import HpcddpError
-from hpcddp.job_array import array_of, each_task
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_ids import array_of, each_task
 from hpcddp.reasons import limit_min
 from hpcddp.settings import sbatch_environment
 

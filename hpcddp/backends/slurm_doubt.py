@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcddp.backends.slurm_commands import PATIENCE_S, UnansweredError
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 
 Answer = TypeVar("Answer")
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from submitit.core.utils import DelayedSubmission
 
-from hpcddp import job_array
 from hpcddp.backends.base import Batch, Submission
-from hpcddp.entry import call, call_task
-from hpcddp.errors import UsageError
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.launcher import command_from_snapshot
+from hpcddp.core import job_ids
+from hpcddp.core.entry import call, call_task
+from hpcddp.core.errors import UsageError
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.launcher import command_from_snapshot
 from hpcddp.ownership import not_for_others
 from hpcddp.script import Launch
 
@@ -37,13 +37,13 @@ def _write(folder: Path, batch: Batch) -> None:
     first = batch.requests[0]
     specs = [spec_to_dict(request.spec) for request in batch.requests]
     if batch.is_array or batch.together:
-        job_array.prepare(folder, specs)
-        delayed = DelayedSubmission(call_task, first.entry, job_array.shared_by_all(specs[0]))
+        job_ids.prepare(folder, specs)
+        delayed = DelayedSubmission(call_task, first.entry, job_ids.shared_by_all(specs[0]))
     else:
         folder.mkdir(parents=True)
         delayed = DelayedSubmission(call, first.entry, specs[0])
     delayed.set_timeout(math.ceil(first.walltime_min), max_num_timeout=0)
-    (folder / job_array.PICKLE).write_bytes(pickle.dumps(delayed, protocol=5))
+    (folder / job_ids.PICKLE).write_bytes(pickle.dumps(delayed, protocol=5))
     (folder / SCRIPT).write_text(_script(folder, batch), encoding="utf-8")
 
 

@@ -49,8 +49,8 @@ def analyze(
     from hpcddp.analysis import analyze as analyze_runs
     from hpcddp.analysis.place import cache_folder
     from hpcddp.analysis.wording import WIDE
-    from hpcddp.errors import FAILED, INCOMPLETE
-    from hpcddp.textout import inert
+    from hpcddp.core.errors import FAILED, INCOMPLETE
+    from hpcddp.core.text import inert
     from hpcddp.unbundle import opened
 
     if runs.is_file():

@@ -43,8 +43,8 @@ def audit(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> 
     hpcddp audit results.csv --cluster rcc --format json
     """
     from hpcddp.analysis.audit.audit import audit as audit_table
-    from hpcddp.errors import DIFFERS
-    from hpcddp.textout import inert
+    from hpcddp.core.errors import DIFFERS
+    from hpcddp.core.text import inert
 
     found = audit_table(file, _known_nodes(cluster) if cluster else None)
     for text in found.table.remarks:
@@ -63,7 +63,7 @@ def _known_nodes(cluster: str) -> dict[str, KnownNode]:
     """The nodes that a profile names; UsageError where it names none."""
     from hpcddp.analysis.audit.nodes import KnownNode, expand
     from hpcddp.cluster import load_profile
-    from hpcddp.errors import UsageError
+    from hpcddp.core.errors import UsageError
 
     profile = load_profile(cluster)
     known = {

@@ -55,7 +55,7 @@ def comm(ctx: click.Context, /, sweep: Path | None, job_options: tuple[str, ...]
 def _study(
     sweep: Path | None, job_options: Sequence[str], options: Mapping[str, Any]
 ) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
-    from hpcddp.point import Point
+    from hpcddp.core.point import Point
     from hpcddp.sweep_points import PlannedPoint, with_node_type
 
     check_sources(sweep, options, ("nodes", "gpus_per_node", "node_type"))
@@ -81,8 +81,8 @@ def _one_short_run(source: SweepFile) -> SweepFile:
 
 def _distinct(points: Sequence[PlannedPoint]) -> list[PlannedPoint]:
     """A benchmark for each layout of the points; UsageError where none has two ranks."""
-    from hpcddp.errors import UsageError
-    from hpcddp.point import comm_point
+    from hpcddp.core.errors import UsageError
+    from hpcddp.core.point import comm_point
     from hpcddp.sweep_points import PlannedPoint
 
     found = {point.id: point for point in (comm_point(planned.point) for planned in points)}

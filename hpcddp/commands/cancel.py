@@ -31,11 +31,11 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
     hpcddp cancel jobs/rcc-bigmnist.yaml --not-in-sweep
     """
     from hpcddp.cancel import cancel_runs, live_runs, look_up
-    from hpcddp.runroot import single_study
+    from hpcddp.core.run_root import single_study
+    from hpcddp.core.text import count, inert
     from hpcddp.status import study_backends, study_states
     from hpcddp.status_text import status_table
     from hpcddp.sweep_scope import study_scope
-    from hpcddp.textout import count, inert
 
     of = single_study(study.absolute())
     backends = study_backends(of)

@@ -26,9 +26,9 @@ def clean(study: Path, yes: bool) -> None:
 
     from hpcddp.alone import alone
     from hpcddp.clean import waste
-    from hpcddp.runroot import single_study
+    from hpcddp.core.run_root import single_study
+    from hpcddp.core.text import inert, size, table
     from hpcddp.status import study_states
-    from hpcddp.textout import inert, size, table
 
     of = single_study(study.absolute())
     with alone(of) if yes else nullcontext():

@@ -58,9 +58,9 @@ def compare(
     from hpcddp.analysis.comparison.told import to_text
     from hpcddp.analysis.failures import Failures
     from hpcddp.analysis.output_files import write_plain, write_text
-    from hpcddp.errors import DIFFERS, INCOMPLETE
-    from hpcddp.runroot import single_study
-    from hpcddp.textout import inert
+    from hpcddp.core.errors import DIFFERS, INCOMPLETE
+    from hpcddp.core.run_root import single_study
+    from hpcddp.core.text import inert
     from hpcddp.unbundle import opened
 
     with opened(a) as root_a, opened(b) as root_b:

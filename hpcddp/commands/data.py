@@ -10,7 +10,7 @@ import click
 
 
 def _all_variants() -> str:
-    from hpcddp.point import VARIANTS
+    from hpcddp.core.point import VARIANTS
 
     return ",".join(VARIANTS)
 
@@ -36,7 +36,7 @@ def prepare() -> None:
 def _need_torch() -> None:
     from importlib.util import find_spec
 
-    from hpcddp.errors import UsageError
+    from hpcddp.core.errors import UsageError
 
     if find_spec("torch") is None:
         raise UsageError(

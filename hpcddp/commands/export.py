@@ -34,9 +34,9 @@ def export(runs: Path, target: str, output: Path) -> None:
     import importlib
 
     from hpcddp.analysis.export.exported import exported
-    from hpcddp.errors import UsageError
-    from hpcddp.runroot import studies
-    from hpcddp.textout import count
+    from hpcddp.core.errors import UsageError
+    from hpcddp.core.run_root import studies
+    from hpcddp.core.text import count
     from hpcddp.unbundle import opened
 
     if output.is_dir() and any(output.iterdir()):

@@ -18,8 +18,8 @@ def init(name: str | None, output: Path | None) -> None:
     hpcddp init
     hpcddp init rcc-bigmnist
     """
-    from hpcddp.errors import UsageError
-    from hpcddp.schema import did_you_mean
+    from hpcddp.core.errors import UsageError
+    from hpcddp.core.schema import did_you_mean
 
     shipped = {file.stem: file for file in sorted((Path(__file__).parent.parent / "sweeps").glob("*.yaml"))}
     if name is None:

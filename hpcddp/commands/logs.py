@@ -21,9 +21,9 @@ def logs(point: Path, rank: int | None) -> None:
     hpcddp logs jobs/rcc-bigmnist/n04-g4
     hpcddp logs jobs/rcc-bigmnist/n04-g4-b32-3fa9c1d2e07b/r2 --rank 3
     """
+    from hpcddp.core.run_root import Study, point_folder
+    from hpcddp.core.text import inert
     from hpcddp.joblogs import job_logs, newest_job, rank_at_fault, shown
-    from hpcddp.runroot import Study, point_folder
-    from hpcddp.textout import inert
 
     folder = point_folder(point).resolve()
     one = re.fullmatch(r"r(\d+)", folder.name)

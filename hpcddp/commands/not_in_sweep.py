@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcddp.runroot import Study
+    from hpcddp.core.run_root import Study
     from hpcddp.status import RunState
 
 LIVE = ("queued", "running", "unknown")
@@ -18,8 +18,8 @@ LIVE = ("queued", "running", "unknown")
 
 def not_in_sweep_words(states: Sequence[RunState], where: Path) -> str | None:
     """Which they are and what ends them; None where there is none but what is done. `where`: the study's folder, or its sweep."""
-    from hpcddp.run_ranges import run_ranges
-    from hpcddp.textout import count
+    from hpcddp.core.run_ranges import run_ranges
+    from hpcddp.core.text import count
 
     gone = [state for state in states if not state.in_sweep and state.phase != "done"]
     if not gone:
@@ -41,7 +41,7 @@ def name_of(study: Study, sweep: Path) -> Path:
     import os
 
     from hpcddp.commands.options import study_folder
-    from hpcddp.errors import HpcddpError
+    from hpcddp.core.errors import HpcddpError
     from hpcddp.settings import load_settings
 
     root = os.environ.get("HPCDDP_RUNS")

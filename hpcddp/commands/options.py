@@ -157,7 +157,7 @@ def submitting(command: F) -> F:
 
 def remark(text: str) -> None:
     """Something worth knowing that is not the result: on stderr."""
-    from hpcddp.textout import inert
+    from hpcddp.core.text import inert
 
     click.echo(inert(f"! {text}"), err=True)
 
@@ -181,7 +181,7 @@ def read_settings() -> Settings:
 def pick_cluster(name: str | None) -> ClusterProfile:
     """The profile asked for, or the one of this machine; UsageError says how to name one."""
     from hpcddp.cluster import current_cluster, load_profile, profile_names
-    from hpcddp.errors import UsageError
+    from hpcddp.core.errors import UsageError
 
     chosen = name or current_cluster()
     if chosen is None:
@@ -203,7 +203,7 @@ def read_study(
     """The sweep, its cluster and the points chosen; UsageError where none is left."""
     from dataclasses import replace
 
-    from hpcddp.errors import UsageError
+    from hpcddp.core.errors import UsageError
     from hpcddp.plan import added_words
     from hpcddp.sweep import read_sweep, with_job_options, without_effect
     from hpcddp.sweep_points import expand
@@ -267,9 +267,9 @@ def user_of(source: SweepFile, settings: Settings) -> User:
 
 def requests_for(source: SweepFile, profile: ClusterProfile, points: Sequence[PlannedPoint], user: User) -> dict[str, JobRequest]:
     """Label -> request; one UsageError names everything the cluster would refuse, each sentence once."""
-    from hpcddp.errors import UsageError
+    from hpcddp.core.errors import UsageError
+    from hpcddp.core.text import alike_once
     from hpcddp.request import job_request
-    from hpcddp.textout import alike_once
 
     requests, refused = {}, list[str]()
     for planned in points:
@@ -284,7 +284,7 @@ def requests_for(source: SweepFile, profile: ClusterProfile, points: Sequence[Pl
 
 def study_folder(sweep: Path, runs: Path | None, settings: Settings) -> Path:
     """RUNS/NAME: --runs or HPCDDP_RUNS, the user's run root, or the folder the sweep is in."""
-    from hpcddp.errors import UsageError
+    from hpcddp.core.errors import UsageError
 
     folder = (runs or settings.run_root_here() or sweep.resolve().parent) / sweep.stem
     if folder.exists() and not folder.is_dir():

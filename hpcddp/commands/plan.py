@@ -52,9 +52,9 @@ def plan(
     """
     from dataclasses import asdict
 
+    from hpcddp.core.point import scaling_kind
+    from hpcddp.core.text import count
     from hpcddp.plan import baseline_words, beyond_budget, plan_row, remarks, totals, without_folder
-    from hpcddp.point import scaling_kind
-    from hpcddp.textout import count
 
     source, profile, points = read_study(sweep, cluster, settings, groups, conditions, also=also)
     asked, slurm = source.sweep, profile.backend == "slurm"
@@ -94,8 +94,8 @@ def _gone(sweep: Path, settings: Settings) -> list[RunState]:
     import contextlib
     import os
 
-    from hpcddp.errors import HpcddpError
-    from hpcddp.runroot import Study
+    from hpcddp.core.errors import HpcddpError
+    from hpcddp.core.run_root import Study
     from hpcddp.sweep_scope import recorded_gone
 
     root = os.environ.get("HPCDDP_RUNS")
@@ -105,8 +105,8 @@ def _gone(sweep: Path, settings: Settings) -> list[RunState]:
 
 
 def _text(rows: list[PlanRow]) -> str:
+    from hpcddp.core.text import count, size, table
     from hpcddp.plan import hours_of, telling_apart, totals
-    from hpcddp.textout import count, size, table
 
     keys = telling_apart(rows)
     header = ("point", *keys, "nodes", "ranks", "batch/rank", "batch", "runs", "node-h", "GPU-h", "files", "size", "groups")

@@ -24,7 +24,13 @@ ENDINGS = {"markdown": "md", "latex": "tex"}
 @click.pass_context
 def proposal(
     ctx: click.Context,
-    study: Path, nodes: int | None, epochs: int | None, trainings: int, format_: str, output: Path | None, style: str
+    study: Path,
+    nodes: int | None,
+    epochs: int | None,
+    trainings: int,
+    format_: str,
+    output: Path | None,
+    style: str,
 ) -> None:
     """Write the page an application for computing time asks for.
 
@@ -42,9 +48,9 @@ def proposal(
     from hpcddp.analysis.proposal.page import page
     from hpcddp.analysis.proposal.proposal import propose
     from hpcddp.analysis.proposal.write import to_latex, to_markdown
-    from hpcddp.errors import INCOMPLETE
-    from hpcddp.runroot import single_study
-    from hpcddp.textout import inert
+    from hpcddp.core.errors import INCOMPLETE
+    from hpcddp.core.run_root import single_study
+    from hpcddp.core.text import inert
     from hpcddp.unbundle import opened
 
     with opened(study) as root:

@@ -44,7 +44,7 @@ def render(sweep: Path | None, target: str | None, job_options: tuple[str, ...],
     hpcddp render jobs/rcc-bigmnist.yaml -o scripts/
     hpcddp render --cluster rcc --comm on --profile-steps 5
     """
-    from hpcddp.textout import count
+    from hpcddp.core.text import count
 
     source, profile, points = _study(sweep, job_options, options)
     scripts = _scripts(source, profile, points)
@@ -78,7 +78,7 @@ def _study(
 
 
 def _workload(profile: ClusterProfile, named: str | None) -> Any:
-    from hpcddp.schema import encode
+    from hpcddp.core.schema import encode
 
     if named is not None:
         model, slash, data = named.partition("/")
@@ -92,10 +92,10 @@ def _workload(profile: ClusterProfile, named: str | None) -> Any:
 
 def _scripts(source: SweepFile, profile: ClusterProfile, points: list[PlannedPoint]) -> dict[str, str]:
     """Label -> script text."""
-    from hpcddp.errors import UsageError
-    from hpcddp.jobspec import JobSpec
+    from hpcddp.core.errors import UsageError
+    from hpcddp.core.jobspec import JobSpec
+    from hpcddp.core.schema import encode
     from hpcddp.plan import without_folder
-    from hpcddp.schema import encode
     from hpcddp.script import launch_by_hand
     from hpcddp.script import render as render_script
 

@@ -29,7 +29,7 @@ def reproduce(study: Path, cluster: str, settings: tuple[str, ...], output: Path
     hpcddp reproduce scaling.tar.gz --cluster rcc --set layout.node_type=a40
     """
     from hpcddp.cluster import load_profile
-    from hpcddp.errors import UsageError
+    from hpcddp.core.errors import UsageError
     from hpcddp.plan import without_folder
 
     profile = load_profile(cluster)
@@ -62,9 +62,9 @@ def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[s
     import yaml
 
     from hpcddp.cluster import is_profile_file
-    from hpcddp.errors import UsageError
+    from hpcddp.core.errors import UsageError
+    from hpcddp.core.run_root import single_study
     from hpcddp.reproduce import in_order, transplanted
-    from hpcddp.runroot import single_study
     from hpcddp.status import read_study_file
     from hpcddp.sweep import make_sweep
     from hpcddp.unbundle import opened

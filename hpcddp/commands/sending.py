@@ -8,14 +8,14 @@ from hpcddp.commands.options import remark
 
 if TYPE_CHECKING:
     from hpcddp.backends.base import Backend
+    from hpcddp.core.run_root import Study
     from hpcddp.order import Order
-    from hpcddp.runroot import Study
     from hpcddp.submit import SubmittedRun
 
 
 def send(order: Order, study: Study, backend: Backend, submitted: list[SubmittedRun]) -> bool:
     """Adds what was submitted; False where the cluster did not take all, which is said."""
-    from hpcddp.errors import FullError
+    from hpcddp.core.errors import FullError
     from hpcddp.submit import submit_runs
 
     try:
@@ -32,7 +32,7 @@ def knock(part: Order, study: Study, backend: Backend, submitted: list[Submitted
     from contextlib import suppress
 
     from hpcddp.backends.base import pause_s
-    from hpcddp.errors import FullError
+    from hpcddp.core.errors import FullError
     from hpcddp.submit import submit_runs
 
     begun_s = time.monotonic()

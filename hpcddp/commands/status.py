@@ -52,7 +52,7 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
     hpcddp status jobs/rcc-bigmnist.yaml --watch
     hpcddp status jobs/rcc-bigmnist --format json
     """
-    from hpcddp.errors import INCOMPLETE
+    from hpcddp.core.errors import INCOMPLETE
     from hpcddp.status import states_to_plain
 
     if watch is not None and format_ == "json":
@@ -75,8 +75,8 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
 
 def _look(runs: Path, sweep: Path | None) -> dict[str, Found]:
     """`sweep`: the file that stood for the study at `runs`."""
-    from hpcddp.errors import UsageError
-    from hpcddp.runroot import Study, studies
+    from hpcddp.core.errors import UsageError
+    from hpcddp.core.run_root import Study, studies
     from hpcddp.status import all_states
     from hpcddp.sweep_scope import study_scope
     from hpcddp.used import used_node_hours
@@ -92,7 +92,7 @@ def _look(runs: Path, sweep: Path | None) -> dict[str, Found]:
 
 
 def _text(found: dict[str, Found]) -> str:
-    from hpcddp.textout import inert
+    from hpcddp.core.text import inert
 
     return inert("\n\n".join(_study_text(name, one) for name, one in found.items()))
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from hpcddp.backends.base import Backend
     from hpcddp.budget import Account
     from hpcddp.cluster import ClusterProfile
+    from hpcddp.core.point import Point
+    from hpcddp.core.run_root import Study
     from hpcddp.order import Order
-    from hpcddp.point import Point
-    from hpcddp.runroot import Study
     from hpcddp.status import RunState
     from hpcddp.submit import SubmittedRun
     from hpcddp.sweep import SweepFile
@@ -110,8 +110,8 @@ def carry_out(
     from dataclasses import replace
 
     from hpcddp.budget import limited
+    from hpcddp.core.errors import FAILED, INCOMPLETE
     from hpcddp.describe import describe_again
-    from hpcddp.errors import FAILED, INCOMPLETE
     from hpcddp.one_job import for_one_job
     from hpcddp.status import study_states
     from hpcddp.submit import unknown_runs
@@ -171,7 +171,7 @@ def _take(
 ) -> list[SubmittedRun]:
     """Submits what of the missing runs the budget and --max-jobs let."""
     from hpcddp.budget import affordable
-    from hpcddp.textout import count
+    from hpcddp.core.text import count
 
     if not missing:
         return []
@@ -187,7 +187,7 @@ def _take(
 def _end_dry_run(order: Order, budget: Account | None, missing: Sequence[tuple[Point, int]]) -> None:
     """Says what would keep the runs from being submitted, and that nothing was."""
     from hpcddp.budget import affordable
-    from hpcddp.errors import UsageError
+    from hpcddp.core.errors import UsageError
     from hpcddp.order import obstacles
 
     for text in obstacles(order):
@@ -210,7 +210,7 @@ def make_order(source: SweepFile, profile: ClusterProfile, points: Sequence[Plan
 
 def _study(order: Order, runs: Path | None) -> tuple[Study, Backend]:
     from hpcddp.backends.choose import make_backend
-    from hpcddp.runroot import Study
+    from hpcddp.core.run_root import Study
 
     study = Study(study_folder(order.source.file, runs, order.settings).absolute())
     return study, make_backend(order.profile.backend, study, rules=order.profile.slurm)
@@ -221,12 +221,12 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     from collections import Counter
 
     from hpcddp.budget import budget_words, each_at_most
-    from hpcddp.hours import Hours
+    from hpcddp.core.hours import Hours
+    from hpcddp.core.text import count, table
     from hpcddp.one_job import one_job_words
     from hpcddp.ownership import group_above, trusted_gids
     from hpcddp.plan import hours_of, plan_row, remarks, telling_apart
     from hpcddp.submit import pending_runs, unknown_runs
-    from hpcddp.textout import count, table
 
     begun = {state.label for state in states if state.job is not None}
     for text in remarks(order.profile, [planned for planned in order.points if planned.point.label not in begun]):

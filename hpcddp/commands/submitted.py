@@ -12,8 +12,8 @@ def submitted_words(jobs: Sequence[str], max_running: int | None, after: Sequenc
     """
     from itertools import groupby
 
-    from hpcddp.job_array import array_of, listed_as
-    from hpcddp.textout import count
+    from hpcddp.core.job_ids import array_of, listed_as
+    from hpcddp.core.text import count
 
     groups = [list(same) for _, same in groupby(map(listed_as, dict.fromkeys(jobs)), key=array_of)]
     ends = (

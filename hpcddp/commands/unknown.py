@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def unknown_words(unknown: Sequence[RunState]) -> str:
     """Which runs, why, and the next step."""
-    from hpcddp.run_ranges import run_ranges
-    from hpcddp.textout import count
+    from hpcddp.core.run_ranges import run_ranges
+    from hpcddp.core.text import count
 
     runs = run_ranges((state.label, state.run) for state in unknown)
     what = f"{count(len(unknown), 'run')} {'is' if len(unknown) == 1 else 'are'} unknown and left alone: {runs}"
@@ -22,6 +22,6 @@ def unknown_words(unknown: Sequence[RunState]) -> str:
 
 def nothing_words(unknown: Sequence[RunState]) -> str:
     """Where nothing is known to be missing."""
-    from hpcddp.textout import count
+    from hpcddp.core.text import count
 
     return f"nothing submitted: nobody says what became of {count(len(unknown), 'run')}" if unknown else "nothing to submit"

@@ -9,8 +9,8 @@ from hpcddp.commands.options import remark
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hpcddp.core.run_root import Study
     from hpcddp.order import Order
-    from hpcddp.runroot import Study
     from hpcddp.status import RunState
 
 
@@ -19,7 +19,7 @@ def order_until(order: Order, study: Study, states: Sequence[RunState], percent:
     from dataclasses import replace
 
     from hpcddp.analysis.numbers.precision import precision
-    from hpcddp.repeats import how_well, rejected_words, repeats_until
+    from hpcddp.core.repetitions import how_well, rejected_words, repeats_until
 
     had: dict[str, int] = {}
     rejected: dict[str, list[int]] = {}
@@ -43,6 +43,6 @@ def is_open(order: Order, study: Study, until_ci: float | None) -> bool:
         return False
 
     from hpcddp.analysis.numbers.precision import precision
-    from hpcddp.repeats import open_points
+    from hpcddp.core.repetitions import open_points
 
     return bool(open_points([planned.point.label for planned in order.points], precision(study), until_ci))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from hpcddp.backends.base import Backend
-    from hpcddp.runroot import Study
+    from hpcddp.core.run_root import Study
 
 
 def until_over(study: Study, backend: Backend, labels: Collection[str], unsent: Collection[tuple[str, int]] = ()) -> set[str]:

@@ -19,12 +19,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hpcddp.catalog import MNIST
+from hpcddp.core.catalog import MNIST
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import VARIANTS, Data
+from hpcddp.core.schema import SchemaError, at_least, decode
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Batch, FactsSource, Split, as_index
-from hpcddp.errors import HpcddpError
-from hpcddp.point import VARIANTS, Data
-from hpcddp.schema import SchemaError, at_least, decode
 
 MANIFEST = "bigmnist.json"
 UNFINISHED = f"{MANIFEST}.part"

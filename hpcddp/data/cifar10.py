@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hpcddp.catalog import CIFAR10
+from hpcddp.core.catalog import CIFAR10
+from hpcddp.core.errors import HpcddpError
 from hpcddp.data.roots import first_file, missing
 from hpcddp.data.source import Split, TensorSource
-from hpcddp.errors import HpcddpError
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 FOLDER = "cifar-10-batches-bin"

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hpcddp.core.errors import HpcddpError
 from hpcddp.data.mnist import STEMS, read_mnist
 from hpcddp.data.roots import first_file
 from hpcddp.data.source import to_bytes
-from hpcddp.errors import HpcddpError
 
 SKLEARN_MAX = 16
 """scikit-learn's pixels are 0..16."""

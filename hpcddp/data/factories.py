@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import torch
 
+from hpcddp.core.errors import UsageError
+from hpcddp.core.factory import load_factory
 from hpcddp.data.source import Batch, Split
-from hpcddp.errors import UsageError
-from hpcddp.factory import load_factory
 
 
 class OwnSource:

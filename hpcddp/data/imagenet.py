@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpcddp.catalog import IMAGENET
+from hpcddp.core.catalog import IMAGENET
+from hpcddp.core.errors import HpcddpError
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Batch, FactsSource, Split
-from hpcddp.errors import HpcddpError
 
 FOLDERS = {"train": "train", "eval": "val"}
 SUFFIXES = (".jpeg", ".jpg", ".png")

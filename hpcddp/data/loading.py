@@ -7,9 +7,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
+from hpcddp.core.errors import UsageError
 from hpcddp.data.order import EpochOrder, Share, eval_parts, generator_for, train_batches
 from hpcddp.data.source import Batch, DrawnSource, Source
-from hpcddp.errors import UsageError
 
 Part = tuple[str, list[int]]
 """What to read for one batch: the word that seeds random augmentation, and the indices."""

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hpcddp.catalog import MNIST
+from hpcddp.core.catalog import MNIST
+from hpcddp.core.errors import HpcddpError
 from hpcddp.data.roots import first_file, missing
 from hpcddp.data.source import Split, TensorSource
-from hpcddp.errors import HpcddpError
 
 STEMS = {"train": "train", "eval": "t10k"}
 UNSIGNED_BYTES = 0x08

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hpcddp.catalog import dataset_facts, is_on_disk
+from hpcddp.core.catalog import dataset_facts, is_on_disk
+from hpcddp.core.point import Data
 from hpcddp.data.bigmnist import open_bigmnist
 from hpcddp.data.cifar10 import open_cifar10
 from hpcddp.data.factories import open_own
@@ -11,7 +12,6 @@ from hpcddp.data.mnist import open_mnist
 from hpcddp.data.roots import expand_root
 from hpcddp.data.source import Source, Split
 from hpcddp.data.synthetic import SyntheticSource
-from hpcddp.point import Data
 
 OFFICIAL = {"mnist": open_mnist, "cifar10": open_cifar10, "imagenet": open_imagenet}
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import torch
 
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.point import VARIANTS, to_json
+from hpcddp.core.schema import did_you_mean, encode
 from hpcddp.data.augment import augment
 from hpcddp.data.bigmnist import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.digits import Digits
 from hpcddp.data.order import generator_for
 from hpcddp.data.roots import first_file
 from hpcddp.data.source import Batch, to_bytes
-from hpcddp.errors import HpcddpError, UsageError
-from hpcddp.point import VARIANTS, to_json
-from hpcddp.schema import did_you_mean, encode
 
 SHARD_SAMPLES = 600_000
 """About: a shard holds whole blocks. 470 MB: 120 shards in the full set, and seconds of work to lose when killed."""

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from hpcddp.errors import HpcddpError
-from hpcddp.worker.paths import expanded
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.paths import expanded
 
 
 def expand_root(name: str, root: str | None) -> Path:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from hpcddp.catalog import DatasetFacts
+from hpcddp.core.catalog import DatasetFacts
 
 Split = Literal["train", "eval"]
 Batch = tuple[Tensor, Tensor]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hpcddp.catalog import DatasetFacts
+from hpcddp.core.catalog import DatasetFacts
 from hpcddp.data.order import generator_for
 from hpcddp.data.source import Batch, FactsSource, Split, as_index
 

@@ -11,13 +11,13 @@ import json
 import os
 from pathlib import Path
 
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import JobSpec, spec_from_dict, spec_to_dict
-from hpcddp.point import point_to_dict
-from hpcddp.records import SCHEMA, write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec, spec_from_dict, spec_to_dict
+from hpcddp.core.paths import expanded
+from hpcddp.core.point import point_to_dict
+from hpcddp.core.records import SCHEMA, write_json
+from hpcddp.core.run_root import Study
 from hpcddp.worker.main import run
-from hpcddp.worker.paths import expanded
 from hpcddp.worker.ranks import this_rank
 
 

@@ -9,17 +9,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from hpcddp.catalog import check_workload
+from hpcddp.core.catalog import check_workload
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.paths import data_root_as_given
+from hpcddp.core.point import Point
+from hpcddp.core.point_rules import check_point
 from hpcddp.data import Source, open_source
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import JobSpec
-from hpcddp.point import Point
-from hpcddp.point_rules import check_point
 from hpcddp.worker.attempt_records import record_end, record_launch
 from hpcddp.worker.comm.attempt import run_comm
 from hpcddp.worker.data_check import compare_data
 from hpcddp.worker.heartbeat import Heart, stepping
-from hpcddp.worker.paths import data_root_as_given
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import Meeting, join
 from hpcddp.worker.telemetry import sampling as telemetry

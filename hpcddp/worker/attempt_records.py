@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpcddp.jobspec import JobSpec
-from hpcddp.records import write_json
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.records import write_json
 from hpcddp.worker.checks import run_gates
 from hpcddp.worker.finish import write_end
 from hpcddp.worker.gates import Gate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpcddp.jobspec import JobSpec
-from hpcddp.point import Point
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.point import Point
 from hpcddp.worker import gates
 from hpcddp.worker.buffers import buffers_at_next_forward
 from hpcddp.worker.node_share import node_share

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from hpcddp.core.point import Point
 from hpcddp.data import Source
 from hpcddp.data.fingerprint import fingerprint
-from hpcddp.point import Point
 from hpcddp.worker import gates
 from hpcddp.worker.rendezvous import Meeting
 

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Point
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Point
 from hpcddp.worker.memory_fit import NO_CONVOLUTION, out_of_memory
 from hpcddp.worker.ranks import Rank
 

@@ -12,8 +12,8 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpcddp.errors import HpcddpError
-from hpcddp.records import SCHEMA, error_file, write_json
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import SCHEMA, error_file, write_json
 from hpcddp.worker.faults import Fault, from_plain, own_words, to_plain
 from hpcddp.worker.ranks import Rank
 

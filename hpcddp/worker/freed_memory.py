@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import resource
 
-from hpcddp.malloc import can_keep
-from hpcddp.point import Point
+from hpcddp.core.malloc import can_keep
+from hpcddp.core.point import Point
 
 
 def freed_memory(point: Point) -> str | None:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpcddp.point import Point
-from hpcddp.textout import message_size
+from hpcddp.core.point import Point
+from hpcddp.core.text import message_size
 
 Gate = dict[str, Any]
 """`name`, `passed` and `evidence`, a sentence."""

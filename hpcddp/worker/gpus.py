@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import torch
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.ranks import Rank
 
 _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")

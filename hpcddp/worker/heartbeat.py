@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Point
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Point
 from hpcddp.worker.beats import Alone, Ending, Hub, Spoke
 from hpcddp.worker.faults import Fault, fault_of
 from hpcddp.worker.finish import end_with_others, fail

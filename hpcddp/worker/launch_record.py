@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from hpcddp import __version__
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import JobSpec
-from hpcddp.point import to_json
-from hpcddp.records import SCHEMA, STEP_ROWS
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.paths import data_root_as_given
+from hpcddp.core.point import to_json
+from hpcddp.core.records import SCHEMA, STEP_ROWS
 from hpcddp.worker import gates
 from hpcddp.worker.freed_memory import freed_memory
-from hpcddp.worker.paths import data_root_as_given
 from hpcddp.worker.rendezvous import Meeting
 
 ALLOWED = (

@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import JobSpec, spec_from_dict
-from hpcddp.malloc import keep_memory
-from hpcddp.records import steps_file
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec, spec_from_dict
+from hpcddp.core.malloc import keep_memory
+from hpcddp.core.records import steps_file
+from hpcddp.core.stop_signal import hold_back
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.finish import fail, reserve
 from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.master import NoAddressError, check_address
 from hpcddp.worker.ranks import Rank, this_rank
-from hpcddp.worker.stop_signal import hold_back
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:

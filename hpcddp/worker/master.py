@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.wire import listen
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from hpcddp.catalog import parameters
-from hpcddp.point import Point
+from hpcddp.core.catalog import parameters
+from hpcddp.core.point import Point
 from hpcddp.worker.meminfo import node_memory
 
 _SAYS_SO = re.compile(r"out of memory|Cannot allocate memory|DefaultCPUAllocator|_STATUS_ALLOC_FAILED", re.IGNORECASE)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcddp.jobspec import JobSpec
+from hpcddp.core.jobspec import JobSpec
 from hpcddp.worker.ranks import Rank
 
 

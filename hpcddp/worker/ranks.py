@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcddp.errors import HpcddpError
-from hpcddp.job_array import slurm_job
-from hpcddp.launcher import by_torchrun
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_ids import slurm_job
+from hpcddp.core.launcher import by_torchrun
 
 _SLURM = {
     "rank": ("SLURM_PROCID",),

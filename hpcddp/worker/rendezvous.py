@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.gpus import require_gpu
 from hpcddp.worker.heartbeat import Heart
 from hpcddp.worker.master import find_store, naming_store

@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from hpcddp.catalog import is_factory
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import JobSpec, spec_from_dict
-from hpcddp.records import SCHEMA, write_json
-from hpcddp.runroot import Study
-from hpcddp.worker.paths import data_root, data_root_as_given
+from hpcddp.core.catalog import is_factory
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec, spec_from_dict
+from hpcddp.core.paths import data_root, data_root_as_given
+from hpcddp.core.records import SCHEMA, write_json
+from hpcddp.core.run_root import Study
 from hpcddp.worker.ranks import Rank, this_rank
 
 MEET_WITHIN = timedelta(minutes=4)

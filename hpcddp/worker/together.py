@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.rendezvous import Meeting
 
 STRAGGLE = timedelta(minutes=2)

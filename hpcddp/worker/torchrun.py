@@ -13,7 +13,7 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import parse_args, run
 
-from hpcddp.launcher import forget_failure, note_failure
+from hpcddp.core.launcher import forget_failure, note_failure
 
 
 def main() -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.records import trace_file
 from hpcddp.data import Source
-from hpcddp.jobspec import JobSpec
-from hpcddp.records import trace_file
 from hpcddp.worker.checks import told_of_rank
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets

@@ -18,8 +18,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hpcddp.point import point_to_dict
-from hpcddp.records import STEP_COLUMNS
+from hpcddp.core.point import point_to_dict
+from hpcddp.core.records import STEP_COLUMNS
 
 from .synthetic import point
 

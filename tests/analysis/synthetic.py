@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcddp.point import Data, Layout, Measure, Point, Workload, point_to_dict
-from hpcddp.records import (
+from hpcddp.core.point import Data, Layout, Measure, Point, Workload, point_to_dict
+from hpcddp.core.records import (
     AFTER_PAUSE,
     BUCKET_COLUMNS,
     PARTS,
@@ -22,7 +22,7 @@ from hpcddp.records import (
     steps_file,
     write_json,
 )
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 
 MS = 1_000_000
 START_NS = 1_700_000_000_000_000_000

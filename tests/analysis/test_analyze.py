@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from hpcddp.analysis import StudyResult, analyze
 from hpcddp.cli import main
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
 

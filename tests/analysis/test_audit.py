@@ -20,7 +20,7 @@ from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.write import write_tables
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 from .audits.faults import FAULTS
 from .audits.generated import clean, clean_weak

@@ -11,7 +11,7 @@ from hpcddp.analysis.audit.cells import alike, number, seconds
 from hpcddp.analysis.audit.columns import column
 from hpcddp.analysis.audit.nodes import expand
 from hpcddp.analysis.audit.table import read_table
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 
 @pytest.mark.parametrize(

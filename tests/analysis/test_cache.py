@@ -16,8 +16,8 @@ from hpcddp.analysis.records import kept, load
 from hpcddp.analysis.records.load import Loaded, StudyRecords, load_study
 from hpcddp.analysis.records.plain import from_plain, to_plain
 from hpcddp.analysis.side_by_side import each
-from hpcddp.records import steps_file
-from hpcddp.runroot import Study
+from hpcddp.core.records import steps_file
+from hpcddp.core.run_root import Study
 
 from .synthetic import MS, Bucket, Told, point, write_run, write_study
 

@@ -20,8 +20,8 @@ from hpcddp.analysis.records.files import read_regular
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.plain import to_plain
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
-from hpcddp.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
-from hpcddp.runroot import Study
+from hpcddp.core.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
+from hpcddp.core.run_root import Study
 
 from . import synthetic
 from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study

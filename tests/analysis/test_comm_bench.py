@@ -14,10 +14,10 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.records.load import load_study
-from hpcddp.bandwidth import bus_share, fit
-from hpcddp.point import Point, comm_point
-from hpcddp.records import SCHEMA, write_json
-from hpcddp.runroot import Study
+from hpcddp.core.bandwidth import bus_share, fit
+from hpcddp.core.point import Point, comm_point
+from hpcddp.core.records import SCHEMA, write_json
+from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import PASSED, point, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -17,10 +17,10 @@ from hpcddp.analysis.comparison.junit import to_junit
 from hpcddp.analysis.comparison.told import notes, sentence, to_text
 from hpcddp.analysis.figures.compare import compare_figure
 from hpcddp.analysis.numbers.effects import Ratio
-from hpcddp.errors import UsageError
-from hpcddp.point import Point
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Point
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 
 from .synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
 

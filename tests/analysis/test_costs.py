@@ -12,9 +12,9 @@ import pytest
 from hpcddp.analysis import How, analyze
 from hpcddp.analysis.numbers.costs import energy_kwh, epoch_s, unit_hours
 from hpcddp.analysis.wording import duration
-from hpcddp.point import Data
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.point import Data
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 
 from .synthetic import MS, point, write_marconi100, write_runs, write_study
 

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis import StudyResult, analyze
-from hpcddp.errors import FAILED
-from hpcddp.point import point_to_dict
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import FAILED
+from hpcddp.core.point import point_to_dict
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 
 from .damages import JSON_TEXTS, empty_total, grow, link_to_itself, of_points, of_runs, of_studies
 from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study

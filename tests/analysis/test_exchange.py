@@ -12,7 +12,7 @@ import pytest
 
 from hpcddp.analysis import StudyResult, analyze
 from hpcddp.analysis.records.load import load_study
-from hpcddp.records import buckets_file, write_json
+from hpcddp.core.records import buckets_file, write_json
 
 from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
 

@@ -18,8 +18,8 @@ import pytest
 from hpcddp.analysis.export import to_tensorboard
 from hpcddp.analysis.export.exported import ExportedRun, exported
 from hpcddp.analysis.export.library import library
-from hpcddp.errors import HpcddpError
-from hpcddp.runroot import Study
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.run_root import Study
 
 from .synthetic import FAILED, MS, Told, point, write_run, write_study
 
@@ -154,7 +154,7 @@ import os, sys
 from pathlib import Path
 from hpcddp.analysis.export import to_{target} as writer
 from hpcddp.analysis.export.exported import exported
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 
 def refuse(event, args):
     told = event == "socket.connect" and isinstance(args[1], tuple) and args[1] or event == "socket.getaddrinfo" and args

@@ -16,8 +16,8 @@ from hpcddp.analysis import StudyResult, analyze
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
-from hpcddp.errors import INCOMPLETE, UsageError
-from hpcddp.runroot import Study
+from hpcddp.core.errors import INCOMPLETE, UsageError
+from hpcddp.core.run_root import Study
 from tests.small_disk import fill, small_disk
 
 from .synthetic import MS, Told, point, write_run, write_runs, write_study

@@ -29,7 +29,7 @@ from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.report.bars import breakdown
 from hpcddp.commands.analyze import analyze
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 
 from .synthetic import FAILED, MS, PASSED, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
 

@@ -14,9 +14,9 @@ import pytest
 from hpcddp.analysis.records import cells
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.run import Run
-from hpcddp.point import Point
-from hpcddp.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file, write_json
-from hpcddp.runroot import Study
+from hpcddp.core.point import Point
+from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file, write_json
+from hpcddp.core.run_root import Study
 
 from .synthetic import MS, START_NS, Bucket, Told, point, write_run, write_study
 

@@ -17,7 +17,7 @@ from hpcddp.analysis.numbers.intervals import spread
 from hpcddp.analysis.numbers.scaling import efficiency_of_runs
 from hpcddp.analysis.numbers.steps import mean_step_ns, over_ranks
 from hpcddp.analysis.records.rows import Columns
-from hpcddp.records import PARTS
+from hpcddp.core.records import PARTS
 
 Floats = NDArray[np.float64]
 Draw = np.random.Generator

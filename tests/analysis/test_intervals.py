@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from hpcddp.analysis.numbers.intervals import half_width_percent, interpolation, interval_rank, mean_half_percent, spread
 from hpcddp.analysis.numbers.steps import over_ranks
 from hpcddp.analysis.records.rows import Columns
-from hpcddp.batch_means import BATCHES, mean_interval
-from hpcddp.records import PARTS
+from hpcddp.core.batch_means import BATCHES, mean_interval
+from hpcddp.core.records import PARTS
 
 
 @pytest.mark.parametrize(("n", "rank"), [(1, None), (5, None), (6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (15, 4), (20, 6)])

@@ -8,9 +8,9 @@ import pytest
 
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.run import Run
-from hpcddp.errors import HpcddpError
-from hpcddp.records import steps_file, write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import steps_file, write_json
+from hpcddp.core.run_root import Study
 
 from .synthetic import FAILED, MS, Told, point, write_run, write_study
 

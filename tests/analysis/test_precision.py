@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.numbers.precision import precision
-from hpcddp.errors import HpcddpError
-from hpcddp.runroot import Study
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.run_root import Study
 
 from .synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
 

@@ -13,10 +13,10 @@ from hpcddp.analysis.proposal.figures import drawings
 from hpcddp.analysis.proposal.page import page
 from hpcddp.analysis.proposal.proposal import Proposal, propose
 from hpcddp.analysis.proposal.write import to_latex, to_markdown
-from hpcddp.errors import UsageError
-from hpcddp.point import Data, point_to_dict
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Data, point_to_dict
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 
 from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
 

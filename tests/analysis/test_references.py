@@ -18,7 +18,7 @@ from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.report.chart import SHAPES
 from hpcddp.analysis.report.figures import report_figures
 from hpcddp.cli import main
-from hpcddp.errors import USAGE, UsageError
+from hpcddp.core.errors import USAGE, UsageError
 
 from .synthetic import MS, point, write_runs, write_study
 

@@ -22,8 +22,8 @@ from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.report.provenance import provenance
 from hpcddp.analysis.report.tables import Cell, Column, Table, _keys, exchange, laws, scaling
 from hpcddp.analysis.tables import scaling_table
-from hpcddp.point import comm_point
-from hpcddp.runroot import Study
+from hpcddp.core.point import comm_point
+from hpcddp.core.run_root import Study
 
 from .hostile import EVIL, write_hostile
 from .synthetic import FAILED, MS, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.records import PARTS
+from hpcddp.core.records import PARTS
 from tests.chromium import Page
 
 from .hostile import write_hostile

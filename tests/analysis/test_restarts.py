@@ -23,8 +23,8 @@ from hpcddp.analysis.records.files import read_object
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.parts import read_parts
 from hpcddp.analysis.records.run import Run
-from hpcddp.records import steps_file, write_json
-from hpcddp.runroot import Study
+from hpcddp.core.records import steps_file, write_json
+from hpcddp.core.run_root import Study
 
 from .synthetic import FAILED, MS, Bucket, Told, point, write_run, write_study
 

@@ -9,7 +9,7 @@ import pytest
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.wording import percent, quantity, times
-from hpcddp.point import Point
+from hpcddp.core.point import Point
 
 from .synthetic import MS, Told, point, write_run, write_runs, write_study
 from .verdict_studies import Model, write

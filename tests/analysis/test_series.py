@@ -10,7 +10,7 @@ from hpcddp.analysis.numbers.series import (
     short_names,
     workload_key,
 )
-from hpcddp.point import Point
+from hpcddp.core.point import Point
 
 from .synthetic import point
 

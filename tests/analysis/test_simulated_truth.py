@@ -10,7 +10,7 @@ import pytest
 
 from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.records.load import load_study
-from hpcddp.point import Point
+from hpcddp.core.point import Point
 from tests.analysis import simulation
 from tests.analysis.simulation import CASES, STALLING, WARMUP_STEPS, Case, Events, simulate, write_attempt
 from tests.analysis.synthetic import point, write_study

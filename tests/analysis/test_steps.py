@@ -20,7 +20,7 @@ from hpcddp.analysis.numbers.steps import (
     unaccounted,
 )
 from hpcddp.analysis.records.rows import Columns
-from hpcddp.records import PARTS
+from hpcddp.core.records import PARTS
 
 
 def table(totals: list[float], forward: list[float | None], flags: list[int] | None = None) -> Columns:

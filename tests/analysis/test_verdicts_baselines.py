@@ -9,7 +9,7 @@ import pytest
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.verdicts.case import Verdict
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 
 from .synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
 

@@ -18,7 +18,7 @@ from hpcddp.analysis.verdicts.seen import read_predicted
 from hpcddp.analysis.verdicts.straggler import culprit
 from hpcddp.analysis.verdicts.verdicts import verdict_lines
 from hpcddp.analysis.wording import WIDE
-from hpcddp.records import write_json
+from hpcddp.core.records import write_json
 
 from .synthetic import MS, Told, point, write_run, write_runs, write_study
 from .verdict_studies import PROFILE, Model, write

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hpcddp.point import Point, comm_point, point_to_dict
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.point import Point, comm_point, point_to_dict
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 from hpcddp.worker import gates
 from hpcddp.worker.gates import Gate
 from hpcddp.worker.training.steady import warmup_steps

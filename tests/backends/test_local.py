@@ -14,10 +14,10 @@ import pytest
 from hpcddp.backends import local_queue
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.local import LocalBackend, threads_per_rank
-from hpcddp.errors import UsageError
-from hpcddp.jobspec import JobSpec
-from hpcddp.point import Data, Layout, Point, Workload
-from hpcddp.runroot import Study
+from hpcddp.core.errors import UsageError
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.core.run_root import Study
 from hpcddp.snapshot import take_snapshot
 from tests.backends.waiting import wait_for
 

@@ -17,12 +17,12 @@ from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.local_queue import process_start
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_folder import SCRIPT
-from hpcddp.errors import HpcddpError, RefusedError, UsageError
-from hpcddp.jobspec import JobSpec
-from hpcddp.launcher import first_failure
-from hpcddp.point import Data, Layout, Point, Workload
+from hpcddp.core.errors import HpcddpError, RefusedError, UsageError
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.launcher import first_failure
+from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.core.run_root import Study
 from hpcddp.request import User, job_request
-from hpcddp.runroot import Study
 from hpcddp.script import Launch, render
 from hpcddp.snapshot import take_snapshot
 from hpcddp.sweep import SlurmOptions

@@ -13,10 +13,10 @@ from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import UnansweredError
 from hpcddp.cluster import SlurmRules
-from hpcddp.errors import FullError, HpcddpError, RefusedError, UsageError
-from hpcddp.jobspec import JobSpec
-from hpcddp.point import Data, Point, Workload
-from hpcddp.runroot import Study
+from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.point import Data, Point, Workload
+from hpcddp.core.run_root import Study
 from tests.backends.told_slurm import Say, asked, stand_ins
 from tests.backends.waiting import wait_for
 

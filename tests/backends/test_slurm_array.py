@@ -14,13 +14,13 @@ from hpcddp.backends.base import Batch, Submission, Together, job_name
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.cluster import SlurmRules, load_profile
-from hpcddp.errors import HpcddpError
-from hpcddp.job_array import PICKLE, array_of, each_task, listed_as, prepare, put_pickle, read_task, shared_by_all, slurm_job
-from hpcddp.jobspec import JobSpec, spec_from_dict, spec_to_dict
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_ids import PICKLE, array_of, each_task, listed_as, prepare, put_pickle, read_task, shared_by_all, slurm_job
+from hpcddp.core.jobspec import JobSpec, spec_from_dict, spec_to_dict
+from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.core.run_root import Study
 from hpcddp.lanes import Lanes
-from hpcddp.point import Data, Layout, Point, Workload
 from hpcddp.request import User, job_request
-from hpcddp.runroot import Study
 from hpcddp.script import Launch, render
 from hpcddp.sweep import SlurmOptions
 

@@ -10,7 +10,7 @@ from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.backends.slurm_folder import prepare
 from hpcddp.cluster import SlurmRules
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 from hpcddp.turns import CANCELLED, STEPS
 from tests.backends.told_slurm import Say, asked, stand_ins
 from tests.given_one_job import batch_of, order

@@ -19,11 +19,11 @@ import pytest
 
 from hpcddp.backends.base import Submission
 from hpcddp.backends.local import LocalBackend
-from hpcddp.jobspec import JobSpec, spec_to_dict
-from hpcddp.launcher import first_failure, forget_failure, note_failure
-from hpcddp.point import Point
-from hpcddp.records import steps_file
-from hpcddp.runroot import Study
+from hpcddp.core.jobspec import JobSpec, spec_to_dict
+from hpcddp.core.launcher import first_failure, forget_failure, note_failure
+from hpcddp.core.point import Point
+from hpcddp.core.records import steps_file
+from hpcddp.core.run_root import Study
 from hpcddp.snapshot import take_snapshot
 from hpcddp.status import run_states
 from hpcddp.submissions import Told, tell

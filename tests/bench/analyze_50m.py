@@ -26,7 +26,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 from tests.bench.step_records import Size, write_records
 
 FIRST_S, SECOND_S, PEAK_GIB, TIMES_PANDAS = 15.0, 1.5, 3.0, 10.0
@@ -64,7 +64,7 @@ READING = """
 import sys
 from pathlib import Path
 from hpcddp.analysis.records.load import load_study
-from hpcddp.runroot import Study
+from hpcddp.core.run_root import Study
 for run in load_study(Study(Path(sys.argv[1])), Path(sys.argv[2])).runs:
     print(run.name, run.step_ns, run.step_ci_percent, run.part_ns["forward"], run.exchange.transfer_ns)
 """

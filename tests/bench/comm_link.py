@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hpcddp.bandwidth import bus_share
+from hpcddp.core.bandwidth import bus_share
 from hpcddp.worker.comm.bench import bench_comm
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join

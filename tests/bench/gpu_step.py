@@ -26,10 +26,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpcddp.catalog import dataset_facts
+from hpcddp.core.catalog import dataset_facts
+from hpcddp.core.point import Data, Point
 from hpcddp.data import Batch
 from hpcddp.data.synthetic import SyntheticSource
-from hpcddp.point import Data, Point
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join

@@ -30,9 +30,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hpcddp.core.malloc import keep_memory
+from hpcddp.core.point import Data, Point
 from hpcddp.data import Batch
-from hpcddp.malloc import keep_memory
-from hpcddp.point import Data, Point
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.cells import EMPTY
-from hpcddp.point import Point
-from hpcddp.records import BUCKET_COLUMNS, SCHEMA, STEP_COLUMNS, WARMUP, buckets_file, steps_file, write_json
-from hpcddp.runroot import Study
+from hpcddp.core.point import Point
+from hpcddp.core.records import BUCKET_COLUMNS, SCHEMA, STEP_COLUMNS, WARMUP, buckets_file, steps_file, write_json
+from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import PASSED, START_NS, point, write_study
 
 Ints = NDArray[np.int64]

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.cluster import FOLDER, load_profile
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
-from hpcddp.schema import encode
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
 from hpcddp.submissions import last_told
 from tests.twin.processes import wait_until
 from tests.twin.requirements import missing

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hpcddp.errors import DIFFERS, USAGE
+from hpcddp.core.errors import DIFFERS, USAGE
 
 from .conftest import Run
 

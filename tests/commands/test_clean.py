@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.errors import FAILED
+from hpcddp.core.errors import FAILED
 from tests.analysis.synthetic import point, write_study
 from tests.commands.conftest import Run
 from tests.intruder import as_nobody, need_root

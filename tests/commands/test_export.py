@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.errors import FAILED, USAGE
+from hpcddp.core.errors import FAILED, USAGE
 from tests.analysis.synthetic import MS, Told, point, write_run, write_runs, write_study
 
 from .conftest import Run

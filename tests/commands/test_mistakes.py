@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from hpcddp.cli import main
-from hpcddp.errors import USAGE
+from hpcddp.core.errors import USAGE
 from tests.commands.conftest import Run
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"

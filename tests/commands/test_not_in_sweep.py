@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import Batch, JobState, Submission
-from hpcddp.errors import INCOMPLETE
-from hpcddp.job_array import array_of
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import INCOMPLETE
+from hpcddp.core.job_ids import array_of
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 from tests.commands.conftest import Run
 from tests.given_order import SWEEP
 from tests.told_backend import ToldBackend

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.errors import USAGE
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.errors import USAGE
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 from tests.commands.conftest import Run
 
 

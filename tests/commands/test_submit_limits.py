@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hpcddp.backends.base import Backend, JobState, Submission
-from hpcddp.errors import FullError
+from hpcddp.core.errors import FullError
+from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.runroot import Study
 from hpcddp.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import MS, Told, write_run
 from tests.commands.conftest import Run

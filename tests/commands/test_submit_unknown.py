@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import JobState
-from hpcddp.errors import INCOMPLETE
+from hpcddp.core.errors import INCOMPLETE
 from tests.commands.conftest import Run
 from tests.given_order import SWEEP
 from tests.told_backend import ToldBackend

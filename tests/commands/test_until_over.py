@@ -9,8 +9,8 @@ import pytest
 
 from hpcddp.backends.base import JobState, pause_s
 from hpcddp.commands.until_over import until_over
-from hpcddp.records import write_json
-from hpcddp.runroot import Study
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
 from hpcddp.submissions import Told, tell
 from tests.told_backend import ToldBackend
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import ElasticTransform, functional  # type: ignore[import-untyped]
 
+from hpcddp.core.point import VARIANTS
 from hpcddp.data import augment
-from hpcddp.point import VARIANTS
 
 COUNT = 64
 TIES = 0.0005

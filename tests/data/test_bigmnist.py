@@ -8,13 +8,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcddp.catalog import MNIST
+from hpcddp.core.catalog import MNIST
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader, open_source
 from hpcddp.data.bigmnist import Shard, ShardedSource, open_bigmnist
 from hpcddp.data.digits import Digits
 from hpcddp.data.prepare import prepare_bigmnist
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Data
 from tests.data.digits import made_digits
 
 VARIANTS = ("plain", "flipped", "rotated")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from hpcddp.core.errors import HpcddpError
 from hpcddp.data.digits import Digits, find_digits, official_digits, sklearn_digits
-from hpcddp.errors import HpcddpError
 from tests.data.files import write_mnist
 
 

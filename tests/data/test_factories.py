@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.point import Data
 from hpcddp.data import open_source
-from hpcddp.errors import HpcddpError, UsageError
-from hpcddp.point import Data
 
 MODULE = """
     import torch

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms.v2 import functional  # type: ignore[import-untyped]
 
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader, open_source
 from hpcddp.data.imagenet import Listing, RandomCut, middle, random_box
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Data
 from tests.data.files import SPLITS, write_imagenet, write_picture
 
 IMAGENET = Data(name="imagenet")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from hpcddp.catalog import MNIST
+from hpcddp.core.catalog import MNIST
+from hpcddp.core.errors import UsageError
 from hpcddp.data import Batch, Source, TrainLoader, eval_batches
 from hpcddp.data.source import TensorSource
-from hpcddp.errors import UsageError
 
 
 def numbered(samples: int) -> TensorSource:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Data
 from hpcddp.data import open_source
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Data
 from tests.data.files import (
     CIFAR_NAMES,
     SPLITS,

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpcddp.catalog import DATASETS
+from hpcddp.core.catalog import DATASETS
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.point import Data
 from hpcddp.data import open_source
-from hpcddp.errors import HpcddpError, UsageError
-from hpcddp.point import Data
 from tests.data.files import SPLITS, write_mnist
 
 SYNTHETIC = [name for name in DATASETS if name.startswith("synthetic-")]

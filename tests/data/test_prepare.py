@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import hpcddp
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.point import VARIANTS
 from hpcddp.data.bigmnist import Manifest, read_manifest
 from hpcddp.data.prepare import prepare_bigmnist
-from hpcddp.errors import HpcddpError, UsageError
-from hpcddp.point import VARIANTS
 from tests.data.digits import made_digits
 
 DIGITS = made_digits(1100, 9)

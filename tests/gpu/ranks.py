@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data, Point
-from hpcddp.records import buckets_file, error_file, gpus_file, steps_file
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data, Point
+from hpcddp.core.records import buckets_file, error_file, gpus_file, steps_file
 from hpcddp.worker.main import run
 from tests.gpu.device import gpu_count, is_real, on_device
 from tests.worker import forked, given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hpcddp.point import comm_point
+from hpcddp.core.point import comm_point
 from tests.gpu import ranks
 from tests.gpu.marks import touches
 from tests.gpu.results import Figures

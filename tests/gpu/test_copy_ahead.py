@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.data import Batch, TrainLoader
-from hpcddp.records import STEP_COLUMNS
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import clock_for

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import TensorDataset
 
-from hpcddp.point import Data
+from hpcddp.core.point import Data
 from hpcddp.worker.training.learner import Learner
 from tests.gpu import ranks
 from tests.gpu.marks import need_gpus, touches

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.catalog import check_workload
-from hpcddp.point_rules import check_point
+from hpcddp.core.catalog import check_workload
+from hpcddp.core.point_rules import check_point
 from tests.bench import gpu_step
 from tests.gpu import test_memory, test_submit
 from tests.gpu.device import COUNT_VARIABLE, FACTS_VARIABLE

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpcddp.point import Ddp, Point
+from hpcddp.core.point import Ddp, Point
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import Meeting, join

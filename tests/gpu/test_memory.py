@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpcddp.point import Data
+from hpcddp.core.point import Data
 from tests.gpu import ranks
 from tests.gpu.device import is_real
 from tests.gpu.marks import touches

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.errors import HpcddpError
-from hpcddp.records import trace_file
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import trace_file
 from hpcddp.worker.comm.trace import has_kernels
 from hpcddp.worker.gpus import require_gpu
 from hpcddp.worker.ranks import this_rank

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from hpcddp.point import Point
-from hpcddp.records import PARTS, steps_file
+from hpcddp.core.point import Point
+from hpcddp.core.records import PARTS, steps_file
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import clock_for

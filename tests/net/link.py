@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from tests.worker import forked
 
 INTERFACE = "wire"

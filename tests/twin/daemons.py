@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from tests.twin.config import munge_socket
 from tests.twin.processes import Daemon, wait_for_answer
 

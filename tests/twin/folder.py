@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 from tests.twin import config
 from tests.twin.shape import Shape
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from tests.twin.processes import kill_marked
 
 LOCK = Path("/tmp/hpcddp-twin.lock")

@@ -9,7 +9,7 @@ import pytest
 
 from hpcddp.backends.base import Batch
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.job_array import array_of
+from hpcddp.core.job_ids import array_of
 from tests.backends.waiting import PATIENCE_S
 from tests.twin.twin import Twin
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 
 MARK = "TWIN_FOLDER"
 POLL_S = 0.1

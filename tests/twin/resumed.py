@@ -11,11 +11,11 @@ from hpcddp.analysis.records.attempt_files import read_launch
 from hpcddp.analysis.records.one_run import load_run
 from hpcddp.analysis.records.parts import read_parts
 from hpcddp.analysis.records.run import Run
-from hpcddp.jobspec import JobSpec, spec_to_dict
-from hpcddp.point import Point, point_from_dict
+from hpcddp.core.jobspec import JobSpec, spec_to_dict
+from hpcddp.core.point import Point, point_from_dict
+from hpcddp.core.records import steps_file
+from hpcddp.core.run_root import Study
 from hpcddp.progress import last_rows
-from hpcddp.records import steps_file
-from hpcddp.runroot import Study
 from hpcddp.worker.main import run
 from tests.twin.processes import wait_until
 from tests.twin.userland import User

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcddp.cluster import ClusterProfile, NodeType, Qos
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 DEFAULT_NODES = 17
 """Nodes of one type: enough to run 16-node jobs beside a node that stays free."""

@@ -12,10 +12,10 @@ from hpcddp.backends import slurm_commands
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.cluster import SlurmRules
 from hpcddp.commands.submit import make_order
-from hpcddp.errors import FullError
-from hpcddp.job_array import array_of
+from hpcddp.core.errors import FullError
+from hpcddp.core.job_ids import array_of
+from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.runroot import Study
 from hpcddp.status import all_states, study_states
 from hpcddp.submit import submit_runs
 from hpcddp.sweep import read_sweep

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.point import point_from_dict
+from hpcddp.core.point import point_from_dict
 from tests.twin.twin import Twin
 from tests.twin.userland import User
 

@@ -13,9 +13,9 @@ from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.cancel import cancel_runs, live_runs
 from hpcddp.cluster import SlurmRules
 from hpcddp.commands.submit import make_order
-from hpcddp.job_array import listed_as
+from hpcddp.core.job_ids import listed_as
+from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.runroot import Study
 from hpcddp.status import study_states
 from hpcddp.submit import submit_runs
 from hpcddp.sweep import read_sweep

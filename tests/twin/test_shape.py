@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.cluster import ClusterProfile, Environment, NodeType, Qos, SlurmRules
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 from tests.twin.accounting import account_commands
 from tests.twin.config import gres_conf, slurm_conf
 from tests.twin.folder import check_folder

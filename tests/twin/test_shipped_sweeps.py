@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpcddp.cluster import load_profile
-from hpcddp.jobspec import JobSpec
+from hpcddp.core.jobspec import JobSpec
 from hpcddp.request import User, job_request
 from hpcddp.script import launch_by_hand, render
 from hpcddp.sweep import read_sweep

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.cluster import load_profile
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from tests.backends.waiting import PATIENCE_S
 from tests.twin.lock import only_twin
 from tests.twin.manager import Twins

@@ -10,7 +10,7 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.cluster import load_profile
-from hpcddp.jobspec import JobSpec
+from hpcddp.core.jobspec import JobSpec
 from hpcddp.request import User, job_request
 from hpcddp.script import launch_by_hand, render
 from hpcddp.sweep import make_sweep

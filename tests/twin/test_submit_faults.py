@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 
 from hpcddp.cluster import load_profile
-from hpcddp.job_array import TASKS
-from hpcddp.point import point_from_dict
-from hpcddp.runroot import Study
+from hpcddp.core.job_ids import TASKS
+from hpcddp.core.point import point_from_dict
+from hpcddp.core.run_root import Study
 from tests.backends.waiting import wait_for
 from tests.twin.manager import Twins
 from tests.twin.shape import Site, expand

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from tests.backends.waiting import PATIENCE_S
 from tests.twin.twin import Twin
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 
 from hpcddp.cluster import ClusterProfile
-from hpcddp.errors import HpcddpError
-from hpcddp.job_array import each_task
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_ids import each_task
 from tests.twin import accounting, daemons
 from tests.twin.completions import completions
 from tests.twin.folder import check_folder, write_folder

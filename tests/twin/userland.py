@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcddp.job_array import array_of
+from hpcddp.core.job_ids import array_of
 from tests.twin.twin import Twin
 
 SMALL = """

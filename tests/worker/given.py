@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from hpcddp.catalog import CIFAR10, MNIST, DatasetFacts
+from hpcddp.core.catalog import CIFAR10, MNIST, DatasetFacts
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.point import Data, Layout, Measure, Optimizer, Point, Workload
 from hpcddp.data.source import TensorSource
-from hpcddp.jobspec import JobSpec
-from hpcddp.point import Data, Layout, Measure, Optimizer, Point, Workload
 
 
 def workload(**changes: Any) -> Workload:

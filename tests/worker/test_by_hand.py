@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import JobSpec, spec_to_dict
-from hpcddp.point import point_from_dict
-from hpcddp.worker.paths import expanded
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec, spec_to_dict
+from hpcddp.core.paths import expanded
+from hpcddp.core.point import point_from_dict
 from tests.worker import given
 
 STEP = {

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.training.checkpoint import newest_whole, prune, to_resume, unpack, write_checkpoint
 
 

@@ -21,10 +21,10 @@ from hpcddp.analysis.records.attempt_files import read_launch
 from hpcddp.analysis.records.one_run import load_run
 from hpcddp.analysis.records.parts import Part, buckets_of, read_parts
 from hpcddp.analysis.records.run import Run
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data, Ddp, Point
-from hpcddp.records import AFTER_PAUSE, WARMUP, buckets_file, steps_file
-from hpcddp.runroot import Study
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data, Ddp, Point
+from hpcddp.core.records import AFTER_PAUSE, WARMUP, buckets_file, steps_file
+from hpcddp.core.run_root import Study
 from hpcddp.worker.main import run
 from hpcddp.worker.training import interrupt
 from hpcddp.worker.training.learner import Learner

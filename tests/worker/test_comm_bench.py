@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpcddp.bandwidth import bus_share, disturbed, fit
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import comm_point
+from hpcddp.core.bandwidth import bus_share, disturbed, fit
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import comm_point
 from hpcddp.worker import gates
 from hpcddp.worker.comm import attempt as comm_attempt
 from hpcddp.worker.comm import collectives

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpcddp.jobspec import spec_to_dict
+from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.comm.views import NEAR, SMALL

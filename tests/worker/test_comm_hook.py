@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from hpcddp.point import Ddp, Workload
-from hpcddp.records import BUCKET_COLUMNS, STEP_COLUMNS
+from hpcddp.core.point import Ddp, Workload
+from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import Meeting, join

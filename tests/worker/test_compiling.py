@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Ddp
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Ddp
 from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import Meeting, join

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from hpcddp.core.point import Data, Optimizer, Point
 from hpcddp.data import TrainLoader
 from hpcddp.data.source import TensorSource
-from hpcddp.point import Data, Optimizer, Point
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import HostClock

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.records import STEP_COLUMNS, RowWriter, steps_file, write_json
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.records import STEP_COLUMNS, RowWriter, steps_file, write_json
 from hpcddp.worker.main import run
 from hpcddp.worker.training import interrupt
 from hpcddp.worker.training.checkpoint import newest_whole, to_resume

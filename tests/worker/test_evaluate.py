@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data
 from hpcddp.data import eval_batches
 from hpcddp.data.source import TensorSource
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data
 from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join

@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 

@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Ddp, Point
-from hpcddp.records import error_file
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Ddp, Point
+from hpcddp.core.records import error_file
 from hpcddp.worker import wire as wire_module
 from hpcddp.worker.main import run
 from hpcddp.worker.pulse import HANG_VARIABLE

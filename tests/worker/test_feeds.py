@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hpcddp.point import Data, Point
+from hpcddp.core.point import Data, Point
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import HostClock

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data
 from hpcddp.worker import gates
 from hpcddp.worker.forward_probe import VALUES, probe
 from hpcddp.worker.main import run

@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 import pytest
 
-from hpcddp import malloc
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import flat_keys
+from hpcddp.core import malloc
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import flat_keys
 from hpcddp.worker import main
 from hpcddp.worker.freed_memory import PageFaults, freed_memory
 from hpcddp.worker.launch_record import env_id

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Ddp
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Ddp
 from hpcddp.worker.main import run
 from tests.worker import forked, given
 from tests.worker.test_gates_planted import small

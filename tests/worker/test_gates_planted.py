@@ -18,10 +18,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data, Point
+from hpcddp.core.records import steps_file
 from hpcddp.data import TrainLoader
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data, Point
-from hpcddp.records import steps_file
 from hpcddp.worker import attempt as attempt_module
 from hpcddp.worker import trial as trial_module
 from hpcddp.worker.main import run

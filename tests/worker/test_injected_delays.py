@@ -19,8 +19,8 @@ from hpcddp.analysis.numbers.communication import Exchange, exchange
 from hpcddp.analysis.records.buckets import read_buckets
 from hpcddp.analysis.records.ranks import COLUMNS, step_tables, told_of_ranks
 from hpcddp.analysis.records.rows import Columns
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data, Point
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data, Point
 from hpcddp.worker.main import run
 from hpcddp.worker.training.models import build_model
 from tests.net.link import PAYLOAD_SHARE, Link

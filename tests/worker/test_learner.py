@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from hpcddp.point import Ddp, Workload
+from hpcddp.core.point import Ddp, Workload
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.learner import Learner, make_learner, make_scaler

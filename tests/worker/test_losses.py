@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data
-from hpcddp.records import MOST_LOSS_E9, STEP_COLUMNS, steps_file
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data
+from hpcddp.core.records import MOST_LOSS_E9, STEP_COLUMNS, steps_file
 from hpcddp.worker.main import run
 from hpcddp.worker.timing.clock import EventClock, HostClock
 from hpcddp.worker.timing.losses import DeviceLosses

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from hpcddp.catalog import PARAMETERS
-from hpcddp.errors import HpcddpError
+from hpcddp.core.catalog import PARAMETERS
+from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.training.models import build_model
 
 

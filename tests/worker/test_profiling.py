@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpcddp.point import Data
-from hpcddp.records import trace_file
+from hpcddp.core.point import Data
+from hpcddp.core.records import trace_file
 from tests.worker import given
 from tests.worker.test_run import read, rows, run_job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.ranks import this_rank
 
 SLURM = {

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.jobspec import spec_to_dict
+from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.worker.main import run
 from hpcddp.worker.master import NoAddressError, check_address, ports
 from hpcddp.worker.ranks import Rank, this_rank

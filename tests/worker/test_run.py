@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data
-from hpcddp.records import AFTER_PAUSE, PARTS, STEP_COLUMNS, WARMUP, error_file, steps_file
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data
+from hpcddp.core.records import AFTER_PAUSE, PARTS, STEP_COLUMNS, WARMUP, error_file, steps_file
 from hpcddp.worker.launch_record import tf32
 from hpcddp.worker.main import run
 from hpcddp.worker.training import parallel

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data, Point
 from hpcddp.data.factories import OwnSource
 from hpcddp.data.fingerprint import fingerprint
 from hpcddp.data.order import EpochOrder
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data, Point
 from hpcddp.worker.main import run
 from tests.worker import forked, given
 from tests.worker.test_gates_planted import planted, small, this_rank

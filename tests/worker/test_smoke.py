@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data
 from hpcddp.worker import smoke
 from tests.worker import forked, given
 

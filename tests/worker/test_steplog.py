@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file
+from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steplog import AT_ONCE, StepLog
 from hpcddp.worker.timing.steptimer import StepTimer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hpcddp.records import STEP_COLUMNS
+from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.worker.timing.clock import PLACINGS, EventClock, HostClock
 from hpcddp.worker.timing.steptimer import Row, StepTimer, TimedStep
 

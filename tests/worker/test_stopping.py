@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.point import Measure
+from hpcddp.core.point import Measure
 from hpcddp.worker.training.stopping import More, more_for_interval, more_for_seconds, steady_state
 
 MS = 10**6

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import hpcddp
-from hpcddp.records import GPU_COLUMNS, NODE_COLUMNS, gpus_file, node_file
+from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, gpus_file, node_file
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.telemetry import sampling as telemetry
 from hpcddp.worker.telemetry.node import TICK_NS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.records import GPU_COLUMNS, NODE_COLUMNS
+from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS
 from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
 from hpcddp.worker.telemetry.job_cpu import ProcessTree, job_cpu_ns
 from hpcddp.worker.telemetry.node import IB_WORD_BYTES, TICK_NS, NodeReader

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.records import GPU_COLUMNS, NODE_COLUMNS, STEP_COLUMNS, RowWriter, gpus_file, node_file, steps_file
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, STEP_COLUMNS, RowWriter, gpus_file, node_file, steps_file
 from hpcddp.worker.main import run
 from hpcddp.worker.telemetry.summary import (
     TimedSpan,

@@ -9,9 +9,9 @@ from typing import Literal
 
 import pytest
 
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data, Point
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data, Point
 from hpcddp.worker.main import run
 from hpcddp.worker.training.window import timed_steps
 from tests.worker import forked, given

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from hpcddp.jobspec import spec_to_dict
-from hpcddp.point import Data, Point
-from hpcddp.records import AFTER_PAUSE, WARMUP
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.point import Data, Point
+from hpcddp.core.records import AFTER_PAUSE, WARMUP
 from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join

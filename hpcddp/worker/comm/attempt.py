@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from hpcddp.jobspec import JobSpec
-from hpcddp.point import to_json
-from hpcddp.records import SCHEMA, write_json
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.point import to_json
+from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.worker import gates
 from hpcddp.worker.comm.bench import bench_comm
 from hpcddp.worker.finish import write_end

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcddp.bandwidth import bus_share, fit
-from hpcddp.textout import message_size
+from hpcddp.core.bandwidth import bus_share, fit
+from hpcddp.core.text import message_size
 from hpcddp.worker.comm.collectives import COLLECTIVES, ITEM_BYTES, Collective, elements, farthest
 from hpcddp.worker.meminfo import node_memory
 from hpcddp.worker.rendezvous import Meeting

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.data import Batch
-from hpcddp.records import STEP_COLUMNS
 from hpcddp.worker.comm.trace import has_kernels, seen
 from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, worst
 from hpcddp.worker.rendezvous import Meeting

@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hpcddp.bootstrap import die_with_parent
-from hpcddp.records import GPU_COLUMNS, NODE_COLUMNS, RowWriter, gpus_file, node_file
+from hpcddp.core.bootstrap import die_with_parent
+from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, RowWriter, gpus_file, node_file
 from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
 from hpcddp.worker.telemetry.job_cpu import job_cpu_ns
 from hpcddp.worker.telemetry.node import NodeReader

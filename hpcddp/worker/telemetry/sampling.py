@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hpcddp
-from hpcddp.point import Point
+from hpcddp.core.point import Point
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.telemetry.summary import node_summary, run_summary, timed_window

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.records import gpus_file, node_file, steps_file
+from hpcddp.core.records import gpus_file, node_file, steps_file
 
 Reading = dict[str, int | None]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hpcddp.records import BUCKET_COLUMNS, STEP_COLUMNS, RowWriter, buckets_file, steps_file
+from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, RowWriter, buckets_file, steps_file
 from hpcddp.worker.timing.steptimer import StepTimer, TimedStep
 
 AT_ONCE = 16

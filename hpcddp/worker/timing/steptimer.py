@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple
 
-from hpcddp.records import MOST_LOSS_E9, PARTS, STEP_COLUMNS
+from hpcddp.core.records import MOST_LOSS_E9, PARTS, STEP_COLUMNS
 from hpcddp.worker.timing.clock import Clock, Stamp
 from hpcddp.worker.timing.losses import HostLosses, LossReader
 

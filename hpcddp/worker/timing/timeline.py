@@ -6,7 +6,7 @@ import csv
 import itertools
 from pathlib import Path
 
-from hpcddp.records import AFTER_PAUSE, WARMUP, steps_file
+from hpcddp.core.records import AFTER_PAUSE, WARMUP, steps_file
 
 Row = dict[str, int]
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from hpcddp.errors import HpcddpError
-from hpcddp.records import write_aside
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import write_aside
 
 KEPT = 2
 

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source, eval_batches
 from hpcddp.data.order import Share, eval_range
-from hpcddp.point import Workload
 from hpcddp.worker import gates
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.together import told_own_share

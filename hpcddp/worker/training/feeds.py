@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from hpcddp.catalog import dataset_facts
+from hpcddp.core.catalog import dataset_facts
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.paths import data_root_as_given
+from hpcddp.core.point import Point
 from hpcddp.data import Batch, Source, TrainLoader, open_source
 from hpcddp.data.synthetic import SyntheticSource
-from hpcddp.jobspec import JobSpec
-from hpcddp.point import Point
-from hpcddp.worker.paths import data_root_as_given
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.copy_ahead import CopyAheadFeed

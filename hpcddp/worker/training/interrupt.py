@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Literal
 
+from hpcddp.core.stop_signal import told_to_stop
 from hpcddp.worker.rendezvous import Meeting
-from hpcddp.worker.stop_signal import told_to_stop
 
 LOOK_EVERY_S = 1.0
 """A look costs a question to rank 0's store, some 0.1 ms."""

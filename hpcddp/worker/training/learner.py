@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source
-from hpcddp.point import Workload
 from hpcddp.worker.training.backward import Backward, Mark
 from hpcddp.worker.training.inputs import Normalize
 from hpcddp.worker.training.models import build_model

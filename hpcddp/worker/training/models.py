@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpcddp.catalog import MODELS, is_factory
-from hpcddp.errors import HpcddpError
-from hpcddp.factory import load_factory
-from hpcddp.schema import did_you_mean
+from hpcddp.core.catalog import MODELS, is_factory
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.factory import load_factory
+from hpcddp.core.schema import did_you_mean
 
 SMALL = 64
 """Images of fewer rows than this lose everything in a stem made for 224 x 224: they get the small variant."""

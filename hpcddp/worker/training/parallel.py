@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Ddp, Workload
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Ddp, Workload
 
 AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 

@@ -18,16 +18,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.records import append_line
+from hpcddp.core.run_root import Study
+from hpcddp.core.stop_signal import ask_for_requeue
 from hpcddp.data.source import to_bytes
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import JobSpec
-from hpcddp.records import append_line
-from hpcddp.runroot import Study
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.launch_record import env_id, versions
 from hpcddp.worker.rendezvous import Meeting
-from hpcddp.worker.stop_signal import ask_for_requeue
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.checkpoint import newest_whole, prune, to_resume, unpack, write_checkpoint
 from hpcddp.worker.training.interrupt import Looks, Verdict

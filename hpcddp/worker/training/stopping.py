@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-from hpcddp.batch_means import MeanInterval, mean_interval
-from hpcddp.point import Measure
+from hpcddp.core.batch_means import MeanInterval, mean_interval
+from hpcddp.core.point import Measure
 from hpcddp.worker.training.steady import warmup_steps
 
 STRETCH_S = 2.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hpcddp.point import Workload
+from hpcddp.core.point import Workload
 
 
 def apply_settings(workload: Workload) -> None:

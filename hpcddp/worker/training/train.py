@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from hpcddp.core.point import Point
+from hpcddp.core.records import AFTER_PAUSE, WARMUP
 from hpcddp.data import Batch
-from hpcddp.point import Point
-from hpcddp.records import AFTER_PAUSE, WARMUP
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.freed_memory import PageFaults
 from hpcddp.worker.rendezvous import Meeting

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-from hpcddp.errors import HpcddpError
-from hpcddp.point import Point
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Point
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.training.garbage import collecting
 from hpcddp.worker.training.interrupt import Verdict

@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hpcddp.job_array import put_pickle, slurm_job
-from hpcddp.point import Point
-from hpcddp.records import write_json
+from hpcddp.core.job_ids import put_pickle, slurm_job
+from hpcddp.core.point import Point
+from hpcddp.core.records import write_json
 
 RUN_ID = "TORCHELASTIC_RUN_ID"
 """torchrun sets it in every process that it starts."""

@@ -9,7 +9,7 @@ ROUNDS, PAGES = 10, 2**25 // 4096
 
 PROGRAM = """
 import resource, sys
-from hpcddp.malloc import keep_memory
+from hpcddp.core.malloc import keep_memory
 if "keep" in sys.argv:
     assert keep_memory()
 def faults():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from hpcddp.errors import HpcddpError
-from hpcddp.jobspec import JobSpec
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec
 
 
 def data_root_as_given(spec: JobSpec) -> str | None:

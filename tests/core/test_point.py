@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.point import (
+from hpcddp.core.point import (
     Data,
     Layout,
     Measure,
@@ -21,7 +21,7 @@ from hpcddp.point import (
     point_to_dict,
     scaling_kind,
 )
-from hpcddp.schema import SchemaError
+from hpcddp.core.schema import SchemaError
 from tests.golden import check
 
 SMALL = {"cluster": "rcc", "workload": {"model": "mnist-cnn", "data": {"name": "bigmnist"}}}

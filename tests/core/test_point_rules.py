@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hpcddp.cluster import load_profile
-from hpcddp.errors import UsageError
-from hpcddp.point import point_from_dict, point_to_dict
-from hpcddp.point_rules import check_point
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import point_from_dict, point_to_dict
+from hpcddp.core.point_rules import check_point
 from hpcddp.sweep import read_sweep, set_dotted
 from hpcddp.sweep_points import expand
 from tests.worker import given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcddp.schema import at_least
+from hpcddp.core.schema import at_least
 
 
 @dataclass(frozen=True, kw_only=True)

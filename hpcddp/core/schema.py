@@ -14,7 +14,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 T = TypeVar("T")
 Path = tuple[Any, ...]

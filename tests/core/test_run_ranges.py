@@ -1,6 +1,6 @@
 """Runs in words."""
 
-from hpcddp.run_ranges import run_ranges
+from hpcddp.core.run_ranges import run_ranges
 
 
 def test_neighbours_are_a_range_and_points_beyond_three_are_counted() -> None:

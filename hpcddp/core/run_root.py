@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 NAMED = 8
 """Points named in a sentence."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.gpu_peaks import PEAKS, PRECISIONS, gpu_peak, peak_flops_per_s
+from hpcddp.core.gpu_peaks import PEAKS, PRECISIONS, gpu_peak, peak_flops_per_s
 
 NAMES = {
     "Tesla V100-SXM2-16GB": ("fp16", 125e12),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from hpcddp.errors import UsageError
+from hpcddp.core.errors import UsageError
 
 
 def load_factory(what: str, name: str) -> Any:

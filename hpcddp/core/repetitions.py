@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 FEWEST = 6
 """Runs below which the 95 % interval of a median is not known: the range of five holds it with 93.75 %."""

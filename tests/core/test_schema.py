@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.point import VARIANTS, Data, Layout, Measure, Optimizer, Point, Workload
-from hpcddp.schema import SchemaError, at_least, decode, did_you_mean, encode
+from hpcddp.core.point import VARIANTS, Data, Layout, Measure, Optimizer, Point, Workload
+from hpcddp.core.schema import SchemaError, at_least, decode, did_you_mean, encode
 
 
 @dataclass(frozen=True, kw_only=True)

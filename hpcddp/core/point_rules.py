@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcddp.errors import UsageError
-from hpcddp.point import Ddp, Measure, Point
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Ddp, Measure, Point
 
 MAX_TELEMETRY_HZ = 10
 

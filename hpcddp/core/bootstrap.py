@@ -43,13 +43,13 @@ def main() -> None:
     if found := list(ownership_problems(*job_folders(Path(__file__), Path(*own)), trusted)):
         sys.exit("\n".join(f"hpcddp: {text}" for text in found))
     use_snapshot(HERE)
-    from hpcddp.worker.stop_signal import hold_back
+    from hpcddp.core.stop_signal import hold_back
 
     hold_back()
     if arguments[:1] == ["--module"]:
         module, arguments = arguments[1], arguments[2:]
     else:
-        from hpcddp.launcher import take_place
+        from hpcddp.core.launcher import take_place
 
         take_place(Path(arguments[0]))
     sys.argv[1:] = arguments

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.worker.stop_signal import ask_for_requeue, hold_back, told_to_stop
+from hpcddp.core.stop_signal import ask_for_requeue, hold_back, told_to_stop
 from tests.worker import forked
 
 USR2_THEN_TERM = (signal.SIGUSR2, signal.SIGTERM)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hpcddp.batch_means import MeanInterval, mean_interval, student_t
+from hpcddp.core.batch_means import MeanInterval, mean_interval, student_t
 
 SERIES = 400
 

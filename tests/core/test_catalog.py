@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.catalog import DATASETS, check_workload, dataset_facts, is_factory, parameters, train_samples
-from hpcddp.errors import UsageError
-from hpcddp.point import Data, Workload
+from hpcddp.core.catalog import DATASETS, check_workload, dataset_facts, is_factory, parameters, train_samples
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Data, Workload
 
 
 def workload(model: str, data: str, batch: int = 32, accumulate: int = 1) -> Workload:

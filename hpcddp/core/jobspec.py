@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcddp.point import Point
-from hpcddp.runroot import Study
-from hpcddp.schema import at_least, decode, encode
+from hpcddp.core.point import Point
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import at_least, decode, encode
 
 
 @dataclass(frozen=True, kw_only=True)

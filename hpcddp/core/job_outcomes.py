@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hpcddp.records import append_line
-from hpcddp.runroot import Study
+from hpcddp.core.records import append_line
+from hpcddp.core.run_root import Study
 
 
 class OfJob(NamedTuple):

@@ -12,8 +12,8 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.backends.base import JobState
-from hpcddp.outcomes import OfJob, read_outcomes
-from hpcddp.runroot import Study
+from hpcddp.core.job_outcomes import OfJob, read_outcomes
+from hpcddp.core.run_root import Study
 from hpcddp.status import run_states
 from hpcddp.submissions import Told, tell, user_name
 from hpcddp.unbundle import opened

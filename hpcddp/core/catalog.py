@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcddp.errors import UsageError
-from hpcddp.point import VARIANTS, Data, Workload
-from hpcddp.schema import did_you_mean
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import VARIANTS, Data, Workload
+from hpcddp.core.schema import did_you_mean
 
 
 @dataclass(frozen=True)

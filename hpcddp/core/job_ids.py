@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcddp.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError
 
 TASKS = "tasks.jsonl"
 

@@ -11,8 +11,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from hpcddp.job_array import read_task
-from hpcddp.launcher import by_torchrun
+from hpcddp.core.job_ids import read_task
+from hpcddp.core.launcher import by_torchrun
 
 WORKER = "hpcddp.worker.main:run"
 

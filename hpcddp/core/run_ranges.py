@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hpcddp.textout import count
+from hpcddp.core.text import count
 
 POINTS_SHOWN = 3
 """So many labels fit a line or two of a terminal; a study may have thousands."""

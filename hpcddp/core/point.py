@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hpcddp.schema import added_later, at_least, decode, encode
+from hpcddp.core.schema import added_later, at_least, decode, encode
 
 VARIANTS = ("plain", "rotated", "translated", "scaled", "flipped", "elastic")
 """The six variants of bigMNIST, in the order of seed 004's augmentations."""

@@ -16,8 +16,8 @@ from hpcddp.analysis.figures.comm import MAX_PANELS, Panel, comm_figure, panels
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.numbers.comm_bench import fabric_limit
 from hpcddp.analysis.records.load import load_study
-from hpcddp.point import comm_point
-from hpcddp.runroot import Study
+from hpcddp.core.point import comm_point
+from hpcddp.core.run_root import Study
 
 from .synthetic import MS, Bucket, Told, point, write_run, write_study
 from .test_comm_bench import operation, write_benchmark
