@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from hpcddp.cluster.ownership import check_links, not_for_others, owner_of, trusted_gids
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from hpcddp.lock import Held, HeldError, only_one
-from hpcddp.ownership import check_links, not_for_others, owner_of, trusted_gids
 
 
 @contextlib.contextmanager

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcddp.backends.base import Submission
-from hpcddp.cluster import ClusterProfile
+from hpcddp.cluster.ownership import check_ownership, not_for_others, trusted_gids
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.settings import Settings, config_file
 from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec
@@ -17,11 +19,9 @@ from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.git import git_commit
-from hpcddp.ownership import check_ownership, not_for_others, trusted_gids
 from hpcddp.plan import without_folder
 from hpcddp.request import JobRequest
 from hpcddp.script import Launch, render
-from hpcddp.settings import Settings, config_file
 from hpcddp.snapshot import take_snapshot
 from hpcddp.sweep import SweepFile
 from hpcddp.sweep_points import PlannedPoint

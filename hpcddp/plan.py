@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.cluster import ClusterProfile
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.settings import config_file
 from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.point import Layout, Point, flat_keys
 from hpcddp.core.text import alike_once, count, some
 from hpcddp.footprint import bytes_of, files_of
 from hpcddp.request import JobRequest, cores_per_rank, hours_at_most
-from hpcddp.settings import config_file
 from hpcddp.sweep_points import PlannedPoint
 
 TITLES = {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from hpcddp.cluster import ClusterProfile, NodeType, Qos
+from hpcddp.cluster.profile import ClusterProfile, NodeType, Qos
 from hpcddp.core.point import Point
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcddp.cluster import ClusterProfile, NodeType
+from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpcddp.cluster import ClusterProfile
+from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.launcher import command_by_hand

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hpcddp.alone import alone
 from hpcddp.backends.base import Backend, Batch
 from hpcddp.budget import affordable, limited
+from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.core.errors import FullError, RefusedError
 from hpcddp.core.job_ids import listed_as
 from hpcddp.core.point import Point
@@ -21,7 +22,6 @@ from hpcddp.lanes import Lanes
 from hpcddp.lock import Held
 from hpcddp.one_job import in_one_job, one_job
 from hpcddp.order import Order, check_order, submissions
-from hpcddp.ownership import check_ownership, trusted_gids
 from hpcddp.settle import settle
 from hpcddp.status import RunState, study_states
 from hpcddp.submissions import Told, follow, last_told, tell_all

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcddp.cluster import is_profile_file
+from hpcddp.cluster.profile import is_profile_file
+from hpcddp.cluster.yamlfile import located, parse_yaml, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
 from hpcddp.core.point import Layout, Measure, Workload
 from hpcddp.core.schema import SchemaError, at_least, decode
 from hpcddp.sweep_groups import Group, read_group
-from hpcddp.yamlfile import located, parse_yaml, read_yaml
 
 
 @dataclass(frozen=True, kw_only=True)

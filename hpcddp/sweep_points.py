@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcddp.cluster import ClusterProfile
+from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.catalog import check_workload
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout, Measure, Point, Workload

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcddp.cluster import current_cluster, load_profile
+from hpcddp.cluster.profile import current_cluster, load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from hpcddp.order import Order

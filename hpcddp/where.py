@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point, flat_keys
 from hpcddp.core.schema import did_you_mean
-from hpcddp.yamlfile import parse_yaml
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.backends.base import Batch, Submission
-from hpcddp.cluster import load_profile
+from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.settings import Settings
 from hpcddp.commands.options import requests_for
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.one_job import in_one_job
 from hpcddp.order import Order
 from hpcddp.request import User
-from hpcddp.settings import Settings
 from hpcddp.sweep import read_sweep
 from hpcddp.sweep_points import expand
 

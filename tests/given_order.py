@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from hpcddp.cluster import load_profile
+from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.settings import Settings
 from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.settings import Settings
 from hpcddp.sweep import read_sweep
 from hpcddp.sweep_points import expand
 

@@ -10,12 +10,12 @@ import pytest
 
 from hpcddp.backends.base import JobState, Phase
 from hpcddp.budget import account, at_most, budget_words, limited
+from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.settings import Settings
 from hpcddp.status import run_states
 from hpcddp.submit import SubmittedRun, submit_runs
 from tests.given_order import order, study_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.cluster import ClusterProfile, load_profile
+from hpcddp.cluster.profile import ClusterProfile, load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Data, Layout, Point, Workload

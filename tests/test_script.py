@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.cluster import ClusterProfile, load_profile
+from hpcddp.cluster.profile import ClusterProfile, load_profile
+from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.point import Point
@@ -21,7 +22,6 @@ from hpcddp.request import JobRequest, User, job_request
 from hpcddp.script import Launch, launch_by_hand, render
 from hpcddp.sweep import read_sweep
 from hpcddp.sweep_points import expand
-from hpcddp.yamlfile import parse_yaml
 from tests import golden
 
 SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}

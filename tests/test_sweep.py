@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.cluster import ClusterProfile, load_profile
+from hpcddp.cluster.profile import ClusterProfile, load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.sweep import SweepFile, make_sweep, read_sweep
 from hpcddp.sweep_points import expand

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.cluster import load_profile
+from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.sweep import make_sweep, read_sweep
 from hpcddp.sweep_points import expand
-from hpcddp.yamlfile import parse_yaml
 
 BASE = {
     "schema": 1,

@@ -25,13 +25,13 @@ from submitit.local.local import LocalExecutor, LocalJob
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.local_queue import Entry
 from hpcddp.backends.local_ranks import GRACE_S, WALLTIME_VARIABLE
+from hpcddp.cluster.ownership import not_for_others
+from hpcddp.cluster.settings import sbatch_environment
 from hpcddp.core.bootstrap import PARENT_VARIABLE, ownership_problems
 from hpcddp.core.entry import call
 from hpcddp.core.jobspec import spec_from_dict
 from hpcddp.core.launcher import command_from_snapshot, trust_option
 from hpcddp.core.run_root import Study
-from hpcddp.ownership import not_for_others
-from hpcddp.settings import sbatch_environment
 
 LOOK_EVERY_S = 0.1
 

@@ -22,7 +22,7 @@ from hpcddp.backends.base import Batch, JobState, Submission, job_name
 from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RETRIES, RUNNING, Row, UnansweredError
 from hpcddp.backends.slurm_words import ended_words, waiting_words
-from hpcddp.cluster import SlurmRules
+from hpcddp.cluster.profile import SlurmRules
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.job_ids import array_of, listed_as, read_task
 from hpcddp.core.point import point_from_dict

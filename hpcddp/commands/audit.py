@@ -11,7 +11,7 @@ from hpcddp.commands.options import format_option, print_json, remark
 
 if TYPE_CHECKING:
     from hpcddp.analysis.audit.nodes import KnownNode
-    from hpcddp.cluster import NodeType
+    from hpcddp.cluster.profile import NodeType
 
 
 @click.command()
@@ -62,7 +62,7 @@ def _gpu(node: NodeType) -> str | None:
 def _known_nodes(cluster: str) -> dict[str, KnownNode]:
     """The nodes that a profile names; UsageError where it names none."""
     from hpcddp.analysis.audit.nodes import KnownNode, expand
-    from hpcddp.cluster import load_profile
+    from hpcddp.cluster.profile import load_profile
     from hpcddp.core.errors import UsageError
 
     profile = load_profile(cluster)

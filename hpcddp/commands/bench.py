@@ -12,7 +12,7 @@ from hpcddp.commands.options import check_sources, choosing, laying_out, read_st
 from hpcddp.commands.submit import carry_out, make_order
 
 if TYPE_CHECKING:
-    from hpcddp.cluster import ClusterProfile
+    from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.sweep import SweepFile
     from hpcddp.sweep_points import PlannedPoint
 

@@ -25,7 +25,7 @@ def list_(format_: str) -> None:
     \b
     hpcddp clusters list --format json
     """
-    from hpcddp.clusters_text import clusters_table, list_clusters
+    from hpcddp.cluster.show import clusters_table, list_clusters
 
     rows = list_clusters()
     print_json(rows) if format_ == "json" else click.echo(clusters_table(rows))
@@ -41,8 +41,8 @@ def show(name: str, format_: str) -> None:
     hpcddp clusters show marconi100
     hpcddp clusters show ./mycluster.yaml
     """
-    from hpcddp.cluster import load_profile
-    from hpcddp.clusters_text import cluster_plain, show_cluster
+    from hpcddp.cluster.profile import load_profile
+    from hpcddp.cluster.show import cluster_plain, show_cluster
 
     profile = load_profile(name)
     print_json(cluster_plain(profile)) if format_ == "json" else click.echo(show_cluster(profile))

@@ -40,9 +40,9 @@ def name_of(study: Study, sweep: Path) -> Path:
     import contextlib
     import os
 
+    from hpcddp.cluster.settings import load_settings
     from hpcddp.commands.options import study_folder
     from hpcddp.core.errors import HpcddpError
-    from hpcddp.settings import load_settings
 
     root = os.environ.get("HPCDDP_RUNS")
     with contextlib.suppress(HpcddpError):

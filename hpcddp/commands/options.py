@@ -13,9 +13,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpcddp.cluster import ClusterProfile
+    from hpcddp.cluster.profile import ClusterProfile
+    from hpcddp.cluster.settings import Settings
     from hpcddp.request import JobRequest, User
-    from hpcddp.settings import Settings
     from hpcddp.sweep import SweepFile
     from hpcddp.sweep_points import PlannedPoint
 
@@ -170,7 +170,7 @@ def print_json(plain: Any) -> None:
 
 def read_settings() -> Settings:
     """The user's settings; what the environment changed in them is said."""
-    from hpcddp.settings import load_settings
+    from hpcddp.cluster.settings import load_settings
 
     settings, remarks = load_settings()
     for text in remarks:
@@ -180,7 +180,7 @@ def read_settings() -> Settings:
 
 def pick_cluster(name: str | None) -> ClusterProfile:
     """The profile asked for, or the one of this machine; UsageError says how to name one."""
-    from hpcddp.cluster import current_cluster, load_profile, profile_names
+    from hpcddp.cluster.profile import current_cluster, load_profile, profile_names
     from hpcddp.core.errors import UsageError
 
     chosen = name or current_cluster()

@@ -22,8 +22,8 @@ from hpcddp.commands.options import (
 )
 
 if TYPE_CHECKING:
+    from hpcddp.cluster.settings import Settings
     from hpcddp.plan import PlanRow
-    from hpcddp.settings import Settings
     from hpcddp.status import RunState
 
 

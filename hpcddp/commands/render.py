@@ -22,7 +22,7 @@ from hpcddp.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from hpcddp.cluster import ClusterProfile
+    from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.sweep import SweepFile
     from hpcddp.sweep_points import PlannedPoint
 

@@ -28,7 +28,7 @@ def reproduce(study: Path, cluster: str, settings: tuple[str, ...], output: Path
     hpcddp reproduce scaling.tar.gz --cluster rcc
     hpcddp reproduce scaling.tar.gz --cluster rcc --set layout.node_type=a40
     """
-    from hpcddp.cluster import load_profile
+    from hpcddp.cluster.profile import load_profile
     from hpcddp.core.errors import UsageError
     from hpcddp.plan import without_folder
 
@@ -61,7 +61,7 @@ def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[s
 
     import yaml
 
-    from hpcddp.cluster import is_profile_file
+    from hpcddp.cluster.profile import is_profile_file
     from hpcddp.core.errors import UsageError
     from hpcddp.core.run_root import single_study
     from hpcddp.reproduce import in_order, transplanted

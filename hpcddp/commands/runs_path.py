@@ -30,7 +30,7 @@ class RunsPath(click.Path):
         sweep = Path(value)
         if sweep.suffix not in (".yaml", ".yml") or not sweep.is_file():
             return super().convert(value, param, ctx)
-        from hpcddp.settings import load_settings
+        from hpcddp.cluster.settings import load_settings
 
         root = os.environ.get("HPCDDP_RUNS")
         folder = study_folder(sweep, Path(root) if root else None, load_settings()[0])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from hpcddp.backends.base import Backend
     from hpcddp.budget import Account
-    from hpcddp.cluster import ClusterProfile
+    from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.core.point import Point
     from hpcddp.core.run_root import Study
     from hpcddp.order import Order
@@ -221,10 +221,10 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     from collections import Counter
 
     from hpcddp.budget import budget_words, each_at_most
+    from hpcddp.cluster.ownership import group_above, trusted_gids
     from hpcddp.core.hours import Hours
     from hpcddp.core.text import count, table
     from hpcddp.one_job import one_job_words
-    from hpcddp.ownership import group_above, trusted_gids
     from hpcddp.plan import hours_of, plan_row, remarks, telling_apart
     from hpcddp.submit import pending_runs, unknown_runs
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hpcddp.backends.base import Batch, Submission, Together, job_name
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_array import in_arrays
-from hpcddp.cluster import SlurmRules, load_profile
+from hpcddp.cluster.profile import SlurmRules, load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import PICKLE, array_of, each_task, listed_as, prepare, put_pickle, read_task, shared_by_all, slurm_job
 from hpcddp.core.jobspec import JobSpec, spec_from_dict, spec_to_dict

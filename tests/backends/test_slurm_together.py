@@ -9,7 +9,7 @@ import pytest
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.backends.slurm_folder import prepare
-from hpcddp.cluster import SlurmRules
+from hpcddp.cluster.profile import SlurmRules
 from hpcddp.core.run_root import Study
 from hpcddp.turns import CANCELLED, STEPS
 from tests.backends.told_slurm import Say, asked, stand_ins

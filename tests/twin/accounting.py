@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcddp.cluster import ClusterProfile, Qos
+from hpcddp.cluster.profile import ClusterProfile, Qos
 from tests.twin.shape import DEFAULT_QOS
 
 NO_ACCOUNT = "unset"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from hpcddp.cluster import NodeType, SlurmRules
+from hpcddp.cluster.profile import NodeType, SlurmRules
 from tests.twin.completions import completions_file
 from tests.twin.shape import Node, Shape, cores, memory_mb
 

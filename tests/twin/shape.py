@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.cluster import ClusterProfile, NodeType, Qos
+from hpcddp.cluster.profile import ClusterProfile, NodeType, Qos
 from hpcddp.core.errors import UsageError
 
 DEFAULT_NODES = 17

@@ -10,7 +10,7 @@ import pytest
 
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.cluster import SlurmRules
+from hpcddp.cluster.profile import SlurmRules
 from hpcddp.commands.submit import make_order
 from hpcddp.core.errors import FullError
 from hpcddp.core.job_ids import array_of

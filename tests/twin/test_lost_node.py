@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster import load_profile
+from hpcddp.cluster.profile import load_profile
 from tests.twin.completions import completions_file
 from tests.twin.manager import Twins
 from tests.twin.processes import wait_until

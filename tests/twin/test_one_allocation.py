@@ -11,7 +11,7 @@ import pytest
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.cancel import cancel_runs, live_runs
-from hpcddp.cluster import SlurmRules
+from hpcddp.cluster.profile import SlurmRules
 from hpcddp.commands.submit import make_order
 from hpcddp.core.job_ids import listed_as
 from hpcddp.core.run_root import Study

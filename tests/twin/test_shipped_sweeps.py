@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcddp.cluster import load_profile
+from hpcddp.cluster.profile import load_profile
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.request import User, job_request
 from hpcddp.script import launch_by_hand, render

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.cluster import load_profile
+from hpcddp.cluster.profile import load_profile
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.request import User, job_request
 from hpcddp.script import launch_by_hand, render

@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
-from hpcddp.cluster import ClusterProfile
+from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import each_task
 from tests.twin import accounting, daemons

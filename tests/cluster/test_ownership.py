@@ -15,11 +15,11 @@ from submitit.core.utils import DelayedSubmission
 
 from hpcddp.alone import alone
 from hpcddp.backends.local import LocalBackend
+from hpcddp.cluster.ownership import group_above, trusted_gids
+from hpcddp.cluster.settings import load_settings
 from hpcddp.core.entry import call
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.ownership import group_above, trusted_gids
-from hpcddp.settings import load_settings
 from hpcddp.snapshot import take_snapshot
 from hpcddp.submit import submit_runs
 from tests.given_order import order, study_of

@@ -15,10 +15,10 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from hpcddp.cluster.settings import Settings, config_file, load_settings
 from hpcddp.core.bootstrap import name_of, ownership_problems, writing_group
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study
-from hpcddp.settings import Settings, config_file, load_settings
 
 NO_WRITE = 0o022
 """Of group and others, as umask(2) has it."""

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hpcddp.cluster import ClusterProfile, Fact, Qos, load_profile, profile_names
+from hpcddp.cluster.profile import ClusterProfile, Fact, Qos, load_profile, profile_names
 from hpcddp.core.schema import encode
 from hpcddp.core.text import table
 

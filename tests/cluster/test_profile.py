@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from hpcddp.cluster import ClusterProfile, Qos, current_cluster, load_profile, profile_names, read_profile
+from hpcddp.cluster.profile import ClusterProfile, Qos, current_cluster, load_profile, profile_names, read_profile
+from hpcddp.cluster.yamlfile import read_yaml
 from hpcddp.core.catalog import check_workload
 from hpcddp.core.errors import UsageError
-from hpcddp.yamlfile import read_yaml
 
 SHIPPED = profile_names()
 

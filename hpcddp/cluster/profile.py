@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
+from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Workload
 from hpcddp.core.schema import Path, SchemaError, at_least, decode, did_you_mean, dotted
-from hpcddp.yamlfile import located, read_yaml
 
 FOLDER = FilePath(__file__).parent / "clusters"
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpcddp.cluster.yamlfile import decode_file, located, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
 from hpcddp.core.job_ids import TASK_VARIABLE
 from hpcddp.core.schema import Path as KeyPath
 from hpcddp.core.schema import SchemaError
-from hpcddp.yamlfile import decode_file, located, read_yaml
 
 _HONOURED = {"SBATCH_ACCOUNT": "account", "SBATCH_RESERVATION": "reservation"}
 

@@ -11,9 +11,9 @@ import re
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, TypeVar
 
+from hpcddp.cluster.yaml_limits import count_repeated, refuse_depth
 from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import Path, SchemaError, decode
-from hpcddp.yaml_limits import count_repeated, refuse_depth
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hpcddp import yamlfile
+from hpcddp.cluster.profile import yamlfile
+from hpcddp.cluster.yamlfile import decode_file, read_yaml
 from hpcddp.core.errors import UsageError
-from hpcddp.yamlfile import decode_file, read_yaml
 
 
 @dataclass(frozen=True, kw_only=True)

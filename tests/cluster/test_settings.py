@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.cluster.settings import Settings, config_file, load_settings, sbatch_environment
 from hpcddp.core.errors import UsageError
-from hpcddp.settings import Settings, config_file, load_settings, sbatch_environment
 
 
 def written(folder: Path, text: str) -> dict[str, str]:

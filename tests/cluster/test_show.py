@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster import load_profile, profile_names, read_profile
-from hpcddp.clusters_text import WIDTH, cluster_plain, clusters_table, list_clusters, show_cluster
+from hpcddp.cluster.profile import load_profile, profile_names, read_profile
+from hpcddp.cluster.show import WIDTH, cluster_plain, clusters_table, list_clusters, show_cluster
 from tests.golden import check
 
 BARE = "schema: 1\nname: bare\ntitle: Nothing is known\n"
