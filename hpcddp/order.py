@@ -23,8 +23,8 @@ from hpcddp.plan import without_folder
 from hpcddp.request import JobRequest
 from hpcddp.script import Launch, render
 from hpcddp.snapshot import take_snapshot
-from hpcddp.sweep import SweepFile
-from hpcddp.sweep_points import PlannedPoint
+from hpcddp.sweep.expand import PlannedPoint
+from hpcddp.sweep.file import SweepFile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.point import Layout, Point, flat_keys
 from hpcddp.core.text import alike_once, count, some
-from hpcddp.footprint import bytes_of, files_of
 from hpcddp.request import JobRequest, cores_per_rank, hours_at_most
-from hpcddp.sweep_points import PlannedPoint
+from hpcddp.sweep.disk_usage import bytes_of, files_of
+from hpcddp.sweep.expand import PlannedPoint
 
 TITLES = {
     "workload.data.name": "data",

@@ -9,7 +9,7 @@ from pathlib import Path
 from hpcddp.core.catalog import train_samples
 from hpcddp.core.point import Point
 from hpcddp.core.records import STEP_COLUMNS_1, steps_file
-from hpcddp.footprint import steps_of
+from hpcddp.sweep.disk_usage import steps_of
 
 TAIL_BYTES = 4096
 """Some 30 rows."""

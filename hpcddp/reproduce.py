@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, get_type_hints
 
-from hpcddp.sweep import Sweep
+from hpcddp.sweep.file import Sweep
 
 ELSEWHERE = (("account",), ("layout", "node_type"), ("workload", "data", "root"))
 """Keys of a sweep that mean something on its own cluster only."""

@@ -10,7 +10,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
 from hpcddp.refusals import refusals
-from hpcddp.sweep import SlurmOptions
+from hpcddp.sweep.file import SlurmOptions
 
 WARNING_S = 120
 """What a checkpoint may take; up to 60 s more (sbatch(1)), so jobs of a few minutes are warned when a quarter is left."""

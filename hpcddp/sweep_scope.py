@@ -19,8 +19,8 @@ from hpcddp.core.run_root import Study
 from hpcddp.order import Order
 from hpcddp.status import RunState, read_study_file, run_states
 from hpcddp.submissions import last_told
-from hpcddp.sweep import read_sweep
-from hpcddp.sweep_points import expand
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep
 
 Entry = Mapping[str, Any]
 """A point of study.json."""

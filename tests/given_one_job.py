@@ -16,8 +16,8 @@ from hpcddp.core.point import Point
 from hpcddp.one_job import in_one_job
 from hpcddp.order import Order
 from hpcddp.request import User
-from hpcddp.sweep import read_sweep
-from hpcddp.sweep_points import expand
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep
 
 SWEEP = """
 schema: 1

@@ -6,8 +6,8 @@ from hpcddp.cluster.profile import load_profile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.sweep import read_sweep
-from hpcddp.sweep_points import expand
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep
 
 SWEEP = """
 schema: 1

@@ -12,8 +12,8 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.request import JobRequest, User, hours_at_most, job_request
-from hpcddp.sweep import SlurmOptions, make_sweep
-from hpcddp.sweep_points import resolve
+from hpcddp.sweep.expand import resolve
+from hpcddp.sweep.file import SlurmOptions, make_sweep
 
 
 def request_of(cluster: str, **settings: Any) -> JobRequest:

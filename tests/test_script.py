@@ -20,8 +20,8 @@ from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.point import Point
 from hpcddp.request import JobRequest, User, job_request
 from hpcddp.script import Launch, launch_by_hand, render
-from hpcddp.sweep import read_sweep
-from hpcddp.sweep_points import expand
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep
 from tests import golden
 
 SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}

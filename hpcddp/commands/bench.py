@@ -13,8 +13,8 @@ from hpcddp.commands.submit import carry_out, make_order
 
 if TYPE_CHECKING:
     from hpcddp.cluster.profile import ClusterProfile
-    from hpcddp.sweep import SweepFile
-    from hpcddp.sweep_points import PlannedPoint
+    from hpcddp.sweep.expand import PlannedPoint
+    from hpcddp.sweep.file import SweepFile
 
 WALLTIME_MIN = 15
 """Of a run, at most: it measures for three minutes, and nodes take theirs to import torch."""
@@ -56,7 +56,7 @@ def _study(
     sweep: Path | None, job_options: Sequence[str], options: Mapping[str, Any]
 ) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
     from hpcddp.core.point import Point
-    from hpcddp.sweep_points import PlannedPoint, with_node_type
+    from hpcddp.sweep.expand import PlannedPoint, with_node_type
 
     check_sources(sweep, options, ("nodes", "gpus_per_node", "node_type"))
     if sweep is not None:
@@ -83,7 +83,7 @@ def _distinct(points: Sequence[PlannedPoint]) -> list[PlannedPoint]:
     """A benchmark for each layout of the points; UsageError where none has two ranks."""
     from hpcddp.core.errors import UsageError
     from hpcddp.core.point import comm_point
-    from hpcddp.sweep_points import PlannedPoint
+    from hpcddp.sweep.expand import PlannedPoint
 
     found = {point.id: point for point in (comm_point(planned.point) for planned in points)}
     several = [point for point in found.values() if point.ranks > 1]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.cluster.settings import Settings
     from hpcddp.request import JobRequest, User
-    from hpcddp.sweep import SweepFile
-    from hpcddp.sweep_points import PlannedPoint
+    from hpcddp.sweep.expand import PlannedPoint
+    from hpcddp.sweep.file import SweepFile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -205,9 +205,9 @@ def read_study(
 
     from hpcddp.core.errors import UsageError
     from hpcddp.plan import added_words
-    from hpcddp.sweep import read_sweep, with_job_options, without_effect
-    from hpcddp.sweep_points import expand
-    from hpcddp.where import chosen
+    from hpcddp.sweep.conditions import chosen
+    from hpcddp.sweep.expand import expand
+    from hpcddp.sweep.file import read_sweep, with_job_options, without_effect
 
     source = with_job_options(read_sweep(sweep, settings, cluster), job_options)
     source = replace(source, options=replace(source.options, also=dict(also or {})))
@@ -226,7 +226,7 @@ def single_sweep(
     options: Mapping[str, Any], workload: Callable[[ClusterProfile], Any], name: str, job_options: Sequence[str]
 ) -> tuple[SweepFile, ClusterProfile]:
     """A sweep called `name` of the one layout that the flags of `laying_out` say, and its cluster."""
-    from hpcddp.sweep import make_sweep, with_job_options
+    from hpcddp.sweep.file import make_sweep, with_job_options
 
     refuse_twice([f"layout.{name}" for name in ("nodes", "gpus_per_node", "node_type") if options[name]], options["settings"])
     profile = pick_cluster(options["cluster"])

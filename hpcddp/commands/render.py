@@ -23,8 +23,8 @@ from hpcddp.commands.options import (
 
 if TYPE_CHECKING:
     from hpcddp.cluster.profile import ClusterProfile
-    from hpcddp.sweep import SweepFile
-    from hpcddp.sweep_points import PlannedPoint
+    from hpcddp.sweep.expand import PlannedPoint
+    from hpcddp.sweep.file import SweepFile
 
 
 @click.command()
@@ -67,7 +67,7 @@ def render(sweep: Path | None, target: str | None, job_options: tuple[str, ...],
 def _study(
     sweep: Path | None, job_options: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
-    from hpcddp.sweep_points import expand
+    from hpcddp.sweep.expand import expand
 
     check_sources(sweep, options, ("nodes", "gpus_per_node", "node_type", "workload"))
     if sweep is None:

@@ -10,7 +10,7 @@ import click
 
 from hpcddp.commands.options import study_folder
 
-_SWEEP = "hpcddp.sweep"
+_SWEEP = "hpcddp.sweep.file"
 """In click's own place for what a parameter leaves for its command."""
 
 

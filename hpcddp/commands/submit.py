@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from hpcddp.order import Order
     from hpcddp.status import RunState
     from hpcddp.submit import SubmittedRun
-    from hpcddp.sweep import SweepFile
-    from hpcddp.sweep_points import PlannedPoint
+    from hpcddp.sweep.expand import PlannedPoint
+    from hpcddp.sweep.file import SweepFile
 
 
 @click.command()

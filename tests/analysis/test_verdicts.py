@@ -19,7 +19,7 @@ from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.core.point import Point
-from hpcddp.sweep import read_sweep
+from hpcddp.sweep.file import read_sweep
 from hpcddp.worker import gates
 from hpcddp.worker.gates import Gate
 

@@ -25,7 +25,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.request import User, job_request
 from hpcddp.script import Launch, render
 from hpcddp.snapshot import take_snapshot
-from hpcddp.sweep import SlurmOptions
+from hpcddp.sweep.file import SlurmOptions
 from tests.backends.waiting import PATIENCE_S, wait_for
 from tests.twin.own_slurm import own_slurm
 from tests.twin.twin import Twin

@@ -22,7 +22,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.lanes import Lanes
 from hpcddp.request import User, job_request
 from hpcddp.script import Launch, render
-from hpcddp.sweep import SlurmOptions
+from hpcddp.sweep.file import SlurmOptions
 
 PROFILE = load_profile("rcc")
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from hpcddp.footprint import BUCKET_ROW_BYTES, GPU_ROW_BYTES, NODE_ROW_BYTES, TRACE_STEP_BYTES
+from hpcddp.sweep.disk_usage import BUCKET_ROW_BYTES, GPU_ROW_BYTES, NODE_ROW_BYTES, TRACE_STEP_BYTES
 from tests.commands.conftest import Run
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"

@@ -11,7 +11,7 @@ import pytest
 from hpcddp.core.point import Data, Layout, Measure, Point, Workload
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.sweep import read_sweep
+from hpcddp.sweep.file import read_sweep
 from tests.analysis.synthetic import MS, write_runs, write_study
 from tests.commands.conftest import Run
 

@@ -12,8 +12,8 @@ from hpcddp.cluster.profile import load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict, point_to_dict
 from hpcddp.core.point_rules import check_point
-from hpcddp.sweep import read_sweep, set_dotted
-from hpcddp.sweep_points import expand
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep, set_dotted
 from tests.worker import given
 
 SHIPPED = sorted((Path(__file__).parent.parent / "jobs").glob("*.yaml"))

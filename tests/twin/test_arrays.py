@@ -18,8 +18,8 @@ from hpcddp.core.run_root import Study
 from hpcddp.order import Order
 from hpcddp.status import all_states, study_states
 from hpcddp.submit import submit_runs
-from hpcddp.sweep import read_sweep
-from hpcddp.sweep_points import expand
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep
 from tests.backends.waiting import wait_for
 from tests.twin.own_slurm import CutShort, own_slurm
 from tests.twin.processes import wait_until

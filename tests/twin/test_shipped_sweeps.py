@@ -8,8 +8,8 @@ from hpcddp.cluster.profile import load_profile
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.request import User, job_request
 from hpcddp.script import launch_by_hand, render
-from hpcddp.sweep import read_sweep
-from hpcddp.sweep_points import expand
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep
 from tests.twin.twin import Twin
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"

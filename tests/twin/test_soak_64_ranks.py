@@ -13,8 +13,8 @@ from hpcddp.cluster.profile import load_profile
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.request import User, job_request
 from hpcddp.script import launch_by_hand, render
-from hpcddp.sweep import make_sweep
-from hpcddp.sweep_points import resolve
+from hpcddp.sweep.expand import resolve
+from hpcddp.sweep.file import make_sweep
 from tests.twin.twin import Twin
 
 NODE = Path(__file__).with_name("forked_node.py")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from hpcddp.core.point import Measure, Point
-from hpcddp.sweep import Sweep
+from hpcddp.sweep.file import Sweep
 
 Size = tuple[int, int]
 """Nodes, GPUs per node."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcddp.core.schema import SchemaError
-from hpcddp.sweep_groups import read_group
+from hpcddp.sweep.groups import read_group
 
 KEYS = ("layout.nodes", "layout.gpus_per_node", "workload.batch_per_gpu", "workload.seed", "measure.steps")
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hpcddp.cluster.profile import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
-from hpcddp.sweep import make_sweep, read_sweep
-from hpcddp.sweep_points import expand
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import make_sweep, read_sweep
 
 BASE = {
     "schema": 1,

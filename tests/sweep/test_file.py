@@ -9,8 +9,8 @@ import pytest
 
 from hpcddp.cluster.profile import ClusterProfile, load_profile
 from hpcddp.core.errors import UsageError
-from hpcddp.sweep import SweepFile, make_sweep, read_sweep
-from hpcddp.sweep_points import expand
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep
 
 SHIPPED = sorted((Path(__file__).parent.parent / "jobs").glob("*.yaml"))
 

@@ -15,10 +15,10 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout, Measure, Point, Workload
 from hpcddp.core.point_rules import check_point
 from hpcddp.core.schema import Path, SchemaError, decode, did_you_mean
-from hpcddp.sweep import Sweep, SweepFile, chosen_groups, placed, set_dotted
-from hpcddp.sweep_baselines import Baseline, lacking
-from hpcddp.sweep_groups import Combination, Group
-from hpcddp.where import Condition, compared, parse_condition
+from hpcddp.sweep.baselines import Baseline, lacking
+from hpcddp.sweep.conditions import Condition, compared, parse_condition
+from hpcddp.sweep.file import Sweep, SweepFile, chosen_groups, placed, set_dotted
+from hpcddp.sweep.groups import Combination, Group
 
 DEFAULTS = Measure()
 

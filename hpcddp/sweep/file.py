@@ -15,7 +15,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
 from hpcddp.core.point import Layout, Measure, Workload
 from hpcddp.core.schema import SchemaError, at_least, decode
-from hpcddp.sweep_groups import Group, read_group
+from hpcddp.sweep.groups import Group, read_group
 
 
 @dataclass(frozen=True, kw_only=True)
