@@ -14,9 +14,9 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 from hpcddp.order import Order
-from hpcddp.refusals import refusals
-from hpcddp.request import WARNING_S, JobRequest
-from hpcddp.script import Launch, Step, render
+from hpcddp.script.job_request import WARNING_S, JobRequest
+from hpcddp.script.limits import refusals
+from hpcddp.script.render import Launch, Step, render
 
 Run = tuple[Point, int]
 

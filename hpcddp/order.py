@@ -20,8 +20,8 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.git import git_commit
 from hpcddp.plan import without_folder
-from hpcddp.request import JobRequest
-from hpcddp.script import Launch, render
+from hpcddp.script.job_request import JobRequest
+from hpcddp.script.render import Launch, render
 from hpcddp.snapshot import take_snapshot
 from hpcddp.sweep.expand import PlannedPoint
 from hpcddp.sweep.file import SweepFile

@@ -15,7 +15,7 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.one_job import in_one_job
 from hpcddp.order import Order
-from hpcddp.request import User
+from hpcddp.script.job_request import User
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 

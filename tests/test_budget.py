@@ -19,7 +19,7 @@ from hpcddp.order import Order
 from hpcddp.status import run_states
 from hpcddp.submit import SubmittedRun, submit_runs
 from tests.given_order import order, study_of
-from tests.test_request import request_of
+from tests.script.test_job_request import request_of
 from tests.told_backend import ToldBackend
 
 HOUR_NS = 3_600_000_000_000

@@ -15,7 +15,7 @@ from hpcddp.core.hours import Hours
 from hpcddp.one_job import one_job, one_job_words
 from tests import golden
 from tests.given_one_job import batch_of, order, runs_of
-from tests.test_script import shellcheck
+from tests.script.test_render import shellcheck
 
 
 def test_the_job_asks_for_the_most_that_a_run_needs_and_the_time_of_all(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from hpcddp.core.entry import WORKER
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.run_root import Study
-from hpcddp.script import Launch
+from hpcddp.script.render import Launch
 
 Phase = Literal["queued", "running", "done", "failed", "unknown"]
 

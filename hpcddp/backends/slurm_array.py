@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from hpcddp.backends.base import Batch, Submission
 from hpcddp.core.launcher import command_from_snapshot
-from hpcddp.script import Launch
+from hpcddp.script.render import Launch
 
 
 def in_arrays(requests: Sequence[Submission], most: Callable[[], int]) -> list[Batch]:

@@ -21,7 +21,7 @@ from hpcddp.core.entry import call, call_task
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launcher import command_from_snapshot
-from hpcddp.script import Launch
+from hpcddp.script.render import Launch
 
 SCRIPT = "job.sbatch"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.cluster.settings import Settings
-    from hpcddp.request import JobRequest, User
+    from hpcddp.script.job_request import JobRequest, User
     from hpcddp.sweep.expand import PlannedPoint
     from hpcddp.sweep.file import SweepFile
 
@@ -260,7 +260,7 @@ def check_sources(sweep: Path | None, options: Mapping[str, Any], flags: Sequenc
 
 def user_of(source: SweepFile, settings: Settings) -> User:
     """Who asks: the sweep's account before the user's settings."""
-    from hpcddp.request import User
+    from hpcddp.script.job_request import User
 
     return User(account=source.sweep.account or settings.account, reservation=settings.reservation, mail=settings.mail)
 
@@ -269,7 +269,7 @@ def requests_for(source: SweepFile, profile: ClusterProfile, points: Sequence[Pl
     """Label -> request; one UsageError names everything the cluster would refuse, each sentence once."""
     from hpcddp.core.errors import UsageError
     from hpcddp.core.text import alike_once
-    from hpcddp.request import job_request
+    from hpcddp.script.job_request import job_request
 
     requests, refused = {}, list[str]()
     for planned in points:

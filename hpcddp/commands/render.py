@@ -96,8 +96,8 @@ def _scripts(source: SweepFile, profile: ClusterProfile, points: list[PlannedPoi
     from hpcddp.core.jobspec import JobSpec
     from hpcddp.core.schema import encode
     from hpcddp.plan import without_folder
-    from hpcddp.script import launch_by_hand
-    from hpcddp.script import render as render_script
+    from hpcddp.script.render import launch_by_hand
+    from hpcddp.script.render import render as render_script
 
     if profile.backend != "slurm":
         raise UsageError(f"{profile.name} has no Slurm, so no sbatch script; `hpcddp submit` runs it here")

@@ -22,8 +22,8 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launcher import first_failure
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
-from hpcddp.request import User, job_request
-from hpcddp.script import Launch, render
+from hpcddp.script.job_request import User, job_request
+from hpcddp.script.render import Launch, render
 from hpcddp.snapshot import take_snapshot
 from hpcddp.sweep.file import SlurmOptions
 from tests.backends.waiting import PATIENCE_S, wait_for

@@ -11,8 +11,8 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.cluster.profile import load_profile
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.request import User, job_request
-from hpcddp.script import launch_by_hand, render
+from hpcddp.script.job_request import User, job_request
+from hpcddp.script.render import launch_by_hand, render
 from hpcddp.sweep.expand import resolve
 from hpcddp.sweep.file import make_sweep
 from tests.twin.twin import Twin

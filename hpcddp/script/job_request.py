@@ -9,7 +9,7 @@ from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
-from hpcddp.refusals import refusals
+from hpcddp.script.limits import refusals
 from hpcddp.sweep.file import SlurmOptions
 
 WARNING_S = 120

@@ -13,8 +13,8 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.launcher import command_by_hand
 from hpcddp.core.point import Point, to_json
-from hpcddp.request import JobRequest
-from hpcddp.templating import render_template
+from hpcddp.script.job_request import JobRequest
+from hpcddp.script.templating import render_template
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.point import Point
-from hpcddp.request import JobRequest, User, job_request
-from hpcddp.script import Launch, launch_by_hand, render
+from hpcddp.script.job_request import JobRequest, User, job_request
+from hpcddp.script.render import Launch, launch_by_hand, render
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests import golden

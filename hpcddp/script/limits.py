@@ -11,7 +11,7 @@ from hpcddp.cluster.profile import ClusterProfile, NodeType, Qos
 from hpcddp.core.point import Point
 
 if TYPE_CHECKING:
-    from hpcddp.request import JobRequest
+    from hpcddp.script.job_request import JobRequest
 
 NOT_RAW = {
     "--nodes": "set layout.nodes",
