@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcddp.backends.base import Backend, JobState
+from hpcddp.backends.slurm_allocation import had_its_turn, turn
 from hpcddp.core.job_outcomes import OfJob, note_outcomes
 from hpcddp.core.launcher import first_failure
 from hpcddp.core.point import Point, point_from_dict
@@ -20,7 +21,6 @@ from hpcddp.progress import read_progress
 from hpcddp.reasons import AGAIN, Reason, reason_of, without_node
 from hpcddp.submissions import Told, last_told, user_name
 from hpcddp.time_limit import time_limit_words
-from hpcddp.turns import had_its_turn, turn
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.backends.slurm_folder import SCRIPT, prepare
+from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.budget import each_at_most
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import JobState, Submission
+from hpcddp.backends.slurm_allocation import STEPS
 from hpcddp.budget import account
 from hpcddp.core.errors import FullError, UsageError
 from hpcddp.core.hours import Hours
@@ -17,7 +18,6 @@ from hpcddp.core.run_root import Study
 from hpcddp.status import RunState, run_states
 from hpcddp.submissions import last_told
 from hpcddp.submit import submit_runs
-from hpcddp.turns import STEPS
 from hpcddp.used import used_node_hours
 from tests.given_one_job import order
 from tests.given_order import study_of

@@ -17,8 +17,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from hpcddp.backends import slurm_commands, slurm_doubt
+from hpcddp.backends import slurm_commands, slurm_recovery
 from hpcddp.backends.base import Batch, JobState, Submission, job_name
+from hpcddp.backends.slurm_allocation import give_up
 from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RETRIES, RUNNING, Row, UnansweredError
 from hpcddp.backends.slurm_words import ended_words, waiting_words
@@ -28,7 +29,6 @@ from hpcddp.core.job_ids import array_of, listed_as, read_task
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 from hpcddp.reasons import time_s
-from hpcddp.turns import give_up
 
 SEND_AGAIN_S = (2.0, 10.0, 30.0)
 """Pauses after a submission that did not reach its controller, before it is sent again."""
@@ -79,7 +79,7 @@ class SlurmBackend:
         if self._rules.max_array_size is not None:
             return self._rules.max_array_size
         try:
-            return slurm_doubt.patiently(slurm_commands.max_array_size)
+            return slurm_recovery.patiently(slurm_commands.max_array_size)
         except UnansweredError as error:
             raise HpcddpError(f"{error}. Nothing more was submitted: submit again when Slurm answers") from error
 
@@ -88,7 +88,7 @@ class SlurmBackend:
 
     def submit_batch(self, batch: Batch) -> list[str]:
         """By sbatch; RefusedError with Slurm's own words."""
-        from hpcddp.backends.slurm_folder import prepare
+        from hpcddp.backends.slurm_job_files import prepare
 
         folder = batch.study.jobs / _folder_name(batch.name, batch.token)
         command = prepare(folder, batch)
@@ -146,8 +146,8 @@ class SlurmBackend:
         folder = study.jobs / _folder_name(name, token)
         if not folder.is_dir():
             return None
-        slurm_doubt.wait_for_sbatch(folder)
-        job = slurm_doubt.look_up(lambda: _look(name, folder.name))
+        slurm_recovery.wait_for_sbatch(folder)
+        job = slurm_recovery.look_up(lambda: _look(name, folder.name))
         if job is not None:
             _link(study.job_dir(job), folder)
         return job

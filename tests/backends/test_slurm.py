@@ -16,7 +16,7 @@ from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.local_queue import process_start
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.backends.slurm_folder import SCRIPT
+from hpcddp.backends.slurm_job_files import SCRIPT
 from hpcddp.core.errors import HpcddpError, RefusedError, UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launcher import first_failure

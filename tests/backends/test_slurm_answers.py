@@ -28,8 +28,8 @@ NAME = f"{POINT.label}.r1"
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """Those not made end with 1."""
     monkeypatch.setattr("hpcddp.backends.slurm.SEND_AGAIN_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_doubt.PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_doubt.SURE_S", 0.0)
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SURE_S", 0.0)
     return stand_ins(tmp_path, monkeypatch, ("sbatch", "srun", "squeue", "sacct", "sacctmgr", "scancel", "scontrol"), "exit 1")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.backends.slurm_folder import SCRIPT, prepare
+from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from tests.given_one_job import batch_of, order
 
 COMMANDS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import JobState
-from hpcddp.turns import CANCELLED, STEPS, give_up, had_its_turn, turn
+from hpcddp.backends.slurm_allocation import CANCELLED, STEPS, give_up, had_its_turn, turn
 
 RUNNING = JobState(phase="running", nodes="gn[01-02]")
 WAITS = JobState(phase="queued", detail="the nodes it needs are busy (Resources)")

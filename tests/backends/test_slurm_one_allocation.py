@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.slurm import SlurmBackend
+from hpcddp.backends.slurm_allocation import CANCELLED, STEPS
 from hpcddp.backends.slurm_commands import longest_min
-from hpcddp.backends.slurm_folder import prepare
+from hpcddp.backends.slurm_job_files import prepare
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.core.run_root import Study
-from hpcddp.turns import CANCELLED, STEPS
 from tests.backends.told_slurm import Say, asked, stand_ins
 from tests.given_one_job import batch_of, order
 
