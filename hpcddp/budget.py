@@ -11,9 +11,9 @@ from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study, newest_of
 from hpcddp.one_job import one_job
 from hpcddp.order import Order
-from hpcddp.status import RunState, read_point
-from hpcddp.submissions import last_told
-from hpcddp.used import lasted_h, nodes_held
+from hpcddp.study.node_hours import lasted_h, nodes_held
+from hpcddp.study.status import RunState, read_point
+from hpcddp.study.submission_log import last_told
 
 Run = tuple[Point, int]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcddp.alone import alone
 from hpcddp.backends.base import Backend
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
-from hpcddp.settle import settle
-from hpcddp.status import RunState
-from hpcddp.submissions import follow, last_told, mend, tell_all, user_name
+from hpcddp.study.reconcile import settle
+from hpcddp.study.status import RunState
+from hpcddp.study.study_lock import alone
+from hpcddp.study.submission_log import follow, last_told, mend, tell_all, user_name
 
 
 def look_up(study: Study, backends: Sequence[Backend]) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpcddp import __version__
-from hpcddp.alone import alone
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point, point_to_dict
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.order import Order, anchored
-from hpcddp.status import read_study_file
+from hpcddp.study.status import read_study_file
+from hpcddp.study.study_lock import alone
 from hpcddp.sweep_scope import options_of, scope_by_file
 
 

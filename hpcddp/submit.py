@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hpcddp.alone import alone
 from hpcddp.backends.base import Backend, Batch
 from hpcddp.budget import affordable, limited
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
@@ -17,14 +16,15 @@ from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
 from hpcddp.describe import describe
-from hpcddp.intents import Intents
 from hpcddp.lanes import Lanes
-from hpcddp.lock import Held
 from hpcddp.one_job import in_one_job, one_job
 from hpcddp.order import Order, check_order, submissions
-from hpcddp.settle import settle
-from hpcddp.status import RunState, study_states
-from hpcddp.submissions import Told, follow, last_told, tell_all
+from hpcddp.study.lock import Held
+from hpcddp.study.reconcile import settle
+from hpcddp.study.status import RunState, study_states
+from hpcddp.study.study_lock import alone
+from hpcddp.study.submission_log import Told, follow, last_told, tell_all
+from hpcddp.study.write_ahead import Intents
 
 
 @dataclass(frozen=True, kw_only=True)

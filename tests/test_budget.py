@@ -16,7 +16,7 @@ from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.status import run_states
+from hpcddp.study.status import run_states
 from hpcddp.submit import SubmittedRun, submit_runs
 from tests.given_order import order, study_of
 from tests.script.test_job_request import request_of

@@ -16,8 +16,8 @@ from hpcddp.backends.local import LocalBackend
 from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.status import RunState, run_states
-from hpcddp.submissions import last_told
+from hpcddp.study.status import RunState, run_states
+from hpcddp.study.submission_log import last_told
 from hpcddp.submit import SubmittedRun, pending_runs, submit_runs
 from tests.given_order import labels, order, study_of
 from tests.told_backend import ToldBackend
@@ -78,7 +78,7 @@ def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
 
 def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever a disk is asked to keep some, which may take long, those of several submissions are there, but not of all."""
-    monkeypatch.setattr("hpcddp.intents.AHEAD", 3)
+    monkeypatch.setattr("hpcddp.study.write_ahead.AHEAD", 3)
     study, backend, seen = study_of(tmp_path), ToldBackend(), list[int]()
     backend.on_submit = lambda request: seen.append(sum(line["event"] == "intent" for line in lines(study)))
     submit_runs(study, order(tmp_path), backend)

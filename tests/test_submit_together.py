@@ -15,10 +15,10 @@ from hpcddp.core.errors import FullError, UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.status import RunState, run_states
-from hpcddp.submissions import last_told
+from hpcddp.study.node_hours import used_node_hours
+from hpcddp.study.status import RunState, run_states
+from hpcddp.study.submission_log import last_told
 from hpcddp.submit import submit_runs
-from hpcddp.used import used_node_hours
 from tests.given_one_job import order
 from tests.given_order import study_of
 from tests.told_backend import ToldBackend

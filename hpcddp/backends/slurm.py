@@ -28,7 +28,7 @@ from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.job_ids import array_of, listed_as, read_task
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
-from hpcddp.reasons import time_s
+from hpcddp.study.diagnosis import time_s
 
 SEND_AGAIN_S = (2.0, 10.0, 30.0)
 """Pauses after a submission that did not reach its controller, before it is sent again."""

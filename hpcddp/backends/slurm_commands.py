@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hpcddp.cluster.settings import sbatch_environment
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import array_of, each_task
-from hpcddp.reasons import limit_min
+from hpcddp.study.diagnosis import limit_min
 
 SEPARATOR = "\x1f"
 """Between columns: names and comments of other jobs may hold anything printable."""

@@ -24,11 +24,11 @@ def clean(study: Path, yes: bool) -> None:
     """
     from contextlib import nullcontext
 
-    from hpcddp.alone import alone
-    from hpcddp.clean import waste
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import inert, size, table
-    from hpcddp.status import study_states
+    from hpcddp.study.clean import waste
+    from hpcddp.study.status import study_states
+    from hpcddp.study.study_lock import alone
 
     of = single_study(study.absolute())
     with alone(of) if yes else nullcontext():

@@ -23,7 +23,7 @@ def logs(point: Path, rank: int | None) -> None:
     """
     from hpcddp.core.run_root import Study, point_folder
     from hpcddp.core.text import inert
-    from hpcddp.joblogs import job_logs, newest_job, rank_at_fault, shown
+    from hpcddp.study.logs import job_logs, newest_job, rank_at_fault, shown
 
     folder = point_folder(point).resolve()
     one = re.fullmatch(r"r(\d+)", folder.name)

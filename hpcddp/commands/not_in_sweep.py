@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcddp.core.run_root import Study
-    from hpcddp.status import RunState
+    from hpcddp.study.status import RunState
 
 LIVE = ("queued", "running", "unknown")
 """What `cancel` may end."""

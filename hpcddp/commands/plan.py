@@ -24,7 +24,7 @@ from hpcddp.commands.options import (
 if TYPE_CHECKING:
     from hpcddp.cluster.settings import Settings
     from hpcddp.plan import PlanRow
-    from hpcddp.status import RunState
+    from hpcddp.study.status import RunState
 
 
 @click.command()

@@ -65,7 +65,7 @@ def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[s
     from hpcddp.core.errors import UsageError
     from hpcddp.core.run_root import single_study
     from hpcddp.reproduce import in_order, transplanted
-    from hpcddp.status import read_study_file
+    from hpcddp.study.status import read_study_file
     from hpcddp.sweep.file import make_sweep
     from hpcddp.unbundle import opened
 

@@ -12,7 +12,7 @@ from hpcddp.commands.options import format_option, print_json
 from hpcddp.commands.runs_path import RunsPath, named_sweep
 
 if TYPE_CHECKING:
-    from hpcddp.status import RunState
+    from hpcddp.study.status import RunState
 
 WATCH_S = 30
 """All look at the same controller: Slurm's own advice is not to ask in a tight loop (squeue(1), PERFORMANCE)."""
@@ -53,7 +53,7 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
     hpcddp status jobs/rcc-bigmnist --format json
     """
     from hpcddp.core.errors import INCOMPLETE
-    from hpcddp.status import states_to_plain
+    from hpcddp.study.status import states_to_plain
 
     if watch is not None and format_ == "json":
         raise click.UsageError("--watch is for people; --format json answers once")
@@ -77,9 +77,9 @@ def _look(runs: Path, sweep: Path | None) -> dict[str, Found]:
     """`sweep`: the file that stood for the study at `runs`."""
     from hpcddp.core.errors import UsageError
     from hpcddp.core.run_root import Study, studies
-    from hpcddp.status import all_states
+    from hpcddp.study.node_hours import used_node_hours
+    from hpcddp.study.status import all_states
     from hpcddp.sweep_scope import study_scope
-    from hpcddp.used import used_node_hours
 
     there = {study.name: study for study in studies(runs.absolute())}
     if not there:
@@ -98,7 +98,7 @@ def _text(found: dict[str, Found]) -> str:
 
 
 def _study_text(name: str, one: Found) -> str:
-    from hpcddp.status_text import status_table, wrapped
+    from hpcddp.study.status_text import status_table, wrapped
 
     gone = not_in_sweep_words([state for state in one.states if state.phase in LIVE], one.named)
     return "\n".join([name, status_table(one.states, one.node_hours), *(wrapped(gone) if gone else [])])

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hpcddp.core.point import Point
     from hpcddp.core.run_root import Study
     from hpcddp.order import Order
-    from hpcddp.status import RunState
+    from hpcddp.study.status import RunState
     from hpcddp.submit import SubmittedRun
     from hpcddp.sweep.expand import PlannedPoint
     from hpcddp.sweep.file import SweepFile
@@ -113,7 +113,7 @@ def carry_out(
     from hpcddp.core.errors import FAILED, INCOMPLETE
     from hpcddp.describe import describe_again
     from hpcddp.one_job import for_one_job
-    from hpcddp.status import study_states
+    from hpcddp.study.status import study_states
     from hpcddp.submit import unknown_runs
     from hpcddp.sweep_scope import study_scope
 
@@ -295,7 +295,7 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
 
 def _is_any_left(order: Order, study: Study, backend: Backend, taken: Sequence[SubmittedRun]) -> bool:
     """Whether anything is still to be submitted: another submission may have been faster, which is said where it took all."""
-    from hpcddp.status import study_states
+    from hpcddp.study.status import study_states
     from hpcddp.submit import pending_runs
 
     left = bool(pending_runs(order, study_states(study, backend)))

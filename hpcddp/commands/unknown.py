@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcddp.status import RunState
+    from hpcddp.study.status import RunState
 
 
 def unknown_words(unknown: Sequence[RunState]) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from hpcddp.core.run_root import Study
     from hpcddp.order import Order
-    from hpcddp.status import RunState
+    from hpcddp.study.status import RunState
 
 
 def order_until(order: Order, study: Study, states: Sequence[RunState], percent: float, at_most: int) -> Order:

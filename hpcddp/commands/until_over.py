@@ -20,9 +20,9 @@ def until_over(study: Study, backend: Backend, labels: Collection[str], unsent: 
     import time
 
     from hpcddp.backends.base import pause_s
-    from hpcddp.status import study_states
-    from hpcddp.status_text import progress_line, status_table
-    from hpcddp.submissions import last_told
+    from hpcddp.study.status import study_states
+    from hpcddp.study.status_text import progress_line, status_table
+    from hpcddp.study.submission_log import last_told
 
     mine = {key for key, told in last_told(study).items() if told.backend == backend.name and told.job is not None}
     shown, begun_s = None, time.monotonic()

@@ -25,8 +25,8 @@ from hpcddp.core.point import Point
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.snapshot import take_snapshot
-from hpcddp.status import run_states
-from hpcddp.submissions import Told, tell
+from hpcddp.study.status import run_states
+from hpcddp.study.submission_log import Told, tell
 from tests.backends.test_local import end_state, processes, submission
 from tests.backends.waiting import wait_for
 from tests.worker import given

@@ -30,7 +30,7 @@ from hpcddp.cluster.profile import FOLDER, load_profile
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.submissions import last_told
+from hpcddp.study.submission_log import last_told
 from tests.twin.processes import wait_until
 from tests.twin.requirements import missing
 from tests.twin.twin import Twin

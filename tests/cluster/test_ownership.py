@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from submitit.core.utils import DelayedSubmission
 
-from hpcddp.alone import alone
 from hpcddp.backends.local import LocalBackend
 from hpcddp.cluster.ownership import group_above, trusted_gids
 from hpcddp.cluster.settings import load_settings
@@ -21,6 +20,7 @@ from hpcddp.core.entry import call
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from hpcddp.snapshot import take_snapshot
+from hpcddp.study.study_lock import alone
 from hpcddp.submit import submit_runs
 from tests.given_order import order, study_of
 from tests.intruder import NOBODY, as_nobody, need_root

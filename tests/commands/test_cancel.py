@@ -12,7 +12,7 @@ from hpcddp.core.errors import FAILED, USAGE
 from hpcddp.core.point import Data, Point, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.submissions import Told, last_told, tell, user_name
+from hpcddp.study.submission_log import Told, last_told, tell, user_name
 from tests.commands.conftest import Run
 from tests.told_backend import ToldBackend
 

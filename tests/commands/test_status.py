@@ -13,7 +13,7 @@ from hpcddp.core.errors import INCOMPLETE, USAGE
 from hpcddp.core.point import Data, Point, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.submissions import Told, tell
+from hpcddp.study.submission_log import Told, tell
 from tests.commands.conftest import Run
 from tests.told_backend import ToldBackend
 

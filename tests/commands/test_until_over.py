@@ -11,7 +11,7 @@ from hpcddp.backends.base import JobState, pause_s
 from hpcddp.commands.until_over import until_over
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.submissions import Told, tell
+from hpcddp.study.submission_log import Told, tell
 from tests.told_backend import ToldBackend
 
 ANSWERS = (

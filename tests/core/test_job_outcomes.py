@@ -14,8 +14,8 @@ from hpcddp.analysis import analyze
 from hpcddp.backends.base import JobState
 from hpcddp.core.job_outcomes import OfJob, read_outcomes
 from hpcddp.core.run_root import Study
-from hpcddp.status import run_states
-from hpcddp.submissions import Told, tell, user_name
+from hpcddp.study.status import run_states
+from hpcddp.study.submission_log import Told, tell, user_name
 from hpcddp.unbundle import opened
 from tests.analysis.synthetic import point, write_study
 from tests.told_backend import ToldBackend

@@ -15,7 +15,7 @@ from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.point import Point, point_from_dict
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
-from hpcddp.progress import last_rows
+from hpcddp.study.progress import last_rows
 from hpcddp.worker.main import run
 from tests.twin.processes import wait_until
 from tests.twin.userland import User

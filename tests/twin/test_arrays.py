@@ -16,7 +16,7 @@ from hpcddp.core.errors import FullError
 from hpcddp.core.job_ids import array_of
 from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.status import all_states, study_states
+from hpcddp.study.status import all_states, study_states
 from hpcddp.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep

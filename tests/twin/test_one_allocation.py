@@ -16,7 +16,7 @@ from hpcddp.commands.submit import make_order
 from hpcddp.core.job_ids import listed_as
 from hpcddp.core.run_root import Study
 from hpcddp.order import Order
-from hpcddp.status import study_states
+from hpcddp.study.status import study_states
 from hpcddp.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep

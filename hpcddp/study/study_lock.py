@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hpcddp.cluster.ownership import check_links, not_for_others, owner_of, trusted_gids
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.lock import Held, HeldError, only_one
+from hpcddp.study.lock import Held, HeldError, only_one
 
 
 @contextlib.contextmanager

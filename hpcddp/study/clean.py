@@ -11,8 +11,8 @@ from pathlib import Path
 
 from hpcddp.core.job_ids import array_of
 from hpcddp.core.run_root import Study
-from hpcddp.ended import read_end
-from hpcddp.status import RunState
+from hpcddp.study.outcome import read_end
+from hpcddp.study.status import RunState
 
 KEPT = 2
 """Checkpoints of a run that is not done, as many as its ranks keep: the older one is for when the newest is damaged."""

@@ -11,8 +11,8 @@ from typing import Any
 from hpcddp.backends.base import Batch
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.lock import Held
-from hpcddp.submissions import Told, follow, tell_all
+from hpcddp.study.lock import Held
+from hpcddp.study.submission_log import Told, follow, tell_all
 
 AHEAD = 16
 """Submissions that are written down at once: until it is sure that they stay, a shared file system may take 20 ms."""

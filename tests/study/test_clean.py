@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.clean import waste
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.status import Phase, RunState
+from hpcddp.study.clean import waste
+from hpcddp.study.status import Phase, RunState
 
 LABEL = "n01-g1-b1-0"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcddp.backends.base import Backend
 from hpcddp.core.run_root import Study
-from hpcddp.submissions import Told, follow, last_told, mend, tell_all
+from hpcddp.study.submission_log import Told, follow, last_told, mend, tell_all
 
 
 def settle(study: Study, backend: Backend) -> list[Told]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.lock import STALE_S, HeldError, only_one
+from hpcddp.study.lock import STALE_S, HeldError, only_one
 
 NO_FLOCK = (
     "import errno, fcntl, os\n"
@@ -23,7 +23,7 @@ NO_FLOCK = (
 
 HOLD = NO_FLOCK + (
     "import pathlib, sys\n"
-    "from hpcddp.lock import only_one\n"
+    "from hpcddp.study.lock import only_one\n"
     "with only_one(pathlib.Path(sys.argv[1])):\n"
     "    print('held', flush=True)\n"
     "    sys.stdin.read()\n"
@@ -31,7 +31,7 @@ HOLD = NO_FLOCK + (
 
 COUNT = NO_FLOCK + (
     "import pathlib, sys\n"
-    "from hpcddp.lock import HeldError, only_one\n"
+    "from hpcddp.study.lock import HeldError, only_one\n"
     "lock, total, left = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 20\n"
     "while left:\n"
     "    try:\n"
@@ -115,7 +115,7 @@ def test_holder_elsewhere_is_judged_by_its_sign_of_life(tmp_path: Path, monkeypa
 
 def test_sign_of_life_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the lock is held its file does not grow old."""
-    monkeypatch.setattr("hpcddp.lock.BEAT_S", 0.01)
+    monkeypatch.setattr("hpcddp.study.lock.BEAT_S", 0.01)
     with only_one(tmp_path) as held:
         _grow_old(tmp_path)
         deadline = time.monotonic() + 60

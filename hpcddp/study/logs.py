@@ -11,9 +11,9 @@ from pathlib import Path
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.text import size
-from hpcddp.ended import recorded_end
-from hpcddp.reasons import LogLine
-from hpcddp.submissions import last_told
+from hpcddp.study.diagnosis import LogLine
+from hpcddp.study.outcome import recorded_end
+from hpcddp.study.submission_log import last_told
 
 TAIL_BYTES = 8192
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from hpcddp.core.text import count, duration
-from hpcddp.status import Phase, RunState
+from hpcddp.study.status import Phase, RunState
 
 WIDTH = 80
 

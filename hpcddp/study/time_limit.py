@@ -7,8 +7,8 @@ import math
 from hpcddp.backends.base import JobState
 from hpcddp.core.point import Point
 from hpcddp.core.text import duration
-from hpcddp.progress import Progress
-from hpcddp.reasons import limit_min
+from hpcddp.study.diagnosis import limit_min
+from hpcddp.study.progress import Progress
 
 SETTLED_STEPS = 50
 """Until then, or until the end of a shorter warm-up, the pace is that of a start (compilation, caches, cuDNN's search)."""

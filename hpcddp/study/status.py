@@ -15,12 +15,12 @@ from hpcddp.core.job_outcomes import OfJob, note_outcomes
 from hpcddp.core.launcher import first_failure
 from hpcddp.core.point import Point, point_from_dict
 from hpcddp.core.run_root import Study, job_of, newest_of
-from hpcddp.ended import read_end, read_object, recorded_end
-from hpcddp.joblogs import last_words
-from hpcddp.progress import read_progress
-from hpcddp.reasons import AGAIN, Reason, reason_of, without_node
-from hpcddp.submissions import Told, last_told, user_name
-from hpcddp.time_limit import time_limit_words
+from hpcddp.study.diagnosis import AGAIN, Reason, reason_of, without_node
+from hpcddp.study.logs import last_words
+from hpcddp.study.outcome import read_end, read_object, recorded_end
+from hpcddp.study.progress import read_progress
+from hpcddp.study.submission_log import Told, last_told, user_name
+from hpcddp.study.time_limit import time_limit_words
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
 

@@ -17,11 +17,11 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data, Measure, Point, Workload, point_to_dict
 from hpcddp.core.records import STEP_COLUMNS, STEP_COLUMNS_1, RowWriter, error_file, steps_file, write_json
 from hpcddp.core.run_root import Study
-from hpcddp.progress import last_rows, planned_steps
-from hpcddp.status import RunState, run_states, states_to_plain
-from hpcddp.status_text import status_table
-from hpcddp.submissions import Event, Told, tell, user_name
-from hpcddp.used import used_node_hours
+from hpcddp.study.node_hours import used_node_hours
+from hpcddp.study.progress import last_rows, planned_steps
+from hpcddp.study.status import RunState, run_states, states_to_plain
+from hpcddp.study.status_text import status_table
+from hpcddp.study.submission_log import Event, Told, tell, user_name
 from tests.told_backend import ToldBackend
 
 POINT = Point(
@@ -174,7 +174,7 @@ def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
 @pytest.mark.parametrize("columns", [STEP_COLUMNS_1, STEP_COLUMNS])
 def test_torn_tail_is_not_a_row(study: Study, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...]) -> None:
     """A last line without its end is left out; a long file is read from its tail. A job may run an earlier version."""
-    monkeypatch.setattr("tests.test_status.STEP_COLUMNS", columns)
+    monkeypatch.setattr("tests.study.test_status.STEP_COLUMNS", columns)
     file = write_steps(study, 1000)
     with file.open("ab") as rows:
         rows.write(b"1000,0,17000000")
@@ -435,7 +435,7 @@ def test_a_requeued_job_is_at_work_in_its_last_attempt_only(study: Study) -> Non
 def test_status_loads_nothing_heavy() -> None:
     """The login node's status needs neither torch nor pandas, matplotlib, submitit, Jinja or YAML."""
     text = (
-        "import sys, hpcddp.status, hpcddp.status_text, hpcddp.backends.slurm, hpcddp.backends.local\n"
+        "import sys, hpcddp.study.status, hpcddp.study.status_text, hpcddp.backends.slurm, hpcddp.backends.local\n"
         "print(sorted({'torch', 'pandas', 'matplotlib', 'submitit', 'jinja2', 'ruamel', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ import pytest
 
 from hpcddp.backends.base import JobState
 from hpcddp.core.point import Data, Point, Workload
-from hpcddp.reasons import LogLine, limit_min, reason_of, without_node
+from hpcddp.study.diagnosis import LogLine, limit_min, reason_of, without_node
 from hpcddp.worker import memory_fit
 from hpcddp.worker.faults import fault_of, to_plain
 from hpcddp.worker.ranks import Rank
