@@ -13,9 +13,9 @@ from hpcddp.cluster.settings import Settings
 from hpcddp.commands.options import requests_for
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
-from hpcddp.one_job import in_one_job
-from hpcddp.order import Order
 from hpcddp.script.job_request import User
+from hpcddp.submit.one_allocation import in_one_job
+from hpcddp.submit.submission_plan import Order
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 

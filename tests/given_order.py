@@ -5,7 +5,7 @@ from pathlib import Path
 from hpcddp.cluster.profile import load_profile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.run_root import Study
-from hpcddp.order import Order
+from hpcddp.submit.submission_plan import Order
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 

@@ -204,7 +204,7 @@ def read_study(
     from dataclasses import replace
 
     from hpcddp.core.errors import UsageError
-    from hpcddp.plan import added_words
+    from hpcddp.submit.plan import added_words
     from hpcddp.sweep.conditions import chosen
     from hpcddp.sweep.expand import expand
     from hpcddp.sweep.file import read_sweep, with_job_options, without_effect

@@ -23,8 +23,8 @@ from hpcddp.commands.options import (
 
 if TYPE_CHECKING:
     from hpcddp.cluster.settings import Settings
-    from hpcddp.plan import PlanRow
     from hpcddp.study.status import RunState
+    from hpcddp.submit.plan import PlanRow
 
 
 @click.command()
@@ -54,7 +54,7 @@ def plan(
 
     from hpcddp.core.point import scaling_kind
     from hpcddp.core.text import count
-    from hpcddp.plan import baseline_words, beyond_budget, plan_row, remarks, totals, without_folder
+    from hpcddp.submit.plan import baseline_words, beyond_budget, plan_row, remarks, totals, without_folder
 
     source, profile, points = read_study(sweep, cluster, settings, groups, conditions, also=also)
     asked, slurm = source.sweep, profile.backend == "slurm"
@@ -96,7 +96,7 @@ def _gone(sweep: Path, settings: Settings) -> list[RunState]:
 
     from hpcddp.core.errors import HpcddpError
     from hpcddp.core.run_root import Study
-    from hpcddp.sweep_scope import recorded_gone
+    from hpcddp.submit.scope import recorded_gone
 
     root = os.environ.get("HPCDDP_RUNS")
     with contextlib.suppress(HpcddpError):
@@ -106,7 +106,7 @@ def _gone(sweep: Path, settings: Settings) -> list[RunState]:
 
 def _text(rows: list[PlanRow]) -> str:
     from hpcddp.core.text import count, size, table
-    from hpcddp.plan import hours_of, telling_apart, totals
+    from hpcddp.submit.plan import hours_of, telling_apart, totals
 
     keys = telling_apart(rows)
     header = ("point", *keys, "nodes", "ranks", "batch/rank", "batch", "runs", "node-h", "GPU-h", "files", "size", "groups")

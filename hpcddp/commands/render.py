@@ -95,9 +95,9 @@ def _scripts(source: SweepFile, profile: ClusterProfile, points: list[PlannedPoi
     from hpcddp.core.errors import UsageError
     from hpcddp.core.jobspec import JobSpec
     from hpcddp.core.schema import encode
-    from hpcddp.plan import without_folder
     from hpcddp.script.render import launch_by_hand
     from hpcddp.script.render import render as render_script
+    from hpcddp.submit.plan import without_folder
 
     if profile.backend != "slurm":
         raise UsageError(f"{profile.name} has no Slurm, so no sbatch script; `hpcddp submit` runs it here")

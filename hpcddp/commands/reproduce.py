@@ -30,7 +30,7 @@ def reproduce(study: Path, cluster: str, settings: tuple[str, ...], output: Path
     """
     from hpcddp.cluster.profile import load_profile
     from hpcddp.core.errors import UsageError
-    from hpcddp.plan import without_folder
+    from hpcddp.submit.plan import without_folder
 
     profile = load_profile(cluster)
     name, planned, text = _sweep_text(study, cluster, settings)

@@ -9,14 +9,14 @@ from hpcddp.commands.options import remark
 if TYPE_CHECKING:
     from hpcddp.backends.base import Backend
     from hpcddp.core.run_root import Study
-    from hpcddp.order import Order
-    from hpcddp.submit import SubmittedRun
+    from hpcddp.submit.submission_plan import Order
+    from hpcddp.submit.submit import SubmittedRun
 
 
 def send(order: Order, study: Study, backend: Backend, submitted: list[SubmittedRun]) -> bool:
     """Adds what was submitted; False where the cluster did not take all, which is said."""
     from hpcddp.core.errors import FullError
-    from hpcddp.submit import submit_runs
+    from hpcddp.submit.submit import submit_runs
 
     try:
         submit_runs(study, order, backend, submitted.append)
@@ -33,7 +33,7 @@ def knock(part: Order, study: Study, backend: Backend, submitted: list[Submitted
 
     from hpcddp.backends.base import pause_s
     from hpcddp.core.errors import FullError
-    from hpcddp.submit import submit_runs
+    from hpcddp.submit.submit import submit_runs
 
     begun_s = time.monotonic()
     while not submitted:

@@ -79,7 +79,7 @@ def _look(runs: Path, sweep: Path | None) -> dict[str, Found]:
     from hpcddp.core.run_root import Study, studies
     from hpcddp.study.node_hours import used_node_hours
     from hpcddp.study.status import all_states
-    from hpcddp.sweep_scope import study_scope
+    from hpcddp.submit.scope import study_scope
 
     there = {study.name: study for study in studies(runs.absolute())}
     if not there:

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcddp.backends.base import Backend
-    from hpcddp.budget import Account
     from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.core.point import Point
     from hpcddp.core.run_root import Study
-    from hpcddp.order import Order
     from hpcddp.study.status import RunState
-    from hpcddp.submit import SubmittedRun
+    from hpcddp.submit.budget import Account
+    from hpcddp.submit.submission_plan import Order
+    from hpcddp.submit.submit import SubmittedRun
     from hpcddp.sweep.expand import PlannedPoint
     from hpcddp.sweep.file import SweepFile
 
@@ -109,13 +109,13 @@ def carry_out(
     """
     from dataclasses import replace
 
-    from hpcddp.budget import limited
     from hpcddp.core.errors import FAILED, INCOMPLETE
-    from hpcddp.describe import describe_again
-    from hpcddp.one_job import for_one_job
     from hpcddp.study.status import study_states
-    from hpcddp.submit import unknown_runs
-    from hpcddp.sweep_scope import study_scope
+    from hpcddp.submit.budget import limited
+    from hpcddp.submit.manifest import describe_again
+    from hpcddp.submit.one_allocation import for_one_job
+    from hpcddp.submit.scope import study_scope
+    from hpcddp.submit.submit import unknown_runs
 
     if smoke and after:
         raise click.UsageError("--smoke tests now what --after waits for: give one of them")
@@ -170,8 +170,8 @@ def _take(
     wait: bool,
 ) -> list[SubmittedRun]:
     """Submits what of the missing runs the budget and --max-jobs let."""
-    from hpcddp.budget import affordable
     from hpcddp.core.text import count
+    from hpcddp.submit.budget import affordable
 
     if not missing:
         return []
@@ -186,9 +186,9 @@ def _take(
 
 def _end_dry_run(order: Order, budget: Account | None, missing: Sequence[tuple[Point, int]]) -> None:
     """Says what would keep the runs from being submitted, and that nothing was."""
-    from hpcddp.budget import affordable
     from hpcddp.core.errors import UsageError
-    from hpcddp.order import obstacles
+    from hpcddp.submit.budget import affordable
+    from hpcddp.submit.submission_plan import obstacles
 
     for text in obstacles(order):
         remark(text)
@@ -201,7 +201,7 @@ def _end_dry_run(order: Order, budget: Account | None, missing: Sequence[tuple[P
 
 def make_order(source: SweepFile, profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Order:
     """With the user's settings, and what Slurm would be asked for; UsageError for what the cluster would refuse."""
-    from hpcddp.order import Order
+    from hpcddp.submit.submission_plan import Order
 
     settings = read_settings()
     requests = requests_for(source, profile, points, user_of(source, settings)) if profile.backend == "slurm" else {}
@@ -220,13 +220,13 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     """Prints each point with what is pending of it, and the cost; the runs that are pending."""
     from collections import Counter
 
-    from hpcddp.budget import budget_words, each_at_most
     from hpcddp.cluster.ownership import group_above, trusted_gids
     from hpcddp.core.hours import Hours
     from hpcddp.core.text import count, table
-    from hpcddp.one_job import one_job_words
-    from hpcddp.plan import hours_of, plan_row, remarks, telling_apart
-    from hpcddp.submit import pending_runs, unknown_runs
+    from hpcddp.submit.budget import budget_words, each_at_most
+    from hpcddp.submit.one_allocation import one_job_words
+    from hpcddp.submit.plan import hours_of, plan_row, remarks, telling_apart
+    from hpcddp.submit.submit import pending_runs, unknown_runs
 
     begun = {state.label for state in states if state.job is not None}
     for text in remarks(order.profile, [planned for planned in order.points if planned.point.label not in begun]):
@@ -272,8 +272,8 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
     """The runs that were submitted; fewer than there are where the cluster takes no more for now, which is said."""
     from dataclasses import replace
 
-    from hpcddp.order import check_order
-    from hpcddp.smoke import run_smoke
+    from hpcddp.submit.smoke import run_smoke
+    from hpcddp.submit.submission_plan import check_order
 
     check_order(order)
     if ask:
@@ -296,7 +296,7 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
 def _is_any_left(order: Order, study: Study, backend: Backend, taken: Sequence[SubmittedRun]) -> bool:
     """Whether anything is still to be submitted: another submission may have been faster, which is said where it took all."""
     from hpcddp.study.status import study_states
-    from hpcddp.submit import pending_runs
+    from hpcddp.submit.submit import pending_runs
 
     left = bool(pending_runs(order, study_states(study, backend)))
     if not left and not taken:

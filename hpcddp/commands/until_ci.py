@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcddp.core.run_root import Study
-    from hpcddp.order import Order
     from hpcddp.study.status import RunState
+    from hpcddp.submit.submission_plan import Order
 
 
 def order_until(order: Order, study: Study, states: Sequence[RunState], percent: float, at_most: int) -> Order:

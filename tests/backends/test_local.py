@@ -18,7 +18,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
-from hpcddp.snapshot import take_snapshot
+from hpcddp.submit.snapshot import take_snapshot
 from tests.backends.waiting import wait_for
 
 HERE = Path(__file__).parent

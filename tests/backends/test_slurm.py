@@ -24,7 +24,7 @@ from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
 from hpcddp.script.job_request import User, job_request
 from hpcddp.script.render import Launch, render
-from hpcddp.snapshot import take_snapshot
+from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.file import SlurmOptions
 from tests.backends.waiting import PATIENCE_S, wait_for
 from tests.twin.own_slurm import own_slurm

@@ -24,9 +24,9 @@ from hpcddp.core.launcher import first_failure, forget_failure, note_failure
 from hpcddp.core.point import Point
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
-from hpcddp.snapshot import take_snapshot
 from hpcddp.study.status import run_states
 from hpcddp.study.submission_log import Told, tell
+from hpcddp.submit.snapshot import take_snapshot
 from tests.backends.test_local import end_state, processes, submission
 from tests.backends.waiting import wait_for
 from tests.worker import given

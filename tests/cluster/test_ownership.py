@@ -19,9 +19,9 @@ from hpcddp.cluster.settings import load_settings
 from hpcddp.core.entry import call
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.snapshot import take_snapshot
 from hpcddp.study.study_lock import alone
-from hpcddp.submit import submit_runs
+from hpcddp.submit.snapshot import take_snapshot
+from hpcddp.submit.submit import submit_runs
 from tests.given_order import order, study_of
 from tests.intruder import NOBODY, as_nobody, need_root
 from tests.told_backend import ToldBackend

@@ -12,8 +12,8 @@ import pytest
 from hpcddp.backends.base import Backend, JobState, Submission
 from hpcddp.core.errors import FullError
 from hpcddp.core.run_root import Study
-from hpcddp.order import Order
-from hpcddp.submit import SubmittedRun, submit_runs
+from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import MS, Told, write_run
 from tests.commands.conftest import Run
 from tests.given_order import SWEEP
@@ -79,7 +79,7 @@ def test_what_another_submission_took_is_not_missing(
         submit_runs(study, replace(order, max_jobs=others), backend)
         return submit_runs(study, order, backend, *heard)
 
-    monkeypatch.setattr("hpcddp.submit.submit_runs", second)
+    monkeypatch.setattr("hpcddp.submit.submit.submit_runs", second)
     result = run("submit", "small.yaml", "-y")
     assert (result.exit_code, len(done.queued)) == (0, 4), result.output
     assert ("4 runs to submit" in result.stdout, said in result.stdout) == (True, True), result.output
@@ -126,7 +126,7 @@ def test_records_are_read_once_for_a_budget(run: Run, done: Done, monkeypatch: p
     """For the line that is shown and for what may be submitted; not at all where there is no budget."""
     run("submit", "small.yaml", "-y")
     read: list[Path] = []
-    monkeypatch.setattr("hpcddp.budget.lasted_h", lambda attempt: read.append(attempt) or 0.0)  # type: ignore[func-returns-value]
+    monkeypatch.setattr("hpcddp.submit.budget.lasted_h", lambda attempt: read.append(attempt) or 0.0)  # type: ignore[func-returns-value]
     assert run("submit", "small.yaml", "--dry-run").exit_code == 0
     assert read == []
     assert run("submit", "small.yaml", "--dry-run", "--set", "budget.node_hours=9").exit_code == 0

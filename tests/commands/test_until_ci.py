@@ -11,7 +11,7 @@ from hpcddp.backends.base import Submission
 from hpcddp.commands.until_ci import order_until
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import study_states
-from hpcddp.submit import SubmittedRun, submit_runs
+from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import FAILED, MS, Told, write_run
 from tests.commands.conftest import Run
 from tests.given_order import SWEEP, order

@@ -15,9 +15,9 @@ from hpcddp.commands.submit import make_order
 from hpcddp.core.errors import FullError
 from hpcddp.core.job_ids import array_of
 from hpcddp.core.run_root import Study
-from hpcddp.order import Order
 from hpcddp.study.status import all_states, study_states
-from hpcddp.submit import submit_runs
+from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests.backends.waiting import wait_for

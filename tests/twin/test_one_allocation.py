@@ -10,14 +10,14 @@ import pytest
 
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import longest_min
-from hpcddp.cancel import cancel_runs, live_runs
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.commands.submit import make_order
 from hpcddp.core.job_ids import listed_as
 from hpcddp.core.run_root import Study
-from hpcddp.order import Order
 from hpcddp.study.status import study_states
-from hpcddp.submit import submit_runs
+from hpcddp.submit.cancel import cancel_runs, live_runs
+from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests.backends.waiting import wait_for

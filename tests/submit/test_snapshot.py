@@ -14,7 +14,7 @@ from submitit.core.utils import DelayedSubmission
 from hpcddp.core.entry import call
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
-from hpcddp.snapshot import take_snapshot
+from hpcddp.submit.snapshot import take_snapshot
 
 WHERE = """
 import hpcddp, submitit, cloudpickle, typing_extensions, os, sys

@@ -10,7 +10,6 @@ import pytest
 
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.slurm_allocation import STEPS
-from hpcddp.budget import account
 from hpcddp.core.errors import FullError, UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.records import write_json
@@ -18,7 +17,8 @@ from hpcddp.core.run_root import Study
 from hpcddp.study.node_hours import used_node_hours
 from hpcddp.study.status import RunState, run_states
 from hpcddp.study.submission_log import last_told
-from hpcddp.submit import submit_runs
+from hpcddp.submit.budget import account
+from hpcddp.submit.submit import submit_runs
 from tests.given_one_job import order
 from tests.given_order import study_of
 from tests.told_backend import ToldBackend

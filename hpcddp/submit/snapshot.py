@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
-from hpcddp.snapshot_check import verify
+from hpcddp.submit.snapshot_check import verify
 
 PACKAGE = Path(__file__).parent
 

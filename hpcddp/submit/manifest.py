@@ -11,10 +11,10 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point, point_to_dict
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.run_root import Study
-from hpcddp.order import Order, anchored
 from hpcddp.study.status import read_study_file
 from hpcddp.study.study_lock import alone
-from hpcddp.sweep_scope import options_of, scope_by_file
+from hpcddp.submit.scope import options_of, scope_by_file
+from hpcddp.submit.submission_plan import Order, anchored
 
 
 def describe(study: Study, order: Order) -> None:

@@ -11,7 +11,7 @@ from hpcddp.backends.base import Backend, JobState, Submission, pause_s
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
-from hpcddp.order import Order, submissions
+from hpcddp.submit.submission_plan import Order, submissions
 
 ENTRY = "hpcddp.worker.smoke:run"
 

@@ -9,11 +9,11 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study, newest_of
-from hpcddp.one_job import one_job
-from hpcddp.order import Order
 from hpcddp.study.node_hours import lasted_h, nodes_held
 from hpcddp.study.status import RunState, read_point
 from hpcddp.study.submission_log import last_told
+from hpcddp.submit.one_allocation import one_job
+from hpcddp.submit.submission_plan import Order
 
 Run = tuple[Point, int]
 

@@ -18,11 +18,11 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.git import git_commit
-from hpcddp.plan import without_folder
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.render import Launch, render
-from hpcddp.snapshot import take_snapshot
+from hpcddp.submit.git import git_commit
+from hpcddp.submit.plan import without_folder
+from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.expand import PlannedPoint
 from hpcddp.sweep.file import SweepFile
 

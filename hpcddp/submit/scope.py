@@ -16,9 +16,9 @@ from typing import Any
 from hpcddp.cluster.profile import current_cluster, load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.order import Order
 from hpcddp.study.status import RunState, read_study_file, run_states
 from hpcddp.study.submission_log import last_told
+from hpcddp.submit.submission_plan import Order
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 

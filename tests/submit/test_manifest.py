@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from hpcddp.submit import submit_runs
+from hpcddp.submit.submit import submit_runs
 from tests.given_order import labels, order, study_of
 from tests.told_backend import ToldBackend
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.slurm_job_files import SCRIPT, prepare
-from hpcddp.budget import each_at_most
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
-from hpcddp.one_job import one_job, one_job_words
+from hpcddp.submit.budget import each_at_most
+from hpcddp.submit.one_allocation import one_job, one_job_words
 from tests import golden
 from tests.given_one_job import batch_of, order, runs_of
 from tests.script.test_render import shellcheck

@@ -18,7 +18,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import RunState, run_states
 from hpcddp.study.submission_log import last_told
-from hpcddp.submit import SubmittedRun, pending_runs, submit_runs
+from hpcddp.submit.submit import SubmittedRun, pending_runs, submit_runs
 from tests.given_order import labels, order, study_of
 from tests.told_backend import ToldBackend
 
@@ -181,7 +181,7 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
     study = study_of(tmp_path)
     text = (
         f"import os, sys; sys.path.insert(0, {str(Path(__file__).parent.parent)!r})\n"
-        "from tests.test_submit import *\n"
+        "from tests.submit.test_submit import *\n"
         "class Dies(LocalBackend):\n"
         "    def submit(self, request):\n"
         "        super().submit(request)\n"

@@ -8,23 +8,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hpcddp.backends.base import Backend, Batch
-from hpcddp.budget import affordable, limited
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.core.errors import FullError, RefusedError
 from hpcddp.core.job_ids import listed_as
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
-from hpcddp.describe import describe
-from hpcddp.lanes import Lanes
-from hpcddp.one_job import in_one_job, one_job
-from hpcddp.order import Order, check_order, submissions
 from hpcddp.study.lock import Held
 from hpcddp.study.reconcile import settle
 from hpcddp.study.status import RunState, study_states
 from hpcddp.study.study_lock import alone
 from hpcddp.study.submission_log import Told, follow, last_told, tell_all
 from hpcddp.study.write_ahead import Intents
+from hpcddp.submit.budget import affordable, limited
+from hpcddp.submit.manifest import describe
+from hpcddp.submit.one_allocation import in_one_job, one_job
+from hpcddp.submit.submission_plan import Order, check_order, submissions
+from hpcddp.submit.throttle import Lanes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import JobState, Phase
-from hpcddp.budget import account, at_most, budget_words, limited
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
-from hpcddp.order import Order
 from hpcddp.study.status import run_states
-from hpcddp.submit import SubmittedRun, submit_runs
+from hpcddp.submit.budget import account, at_most, budget_words, limited
+from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.given_order import order, study_of
 from tests.script.test_job_request import request_of
 from tests.told_backend import ToldBackend

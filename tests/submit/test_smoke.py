@@ -9,7 +9,7 @@ from hpcddp.backends.base import JobState
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.smoke import run_smoke
+from hpcddp.submit.smoke import run_smoke
 from tests.given_order import order
 from tests.told_backend import ToldBackend
 

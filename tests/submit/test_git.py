@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from hpcddp.git import git_commit
+from hpcddp.submit.git import git_commit
 
 
 def test_commit_is_that_of_the_sweeps_folder(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.run_root import Study
-from hpcddp.submit import submit_runs
+from hpcddp.submit.submit import submit_runs
 from tests.given_order import labels, order, study_of
 from tests.told_backend import ToldBackend
 
