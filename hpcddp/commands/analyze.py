@@ -51,7 +51,7 @@ def analyze(
     from hpcddp.analysis.wording import WIDE
     from hpcddp.core.errors import FAILED, INCOMPLETE
     from hpcddp.core.text import inert
-    from hpcddp.unbundle import opened
+    from hpcddp.share.unbundle import opened
 
     if runs.is_file():
         output = output or cache_folder("reports", runs)

@@ -26,9 +26,9 @@ def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool) ->
     hpcddp bundle jobs/rcc-bigmnist
     hpcddp bundle jobs/rcc-bigmnist -o shared.tar.gz --pseudonymise
     """
-    from hpcddp.bundle import STRANGE, pack
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import count, size
+    from hpcddp.share.bundle import STRANGE, pack
 
     found = single_study(study)
     out = output or Path(f"{found.folder.resolve().name}.tar.gz")

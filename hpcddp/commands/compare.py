@@ -61,7 +61,7 @@ def compare(
     from hpcddp.core.errors import DIFFERS, INCOMPLETE
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import inert
-    from hpcddp.unbundle import opened
+    from hpcddp.share.unbundle import opened
 
     with opened(a) as root_a, opened(b) as root_b:
         found = compare_studies(single_study(root_a), single_study(root_b), threshold / 100, (str(a), str(b)))

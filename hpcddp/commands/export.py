@@ -37,7 +37,7 @@ def export(runs: Path, target: str, output: Path) -> None:
     from hpcddp.core.errors import UsageError
     from hpcddp.core.run_root import studies
     from hpcddp.core.text import count
-    from hpcddp.unbundle import opened
+    from hpcddp.share.unbundle import opened
 
     if output.is_dir() and any(output.iterdir()):
         raise UsageError(f"{output} is not empty; name a new folder, or remove it: runs would be there twice")

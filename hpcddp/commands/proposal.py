@@ -51,7 +51,7 @@ def proposal(
     from hpcddp.core.errors import INCOMPLETE
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import inert
-    from hpcddp.unbundle import opened
+    from hpcddp.share.unbundle import opened
 
     with opened(study) as root:
         found = propose(single_study(root), nodes, epochs, trainings)

@@ -64,10 +64,10 @@ def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[s
     from hpcddp.cluster.profile import is_profile_file
     from hpcddp.core.errors import UsageError
     from hpcddp.core.run_root import single_study
-    from hpcddp.reproduce import in_order, transplanted
+    from hpcddp.share.reproduce import in_order, transplanted
+    from hpcddp.share.unbundle import opened
     from hpcddp.study.status import read_study_file
     from hpcddp.sweep.file import make_sweep
-    from hpcddp.unbundle import opened
 
     with opened(study) as root:
         found = single_study(root)

@@ -14,9 +14,9 @@ from hpcddp.analysis import analyze
 from hpcddp.backends.base import JobState
 from hpcddp.core.job_outcomes import OfJob, read_outcomes
 from hpcddp.core.run_root import Study
+from hpcddp.share.unbundle import opened
 from hpcddp.study.status import run_states
 from hpcddp.study.submission_log import Told, tell, user_name
-from hpcddp.unbundle import opened
 from tests.analysis.synthetic import point, write_study
 from tests.told_backend import ToldBackend
 
@@ -100,7 +100,7 @@ def test_a_planted_link_is_not_followed(study: Study, tmp_path: Path) -> None:
 
 def test_a_bundle_takes_it_along(study: Study, tmp_path: Path) -> None:
     """Whoever analyzes it cannot ask either."""
-    from hpcddp.bundle import pack
+    from hpcddp.share.bundle import pack
 
     poll(study, j7=TIMEOUT)
     pack(study, tmp_path / "b.tar.gz")

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpcddp.bundle_names import is_folder_of_runs, kind_of
 from hpcddp.core.errors import UsageError
+from hpcddp.share.archive_paths import is_folder_of_runs, kind_of
 
 MOST_BYTES = 64 * 10**9
 """Unpacked. 50 million step rows are 5 GB."""

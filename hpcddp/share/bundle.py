@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import IO
 
 from hpcddp import __version__
-from hpcddp.bundle_names import is_folder_of_runs, kind_of, why_left_out
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
-from hpcddp.pseudonyms import Pseudonyms, pseudonyms
+from hpcddp.share.archive_paths import is_folder_of_runs, kind_of, why_left_out
+from hpcddp.share.pseudonyms import Pseudonyms, pseudonyms
 
 SCHEMA = 1
 """Of bundle.json: 1 (0.1.0)."""

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.bundle import pack
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.unbundle import opened
+from hpcddp.share.bundle import pack
+from hpcddp.share.unbundle import opened
 from tests.analysis.synthetic import point, write_study
 from tests.given_study import ALICE, SECRETS, write_given
 
