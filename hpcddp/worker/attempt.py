@@ -19,7 +19,6 @@ from hpcddp.data import Source, open_source
 from hpcddp.worker.attempt_records import record_end, record_launch
 from hpcddp.worker.comm.attempt import run_comm
 from hpcddp.worker.data_check import compare_data
-from hpcddp.worker.heartbeat import Heart, stepping
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import Meeting, join
 from hpcddp.worker.telemetry import sampling as telemetry
@@ -30,6 +29,7 @@ from hpcddp.worker.training.feeds import training_source
 from hpcddp.worker.training.resume import find_start, history_of
 from hpcddp.worker.training.torch_settings import apply_settings
 from hpcddp.worker.trial import look_closer, prepare, train_timed
+from hpcddp.worker.watchdog.thread import Heart, stepping
 
 
 def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import torch.distributed as dist
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.gpus import require_gpu
-from hpcddp.worker.heartbeat import Heart
 from hpcddp.worker.master import find_store, naming_store
 from hpcddp.worker.ranks import Rank
+from hpcddp.worker.watchdog.thread import Heart
 
 TIMEOUT = timedelta(minutes=10)
 """NCCL's own default: long enough for nodes that start late, short against a job that would hang to its time limit."""

@@ -60,8 +60,8 @@ def die_in_step_3() -> None:
 
 
 @touches(
-    "hpcddp/worker/heartbeat.py",
-    "hpcddp/worker/pulse.py",
+    "hpcddp/worker/watchdog/thread.py",
+    "hpcddp/worker/watchdog/progress.py",
     "hpcddp/worker/faults.py",
     stand_in="NCCL is gloo, whose collectives fail when a rank dies; NCCL's wait",
 )

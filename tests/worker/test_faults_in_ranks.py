@@ -24,8 +24,8 @@ from hpcddp.core.point import Ddp, Point
 from hpcddp.core.records import error_file
 from hpcddp.worker import wire as wire_module
 from hpcddp.worker.main import run
-from hpcddp.worker.pulse import HANG_VARIABLE
 from hpcddp.worker.training.models import build_model
+from hpcddp.worker.watchdog.progress import HANG_VARIABLE
 from hpcddp.worker.wire import Wire
 from tests.worker import forked, given
 

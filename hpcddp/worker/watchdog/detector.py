@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hpcddp.worker.faults import Fault
-from hpcddp.worker.pulse import AFTER, BEFORE, LONGEST_S, Beat
+from hpcddp.worker.watchdog.progress import AFTER, BEFORE, LONGEST_S, Beat
 
 _AFTER = {
     None: "before its batch had come",

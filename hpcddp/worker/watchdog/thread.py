@@ -23,12 +23,12 @@ from typing import Any
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
-from hpcddp.worker.beats import Alone, Ending, Hub, Spoke
 from hpcddp.worker.faults import Fault, fault_of
 from hpcddp.worker.finish import end_with_others, fail
-from hpcddp.worker.pulse import Pulse, hang_limit_s
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.watchdog.progress import Pulse, hang_limit_s
+from hpcddp.worker.watchdog.protocol import Alone, Ending, Hub, Spoke
 
 PERIOD_S = 1.0
 

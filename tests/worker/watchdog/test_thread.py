@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from hpcddp.worker import pulse as pulse_module
 from hpcddp.worker.faults import Fault
-from hpcddp.worker.hang import Seen, judge, waited_for
-from hpcddp.worker.pulse import AFTER, BEFORE, HANG_S, LATE_S, LONGEST_S, TIMES_LONGEST, Beat, Pulse, signs_of_life
+from hpcddp.worker.watchdog import progress as pulse_module
+from hpcddp.worker.watchdog.detector import Seen, judge, waited_for
+from hpcddp.worker.watchdog.progress import AFTER, BEFORE, HANG_S, LATE_S, LONGEST_S, TIMES_LONGEST, Beat, Pulse, signs_of_life
 from hpcddp.worker.wire import Wire
 
 NOW = 1000.0

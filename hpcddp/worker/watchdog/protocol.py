@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hpcddp.worker.faults import Fault, from_plain, to_plain
-from hpcddp.worker.hang import Seen, judge, place, silent, waited_for
-from hpcddp.worker.pulse import Beat
 from hpcddp.worker.ranks import Rank
+from hpcddp.worker.watchdog.detector import Seen, judge, place, silent, waited_for
+from hpcddp.worker.watchdog.progress import Beat
 from hpcddp.worker.wire import Wire, connect, listen
 
 NEWS_S = 0.2
