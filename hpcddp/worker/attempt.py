@@ -17,18 +17,18 @@ from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
 from hpcddp.data import Source, open_source
 from hpcddp.worker.attempt_records import record_end, record_launch
+from hpcddp.worker.barriers import leave_together
 from hpcddp.worker.comm.attempt import run_comm
 from hpcddp.worker.data_check import compare_data
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import Meeting, join
 from hpcddp.worker.telemetry import sampling as telemetry
 from hpcddp.worker.telemetry.flops import flops_per_sample
-from hpcddp.worker.together import leave_together
 from hpcddp.worker.training.evaluate import evaluate
 from hpcddp.worker.training.feeds import training_source
 from hpcddp.worker.training.resume import find_start, history_of
 from hpcddp.worker.training.torch_settings import apply_settings
-from hpcddp.worker.trial import look_closer, prepare, train_timed
+from hpcddp.worker.training_run import look_closer, prepare, train_timed
 from hpcddp.worker.watchdog.thread import Heart, stepping
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from hpcddp.worker.checksums import checksum
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training.train_step import Learner
 
 
 class _Seen(Exception):

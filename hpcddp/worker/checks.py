@@ -12,7 +12,7 @@ from hpcddp.worker.buffers import buffers_at_next_forward
 from hpcddp.worker.node_share import node_share
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.timeline import first_break
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training.train_step import Learner
 
 
 def told_of_rank(spec: JobSpec, rank: Rank, learner: Learner, attempt: Path) -> dict[str, Any]:

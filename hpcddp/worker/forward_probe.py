@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from hpcddp.data.order import generator_for
-from hpcddp.worker.training.learner import Learner
-from hpcddp.worker.training.rehearsal import undone
+from hpcddp.worker.training.ddp_warmup import undone
+from hpcddp.worker.training.train_step import Learner
 
 SAMPLES = 2
 """Random pictures: ranks that see other data have a gate of their own."""

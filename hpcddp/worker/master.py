@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.worker.json_socket import listen
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.wire import listen
 
 LOWEST_PORT, PORTS, APART = 10_000, 20_000, 9_973
 """Ports as the job script chooses them, by the number of the job; jobs submitted together have neighbouring ones, so the second

@@ -19,7 +19,7 @@ from hpcddp.analysis.numbers.steps import RunSteps
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.verdicts.case import Verdict
 from hpcddp.analysis.verdicts.long_steps import FEWEST, Stalls, stalls
-from hpcddp.worker.training.steady import warmup_steps
+from hpcddp.worker.training.steady_state import warmup_steps
 
 from .synthetic import MS, Told, point, write_run, write_study
 

@@ -19,7 +19,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.worker import gates
 from hpcddp.worker.gates import Gate
-from hpcddp.worker.training.steady import warmup_steps
+from hpcddp.worker.training.steady_state import warmup_steps
 
 from .synthetic import Bucket, Told, point, write_run, write_study
 from .test_comm_bench import operation, write_benchmark

@@ -23,7 +23,7 @@ from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import ResidentFeed
-from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.train_step import make_learner
 from tests.net.link import throttled_link
 from tests.worker import given
 

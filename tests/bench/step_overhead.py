@@ -40,8 +40,8 @@ from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
-from hpcddp.worker.training.learner import Learner, make_learner
 from hpcddp.worker.training.train import train
+from hpcddp.worker.training.train_step import Learner, make_learner
 from tests.bench.host_time import BUCKET_BOUND_US, HOST_BOUND_US, TORCHS_US, host_time
 from tests.worker import forked, given
 

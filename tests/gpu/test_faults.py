@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data import TensorDataset
 
 from hpcddp.core.point import Data
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training.train_step import Learner
 from tests.gpu import ranks
 from tests.gpu.marks import need_gpus, touches
 from tests.gpu.results import Figures

@@ -13,8 +13,8 @@ from hpcddp.worker.forward_probe import VALUES, probe
 from hpcddp.worker.gates import ROUNDING
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
-from hpcddp.worker.training.learner import make_learner
 from hpcddp.worker.training.torch_settings import apply_settings
+from hpcddp.worker.training.train_step import make_learner
 from tests.gpu import ranks
 from tests.gpu.device import gpu_count
 from tests.gpu.marks import touches

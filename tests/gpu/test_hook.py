@@ -16,7 +16,7 @@ from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import Meeting, join
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.train_step import make_learner
 from tests.gpu import ranks
 from tests.gpu.determinism import same_bits_every_time
 from tests.gpu.device import is_real

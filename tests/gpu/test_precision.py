@@ -14,8 +14,8 @@ from hpcddp.worker.launch_record import tf32
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.feeds import first_batch
-from hpcddp.worker.training.learner import make_learner
 from hpcddp.worker.training.torch_settings import apply_settings
+from hpcddp.worker.training.train_step import make_learner
 from tests.gpu import ranks
 from tests.gpu.marks import touches
 from tests.gpu.results import Figures
@@ -35,7 +35,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @touches(
-    "hpcddp/worker/training/learner.py",
+    "hpcddp/worker/training/train_step.py",
     "hpcddp/worker/training/parallel.py",
     "hpcddp/worker/training/torch_settings.py",
     "hpcddp/worker/telemetry/peak_memory.py",
@@ -87,7 +87,7 @@ def what_computes(workloads: list[Workload]) -> list[dict[str, Any]]:
 
 
 @touches(
-    "hpcddp/worker/training/learner.py",
+    "hpcddp/worker/training/train_step.py",
     "hpcddp/worker/training/torch_settings.py",
     "hpcddp/worker/launch_record.py",
     stand_in="autocast is a processor's, which has the same types",
@@ -107,7 +107,7 @@ def test_the_model_computes_in_what_was_asked_for(tmp_path: Path) -> None:
 
 @touches(
     "hpcddp/worker/training/compiling.py",
-    "hpcddp/worker/training/rehearsal.py",
+    "hpcddp/worker/training/ddp_warmup.py",
     stand_in="nothing is compiled; tests/worker/test_compiling.py does it on a processor",
 )
 def test_compiled(tmp_path: Path, figures: Figures) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.worker.training import interrupt
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training import preemption
+from hpcddp.worker.training.train_step import Learner
 from tests.gpu import ranks
 from tests.gpu.determinism import same_bits_every_time
 from tests.gpu.marks import touches
@@ -24,7 +24,7 @@ def stop_after(steps: int | None) -> Callable[[], None]:
 
     def prepare() -> None:
         same_bits_every_time()
-        vars(interrupt)["LOOK_EVERY_S"] = 0.0  # after every step
+        vars(preemption)["LOOK_EVERY_S"] = 0.0  # after every step
         real, made = Learner.step, 0
 
         def step(self: Learner, *arguments: Any) -> Any:
@@ -49,7 +49,7 @@ def at_the_end(attempt: ranks.Attempt) -> list[str]:
 
 @touches(
     "hpcddp/worker/training/resume.py",
-    "hpcddp/worker/training/rehearsal.py",
+    "hpcddp/worker/training/ddp_warmup.py",
     "hpcddp/worker/training/checkpoint.py",
     stand_in="tensors lie in the host's memory; a GPU's random numbers are none",
 )

@@ -19,7 +19,7 @@ from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import first_batch
-from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.train_step import make_learner
 from tests.gpu import ranks
 from tests.gpu.marks import touches
 from tests.gpu.results import Figures
@@ -90,7 +90,7 @@ def timed_window(point: Point, folder: Path) -> dict[str, Any]:
 
 @touches(
     "hpcddp/worker/timing/clock.py",
-    "hpcddp/worker/training/learner.py",
+    "hpcddp/worker/training/train_step.py",
     "hpcddp/worker/timing/losses.py",
     "hpcddp/worker/timing/steplog.py",
     "hpcddp/worker/rendezvous.py",

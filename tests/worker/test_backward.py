@@ -11,7 +11,7 @@ from torch.futures import Future
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.backward import Backward
-from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.train_step import make_learner
 from tests.worker import forked, given
 
 STEPS = 3

@@ -26,8 +26,8 @@ from hpcddp.core.point import Data, Ddp, Point
 from hpcddp.core.records import AFTER_PAUSE, WARMUP, buckets_file, steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.worker.main import run
-from hpcddp.worker.training import interrupt
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training import preemption
+from hpcddp.worker.training.train_step import Learner
 from tests.worker import forked, given
 
 HERE = "tests.worker.test_checkpoint_resume"
@@ -68,7 +68,7 @@ def small(ranks: int = RANKS, *, steps: int = STEPS, ddp: Ddp | None = None, **m
 def attempt(job: str, spec: dict[str, Any], told_after: int | None, killed_in: int | None) -> Any:
     """A rank's part of an attempt: told to stop, as every rank is, or one rank killed in a step of it."""
     os.environ["HPCDDP_JOB"] = job
-    vars(interrupt)["LOOK_EVERY_S"] = 0.0  # after every step
+    vars(preemption)["LOOK_EVERY_S"] = 0.0  # after every step
     whole, made = Learner.step, 0
 
     def step(self: Learner, *arguments: Any) -> Any:

@@ -15,7 +15,7 @@ from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import Meeting, join
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steptimer import Row, StepTimer, TimedStep
-from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.train_step import make_learner
 from tests.worker import forked, given
 
 STEPS = 4

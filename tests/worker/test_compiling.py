@@ -16,7 +16,7 @@ from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import Meeting, join
 from hpcddp.worker.training.compiling import compile_now
-from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.train_step import make_learner
 from tests.worker import forked, given
 
 MODEL = "tests.worker.test_compiling:drawing"

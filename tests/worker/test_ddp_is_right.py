@@ -20,9 +20,9 @@ from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import make_feed
 from hpcddp.worker.training.inputs import Normalize
-from hpcddp.worker.training.learner import make_learner
 from hpcddp.worker.training.models import build_model
 from hpcddp.worker.training.train import train
+from hpcddp.worker.training.train_step import make_learner
 from tests.worker import forked, given
 
 RESNET: dict[str, Any] = {"model": "resnet18", "data": Data(name="synthetic-cifar10"), "batch_per_gpu": 2}

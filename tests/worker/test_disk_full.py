@@ -17,7 +17,7 @@ from torch import nn
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.records import STEP_COLUMNS, RowWriter, steps_file, write_json
 from hpcddp.worker.main import run
-from hpcddp.worker.training import interrupt
+from hpcddp.worker.training import preemption
 from hpcddp.worker.training.checkpoint import newest_whole, to_resume
 from hpcddp.worker.training.models import build_model
 from tests.small_disk import fill, small_disk
@@ -123,7 +123,7 @@ class Little(nn.Module):
 
 def run_with_checkpoints(spec: dict[str, Any], job: str) -> Any:
     os.environ["HPCDDP_JOB"] = job
-    vars(interrupt)["LOOK_EVERY_S"] = 0.0
+    vars(preemption)["LOOK_EVERY_S"] = 0.0
     return run(spec)
 
 

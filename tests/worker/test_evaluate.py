@@ -17,7 +17,7 @@ from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.evaluate import combine, evaluate_share
-from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.train_step import make_learner
 from tests.worker import forked, given
 
 SAMPLES = 97

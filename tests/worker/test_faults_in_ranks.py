@@ -22,11 +22,11 @@ from torch import nn
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Ddp, Point
 from hpcddp.core.records import error_file
-from hpcddp.worker import wire as wire_module
+from hpcddp.worker import json_socket as wire_module
+from hpcddp.worker.json_socket import Wire
 from hpcddp.worker.main import run
 from hpcddp.worker.training.models import build_model
 from hpcddp.worker.watchdog.progress import HANG_VARIABLE
-from hpcddp.worker.wire import Wire
 from tests.worker import forked, given
 
 STEP = 4

@@ -15,7 +15,7 @@ from hpcddp.core.point import Data
 from hpcddp.worker import gates
 from hpcddp.worker.forward_probe import VALUES, probe
 from hpcddp.worker.main import run
-from hpcddp.worker.training.learner import make_learner
+from hpcddp.worker.training.train_step import make_learner
 from tests.worker import forked, given
 from tests.worker.test_gates_planted import batchnorm, small, this_rank
 

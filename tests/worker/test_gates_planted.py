@@ -23,14 +23,14 @@ from hpcddp.core.point import Data, Point
 from hpcddp.core.records import steps_file
 from hpcddp.data import TrainLoader
 from hpcddp.worker import attempt as attempt_module
-from hpcddp.worker import trial as trial_module
+from hpcddp.worker import training_run as trial_module
+from hpcddp.worker.barriers import end_together, leave_together, told_own_share
 from hpcddp.worker.main import run
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.together import end_together, leave_together, told_own_share
 from hpcddp.worker.training import evaluate as evaluate_module
 from hpcddp.worker.training import parallel
 from hpcddp.worker.training import train as train_module
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training.train_step import Learner
 from hpcddp.worker.training.window import Part, Window
 from tests.worker import forked, given
 

@@ -21,8 +21,8 @@ from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import LoaderFeed, make_feed
-from hpcddp.worker.training.learner import make_learner
 from hpcddp.worker.training.train import train
+from hpcddp.worker.training.train_step import make_learner
 from tests.worker import forked, given
 from tests.worker.test_run import rows
 

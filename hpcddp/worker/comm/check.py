@@ -22,7 +22,7 @@ from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, wors
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training.train_step import Learner
 
 PAIRS = 20
 ROUNDS = 4

@@ -7,8 +7,8 @@ import time
 import torch
 
 from hpcddp.data import Batch
-from hpcddp.worker.training.learner import Learner
-from hpcddp.worker.training.rehearsal import rehearse
+from hpcddp.worker.training.ddp_warmup import rehearse
+from hpcddp.worker.training.train_step import Learner
 
 
 def compile_now(learner: Learner, batch: Batch) -> float:

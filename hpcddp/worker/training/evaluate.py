@@ -14,11 +14,11 @@ from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source, eval_batches
 from hpcddp.data.order import Share, eval_range
 from hpcddp.worker import gates
+from hpcddp.worker.barriers import told_own_share
 from hpcddp.worker.rendezvous import Meeting
-from hpcddp.worker.together import told_own_share
-from hpcddp.worker.training.eval_watch import EvalWatch
+from hpcddp.worker.training.eval_check import EvalWatch
 from hpcddp.worker.training.inputs import to_device
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training.train_step import Learner
 
 Evaluation = tuple[dict[str, Any], gates.Gate]
 """The whole set's counts, and whether they are of each sample once."""

@@ -30,8 +30,8 @@ from hpcddp.worker.launch_record import env_id, versions
 from hpcddp.worker.rendezvous import Meeting
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.checkpoint import newest_whole, prune, to_resume, unpack, write_checkpoint
-from hpcddp.worker.training.interrupt import Looks, Verdict
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training.preemption import Looks, Verdict
+from hpcddp.worker.training.train_step import Learner
 
 FRUITLESS = 3
 """Attempts in a row that were told to stop as they began, after which the job is not requeued: one may be a preemption, another a

@@ -20,8 +20,8 @@ from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.training.backward import Mark
 from hpcddp.worker.training.divergence import Divergence
 from hpcddp.worker.training.feeds import Feed
-from hpcddp.worker.training.learner import Learner
 from hpcddp.worker.training.resume import Keeper
+from hpcddp.worker.training.train_step import Learner
 from hpcddp.worker.training.window import Window
 
 Work = Callable[[Batch, Mark], torch.Tensor | None]

@@ -8,10 +8,10 @@ from typing import Any
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.rendezvous import Meeting
-from hpcddp.worker.training.garbage import collecting
-from hpcddp.worker.training.interrupt import Verdict
+from hpcddp.worker.training.gc_control import collecting
+from hpcddp.worker.training.preemption import Verdict
 from hpcddp.worker.training.resume import Keeper
-from hpcddp.worker.training.stopping import More, more_for_interval, more_for_seconds, steady_state
+from hpcddp.worker.training.stop_rule import More, more_for_interval, more_for_seconds, steady_state
 
 
 class Part:

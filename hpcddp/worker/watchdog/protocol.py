@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hpcddp.worker.faults import Fault, from_plain, to_plain
+from hpcddp.worker.json_socket import Wire, connect, listen
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.watchdog.detector import Seen, judge, place, silent, waited_for
 from hpcddp.worker.watchdog.progress import Beat
-from hpcddp.worker.wire import Wire, connect, listen
 
 NEWS_S = 0.2
 """After the first bad news, rank 0 waits so long for more: srun ends the other ranks 0.4 s after one has died (Slurm 22.05)."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from hpcddp.worker.faults import Fault
+from hpcddp.worker.json_socket import Wire
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.watchdog.progress import BEFORE, LONGEST_S, Beat
 from hpcddp.worker.watchdog.protocol import Hub, Spoke
-from hpcddp.worker.wire import Wire
 
 BEAT = Beat(BEFORE, None, False, 0.0, 0.0, 18.0)
 

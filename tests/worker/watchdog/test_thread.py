@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from hpcddp.worker.faults import Fault
+from hpcddp.worker.json_socket import Wire
 from hpcddp.worker.watchdog import progress as pulse_module
 from hpcddp.worker.watchdog.detector import Seen, judge, waited_for
 from hpcddp.worker.watchdog.progress import AFTER, BEFORE, HANG_S, LATE_S, LONGEST_S, TIMES_LONGEST, Beat, Pulse, signs_of_life
-from hpcddp.worker.wire import Wire
 
 NOW = 1000.0
 

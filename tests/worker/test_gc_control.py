@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from hpcddp.worker.training.garbage import collecting
+from hpcddp.worker.training.gc_control import collecting
 
 Policy = Literal["python", "frozen", "off"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcddp.core.point import Measure
-from hpcddp.worker.training.stopping import More, more_for_interval, more_for_seconds, steady_state
+from hpcddp.worker.training.stop_rule import More, more_for_interval, more_for_seconds, steady_state
 
 MS = 10**6
 

@@ -9,6 +9,7 @@ from typing import Any
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import trace_file
 from hpcddp.data import Source
+from hpcddp.worker.barriers import STRAGGLE, agree_on_steps, end_together, naming_who_left
 from hpcddp.worker.checks import told_of_rank
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
@@ -19,14 +20,13 @@ from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
 from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.together import STRAGGLE, agree_on_steps, end_together, naming_who_left
 from hpcddp.worker.training.compiling import compile_now
+from hpcddp.worker.training.ddp_warmup import rehearse_steps
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
-from hpcddp.worker.training.learner import Learner, make_learner
 from hpcddp.worker.training.profiling import profile_steps
-from hpcddp.worker.training.rehearsal import rehearse_steps
 from hpcddp.worker.training.resume import FRUITLESS, Keeper, Start, put_back
 from hpcddp.worker.training.train import Trained, train, work_of
+from hpcddp.worker.training.train_step import Learner, make_learner
 from hpcddp.worker.training.window import timed_steps
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.worker import trial as trial_module
+from hpcddp.worker import training_run as trial_module
 from tests.worker import forked, given
 from tests.worker.test_checkpoint_resume import attempt, launch, read, small
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from hpcddp.data import Batch, Source
-from hpcddp.worker.training.eval_watch import EvalWatch
+from hpcddp.worker.training.eval_check import EvalWatch
 from tests.worker import given
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hpcddp.core.batch_means import MeanInterval, mean_interval
 from hpcddp.core.point import Measure
-from hpcddp.worker.training.steady import warmup_steps
+from hpcddp.worker.training.steady_state import warmup_steps
 
 STRETCH_S = 2.0
 """Pauses are at least so far apart: one costs milliseconds and a step that does not count."""

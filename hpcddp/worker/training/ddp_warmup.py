@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hpcddp.data import Batch
-from hpcddp.worker.training.learner import Learner
+from hpcddp.worker.training.train_step import Learner
 
 UNSETTLED = 2
 """Backward passes after which DDP's buckets are what they stay."""

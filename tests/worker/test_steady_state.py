@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hpcddp.worker.training.steady import warmup_steps
+from hpcddp.worker.training.steady_state import warmup_steps
 
 SEEDS = range(20)
 
