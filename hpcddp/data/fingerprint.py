@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 from hpcddp.data.loading import Part, data_loader, read_part
-from hpcddp.data.order import EpochOrder
+from hpcddp.data.sampling import EpochOrder
 from hpcddp.data.source import Batch, Source, to_bytes
 
 SAMPLES = 8

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from hpcddp.core.errors import UsageError
-from hpcddp.data.order import EpochOrder, Share, eval_parts, generator_for, train_batches
+from hpcddp.data.sampling import EpochOrder, Share, eval_parts, generator_for, train_batches
 from hpcddp.data.source import Batch, DrawnSource, Source
 
 Part = tuple[str, list[int]]

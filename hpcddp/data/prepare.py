@@ -20,8 +20,8 @@ from hpcddp.core.schema import did_you_mean, encode
 from hpcddp.data.augment import augment
 from hpcddp.data.bigmnist import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.digits import Digits
-from hpcddp.data.order import generator_for
 from hpcddp.data.roots import first_file
+from hpcddp.data.sampling import generator_for
 from hpcddp.data.source import Batch, to_bytes
 
 SHARD_SAMPLES = 600_000

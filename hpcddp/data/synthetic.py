@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from hpcddp.core.catalog import DatasetFacts
-from hpcddp.data.order import generator_for
+from hpcddp.data.sampling import generator_for
 from hpcddp.data.source import Batch, FactsSource, Split, as_index
 
 POOL_BYTES = 32 << 20

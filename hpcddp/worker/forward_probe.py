@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpcddp.data.order import generator_for
+from hpcddp.data.sampling import generator_for
 from hpcddp.worker.training.ddp_warmup import undone
 from hpcddp.worker.training.train_step import Learner
 

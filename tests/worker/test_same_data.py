@@ -17,7 +17,7 @@ from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data, Point
 from hpcddp.data.factories import OwnSource
 from hpcddp.data.fingerprint import fingerprint
-from hpcddp.data.order import EpochOrder
+from hpcddp.data.sampling import EpochOrder
 from hpcddp.worker.main import run
 from tests.worker import forked, given
 from tests.worker.test_gates_planted import planted, small, this_rank

@@ -12,7 +12,7 @@ from torch import nn
 
 from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source, eval_batches
-from hpcddp.data.order import Share, eval_range
+from hpcddp.data.sampling import Share, eval_range
 from hpcddp.worker import gates
 from hpcddp.worker.barriers import told_own_share
 from hpcddp.worker.rendezvous import Meeting

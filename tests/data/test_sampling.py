@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.data import order as order_module
-from hpcddp.data.order import EpochOrder, Share, eval_parts, generator_for, train_batches
+from hpcddp.data import sampling as order_module
+from hpcddp.data.sampling import EpochOrder, Share, eval_parts, generator_for, train_batches
 
 BIGMNIST = 72_000_000
 
