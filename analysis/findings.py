@@ -8,7 +8,6 @@ from functools import partial
 
 import pandas as pd
 
-from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.figures.close_up import CloseUp, close_up, nothing_close
 from hpcddp.analysis.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
 from hpcddp.analysis.numbers.comm_bench import comm_frame, comm_notes, fits_frame
@@ -24,6 +23,7 @@ from hpcddp.analysis.numbers.series import Apart, differing, full_names
 from hpcddp.analysis.numbers.stragglers import stragglers_frame
 from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.sentence import nothing_counts, sentences
+from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.case import Case, Row, Verdict
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
 from hpcddp.core.point import scaling_kind

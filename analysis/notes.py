@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from hpcddp.analysis.records.run import Run
-from hpcddp.analysis.wording import percent, quantity, unit
+from hpcddp.analysis.util.wording import percent, quantity, unit
 from hpcddp.core.text import count
 
 VAGUE_CLOCK = 0.02

@@ -9,8 +9,8 @@ import pandas as pd
 
 from hpcddp.analysis.numbers.series import Apart, value_text
 from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.util.wording import percent, quantity, times, unit, units
 from hpcddp.analysis.verdicts.case import listed
-from hpcddp.analysis.wording import percent, quantity, times, unit, units
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.failures import reported
-from hpcddp.analysis.records.kept import Kept, made_of
-from hpcddp.analysis.wording import WIDE
+from hpcddp.analysis.util.cache import Kept, made_of
+from hpcddp.analysis.util.failures import reported
+from hpcddp.analysis.util.wording import WIDE
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study, studies
 

@@ -9,15 +9,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcddp.analysis.failures import Failure, Failures, contain
 from hpcddp.analysis.figures.references import Published, published
 from hpcddp.analysis.findings import Findings, find
-from hpcddp.analysis.output_files import write_plain
-from hpcddp.analysis.place import check_writable, refused_links, report_folder
 from hpcddp.analysis.records.load import load_study
-from hpcddp.analysis.side_by_side import all_of
 from hpcddp.analysis.study import How, StudyResult
 from hpcddp.analysis.told import failure_blocks, report_blocks, to_blocks, to_plain
+from hpcddp.analysis.util.failures import Failure, Failures, contain
+from hpcddp.analysis.util.output_files import write_plain
+from hpcddp.analysis.util.output_paths import check_writable, refused_links, report_folder
+from hpcddp.analysis.util.parallel import all_of
 from hpcddp.analysis.write import write_tables, write_texts
 from hpcddp.core.run_root import Study
 

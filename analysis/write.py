@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.frames import RUN_COLUMNS
 from hpcddp.analysis.numbers.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.numbers.series import full_names
-from hpcddp.analysis.output_files import write_text
+from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.util.output_files import write_text
 
 POINT = ["label", "series", "nodes", "gpus_per_node", "gpus", "ranks", "n"]
 BREAKDOWN = list(BREAKDOWN_COLUMNS)

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from hpcddp.analysis.wording import clock
+from hpcddp.analysis.util.wording import clock
 
 BLANK = {"", "-", "\u2013", "\u2014", "n/a", "na", "nan", "none", "null", "?"}
 

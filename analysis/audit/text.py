@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from hpcddp.analysis.audit.findings import Finding
-from hpcddp.analysis.wording import WIDE
+from hpcddp.analysis.util.wording import WIDE
 from hpcddp.core.text import count
 
 WEIGHTS = {3: "a conclusion is in doubt", 2: "a number is wrong", 1: "cannot be told"}

@@ -11,7 +11,7 @@ from hpcddp.analysis.audit.cells import Interval, alike
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, batches, value
 from hpcddp.analysis.audit.table import Row
-from hpcddp.analysis.wording import clock, quantity
+from hpcddp.analysis.util.wording import clock, quantity
 from hpcddp.core.text import count
 
 SAME_WORK = 0.05

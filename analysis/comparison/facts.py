@@ -10,8 +10,8 @@ from typing import Any
 
 from hpcddp.analysis.comparison.match import Group
 from hpcddp.analysis.numbers.series import short_name, value_text
-from hpcddp.analysis.records.files import object_or_nothing
 from hpcddp.analysis.records.load import StudyRecords
+from hpcddp.analysis.util.regular_files import object_or_nothing
 from hpcddp.core.run_root import Study
 
 RECORDED = ("launcher", "communication", "git_commit", "tf32", "clock")

@@ -9,7 +9,7 @@ from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Alone
 from hpcddp.analysis.numbers.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.tables import lines
-from hpcddp.analysis.wording import WIDE, quantity
+from hpcddp.analysis.util.wording import WIDE, quantity
 
 AT_MOST = 12
 """Differences and unmatched points told one by one; the JSON has them all."""

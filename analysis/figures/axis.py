@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hpcddp.analysis.figures.colours import GRID
 from hpcddp.analysis.figures.style import pt
-from hpcddp.analysis.wording import unit
+from hpcddp.analysis.util.wording import unit
 
 TICK_PT = 3.5
 LABEL_PAD = 3.0

@@ -15,8 +15,8 @@ import pandas as pd
 from hpcddp.analysis.figures.trained import TRAINED_COLUMNS, trained_frame
 from hpcddp.analysis.numbers.distribution import Bins, pooled
 from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.util.wording import unit
 from hpcddp.analysis.verdicts.case import Case, Verdict
-from hpcddp.analysis.wording import unit
 
 MOST_RUNS = 2
 SEEN_PERCENT = 1.0

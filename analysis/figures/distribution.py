@@ -17,7 +17,7 @@ from hpcddp.analysis.figures.close_up import bins_of
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, MEAN, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 from hpcddp.analysis.numbers.distribution import Bins, mean_ns, quantile_ns, shares_between
-from hpcddp.analysis.wording import quantity, times, unit
+from hpcddp.analysis.util.wording import quantity, times, unit
 
 MAX_ROWS = 16
 ROW_MM = 7.0

@@ -11,7 +11,7 @@ from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 from hpcddp.analysis.figures.tracks import by_marker, marker_legend, tracks, whiskers
-from hpcddp.analysis.wording import percent, unit
+from hpcddp.analysis.util.wording import percent, unit
 
 PANEL_MM = 56.0
 

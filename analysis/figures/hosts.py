@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hpcddp.analysis.wording import shortened
+from hpcddp.analysis.util.wording import shortened
 
 LETTERS = 12
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.colours import FAINT
 from hpcddp.analysis.figures.style import pt
-from hpcddp.analysis.wording import unit
+from hpcddp.analysis.util.wording import unit
 
 MARKERS = "os^Dv"
 """For the most GPUs per node, the next, and so on."""

@@ -9,7 +9,7 @@ from itertools import groupby
 from hpcddp.analysis.numbers.fit_frame import Fitted
 from hpcddp.analysis.numbers.fit_laws import extra_p
 from hpcddp.analysis.numbers.fits import Fit, Parameter
-from hpcddp.analysis.wording import quantity
+from hpcddp.analysis.util.wording import quantity
 
 WORTH_PERCENT = 10
 """A law that is further off the points it was not fitted to implies nothing."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hpcddp.analysis.wording import shortened
+from hpcddp.analysis.util.wording import shortened
 from hpcddp.core.point import Point, flat_keys, to_json
 
 SHORT = {

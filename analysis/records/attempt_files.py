@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.records.files import is_there, read_object
 from hpcddp.analysis.records.impossible import check_comm
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.shapes import Comm, Launch, check_shape
+from hpcddp.analysis.util.regular_files import is_there, read_object
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.core.records import SCHEMA

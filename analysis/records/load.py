@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.failures import Failure, contain
 from hpcddp.analysis.records.asked import Asked, read_asked
 from hpcddp.analysis.records.cells import prepare
-from hpcddp.analysis.records.files import is_there, read_object, read_regular
-from hpcddp.analysis.records.kept import Kept, made_of
 from hpcddp.analysis.records.one_run import load_run
-from hpcddp.analysis.records.plain import from_plain, to_plain
 from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.records.shapes import MOST
-from hpcddp.analysis.side_by_side import each, nothing
+from hpcddp.analysis.util.cache import Kept, made_of
+from hpcddp.analysis.util.codec import from_plain, to_plain
+from hpcddp.analysis.util.failures import Failure, contain
+from hpcddp.analysis.util.parallel import each, nothing
+from hpcddp.analysis.util.regular_files import is_there, read_object, read_regular
 from hpcddp.analysis.verdicts.seen import read_predicted
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_outcomes import read_outcomes

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.cells import AROUND, EMPTY, SHORT, Room, prepared
-from hpcddp.analysis.records.files import read_regular
+from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.text import count
 
 try:

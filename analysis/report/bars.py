@@ -13,7 +13,7 @@ from hpcddp.analysis.numbers.breakdown import NAMES, shown_parts, whole_step
 from hpcddp.analysis.numbers.series import full_names, short_names
 from hpcddp.analysis.report.chart import figure, tip
 from hpcddp.analysis.report.html import Html, tag
-from hpcddp.analysis.wording import percent, quantity, unit
+from hpcddp.analysis.util.wording import percent, quantity, unit
 
 
 def breakdown(found: Findings) -> Html:

@@ -29,7 +29,7 @@ from hpcddp.analysis.numbers.series import full_names, short_names
 from hpcddp.analysis.report.bars import part_swatch, square
 from hpcddp.analysis.report.chart import figure, legend, tip
 from hpcddp.analysis.report.html import Html, join, tag
-from hpcddp.analysis.wording import percent, quantity, times, unit
+from hpcddp.analysis.util.wording import percent, quantity, times, unit
 from hpcddp.core.text import count
 
 HEAT = 6

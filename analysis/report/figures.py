@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.figures.axis import log_ticks, nodes_at, percent_ticks, rate_limits, size_ticks
 from hpcddp.analysis.figures.colours import COLLECTIVES, FASTER, PARTS, SLOWER, TRAINED
 from hpcddp.analysis.figures.comm import LARGEST, SMALLEST, TICKS, panels, rate_range
@@ -17,14 +16,15 @@ from hpcddp.analysis.figures.overlay import COLOURS as REFERENCES
 from hpcddp.analysis.figures.overlay import best_quality, said
 from hpcddp.analysis.figures.tracks import by_marker, ideals, is_product, tracks
 from hpcddp.analysis.findings import Findings
-from hpcddp.analysis.heads import baselines
 from hpcddp.analysis.numbers.comm_bench import OPS
 from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.report.bars import breakdown
 from hpcddp.analysis.report.chart import Axis, Line, Mark, Panel, figure, legend, panel, swatch
 from hpcddp.analysis.report.close import close_figures, heat_rules
 from hpcddp.analysis.report.html import Html, join, tag
-from hpcddp.analysis.wording import percent, percent_within, percents, quantity, times, unit
+from hpcddp.analysis.util.column_heads import baselines
+from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, times, unit
 from hpcddp.core.text import message_size
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.numbers.steps import Floats, RunSteps
-from hpcddp.analysis.records.files import read_object
+from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.analysis.verdicts.long_steps import FEWEST, threshold
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point

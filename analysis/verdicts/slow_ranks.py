@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from hpcddp.analysis.numbers.slow_ranks import Unevenness
 from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.case import Case, Row
-from hpcddp.analysis.wording import percent
 
 SLOWER = 0.05
 """Of the step, for good: more than twice what ranks of sound runs differ by, half of what a node costs that a site takes out."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 
 from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.case import DOUBTFUL, Case, Verdict, run_names, where
 from hpcddp.analysis.verdicts.seen import Rhythm
-from hpcddp.analysis.wording import percent, quantity
 from hpcddp.core.text import count
 
 FEW_STEPS = 20

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict, run_names
 from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, part_of, slow_ranks
-from hpcddp.analysis.wording import percent, quantity
 from hpcddp.core.text import count
 
 OFTEN_LAST = 0.8

@@ -10,6 +10,7 @@ import pandas as pd
 
 from hpcddp.analysis.numbers.series import key_text
 from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.util.wording import percent, quantity, unit, units
 from hpcddp.analysis.verdicts.case import (
     AGAIN,
     DOUBTFUL,
@@ -23,7 +24,6 @@ from hpcddp.analysis.verdicts.case import (
     run_numbers,
     where,
 )
-from hpcddp.analysis.wording import percent, quantity, unit, units
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count
 

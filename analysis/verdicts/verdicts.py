@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.case import Case, Row, Verdict
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
 from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
@@ -36,7 +37,6 @@ from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_
 from hpcddp.analysis.verdicts.straggler import straggler, waited_share
 from hpcddp.analysis.verdicts.study import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
 from hpcddp.analysis.verdicts.uneven import uneven_ranks, uneven_share
-from hpcddp.analysis.wording import WIDE
 
 ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "no run counts": nothing_counts,

@@ -47,8 +47,8 @@ def analyze(
 
     from hpcddp.analysis import How
     from hpcddp.analysis import analyze as analyze_runs
-    from hpcddp.analysis.place import cache_folder
-    from hpcddp.analysis.wording import WIDE
+    from hpcddp.analysis.util.output_paths import cache_folder
+    from hpcddp.analysis.util.wording import WIDE
     from hpcddp.core.errors import FAILED, INCOMPLETE
     from hpcddp.core.text import inert
     from hpcddp.share.unbundle import opened

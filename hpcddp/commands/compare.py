@@ -56,8 +56,8 @@ def compare(
     from hpcddp.analysis.comparison.compare import to_plain
     from hpcddp.analysis.comparison.junit import to_junit
     from hpcddp.analysis.comparison.told import to_text
-    from hpcddp.analysis.failures import Failures
-    from hpcddp.analysis.output_files import write_plain, write_text
+    from hpcddp.analysis.util.failures import Failures
+    from hpcddp.analysis.util.output_files import write_plain, write_text
     from hpcddp.core.errors import DIFFERS, INCOMPLETE
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import inert

@@ -44,10 +44,10 @@ def proposal(
     hpcddp proposal jobs/rcc-bigmnist --epochs 90 --runs 5
     hpcddp proposal jobs/rcc-bigmnist --epochs 90 --format latex -o proposal
     """
-    from hpcddp.analysis.failures import Failures
     from hpcddp.analysis.proposal.page import page
     from hpcddp.analysis.proposal.proposal import propose
     from hpcddp.analysis.proposal.write import to_latex, to_markdown
+    from hpcddp.analysis.util.failures import Failures
     from hpcddp.core.errors import INCOMPLETE
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import inert
@@ -60,8 +60,8 @@ def proposal(
         click.echo(inert(write(page(found))), nl=False)
         return
     from hpcddp.analysis.figures.style import STYLES, save
-    from hpcddp.analysis.output_files import write_text
     from hpcddp.analysis.proposal.figures import drawings
+    from hpcddp.analysis.util.output_files import write_text
 
     failures, figures = Failures(), drawings(found, STYLES[style])
 

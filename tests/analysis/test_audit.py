@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hpcddp.analysis.audit.audit import CLASSES, Audit, audit
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.audit.nodes import KnownNode
-from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.write import write_tables
 from hpcddp.core.errors import UsageError
 

@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis.records import cells, cells_compiled
-from hpcddp.analysis.records.files import read_regular
 from hpcddp.analysis.records.load import load_study
-from hpcddp.analysis.records.plain import to_plain
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.analysis.util.codec import to_plain
+from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
 from hpcddp.core.run_root import Study
 

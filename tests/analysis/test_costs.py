@@ -11,7 +11,7 @@ import pytest
 
 from hpcddp.analysis import How, analyze
 from hpcddp.analysis.numbers.costs import energy_kwh, epoch_s, unit_hours
-from hpcddp.analysis.wording import duration
+from hpcddp.analysis.util.wording import duration
 from hpcddp.core.point import Data
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study

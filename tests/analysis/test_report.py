@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.failures import Failures
 from hpcddp.analysis.figures.axis import log_ticks, percent_ticks
 from hpcddp.analysis.figures.references import published
 from hpcddp.analysis.findings import find
@@ -22,6 +21,7 @@ from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.report.provenance import provenance
 from hpcddp.analysis.report.tables import Cell, Column, Table, _keys, exchange, laws, scaling
 from hpcddp.analysis.tables import scaling_table
+from hpcddp.analysis.util.failures import Failures
 from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
 

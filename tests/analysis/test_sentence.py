@@ -8,7 +8,7 @@ import pytest
 
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
-from hpcddp.analysis.wording import percent, quantity, times
+from hpcddp.analysis.util.wording import percent, quantity, times
 from hpcddp.core.point import Point
 
 from .synthetic import MS, Told, point, write_run, write_runs, write_study

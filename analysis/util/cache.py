@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import hpcddp
-from hpcddp.analysis.place import kept_folder
-from hpcddp.analysis.records.files import read_regular
+from hpcddp.analysis.util.output_paths import kept_folder
+from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import write_aside
 from hpcddp.core.run_root import Study
 

@@ -12,7 +12,7 @@ import pytest
 
 from hpcddp.analysis import analyze, told_study
 from hpcddp.analysis.records import load
-from hpcddp.analysis.side_by_side import all_of, each
+from hpcddp.analysis.util.parallel import all_of, each
 
 from .synthetic import MS, point, write_runs, write_study
 

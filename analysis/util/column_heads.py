@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.wording import unit
+from hpcddp.analysis.util.wording import unit
 
 
 def unit_of(scaling: pd.DataFrame) -> str:

@@ -12,10 +12,11 @@ import pytest
 
 import hpcddp
 from hpcddp.analysis import How, analyze
-from hpcddp.analysis.records import kept, load
+from hpcddp.analysis.records import load
 from hpcddp.analysis.records.load import Loaded, StudyRecords, load_study
-from hpcddp.analysis.records.plain import from_plain, to_plain
-from hpcddp.analysis.side_by_side import each
+from hpcddp.analysis.util import cache
+from hpcddp.analysis.util.codec import from_plain, to_plain
+from hpcddp.analysis.util.parallel import each
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
 
@@ -127,7 +128,7 @@ def test_other_code_reads_again(study: Study, tmp_path: Path, monkeypatch: pytes
     package = Path(hpcddp.__file__).parent
     shutil.copytree(package / "analysis", tmp_path / "hpcddp/analysis", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(hpcddp, "__file__", str(tmp_path / "hpcddp/__init__.py"))
-    monkeypatch.setattr(kept, "code_key", kept.code_key.__wrapped__)
+    monkeypatch.setattr(cache, "code_key", cache.code_key.__wrapped__)
     first = times(study)
     change_unseen(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
     (tmp_path / "hpcddp/analysis/records/.checkpoints").mkdir()

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcddp.analysis.failures import NO_ROOM
+from hpcddp.analysis.util.failures import NO_ROOM
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
 
