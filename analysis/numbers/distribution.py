@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.steps import Floats, RunSteps
+from hpcddp.analysis.records.steps import Floats, RunSteps
 
 WIDTH = 0.001
 """Of a bin, as a share of the times in it: half of it is how far a quantile may be off."""

@@ -8,10 +8,10 @@ import pandas as pd
 
 from hpcddp.analysis.numbers.communication import Communication
 from hpcddp.analysis.numbers.series import key_text, series_key
-from hpcddp.analysis.numbers.steps import RECORDED
 from hpcddp.analysis.records.achieved import flops_per_s_per_gpu, share_of_peak
 from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.records.steps import RECORDED
 
 EXCHANGE = ("transfer", "peer_wait", "comm_hidden", "comm_busy")
 """What becomes of the exchange of gradients; transfer and peer_wait together are comm_exposed."""

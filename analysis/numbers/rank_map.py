@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.steps import Floats, RunSteps, median_step_ns
+from hpcddp.analysis.records.steps import Floats, RunSteps, median_step_ns
 
 MOST_COLUMNS = 60
 MOST_RANKS = 64

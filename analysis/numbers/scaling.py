@@ -15,7 +15,7 @@ from hpcddp.analysis.numbers.effects import Ratio, ratio
 from hpcddp.analysis.numbers.frames import EXCHANGE, RUN_COLUMNS, TYPICAL
 from hpcddp.analysis.numbers.intervals import spread
 from hpcddp.analysis.numbers.series import order, same_workload
-from hpcddp.analysis.numbers.steps import RECORDED, throughput_per_s, unaccounted
+from hpcddp.analysis.records.steps import RECORDED, throughput_per_s, unaccounted
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.steps import Floats, RunSteps
+from hpcddp.analysis.records.steps import Floats, RunSteps
 from hpcddp.core.records import PARTS
 
 LEAST_STEPS = 20

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcddp.analysis.numbers.steps import RunSteps, median_step_ns
+from hpcddp.analysis.records.steps import RunSteps, median_step_ns
 
 
 @dataclass(frozen=True)

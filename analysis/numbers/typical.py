@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcddp.analysis.numbers.steps import RunSteps, mean_step_ns, median_step_ns
+from hpcddp.analysis.records.steps import RunSteps, mean_step_ns, median_step_ns
 
 CLOCK_PACE = 1e-4
 """By which clocks of two nodes may go apart: quartzes are good to 50 millionths, and a GPU's is not steered."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcddp.analysis.records.impossible import check_comm
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.shapes import Comm, Launch, check_shape
+from hpcddp.analysis.records.schema import Comm, Launch, check_shape
 from hpcddp.analysis.util.regular_files import is_there, read_object
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point

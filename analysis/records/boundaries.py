@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.numbers.steps import RunSteps
 from hpcddp.analysis.records.clocks import is_known
-from hpcddp.analysis.records.windows import Windows
+from hpcddp.analysis.records.exchange_windows import Windows
+from hpcddp.analysis.records.steps import RunSteps
 
 
 def with_shared_boundaries(steps: RunSteps, windows: Windows, clocks: Sequence[Mapping[str, Any]]) -> RunSteps:

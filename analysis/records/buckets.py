@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.records.cells import Room
 from hpcddp.analysis.records.clocks import Ints, clock_error_ns, to_rank_0
+from hpcddp.analysis.records.csv_reader import Room
+from hpcddp.analysis.records.exchange_windows import STEP_TYPES, Windows, windows_of
 from hpcddp.analysis.records.impossible import check_buckets
 from hpcddp.analysis.records.ranks import step_tables, told_of_ranks
 from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
-from hpcddp.analysis.records.shapes import MOST
-from hpcddp.analysis.records.windows import STEP_TYPES, Windows, windows_of
+from hpcddp.analysis.records.schema import MOST
 from hpcddp.core.records import BUCKET_COLUMNS, buckets_file
 
 BUCKET_TYPES = dict.fromkeys(BUCKET_COLUMNS, "int64")

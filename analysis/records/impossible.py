@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.steps import or_zero
 from hpcddp.analysis.records.rows import UNKNOWN, Columns, Rejected
+from hpcddp.analysis.records.steps import or_zero
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.records.asked import Asked, read_asked
-from hpcddp.analysis.records.cells import prepare
+from hpcddp.analysis.records.csv_reader import prepare
 from hpcddp.analysis.records.one_run import load_run
 from hpcddp.analysis.records.run import Run
-from hpcddp.analysis.records.shapes import MOST
+from hpcddp.analysis.records.schema import MOST
+from hpcddp.analysis.records.study_file import Asked, read_asked
 from hpcddp.analysis.util.cache import Kept, made_of
 from hpcddp.analysis.util.codec import from_plain, to_plain
 from hpcddp.analysis.util.failures import Failure, contain

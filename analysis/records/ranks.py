@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.numbers.steps import RECORDED, RunSteps, over_ranks
-from hpcddp.analysis.records.cells import Room
+from hpcddp.analysis.records.csv_reader import Room
 from hpcddp.analysis.records.impossible import check_steps
 from hpcddp.analysis.records.rows import MAYBE_INT, Columns, Rejected, RowFile, read_rows
+from hpcddp.analysis.records.steps import RECORDED, RunSteps, over_ranks
 from hpcddp.core.records import steps_file
 
 COLUMNS = {

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.cells import AROUND, EMPTY, SHORT, Room, prepared
+from hpcddp.analysis.records.csv_reader import AROUND, EMPTY, SHORT, Room, prepared
 from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.text import count
 

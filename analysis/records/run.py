@@ -11,10 +11,10 @@ from hpcddp.analysis.numbers.communication import Communication
 from hpcddp.analysis.numbers.distribution import Distribution
 from hpcddp.analysis.numbers.rank_map import RankMap
 from hpcddp.analysis.numbers.slow_ranks import Unevenness
-from hpcddp.analysis.numbers.steps import throughput_per_s
 from hpcddp.analysis.numbers.timeline import Timeline
 from hpcddp.analysis.numbers.typical import TypicalStep
 from hpcddp.analysis.records.achieved import Used
+from hpcddp.analysis.records.steps import throughput_per_s
 from hpcddp.analysis.verdicts.long_steps import Stalls
 from hpcddp.analysis.verdicts.seen import Early, Rhythm, Seen
 from hpcddp.core.point import Point

@@ -72,7 +72,7 @@ def reported(error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """`hpcddp/analysis/numbers/steps.py:88`: the last line of ours that the error came through."""
+    """`hpcddp/analysis/records/steps.py:88`: the last line of ours that the error came through."""
     above = Path(hpcddp.__file__).parent.parent
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(above / "hpcddp")]

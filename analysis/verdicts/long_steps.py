@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.steps import Floats, RunSteps
+from hpcddp.analysis.records.steps import Floats, RunSteps
 
 APART = 0.03
 """Of the median: mean and median of a sound run differ by less, of noise with a tail (exponential, 5 % of the step) by 1.5 %."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.steps import Floats, RunSteps
+from hpcddp.analysis.records.steps import Floats, RunSteps
 from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.analysis.verdicts.long_steps import FEWEST, threshold
 from hpcddp.core.errors import HpcddpError

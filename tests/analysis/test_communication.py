@@ -21,8 +21,8 @@ from hpcddp.analysis.numbers.communication import (
 )
 from hpcddp.analysis.records.buckets import RunBuckets, assemble
 from hpcddp.analysis.records.clocks import clock_error_ns, to_rank_0
+from hpcddp.analysis.records.exchange_windows import Windows
 from hpcddp.analysis.records.rows import Columns
-from hpcddp.analysis.records.windows import Windows
 
 START_NS = 1_700_000_000_000_000_000
 

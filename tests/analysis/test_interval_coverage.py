@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.numbers.intervals import spread
 from hpcddp.analysis.numbers.scaling import efficiency_of_runs
-from hpcddp.analysis.numbers.steps import mean_step_ns, over_ranks
 from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.records.steps import mean_step_ns, over_ranks
 from hpcddp.core.records import PARTS
 
 Floats = NDArray[np.float64]

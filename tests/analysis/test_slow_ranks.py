@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hpcddp.analysis.numbers.slow_ranks import Unevenness, unevenness
-from hpcddp.analysis.numbers.steps import RECORDED, over_ranks
+from hpcddp.analysis.records.steps import RECORDED, over_ranks
 from hpcddp.analysis.verdicts.slow_ranks import SLOWER, slow_ranks
 from hpcddp.analysis.verdicts.uneven import TURNS
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.numbers.steps import RunSteps
 from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.verdicts.case import Verdict
 from hpcddp.analysis.verdicts.long_steps import FEWEST, Stalls, stalls
 from hpcddp.worker.training.steady_state import warmup_steps

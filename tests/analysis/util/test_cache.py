@@ -133,7 +133,7 @@ def test_other_code_reads_again(study: Study, tmp_path: Path, monkeypatch: pytes
     change_unseen(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
     (tmp_path / "hpcddp/analysis/records/.checkpoints").mkdir()
     assert times(study) == first
-    with (tmp_path / "hpcddp/analysis/numbers/steps.py").open("a") as file:
+    with (tmp_path / "hpcddp/analysis/records/steps.py").open("a") as file:
         file.write(" ")
     assert "does not match its checksum" in str(load_study(study).runs[0].reason)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.records import cells
+from hpcddp.analysis.records import csv_reader
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.run import Run
 from hpcddp.core.point import Point
@@ -32,9 +32,9 @@ Cell = int | str | Callable[[int], int]
 @pytest.fixture(params=["compiled", "pandas"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to read rows."""
-    parse = cells.compiled()
+    parse = csv_reader.compiled()
     assert parse is not None
-    monkeypatch.setattr(cells, "_prepared", [parse] if request.param == "compiled" else [])
+    monkeypatch.setattr(csv_reader, "_prepared", [parse] if request.param == "compiled" else [])
 
 
 @pytest.fixture(autouse=True)

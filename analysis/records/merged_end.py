@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hpcddp.analysis.records.parts import Part, Plain
+from hpcddp.analysis.records.attempts import Part, Plain
 
 SHARES = ("cpu_busy_share", "cpu_job_share", "cpu_foreign_share")
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpcddp.analysis.records import cells, cells_compiled
+from hpcddp.analysis.records import csv_compiled, csv_reader
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
 from hpcddp.analysis.util.codec import to_plain
@@ -33,9 +33,9 @@ HEADER = "step,start_ns,total_ns\n"
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways are there."""
-    parse = cells.compiled()
+    parse = csv_reader.compiled()
     assert parse is not None
-    monkeypatch.setattr(cells, "_prepared", [parse])
+    monkeypatch.setattr(csv_reader, "_prepared", [parse])
 
 
 def both(file: Path, text: str, monkeypatch: pytest.MonkeyPatch, rows: int | None = None) -> list[pd.DataFrame | str]:
@@ -44,8 +44,8 @@ def both(file: Path, text: str, monkeypatch: pytest.MonkeyPatch, rows: int | Non
     count = text.count("\n") - 1 if rows is None else rows
     whole = "".join(text.splitlines(keepends=True)[: count + 1]).encode()
     found: list[pd.DataFrame | str] = []
-    for prepared in (cells._prepared, []):
-        monkeypatch.setattr(cells, "_prepared", prepared)
+    for prepared in (csv_reader._prepared, []):
+        monkeypatch.setattr(csv_reader, "_prepared", prepared)
         warnings: list[str] = []
         try:
             columns = read_rows(RowFile(file, 3, count, zlib.crc32(whole)), COLUMNS, warnings)
@@ -112,8 +112,8 @@ def test_a_torn_line_after_the_rows_is_left_aside(tmp_path: Path, monkeypatch: p
 def test_rows_lie_anywhere_among_the_bytes_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand rows whose numbers have from 0 to 18 digits."""
     draw = random.Random(1)
-    cells = ((draw.randrange(10**9), draw.randrange(10 ** draw.randint(1, 18)), draw.randrange(10**15)) for _ in range(1000))
-    rows = "".join(f"{step},{start},{total if total % 5 else ''}\n" for step, start, total in cells)
+    csv_reader = ((draw.randrange(10**9), draw.randrange(10 ** draw.randint(1, 18)), draw.randrange(10**15)) for _ in range(1000))
+    rows = "".join(f"{step},{start},{total if total % 5 else ''}\n" for step, start, total in csv_reader)
     ours, theirs = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
     assert isinstance(ours, pd.DataFrame)
     assert isinstance(theirs, pd.DataFrame)
@@ -122,7 +122,7 @@ def test_rows_lie_anywhere_among_the_bytes_read_at_once(tmp_path: Path, monkeypa
 
 def test_a_room_takes_files_of_any_size_in_turn(tmp_path: Path) -> None:
     """What is left in it of a longer file is none of a shorter one's."""
-    room, file = cells.Room(), tmp_path / "rows.csv"
+    room, file = csv_reader.Room(), tmp_path / "rows.csv"
     for count in (3, 100, 2, 0, 40):
         text = HEADER + "".join(f"{row},1,{count}\n" for row in range(count))
         file.write_text(text)
@@ -133,18 +133,18 @@ def test_a_room_takes_files_of_any_size_in_turn(tmp_path: Path) -> None:
 
 def test_columns_with_empty_or_long_cells_are_told() -> None:
     """By all bits of those; others have fewer digits than a double holds."""
-    parse, digits = cells.compiled(), "9" * cells.SHORT
+    parse, digits = csv_reader.compiled(), "9" * csv_reader.SHORT
     assert parse is not None
     text = f"{digits},{digits}9,\n1,{2**62},1\n".encode()
-    data = np.frombuffer(bytes(cells.AROUND) + text + bytes(cells.AROUND), np.uint8).copy()
+    data = np.frombuffer(bytes(csv_reader.AROUND) + text + bytes(csv_reader.AROUND), np.uint8).copy()
     out, bits = np.zeros((3, 2), np.int64), np.zeros(3, np.int64)
-    assert parse(data, cells.AROUND, cells.AROUND + len(text), out, bits) == 2
-    assert bits.tolist() == [0, int(digits + "9") | 2**62, cells.EMPTY]
+    assert parse(data, csv_reader.AROUND, csv_reader.AROUND + len(text), out, bits) == 2
+    assert bits.tolist() == [0, int(digits + "9") | 2**62, csv_reader.EMPTY]
 
 
 def test_nothing_is_written_beside_the_cells() -> None:
     """Whatever the bytes are, and however many rows they should be: 2,000 damaged files."""
-    parse, draw, guard = cells.compiled(), random.Random(1), 64
+    parse, draw, guard = csv_reader.compiled(), random.Random(1), 64
     assert parse is not None
     for _ in range(2000):
         columns, rows = draw.randint(1, 5), draw.randint(1, 30)
@@ -152,11 +152,11 @@ def test_nothing_is_written_beside_the_cells() -> None:
         text = bytearray("".join(",".join(row) + "\n" for row in numbers), "ascii")
         for _ in range(draw.randint(0, 3)):
             text[draw.randrange(len(text))] = draw.choice(b"\n,07-x\xff")
-        data = np.frombuffer(bytes(cells.AROUND) + text + bytes(cells.AROUND), np.uint8).copy()
+        data = np.frombuffer(bytes(csv_reader.AROUND) + text + bytes(csv_reader.AROUND), np.uint8).copy()
         told = max(1, rows + draw.randint(-2, 2))
         whole, bits = np.full(columns * told + 2 * guard, -5), np.full(columns + 2 * guard, 0)
         out = whole[guard:-guard].reshape(columns, told)
-        assert parse(data, cells.AROUND, cells.AROUND + len(text), out, bits[guard:-guard]) in (-1, told)
+        assert parse(data, csv_reader.AROUND, csv_reader.AROUND + len(text), out, bits[guard:-guard]) in (-1, told)
         assert {*whole[:guard], *whole[-guard:]} == {-5}
         assert not bits[:guard].any()
         assert not bits[-guard:].any()
@@ -168,7 +168,7 @@ def test_without_a_folder_for_its_cache_it_is_compiled_all_the_same(tmp_path: Pa
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "file"))
     data = np.frombuffer(bytes(64) + b"1,2\n3,4\n" + bytes(64), np.uint8).copy()
     out, bits = np.zeros((2, 2), np.int64), np.zeros(2, np.int64)
-    assert cells_compiled.compile_parse()(data, 64, 72, out, bits) == 2
+    assert csv_compiled.compile_parse()(data, 64, 72, out, bits) == 2
     assert out.tolist() == [[1, 3], [2, 4]]
 
 
@@ -185,8 +185,8 @@ def test_a_file_that_cannot_be_read_is_named_and_others_count(tmp_path: Path, mo
         return fstat(handle)
 
     monkeypatch.setattr(os, "fstat", fails)
-    for prepared in (cells._prepared, []):
-        monkeypatch.setattr(cells, "_prepared", prepared)
+    for prepared in (csv_reader._prepared, []):
+        monkeypatch.setattr(csv_reader, "_prepared", prepared)
         whole, damaged = load_study(study, tmp_path / f"kept{len(prepared)}").runs
         assert (whole.state, damaged.state) == ("counts", "rejected")
         assert str(damaged.reason).endswith("r2/102.0/ranks/00001.steps.csv cannot be read: Input/output error")
@@ -202,11 +202,11 @@ def test_names_of_files_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_nothing_is_compiled_for_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten small files; for ten thousand it is."""
-    monkeypatch.setattr(cells, "_prepared", [])
-    cells.prepare(10, 10**6)
-    assert cells.prepared() is None
-    cells.prepare(10_000, 10**6)
-    assert cells.prepared() is not None
+    monkeypatch.setattr(csv_reader, "_prepared", [])
+    csv_reader.prepare(10, 10**6)
+    assert csv_reader.prepared() is None
+    csv_reader.prepare(10_000, 10**6)
+    assert csv_reader.prepared() is not None
 
 
 def hooked_study(folder: Path, measured: bool = True, starts: bool = True) -> Study:
@@ -236,8 +236,8 @@ def test_a_run_is_the_same_whatever_read_it(
 ) -> None:
     """To the last bit; without starts nobody knows what its all-reduces overlapped with."""
     study, found = hooked_study(tmp_path / "s", measured, starts), []
-    for prepared in (cells._prepared, []):
-        monkeypatch.setattr(cells, "_prepared", prepared)
+    for prepared in (csv_reader._prepared, []):
+        monkeypatch.setattr(csv_reader, "_prepared", prepared)
         (run,) = load_study(study, tmp_path / f"kept{len(prepared)}").runs
         assert (run.state, run.exchange is not None) == (("counts", True) if starts else ("rejected", False))
         found.append(to_plain(replace(run, point=None)))
@@ -256,9 +256,9 @@ def test_step_rows_of_every_version_are_read_alike(tmp_path: Path, monkeypatch: 
             patched.setattr(synthetic, "STEP_COLUMNS", columns)
             patched.setattr(synthetic, "_row", row)
             study = hooked_study(tmp_path / f"s{len(columns)}")
-        for prepared in (cells._prepared, []):
+        for prepared in (csv_reader._prepared, []):
             with monkeypatch.context() as patched:
-                patched.setattr(cells, "_prepared", prepared)
+                patched.setattr(csv_reader, "_prepared", prepared)
                 (run,) = load_study(study, tmp_path / f"kept{len(columns)}{len(prepared)}").runs
             assert (run.state, run.timeline is not None) == ("counts", True)
             found.append(to_plain(replace(run, point=None)))
@@ -273,7 +273,7 @@ def test_without_compiled_code_each_file_is_read_once(tmp_path: Path, monkeypatc
         read.append(file.name)
         return read_regular(file, most_bytes, cut=cut)
 
-    monkeypatch.setattr(cells, "_prepared", [])
+    monkeypatch.setattr(csv_reader, "_prepared", [])
     monkeypatch.setattr("hpcddp.analysis.records.rows.read_regular", told)
     assert load_study(study).runs[0].exchange is not None
     assert sorted(read) == sorted(f"{rank:05d}.{kind}.csv" for rank in range(4) for kind in ("buckets", "steps"))

@@ -5,7 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hpcddp.analysis.numbers.steps import (
+from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.records.steps import (
     RECORDED,
     RunSteps,
     before,
@@ -19,7 +20,6 @@ from hpcddp.analysis.numbers.steps import (
     throughput_per_s,
     unaccounted,
 )
-from hpcddp.analysis.records.rows import Columns
 from hpcddp.core.records import PARTS
 
 

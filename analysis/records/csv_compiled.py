@@ -9,7 +9,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.extending import intrinsic
 
-from hpcddp.analysis.records.cells import EMPTY, SHORT
+from hpcddp.analysis.records.csv_reader import EMPTY, SHORT
 
 LINE_END, COMMA = 10, 44
 ABOVE_SEPARATORS, ABOVE_DIGITS = ord("0"), ord("9") + 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.shapes import Count, Some, check_shape
+from hpcddp.analysis.records.schema import Count, Some, check_shape
 from hpcddp.analysis.util.regular_files import is_there, read_raw
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study

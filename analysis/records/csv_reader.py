@@ -76,7 +76,7 @@ def compiled() -> Parse | None:
     None without numba. It holds no lock while it runs: threads read side by side.
     """
     try:
-        from hpcddp.analysis.records.cells_compiled import compile_parse  # numba: half a second, and seconds more to compile
+        from hpcddp.analysis.records.csv_compiled import compile_parse  # numba: half a second, and seconds more to compile
     except ImportError:
         return None
     parse: Parse = compile_parse()

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.steps import or_zero, steady_rows
 from hpcddp.analysis.records.clocks import Ints, to_rank_0
 from hpcddp.analysis.records.ranks import steady_from_step, told_of_ranks
 from hpcddp.analysis.records.rows import EXACT, Columns
+from hpcddp.analysis.records.steps import or_zero, steady_rows
 
 AFTER_EXCHANGE = ("optimizer", "record", "other")
 """The parts of a step that follow its exposed communication."""

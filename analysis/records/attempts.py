@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.numbers.steps import RunSteps, before
 from hpcddp.analysis.records.attempt_files import read_end, read_launch
 from hpcddp.analysis.records.boundaries import with_shared_boundaries
 from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined, read_buckets
+from hpcddp.analysis.records.exchange_windows import Windows, windows_of
 from hpcddp.analysis.records.impossible import check_end
 from hpcddp.analysis.records.ranks import read_steps, steady_from_step, told_of_ranks
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.shapes import End, check_shape
-from hpcddp.analysis.records.windows import Windows, windows_of
+from hpcddp.analysis.records.schema import End, check_shape
+from hpcddp.analysis.records.steps import RunSteps, before
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 
