@@ -13,7 +13,7 @@ from typing import Any
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.frames import EXCHANGE
 from hpcddp.analysis.numbers.series import full_names
-from hpcddp.analysis.records.run import Run, by_reason
+from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.sentence import nothing_counts
 from hpcddp.analysis.tables import breakdown_table, comm_table, exchange_table, limits_table, scaling_table, training_table
 from hpcddp.analysis.util.failures import Failures

@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.figures.trained import TRAINED_COLUMNS, trained_frame
-from hpcddp.analysis.numbers.distribution import Bins, pooled
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.distribution import Bins, pooled
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import unit
 from hpcddp.analysis.verdicts.case import Case, Verdict
 

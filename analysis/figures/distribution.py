@@ -16,7 +16,7 @@ from hpcddp.analysis.figures.breakdown import Line, at_edge, layout_lines
 from hpcddp.analysis.figures.close_up import bins_of
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, MEAN, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
-from hpcddp.analysis.numbers.distribution import Bins, mean_ns, quantile_ns, shares_between
+from hpcddp.analysis.runs.distribution import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times, unit
 
 MAX_ROWS = 16

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.intervals import interval_rank
+from hpcddp.analysis.runs.intervals import interval_rank
 from hpcddp.core.batch_means import CONFIDENCE
 
 Values = Sequence[Fraction] | Sequence[float]

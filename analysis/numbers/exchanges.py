@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.communication import algorithm_bandwidth, bus_bandwidth
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth
+from hpcddp.analysis.runs.run import Run
 
 BUCKET_COLUMNS = {
     **{"label": "string", "run": "Int64", "bucket": "Int64", "bytes": "Int64", "slack_s": "Float64", "own_s": "Float64"},

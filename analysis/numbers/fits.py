@@ -12,7 +12,7 @@ import numpy as np
 
 from hpcddp.analysis.numbers.effects import SEED, resampled
 from hpcddp.analysis.numbers.fit_laws import AMDAHL, EXTRA_P, GUSTAFSON, USL, Floats, Law
-from hpcddp.analysis.numbers.intervals import interval_rank
+from hpcddp.analysis.runs.intervals import interval_rank
 from hpcddp.core.batch_means import CONFIDENCE
 
 Rates = Mapping[int, Sequence[Fraction]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.run import Run
 
 STRAGGLER_COLUMNS = {
     **{"label": "string", "run": "Int64", "rank": "Int64", "host": "string", "last": "Float64"},

@@ -13,8 +13,8 @@ from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.numbers.effects import Ratio
 from hpcddp.analysis.numbers.scaling import by_point, timed_runs
 from hpcddp.analysis.records.load import load_study
-from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.report.provenance import Provenance, provenance
+from hpcddp.analysis.runs.run import Run
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import scaling_kind
 from hpcddp.core.run_root import Study

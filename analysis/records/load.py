@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.records.csv_reader import prepare
-from hpcddp.analysis.records.one_run import load_run
-from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.records.schema import MOST
 from hpcddp.analysis.records.study_file import Asked, read_asked
+from hpcddp.analysis.runs.load_run import load_run
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.signals import read_predicted
 from hpcddp.analysis.util.cache import Kept, made_of
 from hpcddp.analysis.util.codec import from_plain, to_plain
 from hpcddp.analysis.util.failures import Failure, contain
 from hpcddp.analysis.util.parallel import each, nothing
 from hpcddp.analysis.util.regular_files import is_there, read_object, read_regular
-from hpcddp.analysis.verdicts.seen import read_predicted
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_outcomes import read_outcomes
 from hpcddp.core.point import Point, flat_keys, point_from_dict

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.regular_files import object_or_nothing
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from hpcddp.analysis.findings import Findings
-from hpcddp.analysis.records.run import by_reason
 from hpcddp.analysis.report.html import Html, join, prose, tag
+from hpcddp.analysis.runs.run import by_reason
 from hpcddp.analysis.verdicts.case import DOUBTFUL, WRONG, Verdict
 from hpcddp.core.text import count
 

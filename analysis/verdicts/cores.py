@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.case import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, where
 

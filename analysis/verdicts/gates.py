@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcddp.analysis.records.run import Run, by_reason
+from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.case import AGAIN, DOUBTFUL, WRONG, Case, Verdict, run_names
 from hpcddp.core.text import count

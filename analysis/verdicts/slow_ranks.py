@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcddp.analysis.numbers.slow_ranks import Unevenness
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.case import Case, Row
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.signals import Rhythm
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.case import DOUBTFUL, Case, Verdict, run_names, where
-from hpcddp.analysis.verdicts.seen import Rhythm
 from hpcddp.core.text import count
 
 FEW_STEPS = 20

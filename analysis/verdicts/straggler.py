@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict, run_names
 from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, part_of, slow_ranks

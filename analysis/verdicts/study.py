@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from hpcddp.analysis.numbers.series import key_text
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity, unit, units
 from hpcddp.analysis.verdicts.case import (
     AGAIN,

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hpcddp.analysis import StudyResult, analyze
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
 from hpcddp.core.errors import INCOMPLETE, UsageError

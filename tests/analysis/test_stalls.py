@@ -17,8 +17,8 @@ import pytest
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.steps import RunSteps
+from hpcddp.analysis.runs.long_steps import FEWEST, Stalls, stalls
 from hpcddp.analysis.verdicts.case import Verdict
-from hpcddp.analysis.verdicts.long_steps import FEWEST, Stalls, stalls
 from hpcddp.worker.training.steady_state import warmup_steps
 
 from .synthetic import MS, Told, point, write_run, write_study

@@ -13,9 +13,9 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.runs.signals import read_predicted
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.case import Verdict, listed, run_numbers, where
-from hpcddp.analysis.verdicts.seen import read_predicted
 from hpcddp.analysis.verdicts.straggler import culprit
 from hpcddp.analysis.verdicts.verdicts import verdict_lines
 from hpcddp.core.records import write_json

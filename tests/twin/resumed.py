@@ -8,9 +8,9 @@ from typing import Any
 
 from hpcddp.analysis.records.attempt_files import read_launch
 from hpcddp.analysis.records.attempts import read_parts
-from hpcddp.analysis.records.one_run import load_run
-from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.records.steps import joined
+from hpcddp.analysis.runs.load_run import load_run
+from hpcddp.analysis.runs.run import Run
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.point import Point, point_from_dict
 from hpcddp.core.records import steps_file

@@ -18,9 +18,9 @@ from torch.utils.data import TensorDataset
 
 from hpcddp.analysis.records.attempt_files import read_launch
 from hpcddp.analysis.records.attempts import Part, buckets_of, read_parts
-from hpcddp.analysis.records.one_run import load_run
-from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.records.steps import joined
+from hpcddp.analysis.runs.load_run import load_run
+from hpcddp.analysis.runs.run import Run
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data, Ddp, Point
 from hpcddp.core.records import AFTER_PAUSE, WARMUP, buckets_file, steps_file

@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import nn
 
-from hpcddp.analysis.numbers.communication import Exchange, exchange
 from hpcddp.analysis.records.buckets import read_buckets
 from hpcddp.analysis.records.ranks import COLUMNS, step_tables, told_of_ranks
 from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.runs.communication import Exchange, exchange
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data, Point
 from hpcddp.worker.main import run

@@ -13,7 +13,7 @@ import pytest
 
 from hpcddp.analysis.records import csv_reader
 from hpcddp.analysis.records.load import load_study
-from hpcddp.analysis.records.run import Run
+from hpcddp.analysis.runs.run import Run
 from hpcddp.core.point import Point
 from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file, write_json
 from hpcddp.core.run_root import Study

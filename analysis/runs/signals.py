@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.steps import Floats, RunSteps
+from hpcddp.analysis.runs.long_steps import FEWEST, threshold
 from hpcddp.analysis.util.regular_files import read_object
-from hpcddp.analysis.verdicts.long_steps import FEWEST, threshold
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 

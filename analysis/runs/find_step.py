@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.numbers.timeline import BucketStep, RankStep, Timeline, typical_steps
 from hpcddp.analysis.records.attempts import Part
 from hpcddp.analysis.records.clocks import to_rank_0
 from hpcddp.analysis.records.steps import RunSteps
+from hpcddp.analysis.runs.timeline import BucketStep, RankStep, Timeline, typical_steps
 from hpcddp.core.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS_1, buckets_file, steps_file
 
 NEAR_BYTES = 1024

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from hpcddp.analysis.numbers.communication import Communication
-from hpcddp.analysis.numbers.distribution import Distribution
-from hpcddp.analysis.numbers.rank_map import RankMap
-from hpcddp.analysis.numbers.slow_ranks import Unevenness
-from hpcddp.analysis.numbers.timeline import Timeline
-from hpcddp.analysis.numbers.typical import TypicalStep
-from hpcddp.analysis.records.achieved import Used
 from hpcddp.analysis.records.steps import throughput_per_s
-from hpcddp.analysis.verdicts.long_steps import Stalls
-from hpcddp.analysis.verdicts.seen import Early, Rhythm, Seen
+from hpcddp.analysis.runs.communication import Communication
+from hpcddp.analysis.runs.distribution import Distribution
+from hpcddp.analysis.runs.long_steps import Stalls
+from hpcddp.analysis.runs.rank_map import RankMap
+from hpcddp.analysis.runs.resources import Used
+from hpcddp.analysis.runs.signals import Early, Rhythm, Seen
+from hpcddp.analysis.runs.slow_ranks import Unevenness
+from hpcddp.analysis.runs.timeline import Timeline
+from hpcddp.analysis.runs.typical import TypicalStep
 from hpcddp.core.point import Point
 from hpcddp.core.text import one_line
 

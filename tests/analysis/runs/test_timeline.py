@@ -13,10 +13,10 @@ from matplotlib.collections import PolyCollection
 from hpcddp.analysis.figures.close_up import MOST_RUNS
 from hpcddp.analysis.figures.timeline import MAX_RANKS, lane_names, shown_ranks, timeline_figure, title
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.numbers.timeline import BucketStep, Timeline
-from hpcddp.analysis.records import one_step
 from hpcddp.analysis.records.load import load_study
-from hpcddp.analysis.records.one_step import lines_of_step
+from hpcddp.analysis.runs import find_step
+from hpcddp.analysis.runs.find_step import lines_of_step
+from hpcddp.analysis.runs.timeline import BucketStep, Timeline
 
 from .damages import quote_totals
 from .synthetic import MS, Bucket, Told, point, write_run, write_study
@@ -74,7 +74,7 @@ def test_a_run_counts_without_its_typical_step(tmp_path: Path, monkeypatch: pyte
     def fails(files: list[Path], step: int) -> list[bytes]:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(one_step, "lines_of_step", fails)
+    monkeypatch.setattr(find_step, "lines_of_step", fails)
     where = point(1, 2)
     study = write_study(tmp_path / "s", [where])
     write_run(study, where, Told(step_ns=MS, shares=PARTS))

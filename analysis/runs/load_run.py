@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.numbers.communication import communication
-from hpcddp.analysis.numbers.distribution import distribution
-from hpcddp.analysis.numbers.intervals import mean_half_percent
-from hpcddp.analysis.numbers.rank_map import rank_map
-from hpcddp.analysis.numbers.slow_ranks import unevenness
-from hpcddp.analysis.numbers.typical import typical_step, windows_apart
-from hpcddp.analysis.records.achieved import Used, used
 from hpcddp.analysis.records.attempt_files import read_comm, read_end, read_launch
 from hpcddp.analysis.records.attempts import Part, buckets_of, read_parts
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.impossible import check_end, missing_gate
 from hpcddp.analysis.records.merged_end import whole_end
-from hpcddp.analysis.records.one_step import read_timeline
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.run import Run
 from hpcddp.analysis.records.schema import End, check_shape
 from hpcddp.analysis.records.steps import RECORDED, joined, mean_step_ns, part_mean_ns
-from hpcddp.analysis.verdicts.long_steps import stalls
-from hpcddp.analysis.verdicts.seen import early, read_seen, rhythm
+from hpcddp.analysis.runs.communication import communication
+from hpcddp.analysis.runs.distribution import distribution
+from hpcddp.analysis.runs.find_step import read_timeline
+from hpcddp.analysis.runs.intervals import mean_half_percent
+from hpcddp.analysis.runs.long_steps import stalls
+from hpcddp.analysis.runs.rank_map import rank_map
+from hpcddp.analysis.runs.resources import Used, used
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.signals import early, read_seen, rhythm
+from hpcddp.analysis.runs.slow_ranks import unevenness
+from hpcddp.analysis.runs.typical import typical_step, windows_apart
 from hpcddp.core.catalog import train_samples
 from hpcddp.core.run_root import job_of
 from hpcddp.core.text import one_line

@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.analysis.numbers.communication import (
+from hpcddp.analysis.records.buckets import RunBuckets, assemble
+from hpcddp.analysis.records.clocks import clock_error_ns, to_rank_0
+from hpcddp.analysis.records.exchange_windows import Windows
+from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.runs.communication import (
     algorithm_bandwidth,
     bus_bandwidth,
     communication,
@@ -19,10 +23,6 @@ from hpcddp.analysis.numbers.communication import (
     newly_covered,
     overlap_share,
 )
-from hpcddp.analysis.records.buckets import RunBuckets, assemble
-from hpcddp.analysis.records.clocks import clock_error_ns, to_rank_0
-from hpcddp.analysis.records.exchange_windows import Windows
-from hpcddp.analysis.records.rows import Columns
 
 START_NS = 1_700_000_000_000_000_000
 

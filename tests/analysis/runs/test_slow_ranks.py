@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.slow_ranks import Unevenness, unevenness
 from hpcddp.analysis.records.steps import RECORDED, over_ranks
+from hpcddp.analysis.runs.slow_ranks import Unevenness, unevenness
 from hpcddp.analysis.verdicts.slow_ranks import SLOWER, slow_ranks
 from hpcddp.analysis.verdicts.uneven import TURNS
 

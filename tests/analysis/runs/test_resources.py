@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.records.achieved import MIXED, arithmetic, flops_per_s_per_gpu, share_of_peak
+from hpcddp.analysis.runs.resources import MIXED, arithmetic, flops_per_s_per_gpu, share_of_peak
 
 from .synthetic import MS, Told, point, write_run, write_study
 
