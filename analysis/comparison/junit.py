@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree as ET
 
 from hpcddp.analysis.comparison.compare import Compared, Comparison
-from hpcddp.analysis.comparison.told import share
+from hpcddp.analysis.comparison.text import share
 from hpcddp.core.text import count
 
 NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from hpcddp.analysis.comparison.compare import Compared, Comparison
-from hpcddp.analysis.comparison.told import names, share
+from hpcddp.analysis.comparison.text import names, share
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 

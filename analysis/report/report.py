@@ -18,8 +18,8 @@ from hpcddp import __version__
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.report.export_tables import latex_table
 from hpcddp.analysis.report.figures import colour_rules, report_figures
-from hpcddp.analysis.report.grid import grid
 from hpcddp.analysis.report.html import Html, prose, tag
+from hpcddp.analysis.report.html_table import grid
 from hpcddp.analysis.report.markdown import report_markdown
 from hpcddp.analysis.report.method import METHOD
 from hpcddp.analysis.report.provenance import Provenance

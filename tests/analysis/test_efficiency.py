@@ -18,7 +18,7 @@ from hpcddp.analysis.numbers.effects import Ratio
 from hpcddp.analysis.numbers.scaling import efficiency_of_runs
 from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.records.load import load_study
-from hpcddp.analysis.tables import scaling_table
+from hpcddp.analysis.report.terminal_tables import scaling_table
 from hpcddp.analysis.util.wording import percent_within, percents
 
 from .synthetic import MS, point, write_runs, write_study

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis import analyze, told_study
+from hpcddp.analysis import analyze
 from hpcddp.analysis.records import load
+from hpcddp.analysis.report import pipeline
 from hpcddp.analysis.util.parallel import all_of, each
 
 from .synthetic import MS, point, write_runs, write_study
@@ -74,7 +75,7 @@ def test_a_report_is_the_same_whether_processes_make_it(tmp_path: Path, monkeypa
         forked.append(processes)
         return all_of(jobs, processes)
 
-    monkeypatch.setattr(told_study, "all_of", told)
+    monkeypatch.setattr(pipeline, "all_of", told)
     for much in (False, True):
         monkeypatch.setattr(load, "prepare", lambda files, size, much=much: much)
         analyze(study.folder, tmp_path / str(much))

@@ -14,7 +14,7 @@ import pytest
 
 from hpcddp.analysis.comparison.compare import Comparison, compare, to_plain, verdict
 from hpcddp.analysis.comparison.junit import to_junit
-from hpcddp.analysis.comparison.told import notes, sentence, to_text
+from hpcddp.analysis.comparison.text import notes, sentence, to_text
 from hpcddp.analysis.figures.compare import compare_figure
 from hpcddp.analysis.numbers.effects import Ratio
 from hpcddp.core.errors import UsageError

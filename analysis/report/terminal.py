@@ -13,13 +13,20 @@ from typing import Any
 from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.numbers.frames import EXCHANGE
 from hpcddp.analysis.numbers.series import full_names
+from hpcddp.analysis.report.terminal_tables import (
+    breakdown_table,
+    comm_table,
+    exchange_table,
+    limits_table,
+    scaling_table,
+    training_table,
+)
+from hpcddp.analysis.report.write import named, plain_rows
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.sentence import nothing_counts
-from hpcddp.analysis.tables import breakdown_table, comm_table, exchange_table, limits_table, scaling_table, training_table
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
-from hpcddp.analysis.write import named, plain_rows
 from hpcddp.core.records import PARTS
 from hpcddp.core.text import count, one_line
 

@@ -8,7 +8,7 @@ from hpcddp.analysis.comparison.compare import Compared, Comparison, Side, middl
 from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Alone
 from hpcddp.analysis.numbers.series import FOUND, differing, key_text, value_text
-from hpcddp.analysis.tables import lines
+from hpcddp.analysis.report.terminal_tables import lines
 from hpcddp.analysis.util.wording import WIDE, quantity
 
 AT_MOST = 12

@@ -157,7 +157,7 @@ def test_a_fault_in_all_of_one_study_leaves_the_others(tmp_path: Path, monkeypat
     """Named as damaged: what raised there has no run and no file of its own."""
     for name in ("a", "b"):
         whole_study(tmp_path / name)
-    plant(monkeypatch, "hpcddp.analysis.told_study.find", RuntimeError("planted"), lambda records, *_: records.name == "a")
+    plant(monkeypatch, "hpcddp.analysis.report.pipeline.find", RuntimeError("planted"), lambda records, *_: records.name == "a")
     done = invoke(str(tmp_path))
     assert done.exit_code == 1
     assert "/a: RuntimeError: planted (" in done.stdout

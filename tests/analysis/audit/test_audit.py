@@ -18,8 +18,8 @@ from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.audit.nodes import KnownNode
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.report.write import write_tables
 from hpcddp.analysis.util.failures import Failures
-from hpcddp.analysis.write import write_tables
 from hpcddp.core.errors import UsageError
 
 from .audits.faults import FAULTS

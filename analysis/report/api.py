@@ -96,7 +96,9 @@ def _analyze(study: Study, out: Path | None, how: How, alone: bool) -> StudyResu
     before = _told_before(kept.get(TOLD, made))
     if before:
         return before
-    from hpcddp.analysis.told_study import tell_study  # with pandas, which takes longer to load than what is known takes to tell
+    from hpcddp.analysis.report.pipeline import (
+        tell_study,  # with pandas, which takes longer to load than what is known takes to tell
+    )
 
     try:
         result, written = tell_study(study, report, keep_in, how)
@@ -115,7 +117,7 @@ def _analyze(study: Study, out: Path | None, how: How, alone: bool) -> StudyResu
 
 
 def _damaged(study: Study, why: str) -> StudyResult:
-    from hpcddp.analysis.told import SCHEMA
+    from hpcddp.analysis.report.terminal import SCHEMA
 
     return StudyResult(study.name, [[why]], {"schema": SCHEMA, "name": study.name, "error": why}, (), damaged=True)
 
