@@ -10,19 +10,19 @@ import pandas as pd
 
 from hpcddp.analysis.figures.close_up import CloseUp, close_up, nothing_close
 from hpcddp.analysis.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
-from hpcddp.analysis.numbers.comm_bench import comm_frame, comm_notes, fits_frame
-from hpcddp.analysis.numbers.costs import with_training
-from hpcddp.analysis.numbers.exchanges import buckets_frame
-from hpcddp.analysis.numbers.fit_frame import Fitted, fit_study, laws_frame
-from hpcddp.analysis.numbers.fit_words import implied
-from hpcddp.analysis.numbers.frames import runs_frame
-from hpcddp.analysis.numbers.limits import limits_frame, rates_by_input
-from hpcddp.analysis.numbers.outliers import outlier_notes, outliers_frame
-from hpcddp.analysis.numbers.scaling import scaling_frame
-from hpcddp.analysis.numbers.series import Apart, differing, full_names
-from hpcddp.analysis.numbers.stragglers import stragglers_frame
-from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.sentence import nothing_counts, sentences
+from hpcddp.analysis.study.comm_bench import comm_frame, comm_notes, fits_frame
+from hpcddp.analysis.study.costs import with_training
+from hpcddp.analysis.study.exchanges import buckets_frame
+from hpcddp.analysis.study.fit_frame import Fitted, fit_study, laws_frame
+from hpcddp.analysis.study.fit_words import implied
+from hpcddp.analysis.study.frames import runs_frame
+from hpcddp.analysis.study.limits import limits_frame, rates_by_input
+from hpcddp.analysis.study.load import StudyRecords
+from hpcddp.analysis.study.outliers import outlier_notes, outliers_frame
+from hpcddp.analysis.study.scaling import scaling_frame
+from hpcddp.analysis.study.series import Apart, differing, full_names
+from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.case import Case, Row, Verdict
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts

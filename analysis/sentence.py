@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.series import Apart, value_text
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.series import Apart, value_text
 from hpcddp.analysis.util.wording import percent, quantity, times, unit, units
 from hpcddp.analysis.verdicts.case import listed
 from hpcddp.core.repetitions import FEWEST

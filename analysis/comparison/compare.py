@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from hpcddp.analysis.comparison.facts import Difference, Facts, differences, facts
 from hpcddp.analysis.comparison.match import Alone, Group, alone, groups, matched
-from hpcddp.analysis.numbers.effects import Ratio, ratio
-from hpcddp.analysis.records.load import StudyRecords, load_study
+from hpcddp.analysis.study.effects import Ratio, ratio
+from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
 

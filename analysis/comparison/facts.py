@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.comparison.match import Group
-from hpcddp.analysis.numbers.series import short_name, value_text
-from hpcddp.analysis.records.load import StudyRecords
+from hpcddp.analysis.study.load import StudyRecords
+from hpcddp.analysis.study.series import short_name, value_text
 from hpcddp.analysis.util.regular_files import object_or_nothing
 from hpcddp.core.run_root import Study
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from hpcddp.analysis.numbers.frames import runs_frame
-from hpcddp.analysis.numbers.scaling import by_point, rates_per_s, timed_runs
-from hpcddp.analysis.numbers.series import FOUND, Key, key_text, order, short_name, value_text, workload_key
-from hpcddp.analysis.records.load import StudyRecords
+from hpcddp.analysis.study.frames import runs_frame
+from hpcddp.analysis.study.load import StudyRecords
+from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
+from hpcddp.analysis.study.series import FOUND, Key, key_text, order, short_name, value_text, workload_key
 from hpcddp.core.point import Point
 
 HOLD = "batch_per_gpu"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from hpcddp.analysis.comparison.compare import Compared, Comparison, Side, middle
 from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Alone
-from hpcddp.analysis.numbers.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.report.terminal_tables import lines
+from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity
 
 AT_MOST = 12

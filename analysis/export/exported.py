@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcddp.analysis.numbers.frames import RUN_COLUMNS, runs_frame
 from hpcddp.analysis.records.attempts import Part, read_parts
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.steps import Floats
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.frames import RUN_COLUMNS, runs_frame
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.regular_files import object_or_nothing, read_object
 from hpcddp.core.point import flat_keys
 from hpcddp.core.run_root import Study

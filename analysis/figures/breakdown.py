@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
 from hpcddp.analysis.figures.style import DEFAULT, Style, in_column, legend_of_parts, new_figure, pt
-from hpcddp.analysis.numbers.breakdown import NAMES, shown_parts, whole_step
+from hpcddp.analysis.study.breakdown import NAMES, shown_parts, whole_step
 from hpcddp.analysis.util.wording import quantity, unit
 
 BESIDE_LETTERS = 10

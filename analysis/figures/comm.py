@@ -14,7 +14,7 @@ from hpcddp.analysis.figures.axis import rate_axis
 from hpcddp.analysis.figures.colours import COLLECTIVES, FAINT, TRAINED
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
-from hpcddp.analysis.numbers.comm_bench import OPS
+from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.core.text import message_size
 

@@ -16,7 +16,7 @@ from hpcddp.analysis.figures.breakdown import LEAST_SHARE
 from hpcddp.analysis.figures.colours import GRID, INK, PARTS
 from hpcddp.analysis.figures.hosts import short_hosts
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, legend_of_parts, new_figure
-from hpcddp.analysis.numbers.breakdown import NAMES
+from hpcddp.analysis.study.breakdown import NAMES
 from hpcddp.analysis.util.wording import quantity
 
 LANE_MM = 3.6

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.comm_bench import fabric_limit, size_words
+from hpcddp.analysis.study.comm_bench import fabric_limit, size_words
 from hpcddp.analysis.verdicts.case import Case
 
 TRAINED_COLUMNS = {

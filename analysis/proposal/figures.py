@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from hpcddp.analysis.figures.efficiency import efficiency_figure
 from hpcddp.analysis.figures.scaling import scaling_figure
 from hpcddp.analysis.figures.style import DEFAULT, Style
-from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.proposal.proposal import Proposal
+from hpcddp.analysis.study.series import full_names
 
 
 def drawings(found: Proposal, style: Style = DEFAULT) -> dict[str, Callable[[], Figure]]:

@@ -24,11 +24,11 @@ from hpcddp.analysis.figures.timeline import (
     title,
 )
 from hpcddp.analysis.findings import Findings
-from hpcddp.analysis.numbers.breakdown import NAMES
-from hpcddp.analysis.numbers.series import full_names, short_names
 from hpcddp.analysis.report.breakdown_bars import part_swatch, square
 from hpcddp.analysis.report.chart import figure, legend, tip
 from hpcddp.analysis.report.html import Html, join, tag
+from hpcddp.analysis.study.breakdown import NAMES
+from hpcddp.analysis.study.series import full_names, short_names
 from hpcddp.analysis.util.wording import percent, quantity, times, unit
 from hpcddp.core.text import count
 

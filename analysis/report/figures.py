@@ -16,12 +16,12 @@ from hpcddp.analysis.figures.overlay import COLOURS as REFERENCES
 from hpcddp.analysis.figures.overlay import best_quality, said
 from hpcddp.analysis.figures.tracks import by_marker, ideals, is_product, tracks
 from hpcddp.analysis.findings import Findings
-from hpcddp.analysis.numbers.comm_bench import OPS
-from hpcddp.analysis.numbers.series import full_names
 from hpcddp.analysis.report.breakdown_bars import breakdown
 from hpcddp.analysis.report.chart import Axis, Line, Mark, Panel, figure, legend, panel, swatch
 from hpcddp.analysis.report.detail import close_figures, heat_rules
 from hpcddp.analysis.report.html import Html, join, tag
+from hpcddp.analysis.study.comm_bench import OPS
+from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.column_heads import baselines
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, times, unit

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from hpcddp.analysis.figures.references import Published, published
 from hpcddp.analysis.findings import Findings, find
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.report.api import How, StudyResult
 from hpcddp.analysis.report.terminal import failure_blocks, report_blocks, to_blocks, to_plain
 from hpcddp.analysis.report.write import write_tables, write_texts
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.failures import Failure, Failures, contain
 from hpcddp.analysis.util.output_files import write_plain
 from hpcddp.analysis.util.output_paths import check_writable, refused_links, report_folder

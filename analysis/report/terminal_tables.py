@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.breakdown import hidden_parts, shown_parts, whole_step
-from hpcddp.analysis.numbers.comm_bench import OPS
-from hpcddp.analysis.numbers.series import Apart, value_text
+from hpcddp.analysis.study.breakdown import hidden_parts, shown_parts, whole_step
+from hpcddp.analysis.study.comm_bench import OPS
+from hpcddp.analysis.study.series import Apart, value_text
 from hpcddp.analysis.util.column_heads import baselines, spread_head, unit_of, whole_percent
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times
 from hpcddp.core.text import message_size

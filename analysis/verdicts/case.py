@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.series import same_workload
-from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.load import StudyRecords
+from hpcddp.analysis.study.series import same_workload
 from hpcddp.core.point import Point
 
 WRONG, DOUBTFUL, LIMITED, INCOMPLETE = 3.0, 2.0, 1.0, 0.0

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.limits import whatever_input
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.limits import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.case import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, span, step_s, where
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, lacking, most_cores, most_workers

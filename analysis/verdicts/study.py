@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.series import key_text
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.series import key_text
 from hpcddp.analysis.util.wording import percent, quantity, unit, units
 from hpcddp.analysis.verdicts.case import (
     AGAIN,

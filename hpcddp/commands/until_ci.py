@@ -18,7 +18,7 @@ def order_until(order: Order, study: Study, states: Sequence[RunState], percent:
     """The order with as many runs of each point as its records so far ask for; says how well points are known."""
     from dataclasses import replace
 
-    from hpcddp.analysis.numbers.precision import precision
+    from hpcddp.analysis.study.precision import precision
     from hpcddp.core.repetitions import how_well, rejected_words, repeats_until
 
     had: dict[str, int] = {}
@@ -42,7 +42,7 @@ def is_open(order: Order, study: Study, until_ci: float | None) -> bool:
     if until_ci is None:
         return False
 
-    from hpcddp.analysis.numbers.precision import precision
+    from hpcddp.analysis.study.precision import precision
     from hpcddp.core.repetitions import open_points
 
     return bool(open_points([planned.point.label for planned in order.points], precision(study), until_ci))

@@ -8,7 +8,7 @@ import pytest
 
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.notes import WARMUP_SEEN_FROM
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.load import load_study
 from hpcddp.worker.training.steady_state import FEWEST
 
 from .synthetic import FAILED, MS, point, write_runs, write_study

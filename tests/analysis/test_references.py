@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from hpcddp.analysis.figures.figures import drawings
 from hpcddp.analysis.figures.references import FILE, overlay, published, reference_names
 from hpcddp.analysis.findings import Findings, find
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.report.chart import SHAPES
 from hpcddp.analysis.report.figures import report_figures
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.cli import main
 from hpcddp.core.errors import USAGE, UsageError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import percent, quantity, times
 from hpcddp.core.point import Point
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.long_steps import FEWEST, Stalls, stalls
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.case import Verdict
 from hpcddp.worker.training.steady_state import warmup_steps
 

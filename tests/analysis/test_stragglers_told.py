@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis.findings import Findings, find
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.case import Verdict
 
 from .synthetic import MS, Told, point, write_run, write_study

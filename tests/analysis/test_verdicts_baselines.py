@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.case import Verdict
 from hpcddp.core.run_root import Study
 

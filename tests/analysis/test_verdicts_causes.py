@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.findings import Findings, find
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.case import Verdict
 
 from .synthetic import MS, PASSED, Bucket, Told, point, write_run, write_study

@@ -12,8 +12,8 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.runs.signals import read_predicted
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.case import Verdict, listed, run_numbers, where
 from hpcddp.analysis.verdicts.straggler import culprit

@@ -63,7 +63,7 @@ for attempt in map(Path, sys.argv[1:]):
 READING = """
 import sys
 from pathlib import Path
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import Study
 for run in load_study(Study(Path(sys.argv[1])), Path(sys.argv[2])).runs:
     print(run.name, run.step_ns, run.step_ci_percent, run.part_ns["forward"], run.exchange.transfer_ns)

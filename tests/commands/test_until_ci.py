@@ -94,7 +94,7 @@ def test_a_rejected_run_ends_the_wait_and_is_named(tmp_path: Path, run: Run) -> 
 @pytest.mark.usefixtures("done")
 def test_a_wait_that_asks_for_no_percentage_needs_no_tables(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """pandas stays out of a login node that only waits."""
-    monkeypatch.setitem(sys.modules, "hpcddp.analysis.numbers.precision", None)
+    monkeypatch.setitem(sys.modules, "hpcddp.analysis.study.precision", None)
     (tmp_path / "small.yaml").write_text(SWEEP)
     assert run("submit", "small.yaml", "--wait", "-y").exit_code == 0
 

@@ -17,8 +17,8 @@ from hpcddp.analysis.audit.audit import CLASSES, Audit, audit
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.audit.nodes import KnownNode
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.report.write import write_tables
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.core.errors import UsageError
 

@@ -16,7 +16,7 @@ from hpcddp.analysis.comparison.compare import Comparison, compare, to_plain, ve
 from hpcddp.analysis.comparison.junit import to_junit
 from hpcddp.analysis.comparison.text import notes, sentence, to_text
 from hpcddp.analysis.figures.compare import compare_figure
-from hpcddp.analysis.numbers.effects import Ratio
+from hpcddp.analysis.study.effects import Ratio
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.records import write_json

@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis.records import csv_compiled, csv_reader
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.codec import to_plain
 from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis.records import csv_reader
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.load import load_study
 from hpcddp.core.point import Point
 from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file, write_json
 from hpcddp.core.run_root import Study

@@ -61,7 +61,7 @@ def is_broken(attempts: Sequence[Path], blank: Run, *_: Any) -> bool:
 
 def in_processes(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
     """Runs are read, and figures drawn, as those of a large study, or of a small one."""
-    monkeypatch.setattr("hpcddp.analysis.records.load.prepare", lambda *_: large)
+    monkeypatch.setattr("hpcddp.analysis.study.load.prepare", lambda *_: large)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -73,14 +73,14 @@ def test_a_run_whose_reading_raises_is_rejected_and_the_rest_counts(
     whole_study(tmp_path / "s")
     in_processes(monkeypatch, large)
     with monkeypatch.context() as patched:
-        plant(patched, "hpcddp.analysis.records.load.load_run", ZeroDivisionError("by zero\nnow"), is_broken)
+        plant(patched, "hpcddp.analysis.study.load.load_run", ZeroDivisionError("by zero\nnow"), is_broken)
         done = invoke(str(tmp_path / "s"))
     (report,) = [json.loads((tmp_path / "s/report/report.json").read_text())]
     assert (done.exit_code, report["runs"]) == (INCOMPLETE, {"done": 6, "pass": 5, "expected": 6})
     assert [each["n"] for each in report["points"]] == [2, 1, 2]
     (failure,) = report["failures"]
     assert failure["of"] == f"r2 of {BROKEN}"
-    assert "ZeroDivisionError: by zero now (hpcddp/analysis/records/load.py:" in failure["reason"]
+    assert "ZeroDivisionError: by zero now (hpcddp/analysis/study/load.py:" in failure["reason"]
     assert "please report this line" in " ".join(done.stdout.split())
     assert invoke(str(tmp_path / "s")).exit_code == 0
 
@@ -171,7 +171,7 @@ def test_memory_and_interruptions_are_not_a_runs_own(
 ) -> None:
     """They end the analysis."""
     whole_study(tmp_path / "s")
-    plant(monkeypatch, "hpcddp.analysis.records.load.load_run", error, is_broken)
+    plant(monkeypatch, "hpcddp.analysis.study.load.load_run", error, is_broken)
     with pytest.raises(type(error)):
         analyze(tmp_path)
 

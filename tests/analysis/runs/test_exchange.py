@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis import StudyResult, analyze
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.load import load_study
 from hpcddp.core.records import buckets_file, write_json
 
 from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hpcddp.analysis.numbers.scaling import efficiency_of_runs
 from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.records.steps import mean_step_ns, over_ranks
 from hpcddp.analysis.runs.intervals import spread
+from hpcddp.analysis.study.scaling import efficiency_of_runs
 from hpcddp.core.records import PARTS
 
 Floats = NDArray[np.float64]

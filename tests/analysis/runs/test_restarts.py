@@ -18,10 +18,10 @@ from hpcddp.analysis.export.exported import exported
 from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.attempt_files import read_launch
 from hpcddp.analysis.records.attempts import read_parts
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.records.steps import joined, mean_step_ns
 from hpcddp.analysis.runs.distribution import binned
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study

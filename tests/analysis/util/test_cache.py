@@ -12,8 +12,8 @@ import pytest
 
 import hpcddp
 from hpcddp.analysis import How, analyze
-from hpcddp.analysis.records import load
-from hpcddp.analysis.records.load import Loaded, StudyRecords, load_study
+from hpcddp.analysis.study import load
+from hpcddp.analysis.study.load import Loaded, StudyRecords, load_study
 from hpcddp.analysis.util import cache
 from hpcddp.analysis.util.codec import from_plain, to_plain
 from hpcddp.analysis.util.parallel import each

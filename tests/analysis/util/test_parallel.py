@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.records import load
 from hpcddp.analysis.report import pipeline
+from hpcddp.analysis.study import load
 from hpcddp.analysis.util.parallel import all_of, each
 
 from .synthetic import MS, point, write_runs, write_study

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hpcddp.analysis.numbers.series import (
+from hpcddp.analysis.study.series import (
     differing,
     full_names,
     key_text,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import groupby
 
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.runs.intervals import half_width_percent
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.load import load_study
 from hpcddp.core.run_root import Study
 
 

@@ -10,9 +10,9 @@ from statistics import median
 
 import numpy as np
 
-from hpcddp.analysis.numbers.effects import SEED, resampled
-from hpcddp.analysis.numbers.fit_laws import AMDAHL, EXTRA_P, GUSTAFSON, USL, Floats, Law
 from hpcddp.analysis.runs.intervals import interval_rank
+from hpcddp.analysis.study.effects import SEED, resampled
+from hpcddp.analysis.study.fit_laws import AMDAHL, EXTRA_P, GUSTAFSON, USL, Floats, Law
 from hpcddp.core.batch_means import CONFIDENCE
 
 Rates = Mapping[int, Sequence[Fraction]]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis import How, analyze
-from hpcddp.analysis.numbers.costs import energy_kwh, epoch_s, unit_hours
+from hpcddp.analysis.study.costs import energy_kwh, epoch_s, unit_hours
 from hpcddp.analysis.util.wording import duration
 from hpcddp.core.point import Data
 from hpcddp.core.records import write_json

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.costs import COST_COLUMNS, costs
-from hpcddp.analysis.numbers.effects import Ratio, ratio
-from hpcddp.analysis.numbers.frames import EXCHANGE, RUN_COLUMNS, TYPICAL
-from hpcddp.analysis.numbers.series import order, same_workload
 from hpcddp.analysis.records.steps import RECORDED, throughput_per_s, unaccounted
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
 from hpcddp.analysis.runs.intervals import spread
+from hpcddp.analysis.study.costs import COST_COLUMNS, costs
+from hpcddp.analysis.study.effects import Ratio, ratio
+from hpcddp.analysis.study.frames import EXCHANGE, RUN_COLUMNS, TYPICAL
+from hpcddp.analysis.study.series import order, same_workload
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
 

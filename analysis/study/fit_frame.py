@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.fits import Fit, fit_all
-from hpcddp.analysis.numbers.scaling import by_point, rates_per_s, timed_runs
+from hpcddp.analysis.study.fits import Fit, fit_all
+from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.util.wording import unit
 from hpcddp.core.point import scaling_kind
 

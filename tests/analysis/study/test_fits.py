@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcddp.analysis.findings import find
-from hpcddp.analysis.numbers.fit_frame import Fitted, laws_frame
-from hpcddp.analysis.numbers.fit_laws import AMDAHL, GUSTAFSON, USL, Law, extra_p, usl_peak
-from hpcddp.analysis.numbers.fit_words import implied
-from hpcddp.analysis.numbers.fits import Fit, Parameter, Rates, best_normal_form, fit, fit_all
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.fit_frame import Fitted, laws_frame
+from hpcddp.analysis.study.fit_laws import AMDAHL, GUSTAFSON, USL, Law, extra_p, usl_peak
+from hpcddp.analysis.study.fit_words import implied
+from hpcddp.analysis.study.fits import Fit, Parameter, Rates, best_normal_form, fit, fit_all
+from hpcddp.analysis.study.load import load_study
 
 from .synthetic import MS, point, write_runs, write_study
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.series import Apart, key_text, words
+from hpcddp.analysis.study.series import Apart, key_text, words
 
 INPUTS = ("full", "synthetic", "io")
 

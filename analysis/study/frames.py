@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.series import key_text, series_key
-from hpcddp.analysis.records.load import StudyRecords
 from hpcddp.analysis.records.steps import RECORDED
 from hpcddp.analysis.runs.communication import Communication
 from hpcddp.analysis.runs.resources import flops_per_s_per_gpu, share_of_peak
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.load import StudyRecords
+from hpcddp.analysis.study.series import key_text, series_key
 
 EXCHANGE = ("transfer", "peer_wait", "comm_hidden", "comm_busy")
 """What becomes of the exchange of gradients; transfer and peer_wait together are comm_exposed."""

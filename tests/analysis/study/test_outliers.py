@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.numbers.outliers import outliers
+from hpcddp.analysis.study.outliers import outliers
 
 from .synthetic import MS, point, write_runs, write_study
 

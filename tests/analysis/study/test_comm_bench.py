@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.numbers.comm_bench import OPS
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.comm_bench import OPS
+from hpcddp.analysis.study.load import load_study
 from hpcddp.core.bandwidth import bus_share, fit
 from hpcddp.core.point import Point, comm_point
 from hpcddp.core.records import SCHEMA, write_json

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from hpcddp.analysis.numbers.fit_frame import Fitted
-from hpcddp.analysis.numbers.fit_laws import extra_p
-from hpcddp.analysis.numbers.fits import Fit, Parameter
+from hpcddp.analysis.study.fit_frame import Fitted
+from hpcddp.analysis.study.fit_laws import extra_p
+from hpcddp.analysis.study.fits import Fit, Parameter
 from hpcddp.analysis.util.wording import quantity
 
 WORTH_PERCENT = 10

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.series import differing, key_text, series_key, words
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.series import differing, key_text, series_key, words
 from hpcddp.analysis.util.wording import quantity, unit
 from hpcddp.core.bandwidth import bus_share, disturbed, fit
 from hpcddp.core.text import count, message_size

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.records.load import load_study
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.load import load_study
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hpcddp.analysis.numbers.scaling import efficiency, speedup
+from hpcddp.analysis.study.scaling import efficiency, speedup
 
 
 def test_speedup_is_the_ratio_of_throughputs() -> None:

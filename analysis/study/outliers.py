@@ -7,8 +7,8 @@ from statistics import NormalDist, median
 
 import pandas as pd
 
-from hpcddp.analysis.numbers.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.runs.intervals import interval_rank
+from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 
 FAR = 5
 """Scaled median absolute deviations. With 3, as is usual for large samples, one in five points of 6 to 20 clean runs had a run

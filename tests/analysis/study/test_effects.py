@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hpcddp.analysis.numbers.effects import Ratio, ratio
+from hpcddp.analysis.study.effects import Ratio, ratio
 
 RUNS = st.lists(st.fractions(1, 1000, max_denominator=50), min_size=1, max_size=12)
 

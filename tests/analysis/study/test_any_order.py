@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcddp.analysis.findings import Findings, find
-from hpcddp.analysis.records.load import load_study
+from hpcddp.analysis.study.load import load_study
 
 from .synthetic import Told, point, write_run, write_study
 
