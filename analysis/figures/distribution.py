@@ -13,11 +13,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from hpcddp.analysis.figures.breakdown import Line, at_edge, layout_lines
-from hpcddp.analysis.figures.close_up import bins_of
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, MEAN, STEPS
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 from hpcddp.analysis.runs.distribution import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times, unit
+from hpcddp.analysis.verdicts.detail import bins_of
 
 MAX_ROWS = 16
 ROW_MM = 7.0

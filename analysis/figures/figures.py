@@ -17,8 +17,8 @@ from hpcddp.analysis.figures.rank_map import rank_map_figure
 from hpcddp.analysis.figures.scaling import scaling_figure
 from hpcddp.analysis.figures.style import DEFAULT, SUFFIXES, Style, save
 from hpcddp.analysis.figures.timeline import timeline_figure
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.study.series import Apart, full_names, short_names
+from hpcddp.analysis.verdicts.findings import Findings
 
 Drawing = Callable[[], Figure]
 """A figure that is yet to be drawn."""

@@ -8,9 +8,9 @@ import pandas as pd
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Table, Text
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, Costs, Proposal, Size, Span, times
-from hpcddp.analysis.sentence import sentence
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, unit, units
+from hpcddp.analysis.verdicts.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count

@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.report.provenance import Provenance, provenance
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.scaling import by_point, timed_runs
+from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import scaling_kind
 from hpcddp.core.run_root import Study

@@ -8,12 +8,12 @@ import pandas as pd
 
 from hpcddp.analysis.figures.breakdown import layout_lines, seen_parts
 from hpcddp.analysis.figures.style import DEFAULT
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.report.chart import figure, tip
 from hpcddp.analysis.report.html import Html, tag
 from hpcddp.analysis.study.breakdown import NAMES, shown_parts, whole_step
 from hpcddp.analysis.study.series import full_names, short_names
 from hpcddp.analysis.util.wording import percent, quantity, unit
+from hpcddp.analysis.verdicts.findings import Findings
 
 
 def breakdown(found: Findings) -> Html:

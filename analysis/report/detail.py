@@ -23,13 +23,13 @@ from hpcddp.analysis.figures.timeline import (
     shown_travels,
     title,
 )
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.report.breakdown_bars import part_swatch, square
 from hpcddp.analysis.report.chart import figure, legend, tip
 from hpcddp.analysis.report.html import Html, join, tag
 from hpcddp.analysis.study.breakdown import NAMES
 from hpcddp.analysis.study.series import full_names, short_names
 from hpcddp.analysis.util.wording import percent, quantity, times, unit
+from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import count
 
 HEAT = 6

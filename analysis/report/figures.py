@@ -15,7 +15,6 @@ from hpcddp.analysis.figures.figures import MAX_SERIES
 from hpcddp.analysis.figures.overlay import COLOURS as REFERENCES
 from hpcddp.analysis.figures.overlay import best_quality, said
 from hpcddp.analysis.figures.tracks import by_marker, ideals, is_product, tracks
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.report.breakdown_bars import breakdown
 from hpcddp.analysis.report.chart import Axis, Line, Mark, Panel, figure, legend, panel, swatch
 from hpcddp.analysis.report.detail import close_figures, heat_rules
@@ -25,6 +24,7 @@ from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.column_heads import baselines
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, times, unit
+from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
 
 

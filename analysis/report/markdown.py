@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.report.export_tables import markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.report.method import METHOD
 from hpcddp.analysis.report.provenance import Provenance
 from hpcddp.analysis.report.remarks import Remark, remarks
 from hpcddp.analysis.report.tables import Table
+from hpcddp.analysis.verdicts.findings import Findings
 
 
 def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Table], files: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcddp.analysis.figures.references import Published, published
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.report.api import How, StudyResult
 from hpcddp.analysis.report.terminal import failure_blocks, report_blocks, to_blocks, to_plain
 from hpcddp.analysis.report.write import write_tables, write_texts
@@ -19,6 +18,7 @@ from hpcddp.analysis.util.failures import Failure, Failures, contain
 from hpcddp.analysis.util.output_files import write_plain
 from hpcddp.analysis.util.output_paths import check_writable, refused_links, report_folder
 from hpcddp.analysis.util.parallel import all_of
+from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.run_root import Study
 
 if TYPE_CHECKING:

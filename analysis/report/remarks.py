@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.runs.run import by_reason
-from hpcddp.analysis.verdicts.case import DOUBTFUL, WRONG, Verdict
+from hpcddp.analysis.verdicts.context import DOUBTFUL, WRONG, Verdict
+from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import count
 
 SHOWN = 4

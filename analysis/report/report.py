@@ -15,7 +15,6 @@ from importlib.resources import files as resources
 import pandas as pd
 
 from hpcddp import __version__
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.report.export_tables import latex_table
 from hpcddp.analysis.report.figures import colour_rules, report_figures
 from hpcddp.analysis.report.html import Html, prose, tag
@@ -27,6 +26,7 @@ from hpcddp.analysis.report.remarks import remark_list, remarks
 from hpcddp.analysis.report.tables import UNKNOWN, Cell, Column, Table, report_tables
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import quantity
+from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
 
 DATA_SUFFIXES = (".csv", ".json", ".tex")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, whole_step
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
 from hpcddp.analysis.study.series import Apart, full_names, value_text
 from hpcddp.analysis.util.column_heads import baselines, spread_head, unit_of, whole_percent
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times
+from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
 
 UNKNOWN = "–"

@@ -10,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.report.terminal_tables import (
     breakdown_table,
     comm_table,
@@ -21,11 +20,12 @@ from hpcddp.analysis.report.terminal_tables import (
 )
 from hpcddp.analysis.report.write import named, plain_rows
 from hpcddp.analysis.runs.run import Run, by_reason
-from hpcddp.analysis.sentence import nothing_counts
 from hpcddp.analysis.study.frames import EXCHANGE
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
+from hpcddp.analysis.verdicts.findings import Findings
+from hpcddp.analysis.verdicts.sentence import nothing_counts
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.core.records import PARTS
 from hpcddp.core.text import count, one_line

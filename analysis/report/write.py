@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.findings import Findings
 from hpcddp.analysis.study.frames import RUN_COLUMNS
 from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.output_files import write_text
+from hpcddp.analysis.verdicts.findings import Findings
 
 POINT = ["label", "series", "nodes", "gpus_per_node", "gpus", "ranks", "n"]
 BREAKDOWN = list(BREAKDOWN_COLUMNS)

@@ -8,7 +8,19 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.util.wording import quantity
-from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict, layout, run_names, run_numbers, span, step_s, where
+from hpcddp.analysis.verdicts.context import (
+    AGAIN,
+    LIMITED,
+    Case,
+    Row,
+    Verdict,
+    layout,
+    run_names,
+    run_numbers,
+    span,
+    step_s,
+    where,
+)
 from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.core.text import count
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.case import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, where
+from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, where
 
 BUSY = 0.9
 """Of the CPU time the job could use: loaders that wait for disks or for the trainer leave more."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.case import AGAIN, DOUBTFUL, WRONG, Case, Verdict, run_names
+from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, WRONG, Case, Verdict, run_names
 from hpcddp.core.text import count
 
 UNSYNCHRONISED = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.case import Case, Row
+from hpcddp.analysis.verdicts.context import Case, Row
 
 SLOWER = 0.05
 """Of the step, for good: more than twice what ranks of sound runs differ by, half of what a node costs that a site takes out."""

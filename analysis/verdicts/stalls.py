@@ -9,8 +9,8 @@ import pandas as pd
 from hpcddp.analysis.runs.long_steps import Stalls
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.case import LIMITED, Case, Row, Verdict, run_names, where
 from hpcddp.analysis.verdicts.comm import NOT_SPLIT, comm_share
+from hpcddp.analysis.verdicts.context import LIMITED, Case, Row, Verdict, run_names, where
 from hpcddp.analysis.verdicts.gates import disturbed
 from hpcddp.analysis.verdicts.input import input_advice, input_share
 from hpcddp.analysis.verdicts.steps import bursts

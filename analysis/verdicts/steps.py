@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import Rhythm
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.case import DOUBTFUL, Case, Verdict, run_names, where
+from hpcddp.analysis.verdicts.context import DOUBTFUL, Case, Verdict, run_names, where
 from hpcddp.core.text import count
 
 FEW_STEPS = 20

@@ -13,7 +13,7 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.case import AGAIN, LIMITED, Case, Row, Verdict, run_names
+from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, Row, Verdict, run_names
 from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, part_of, slow_ranks
 from hpcddp.core.text import count
 

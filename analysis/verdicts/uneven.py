@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts.case import LIMITED, Case, Row, Verdict, run_names, run_numbers, span, where
+from hpcddp.analysis.verdicts.context import LIMITED, Case, Row, Verdict, run_names, run_numbers, span, where
 from hpcddp.analysis.verdicts.input import input_share
 from hpcddp.analysis.verdicts.slow_ranks import data_share, faster, slow_ranks
 

@@ -27,15 +27,15 @@ from typing import Any
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
-from hpcddp.analysis.verdicts.case import Case, Row, Verdict
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
+from hpcddp.analysis.verdicts.comparability import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
+from hpcddp.analysis.verdicts.context import Case, Row, Verdict
 from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
 from hpcddp.analysis.verdicts.gates import clock_throttling, nothing_counts, shared_node, unsynchronised, wrong_evaluation
 from hpcddp.analysis.verdicts.input import input_bound, input_share
 from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
 from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
 from hpcddp.analysis.verdicts.straggler import straggler, waited_share
-from hpcddp.analysis.verdicts.study import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
 from hpcddp.analysis.verdicts.uneven import uneven_ranks, uneven_share
 
 ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {

@@ -25,9 +25,9 @@ from hpcddp.analysis.figures.colours import PARTS
 from hpcddp.analysis.figures.figures import Drawing, close_drawings, drawings
 from hpcddp.analysis.figures.labels import spread_out
 from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, save
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.report.breakdown_bars import breakdown
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.commands.analyze import analyze
 from hpcddp.core.run_root import Study
 

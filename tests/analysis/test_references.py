@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.figures import drawings
 from hpcddp.analysis.figures.references import FILE, overlay, published, reference_names
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.report.chart import SHAPES
 from hpcddp.analysis.report.figures import report_figures
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.cli import main
 from hpcddp.core.errors import USAGE, UsageError
 

@@ -13,9 +13,9 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.figures.comm import MAX_PANELS, Panel, comm_figure, panels
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.study.comm_bench import fabric_limit
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hpcddp.analysis.audit.audit import CLASSES, Audit, audit
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.audit.nodes import KnownNode
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.report.write import write_tables
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.errors import UsageError
 
 from .audits.faults import FAULTS

@@ -11,7 +11,6 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.figures.axis import log_ticks, percent_ticks
 from hpcddp.analysis.figures.references import published
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.report.detail import close_figures
 from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.report.figures import report_figures
@@ -22,6 +21,7 @@ from hpcddp.analysis.report.terminal_tables import scaling_table
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import Apart, full_names
 from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.point import Point
 from tests.analysis import simulation
 from tests.analysis.simulation import CASES, STALLING, WARMUP_STEPS, Case, Events, simulate, write_attempt

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.analysis.figures.close_up import LEAST_STEPS, bins_of
 from hpcddp.analysis.figures.distribution import ridges
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.distribution import WIDTH, binned, distribution, pooled, quantile_ns, shares_between
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.detail import LEAST_STEPS, bins_of
+from hpcddp.analysis.verdicts.findings import find
 
 from .synthetic import MS, Told, point, write_run, write_study
 

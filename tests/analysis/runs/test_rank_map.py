@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import ArrayLike
 
 from hpcddp.analysis.figures.rank_map import stand_out
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.rank_map import LEAST_STEPS, MEASURED_IN, MOST_COLUMNS, MOST_RANKS, RankMap, rank_map
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import find
 
 from .synthetic import MS, Told, point, write_run, write_study
 

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.report.api import analyze
 from hpcddp.analysis.study.breakdown import shown_parts, whole_step
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.records import PARTS
 
 from .synthetic import MS, Bucket, Told, point, write_run, write_study

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.export.exported import exported
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.attempt_files import read_launch
 from hpcddp.analysis.records.attempts import read_parts
 from hpcddp.analysis.records.steps import joined, mean_step_ns
@@ -23,6 +22,7 @@ from hpcddp.analysis.runs.distribution import binned
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.regular_files import read_object
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
 

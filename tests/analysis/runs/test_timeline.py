@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
 
-from hpcddp.analysis.figures.close_up import MOST_RUNS
 from hpcddp.analysis.figures.timeline import MAX_RANKS, lane_names, shown_ranks, timeline_figure, title
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.runs import find_step
 from hpcddp.analysis.runs.find_step import lines_of_step
 from hpcddp.analysis.runs.timeline import BucketStep, Timeline
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.detail import MOST_RUNS
+from hpcddp.analysis.verdicts.findings import find
 
 from .damages import quote_totals
 from .synthetic import MS, Bucket, Told, point, write_run, write_study

@@ -10,8 +10,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import Findings, find
 
 from .synthetic import Told, point, write_run, write_study
 

@@ -13,13 +13,13 @@ from matplotlib.collections import LineCollection
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.figures.efficiency import efficiency_figure
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.report.terminal_tables import scaling_table
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.scaling import efficiency_of_runs
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.wording import percent_within, percents
+from hpcddp.analysis.verdicts.findings import Findings, find
 
 from .synthetic import MS, point, write_runs, write_study
 

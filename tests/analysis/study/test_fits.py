@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.study.fit_frame import Fitted, laws_frame
 from hpcddp.analysis.study.fit_laws import AMDAHL, GUSTAFSON, USL, Law, extra_p, usl_peak
 from hpcddp.analysis.study.fit_words import implied
 from hpcddp.analysis.study.fits import Fit, Parameter, Rates, best_normal_form, fit, fit_all
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import find
 
 from .synthetic import MS, point, write_runs, write_study
 

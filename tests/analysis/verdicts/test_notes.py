@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.findings import find
-from hpcddp.analysis.notes import WARMUP_SEEN_FROM
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import find
+from hpcddp.analysis.verdicts.notes import WARMUP_SEEN_FROM
 from hpcddp.worker.training.steady_state import FEWEST
 
 from .synthetic import FAILED, MS, point, write_runs, write_study

@@ -10,7 +10,7 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import Apart, value_text
 from hpcddp.analysis.util.wording import percent, quantity, times, unit, units
-from hpcddp.analysis.verdicts.case import listed
+from hpcddp.analysis.verdicts.context import listed
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count
 

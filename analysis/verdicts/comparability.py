@@ -11,7 +11,7 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import key_text
 from hpcddp.analysis.util.wording import percent, quantity, unit, units
-from hpcddp.analysis.verdicts.case import (
+from hpcddp.analysis.verdicts.context import (
     AGAIN,
     DOUBTFUL,
     INCOMPLETE,

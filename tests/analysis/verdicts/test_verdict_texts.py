@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.runs.signals import read_predicted
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import WIDE
-from hpcddp.analysis.verdicts.case import Verdict, listed, run_numbers, where
+from hpcddp.analysis.verdicts.context import Verdict, listed, run_numbers, where
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.straggler import culprit
 from hpcddp.analysis.verdicts.verdicts import verdict_lines
 from hpcddp.core.records import write_json

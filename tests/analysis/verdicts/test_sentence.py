@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import percent, quantity, times
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import Point
 
 from .synthetic import MS, Told, point, write_run, write_runs, write_study

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.case import Verdict
+from hpcddp.analysis.verdicts.context import Verdict
+from hpcddp.analysis.verdicts.findings import Findings, find
 
 from .synthetic import MS, PASSED, Bucket, Told, point, write_run, write_study
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.case import Verdict
+from hpcddp.analysis.verdicts.context import Verdict
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.run_root import Study
 
 from .synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.long_steps import FEWEST, Stalls, stalls
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.case import Verdict
+from hpcddp.analysis.verdicts.context import Verdict
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.worker.training.steady_state import warmup_steps
 
 from .synthetic import MS, Told, point, write_run, write_study

@@ -8,9 +8,6 @@ from functools import partial
 
 import pandas as pd
 
-from hpcddp.analysis.figures.close_up import CloseUp, close_up, nothing_close
-from hpcddp.analysis.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
-from hpcddp.analysis.sentence import nothing_counts, sentences
 from hpcddp.analysis.study.comm_bench import comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.study.costs import with_training
 from hpcddp.analysis.study.exchanges import buckets_frame
@@ -24,7 +21,10 @@ from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.util.failures import Failures
-from hpcddp.analysis.verdicts.case import Case, Row, Verdict
+from hpcddp.analysis.verdicts.context import Case, Row, Verdict
+from hpcddp.analysis.verdicts.detail import CloseUp, close_up, nothing_close
+from hpcddp.analysis.verdicts.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
+from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
 from hpcddp.core.point import scaling_kind
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.findings import Findings, find
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.verdicts.case import Verdict
+from hpcddp.analysis.verdicts.context import Verdict
+from hpcddp.analysis.verdicts.findings import Findings, find
 
 from .synthetic import MS, Told, point, write_run, write_study
 from .test_verdicts import BASE, IN_NODE

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.study.comm_bench import fabric_limit, size_words
-from hpcddp.analysis.verdicts.case import Case
+from hpcddp.analysis.verdicts.context import Case
 
 TRAINED_COLUMNS = {
     **{"layout": "string", "nodes": "Int64", "gpus_per_node": "Int64", "gpu": "string", "kind": "string", "bytes": "Int64"},

@@ -12,11 +12,11 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.figures.trained import TRAINED_COLUMNS, trained_frame
 from hpcddp.analysis.runs.distribution import Bins, pooled
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import unit
-from hpcddp.analysis.verdicts.case import Case, Verdict
+from hpcddp.analysis.verdicts.context import Case, Verdict
+from hpcddp.analysis.verdicts.trained_bandwidth import TRAINED_COLUMNS, trained_frame
 
 MOST_RUNS = 2
 SEEN_PERCENT = 1.0

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.findings import find
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.core.point import Point
 from hpcddp.sweep.file import read_sweep
