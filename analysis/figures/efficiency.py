@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from hpcddp.analysis.figures.axis import percent_ticks, size_axis
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
+from hpcddp.analysis.figures.series_lines import by_marker, marker_legend, tracks, whiskers
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
-from hpcddp.analysis.figures.tracks import by_marker, marker_legend, tracks, whiskers
 from hpcddp.analysis.util.wording import percent, unit
 
 PANEL_MM = 56.0

@@ -10,8 +10,8 @@ from hpcddp.analysis.figures.axis import rate_axis, size_axis
 from hpcddp.analysis.figures.colours import BASELINES, INK
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.overlay import draw_overlay, legend_entries, legend_mm, overlay_legend
+from hpcddp.analysis.figures.series_lines import by_marker, hollow, ideals, marker_legend, tracks, whiskers
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, letters, new_figure, pt
-from hpcddp.analysis.figures.tracks import by_marker, hollow, ideals, marker_legend, tracks, whiskers
 from hpcddp.analysis.util.wording import quantity
 
 PANEL_MM = 66.0

@@ -14,7 +14,7 @@ from hpcddp.analysis.figures.comm import Panel as Bandwidths
 from hpcddp.analysis.figures.figures import MAX_SERIES
 from hpcddp.analysis.figures.overlay import COLOURS as REFERENCES
 from hpcddp.analysis.figures.overlay import best_quality, said
-from hpcddp.analysis.figures.tracks import by_marker, ideals, is_product, tracks
+from hpcddp.analysis.figures.series_lines import by_marker, ideals, is_product, tracks
 from hpcddp.analysis.report.breakdown_bars import breakdown
 from hpcddp.analysis.report.chart import Axis, Line, Mark, Panel, figure, legend, panel, swatch
 from hpcddp.analysis.report.detail import close_figures, heat_rules

@@ -69,7 +69,7 @@ def compare(
     print_json(plain) if format_ == "json" else click.echo(inert(to_text(found)))
     failures = Failures()
     if output is not None:
-        from hpcddp.analysis.figures.compare import compare_figure
+        from hpcddp.analysis.comparison.figure import compare_figure
         from hpcddp.analysis.figures.style import STYLES, save
 
         stem, look = output / "compare", STYLES[style]

@@ -80,7 +80,7 @@ def test_a_figure_that_raises_costs_itself(run: Run, tmp_path: Path, monkeypatch
 
     for name in ("a", "b"):
         write_runs(write_study(tmp_path / name, [point(1, 1)]), point(1, 1), [MS])
-    monkeypatch.setattr("hpcddp.analysis.figures.compare.compare_figure", wrong)
+    monkeypatch.setattr("hpcddp.analysis.comparison.figure.compare_figure", wrong)
     result = run("compare", "a", "b", "-o", "out")
     assert (result.exit_code, "B trains 1.000 times as fast as A" in result.stdout) == (3, True)
     assert "failed: out/compare.png, .svg and .pdf: RuntimeError: planted (" in " ".join(result.stderr.split())

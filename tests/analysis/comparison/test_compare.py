@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.comparison.compare import Comparison, compare, to_plain, verdict
+from hpcddp.analysis.comparison.figure import compare_figure
 from hpcddp.analysis.comparison.junit import to_junit
 from hpcddp.analysis.comparison.text import notes, sentence, to_text
-from hpcddp.analysis.figures.compare import compare_figure
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
