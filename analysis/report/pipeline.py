@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcddp.analysis.figures.references import Published, published
-from hpcddp.analysis.report.api import How, StudyResult
+from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.terminal import failure_blocks, report_blocks, to_blocks, to_plain
 from hpcddp.analysis.report.write import write_tables, write_texts
 from hpcddp.analysis.study.load import load_study

@@ -69,9 +69,10 @@ def _files(folder: Path, leave: Collection[str]) -> list[tuple[str, os.stat_resu
 
 @functools.cache
 def code_key() -> str:
-    """Another one for every change of what reads and reduces."""
+    """Changes whenever the reading code changes."""
     package = Path(hpcddp.__file__).parent
-    found = [*package.glob("*.py"), *(file for file in (package / "analysis").rglob("*.*") if file.parent.name != "__pycache__")]
+    folders = (package / "core", package / "analysis")
+    found = [package / "__init__.py", *(f for folder in folders for f in folder.rglob("*.*") if f.parent.name != "__pycache__")]
     digest = hashlib.sha256(json.dumps([version(name) for name in TOOLS]).encode())
     for file in sorted(filter(Path.is_file, found)):
         digest.update(file.read_bytes())

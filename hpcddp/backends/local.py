@@ -17,7 +17,7 @@ from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launcher import trust_option
 from hpcddp.core.run_root import Study
-from hpcddp.script.job_request import cores_per_rank
+from hpcddp.script.resources import cores_per_rank
 
 
 class LocalBackend:

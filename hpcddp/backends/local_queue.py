@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.processes import process_start
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode, encode
@@ -174,13 +175,3 @@ def runner_alive(study: Study) -> bool | None:
         return None
     start = process_start(noted["pid"])
     return start is not None and start == noted["start"]
-
-
-def process_start(pid: int) -> int | None:
-    """When a process started, in clock ticks after boot (proc(5), field 22 of stat); None if it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    state, *rest = text.rpartition(")")[2].split()
-    return None if state in "ZX" else int(rest[18])

@@ -22,13 +22,13 @@ from hpcddp.backends.base import Batch, JobState, Submission, job_name
 from hpcddp.backends.slurm_allocation import give_up
 from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RETRIES, RUNNING, Row, UnansweredError
+from hpcddp.backends.slurm_time import time_s
 from hpcddp.backends.slurm_words import ended_words, waiting_words
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.job_ids import array_of, listed_as, read_task
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
-from hpcddp.study.diagnosis import time_s
 
 SEND_AGAIN_S = (2.0, 10.0, 30.0)
 """Pauses after a submission that did not reach its controller, before it is sent again."""

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from hpcddp.backends.slurm_time import limit_min
 from hpcddp.cluster.settings import sbatch_environment
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import array_of, each_task
-from hpcddp.study.diagnosis import limit_min
 
 SEPARATOR = "\x1f"
 """Between columns: names and comments of other jobs may hold anything printable."""

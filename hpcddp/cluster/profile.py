@@ -20,7 +20,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Workload
 from hpcddp.core.schema import Path, SchemaError, at_least, decode, did_you_mean, dotted
 
-FOLDER = FilePath(__file__).parent / "clusters"
+FOLDER = FilePath(__file__).parents[1] / "clusters"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -269,7 +269,7 @@ def requests_for(source: SweepFile, profile: ClusterProfile, points: Sequence[Pl
     """Label -> request; one UsageError names everything the cluster would refuse, each sentence once."""
     from hpcddp.core.errors import UsageError
     from hpcddp.core.text import alike_once
-    from hpcddp.script.job_request import job_request
+    from hpcddp.script.resources import job_request
 
     requests, refused = {}, list[str]()
     for planned in points:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from hpcddp.cluster.profile import ClusterProfile, NodeType, Qos
 from hpcddp.core.point import Point
-
-if TYPE_CHECKING:
-    from hpcddp.script.job_request import JobRequest
+from hpcddp.script.job_request import JobRequest
 
 NOT_RAW = {
     "--nodes": "set layout.nodes",

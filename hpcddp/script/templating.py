@@ -17,7 +17,7 @@ from hpcddp.core.errors import UsageError
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
 
-FOLDER = Path(__file__).parent / "templates"
+FOLDER = Path(__file__).parents[1] / "templates"
 
 Filters = Mapping[str, Callable[[Any], str]]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hpcddp.backends.base import JobState
+from hpcddp.backends.slurm_time import limit_min
 
 AGAIN = "submit it again"
 
@@ -329,18 +330,3 @@ def _some_node(seen: JobState) -> str:
 def _about(host: str | None, step: str) -> str:
     """The step without what it says of the node at fault, where that is not known: healthy ones are not to be kept off."""
     return step if host else "; ".join(part for part in step.split("; ") if "{node}" not in part)
-
-
-def limit_min(text: str | None) -> int | None:
-    """Slurm's `1-12:00:00`, `20:00` or `00:20:00` in whole minutes; None where there is no limit, or none is known."""
-    seconds = time_s(text)
-    return None if seconds is None else int(seconds) // 60
-
-
-def time_s(text: str | None) -> float | None:
-    """The same in seconds."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text or "")
-    if found is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return 60.0 * ((days * 24 + hours) * 60 + minutes) + seconds

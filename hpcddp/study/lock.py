@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpcddp.backends.local_queue import process_start
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.processes import process_start
 
 BEAT_S = 10.0
 

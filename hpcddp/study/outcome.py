@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.first_error import first_cause, first_error
 
 
 def recorded_end(attempt: Path | None) -> dict[str, Any] | None:
     """end.json, or what it would be by the earliest error that a rank recorded."""
-    from hpcddp.worker.finish import first_cause, first_error
-
     if attempt is None:
         return None
     end = read_end(attempt)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from hpcddp.backends.base import JobState
+from hpcddp.backends.slurm_time import limit_min
 from hpcddp.core.point import Point
 from hpcddp.core.text import duration
-from hpcddp.study.diagnosis import limit_min
 from hpcddp.study.progress import Progress
 
 SETTLED_STEPS = 50

@@ -13,9 +13,10 @@ from hpcddp.backends.base import Batch, Submission, Together, job_name
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
-from hpcddp.script.job_request import WARNING_S, JobRequest
+from hpcddp.script.job_request import JobRequest
 from hpcddp.script.limits import refusals
 from hpcddp.script.render import Launch, Step, render
+from hpcddp.script.resources import WARNING_S
 from hpcddp.submit.submission_plan import Order
 
 Run = tuple[Point, int]

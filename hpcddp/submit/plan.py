@@ -12,7 +12,8 @@ from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.point import Layout, Point, flat_keys
 from hpcddp.core.text import alike_once, count, some
-from hpcddp.script.job_request import JobRequest, cores_per_rank, hours_at_most
+from hpcddp.script.job_request import JobRequest
+from hpcddp.script.resources import cores_per_rank, hours_at_most
 from hpcddp.sweep.disk_usage import bytes_of, files_of
 from hpcddp.sweep.expand import PlannedPoint
 

@@ -15,10 +15,10 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
 from hpcddp.submit.snapshot_check import verify
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 
-LOGIN_SIDE = ("analysis", "clusters", "templates", "sweeps")
-"""Sub-folders of hpcddp that no job reads."""
+JOB_SIDE = ("__init__.py", "backends", "cluster", "core", "data", "worker")
+"""What of hpcddp jobs run: workers, and this machine's runner of local jobs, which reads the user's settings."""
 
 ALWAYS = ("submitit", "cloudpickle", "typing_extensions")
 """What unpickling and running a job needs beside hpcddp; all pure Python."""
@@ -53,8 +53,8 @@ def take_snapshot(study: Study, extra_modules: Sequence[str], near: Sequence[Pat
 
 def _files(extra_modules: Sequence[str], near: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """Path inside the snapshot and source of every file."""
-    yield BOOTSTRAP, PACKAGE / BOOTSTRAP
-    yield from _package_files("hpcddp", PACKAGE, skip=LOGIN_SIDE)
+    yield BOOTSTRAP, PACKAGE / "core" / BOOTSTRAP
+    yield from (each for each in _package_files("hpcddp", PACKAGE) if each[0].split("/")[1] in JOB_SIDE)
     for name in (*ALWAYS, *(name for name in IF_PRESENT if _find(name, ()))):
         yield from _module_files(name, ())
     own = {"hpcddp", *ALWAYS, *sys.stdlib_module_names}

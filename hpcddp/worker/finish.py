@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.first_error import first_error
 from hpcddp.core.records import SCHEMA, error_file, write_json
 from hpcddp.worker.faults import Fault, from_plain, own_words, to_plain
 from hpcddp.worker.ranks import Rank
@@ -81,30 +81,9 @@ def end_with_others(rank: Rank, fault: Fault) -> NoReturn:
         os._exit(1)
 
 
-def first_cause(attempt: Path) -> str | None:
-    """The earliest error of the attempt as a sentence: ranks that die of another's death come after it."""
-    first = first_error(attempt)
-    if first is None:
-        return None
-    if "fault" in first:
-        return str(first["fault"]["sentence"])
-    kind = "" if first["type"] == HpcddpError.__name__ else f"{first['type']}: "  # as 0.1.0 wrote it at first
-    return f"rank {first['rank']} on {first['host']}: {kind}{first['message']}"
-
-
 def _first_fault(attempt: Path) -> Fault | None:
     first = first_error(attempt)
     return None if first is None else from_plain(first["fault"])
-
-
-def first_error(attempt: Path) -> dict[str, Any] | None:
-    """The earliest, those that only miss another rank after all others."""
-    errors = [json.loads(file.read_text(encoding="utf-8")) for file in (attempt / "ranks").glob("*.error.json")]
-    return min(errors, key=_order, default=None)
-
-
-def _order(error: dict[str, Any]) -> tuple[bool, int]:
-    return error.get("fault", {}).get("kind") in ("contact", "time_out"), int(error["unix_ns"])
 
 
 def _end(state: str, reason: str | None, **facts: Any) -> dict[str, Any]:

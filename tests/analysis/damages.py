@@ -20,8 +20,7 @@ from typing import Any
 
 from hpcddp.core.point import point_to_dict
 from hpcddp.core.records import STEP_COLUMNS
-
-from .synthetic import point
+from tests.analysis.synthetic import point
 
 Damage = Callable[[Random, Path], None]
 Damages = Iterator[tuple[str, Damage]]

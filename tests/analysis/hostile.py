@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis import analyze
-
-from .synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Told, point, write_run, write_study
 
 EVIL = """"'><img src=x onerror=window.ran=1></title></style></script><script>window.ran=1</script>`<b>`$\\input{x}"""
 

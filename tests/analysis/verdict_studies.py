@@ -20,9 +20,8 @@ from hpcddp.core.run_root import Study
 from hpcddp.worker import gates
 from hpcddp.worker.gates import Gate
 from hpcddp.worker.training.steady_state import warmup_steps
-
-from .synthetic import Bucket, Told, point, write_run, write_study
-from .test_comm_bench import operation, write_benchmark
+from tests.analysis.study.test_comm_bench import operation, write_benchmark
+from tests.analysis.synthetic import Bucket, Told, point, write_run, write_study
 
 Layout = tuple[int, int]
 

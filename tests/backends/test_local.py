@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from hpcddp.backends import local_queue
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.local import LocalBackend, threads_per_rank
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.core.processes import process_start
 from hpcddp.core.run_root import Study
 from hpcddp.submit.snapshot import take_snapshot
 from tests.backends.waiting import wait_for
@@ -56,7 +56,7 @@ def processes(folder: Path) -> list[int]:
             text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
         except OSError:
             continue
-        if os.fsencode(folder) in text and local_queue.process_start(int(entry.name)) is not None:
+        if os.fsencode(folder) in text and process_start(int(entry.name)) is not None:
             found.append(int(entry.name))
     return found
 
@@ -107,7 +107,7 @@ def test_dead_rank_ends_its_siblings(study: Study, tmp_path: Path) -> None:
     request = submission(study, "last_rank_is_killed")
     job = LocalBackend(study).submit(request)
     assert end_state(study, job, request) == JobState(phase="failed", detail="rank 1 was killed by SIGKILL")
-    assert [local_queue.process_start(rank["pid"]) for rank in seen(study, job)] == [None, None]
+    assert [process_start(rank["pid"]) for rank in seen(study, job)] == [None, None]
     wait_for(lambda: not processes(tmp_path))
 
 

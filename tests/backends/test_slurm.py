@@ -14,16 +14,17 @@ import pytest
 
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import JobState, Submission
-from hpcddp.backends.local_queue import process_start
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_job_files import SCRIPT
 from hpcddp.core.errors import HpcddpError, RefusedError, UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launcher import first_failure
 from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.core.processes import process_start
 from hpcddp.core.run_root import Study
-from hpcddp.script.job_request import User, job_request
+from hpcddp.script.job_request import User
 from hpcddp.script.render import Launch, render
+from hpcddp.script.resources import job_request
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.file import SlurmOptions
 from tests.backends.waiting import PATIENCE_S, wait_for

@@ -19,8 +19,9 @@ from hpcddp.core.job_ids import PICKLE, array_of, each_task, listed_as, prepare,
 from hpcddp.core.jobspec import JobSpec, spec_from_dict, spec_to_dict
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
-from hpcddp.script.job_request import User, job_request
+from hpcddp.script.job_request import User
 from hpcddp.script.render import Launch, render
+from hpcddp.script.resources import job_request
 from hpcddp.submit.throttle import Lanes
 from hpcddp.sweep.file import SlurmOptions
 

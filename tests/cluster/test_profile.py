@@ -83,7 +83,7 @@ def test_shipped_names() -> None:
 @pytest.mark.parametrize("part", ["node_types", "slurm", "fabric", "compute"])
 def test_every_value_has_a_source(name: str, part: str) -> None:
     """What a cluster's profile claims of the machine, it claims with a source and a grade."""
-    data = read_yaml(Path(__file__).parent.parent / "clusters" / f"{name}.yaml")[part]
+    data = read_yaml(Path(__file__).parents[2] / "clusters" / f"{name}.yaml")[part]
     bare = {path for path in bare_values(data, ()) if not (part == "compute" and path.split(".")[0] in OUR_CHOICES)}
     assert bare == set()
 

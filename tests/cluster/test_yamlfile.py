@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hpcddp.cluster.profile import yamlfile
+from hpcddp.cluster import yamlfile
 from hpcddp.cluster.yamlfile import decode_file, read_yaml
 from hpcddp.core.errors import UsageError
 

@@ -18,9 +18,8 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
-
-from .synthetic import MS, Bucket, Told, point, write_run, write_study
-from .test_comm_bench import operation, write_benchmark
+from tests.analysis.study.test_comm_bench import operation, write_benchmark
+from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_study
 
 PROFILE = {"fabric": {"gbps_per_node": 200.0}}
 GB = 10**9

@@ -16,7 +16,7 @@ from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep, set_dotted
 from tests.worker import given
 
-SHIPPED = sorted((Path(__file__).parent.parent / "jobs").glob("*.yaml"))
+SHIPPED = sorted((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
 
 NONE = {"workload.parallel": "none", "layout.gpus_per_node": 1}
 DATA_PARALLEL = {"workload.parallel": "data_parallel", "device": "cuda"}

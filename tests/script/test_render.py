@@ -18,14 +18,15 @@ from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.point import Point
-from hpcddp.script.job_request import JobRequest, User, job_request
+from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.render import Launch, launch_by_hand, render
+from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 from tests import golden
 
 SWEEPS = {"rcc": "rcc-bigmnist", "marconi100": "marconi100-resnet50"}
-JOBS = Path(__file__).parent.parent / "jobs"
+JOBS = Path(__file__).parents[2] / "jobs"
 AWKWARD = [
     "two words",
     "quote's",
@@ -364,7 +365,7 @@ def test_a_template_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: st
 
 def compute_environments() -> list[str]:
     """The examples of README.md."""
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
     return re.findall(r"^    compute: (\{.+\})$", readme, re.MULTILINE)
 
 

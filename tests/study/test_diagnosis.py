@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from hpcddp.backends.base import JobState
+from hpcddp.backends.slurm_time import limit_min
 from hpcddp.core.point import Data, Point, Workload
-from hpcddp.study.diagnosis import LogLine, limit_min, reason_of, without_node
+from hpcddp.study.diagnosis import LogLine, reason_of, without_node
 from hpcddp.worker import memory_fit
 from hpcddp.worker.faults import fault_of, to_plain
 from hpcddp.worker.ranks import Rank

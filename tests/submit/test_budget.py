@@ -19,7 +19,7 @@ from hpcddp.submit.budget import account, at_most, budget_words, limited
 from hpcddp.submit.submission_plan import Order
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.given_order import order, study_of
-from tests.script.test_job_request import request_of
+from tests.script.test_resources import request_of
 from tests.told_backend import ToldBackend
 
 HOUR_NS = 3_600_000_000_000

@@ -180,7 +180,7 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
     """SIGKILL between queueing and noting the id: submitting again finds the run, and the real worker brings it to its end."""
     study = study_of(tmp_path)
     text = (
-        f"import os, sys; sys.path.insert(0, {str(Path(__file__).parent.parent)!r})\n"
+        f"import os, sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from tests.submit.test_submit import *\n"
         "class Dies(LocalBackend):\n"
         "    def submit(self, request):\n"

@@ -127,7 +127,7 @@ def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: s
 
 def test_the_group_that_readme_shows() -> None:
     """It is read as it stands there: of 3 x 2 points one is excluded and one, on 8 nodes, is included."""
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
     block = next(text for text in readme.split("\n\n") if text.startswith("    points:\n      shrinking:"))
     points = parse_yaml(textwrap.dedent(block), "README.md")["points"]
     planned = expand(

@@ -12,7 +12,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep
 
-SHIPPED = sorted((Path(__file__).parent.parent / "jobs").glob("*.yaml"))
+SHIPPED = sorted((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
 
 TEXT = """\
 schema: 1

@@ -11,8 +11,9 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.cluster.profile import load_profile
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.script.job_request import User, job_request
+from hpcddp.script.job_request import User
 from hpcddp.script.render import launch_by_hand, render
+from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import resolve
 from hpcddp.sweep.file import make_sweep
 from tests.twin.twin import Twin

@@ -21,10 +21,9 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.errors import UsageError
-
-from .audits.faults import FAULTS
-from .audits.generated import clean, clean_weak
-from .synthetic import write_marconi100
+from tests.analysis.audits.faults import FAULTS
+from tests.analysis.audits.generated import clean, clean_weak
+from tests.analysis.synthetic import write_marconi100
 
 RCC = {f"gn{i:02}": KnownNode("v100" if i < 7 else "a40", 4, "V100 32GB" if i < 7 else "A40 48GB") for i in range(1, 9)}
 

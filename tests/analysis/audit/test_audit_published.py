@@ -8,7 +8,7 @@ import pytest
 
 from hpcddp.analysis.audit.audit import Audit, audit
 
-PUBLISHED = Path(__file__).parent / "audits"
+PUBLISHED = Path(__file__).parents[1] / "audits"
 
 
 def found(result: Audit, kind: str) -> list[tuple[int, ...]]:

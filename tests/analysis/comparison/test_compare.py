@@ -21,8 +21,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-
-from .synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
 
 SIX = (100, 101, 102, 103, 104, 105)
 

@@ -20,8 +20,7 @@ from hpcddp.analysis.export.exported import ExportedRun, exported
 from hpcddp.analysis.export.library import library
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-
-from .synthetic import FAILED, MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_study
 
 POINTS = (point(1, 1), point(1, 2))
 BAD = "gate `equal steps`: rank 1 made 4 of 6 steps"

@@ -30,8 +30,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.commands.analyze import analyze
 from hpcddp.core.run_root import Study
-
-from .synthetic import FAILED, MS, PASSED, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, PASSED, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
 
 ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 0.2, "comm_exposed": 0.1, "optimizer": 0.05}
 

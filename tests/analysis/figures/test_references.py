@@ -19,8 +19,7 @@ from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.cli import main
 from hpcddp.core.errors import USAGE, UsageError
-
-from .synthetic import MS, point, write_runs, write_study
+from tests.analysis.synthetic import MS, point, write_runs, write_study
 
 
 def rows() -> list[dict[str, str]]:

@@ -17,8 +17,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-
-from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
 
 SAMPLES = {"data": {"name": "synthetic-imagenet", "samples": 3_200_000}}
 

@@ -22,9 +22,8 @@ from hpcddp.analysis.util.codec import to_plain
 from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
 from hpcddp.core.run_root import Study
-
-from . import synthetic
-from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
+from tests.analysis import synthetic
+from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
 
 COLUMNS = {"step": "int64", "total_ns": "float64"}
 HEADER = "step,start_ns,total_ns\n"

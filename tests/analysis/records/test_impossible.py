@@ -17,8 +17,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.core.point import Point
 from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file, write_json
 from hpcddp.core.run_root import Study
-
-from .synthetic import MS, START_NS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, START_NS, Bucket, Told, point, write_run, write_study
 
 PLAIN, HOOKED = point(1, 2), point(1, 2, comm="on")
 PARTS = {"data_wait": 0.125, "forward": 0.25, "backward": 0.25, "comm_exposed": 0.25}

@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from hpcddp.analysis import StudyResult, analyze
 from hpcddp.cli import main
 from hpcddp.core.errors import UsageError
-
-from .synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -22,9 +22,8 @@ from hpcddp.core.errors import FAILED
 from hpcddp.core.point import point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-
-from .damages import JSON_TEXTS, empty_total, grow, link_to_itself, of_points, of_runs, of_studies
-from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
+from tests.analysis.damages import JSON_TEXTS, empty_total, grow, link_to_itself, of_points, of_runs, of_studies
+from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from hpcddp.cli import main
 
-BUNDLE = Path(__file__).parent / "recorded" / "version-0.1.0.tar.gz"
+BUNDLE = Path(__file__).parents[1] / "recorded" / "version-0.1.0.tar.gz"
 
 PARTS = ("data_wait", "h2d_exposed", "forward", "backward", "comm_exposed", "optimizer", "record", "other")
 

@@ -18,9 +18,8 @@ from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
 from hpcddp.core.errors import INCOMPLETE, UsageError
 from hpcddp.core.run_root import Study
+from tests.analysis.synthetic import MS, Told, point, write_run, write_runs, write_study
 from tests.small_disk import fill, small_disk
-
-from .synthetic import MS, Told, point, write_run, write_runs, write_study
 
 POINTS = (point(1, 1), point(1, 2), point(2, 2))
 BROKEN = POINTS[1].label

@@ -24,10 +24,9 @@ from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
-
-from .hostile import EVIL, write_hostile
-from .synthetic import FAILED, MS, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
-from .test_comm_bench import operation, write_benchmark
+from tests.analysis.hostile import EVIL, write_hostile
+from tests.analysis.study.test_comm_bench import operation, write_benchmark
+from tests.analysis.synthetic import FAILED, MS, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -11,10 +11,9 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.core.records import PARTS
+from tests.analysis.hostile import write_hostile
+from tests.analysis.synthetic import FAILED, MS, PASSED, Bucket, Told, point, write_marconi100, write_run, write_study
 from tests.chromium import Page
-
-from .hostile import write_hostile
-from .synthetic import FAILED, MS, PASSED, Bucket, Told, point, write_marconi100, write_run, write_study
 
 COLUMN = """
 (column => [...document.querySelectorAll(".t-scaling tbody tr")].map(row => row.cells[column].textContent))

@@ -15,8 +15,7 @@ from hpcddp.analysis.runs.distribution import WIDTH, binned, distribution, poole
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.detail import LEAST_STEPS, bins_of
 from hpcddp.analysis.verdicts.findings import find
-
-from .synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Told, point, write_run, write_study
 
 TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=50)
 

@@ -13,8 +13,7 @@ import pytest
 from hpcddp.analysis import StudyResult, analyze
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.records import buckets_file, write_json
-
-from .synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -13,8 +13,7 @@ from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.rank_map import LEAST_STEPS, MEASURED_IN, MOST_COLUMNS, MOST_RANKS, RankMap, rank_map
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
-
-from .synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Told, point, write_run, write_study
 
 
 def run_steps(own_ns: ArrayLike, step_ns: float = 100.0, warmup: int = 0) -> RunSteps:

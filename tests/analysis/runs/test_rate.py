@@ -15,8 +15,7 @@ from hpcddp.analysis.study.breakdown import shown_parts, whole_step
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.records import PARTS
-
-from .synthetic import MS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_study
 
 SAMPLES = {"data": {"samples": 640_000}}
 

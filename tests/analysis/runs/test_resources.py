@@ -10,8 +10,7 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.runs.resources import MIXED, arithmetic, flops_per_s_per_gpu, share_of_peak
-
-from .synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Told, point, write_run, write_study
 
 A100, V100 = "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB"
 

@@ -25,8 +25,7 @@ from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
-
-from .synthetic import FAILED, MS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import FAILED, MS, Bucket, Told, point, write_run, write_study
 
 POINT = point(1, 2)
 RUN = f"r1 of {POINT.label}"

@@ -17,9 +17,8 @@ from hpcddp.analysis.runs.timeline import BucketStep, Timeline
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.detail import MOST_RUNS
 from hpcddp.analysis.verdicts.findings import find
-
-from .damages import quote_totals
-from .synthetic import MS, Bucket, Told, point, write_run, write_study
+from tests.analysis.damages import quote_totals
+from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_study
 
 PARTS = {"data_wait": 0.1, "forward": 0.3, "backward": 0.4, "comm_exposed": 0.2}
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
-
-from .synthetic import Told, point, write_run, write_study
+from tests.analysis.synthetic import Told, point, write_run, write_study
 
 POINTS = [point(1, 1), point(1, 2), point(2, 2), point(4, 2)]
 RUNS = 6

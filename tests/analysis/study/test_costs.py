@@ -15,8 +15,7 @@ from hpcddp.analysis.util.wording import duration
 from hpcddp.core.point import Data
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-
-from .synthetic import MS, point, write_marconi100, write_runs, write_study
+from tests.analysis.synthetic import MS, point, write_marconi100, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

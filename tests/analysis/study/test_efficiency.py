@@ -20,8 +20,7 @@ from hpcddp.analysis.study.scaling import efficiency_of_runs
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.wording import percent_within, percents
 from hpcddp.analysis.verdicts.findings import Findings, find
-
-from .synthetic import MS, point, write_runs, write_study
+from tests.analysis.synthetic import MS, point, write_runs, write_study
 
 
 def three_sizes(folder: Path, repeat: int) -> Findings:

@@ -20,8 +20,7 @@ from hpcddp.analysis.study.fit_words import implied
 from hpcddp.analysis.study.fits import Fit, Parameter, Rates, best_normal_form, fit, fit_all
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
-
-from .synthetic import MS, point, write_runs, write_study
+from tests.analysis.synthetic import MS, point, write_runs, write_study
 
 NODES = (1, 2, 4, 8, 16)
 

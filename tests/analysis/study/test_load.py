@@ -11,8 +11,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
-
-from .synthetic import FAILED, MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_study
 
 POINT = point(1, 2)
 

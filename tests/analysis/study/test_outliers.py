@@ -9,8 +9,7 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.study.outliers import outliers
-
-from .synthetic import MS, point, write_runs, write_study
+from tests.analysis.synthetic import MS, point, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

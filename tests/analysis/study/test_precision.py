@@ -9,8 +9,7 @@ import pytest
 from hpcddp.analysis.study.precision import precision
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-
-from .synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
 
 ONE, TWO = point(1, 1), point(1, 2)
 

@@ -11,8 +11,7 @@ from hpcddp.analysis.study.series import (
     workload_key,
 )
 from hpcddp.core.point import Point
-
-from .synthetic import point
+from tests.analysis.synthetic import point
 
 
 def text(each: Point, hold: str = "batch_per_gpu", env_id: str = "e", gpu: str | None = "V100") -> str:

@@ -19,8 +19,7 @@ from hpcddp.analysis.util.codec import from_plain, to_plain
 from hpcddp.analysis.util.parallel import each
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
-
-from .synthetic import MS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_study
 
 POINT = point(1, 2)
 BUCKETS = [

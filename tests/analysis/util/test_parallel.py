@@ -14,8 +14,7 @@ from hpcddp.analysis import analyze
 from hpcddp.analysis.report import pipeline
 from hpcddp.analysis.study import load
 from hpcddp.analysis.util.parallel import all_of, each
-
-from .synthetic import MS, point, write_runs, write_study
+from tests.analysis.synthetic import MS, point, write_runs, write_study
 
 
 @pytest.mark.parametrize("processes", [True, False])

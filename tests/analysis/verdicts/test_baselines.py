@@ -10,8 +10,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.run_root import Study
-
-from .synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
 
 ONE, TWO, FOUR = point(1, 1), point(2, 1), point(4, 1)
 

@@ -9,8 +9,7 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
-
-from .synthetic import MS, PASSED, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, PASSED, Bucket, Told, point, write_run, write_study
 
 EXPOSED = {"forward": 0.3, "backward": 0.48, "comm_exposed": 0.12, "optimizer": 0.1}
 """Of a step of 100 ms: communication is exposed from 78 to 90."""

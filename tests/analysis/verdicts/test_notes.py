@@ -10,8 +10,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.notes import WARMUP_SEEN_FROM
 from hpcddp.worker.training.steady_state import FEWEST
-
-from .synthetic import FAILED, MS, point, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, point, write_runs, write_study
 
 
 def above_perfect(folder: Path, base_ms: list[int], wide_ms: list[int]) -> list[str]:

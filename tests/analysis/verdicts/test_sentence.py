@@ -10,9 +10,8 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import percent, quantity, times
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import Point
-
-from .synthetic import MS, Told, point, write_run, write_runs, write_study
-from .verdict_studies import Model, write
+from tests.analysis.synthetic import MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.verdict_studies import Model, write
 
 DEMO = {"physical_cores_per_rank": 1, "loader_workers_per_rank": 0}
 SOUND = Model(seed=0, layouts=[(1, 1), (2, 1)], steps=120, hook=False)

@@ -20,8 +20,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.worker.training.steady_state import warmup_steps
-
-from .synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Told, point, write_run, write_study
 
 PARTS = {"data_wait": 0.02, "forward": 0.3, "backward": 0.5, "comm_exposed": 0.1, "optimizer": 0.08}
 STEPS = 300

@@ -11,10 +11,9 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
-
-from .synthetic import MS, Told, point, write_run, write_study
-from .test_verdicts import BASE, IN_NODE
-from .verdict_studies import write
+from tests.analysis.synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.verdict_studies import write
+from tests.analysis.verdicts.test_verdicts import BASE, IN_NODE
 
 STILL = dataclasses.replace(BASE, layouts=IN_NODE, noise=0.0, run_effect=0.0, base_ms=96.0)
 

@@ -19,9 +19,8 @@ from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.straggler import culprit
 from hpcddp.analysis.verdicts.verdicts import verdict_lines
 from hpcddp.core.records import write_json
-
-from .synthetic import MS, Told, point, write_run, write_runs, write_study
-from .verdict_studies import PROFILE, Model, write
+from tests.analysis.synthetic import MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.verdict_studies import PROFILE, Model, write
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -22,10 +22,9 @@ from hpcddp.core.point import Point
 from hpcddp.sweep.file import read_sweep
 from hpcddp.worker import gates
 from hpcddp.worker.gates import Gate
+from tests.analysis.verdict_studies import Layout, Model, sound, write
 
-from .verdict_studies import Layout, Model, sound, write
-
-SWEEPS = Path(__file__).parents[2] / "jobs"
+SWEEPS = Path(__file__).parents[3] / "jobs"
 
 SEEDS = 2
 SOUND = 50

@@ -11,7 +11,8 @@ from hpcddp.cluster.profile import ClusterProfile, load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Data, Layout, Point, Workload
-from hpcddp.script.job_request import JobRequest, User, hours_at_most, job_request
+from hpcddp.script.job_request import JobRequest, User
+from hpcddp.script.resources import hours_at_most, job_request
 from hpcddp.sweep.expand import resolve
 from hpcddp.sweep.file import SlurmOptions, make_sweep
 

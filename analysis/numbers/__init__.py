@@ -1,1 +1,0 @@
-"""Runs to numbers: formulas within a run, intervals, scaling, laws, costs, as values and tables; nothing is drawn here."""
