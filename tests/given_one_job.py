@@ -15,7 +15,7 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import User
 from hpcddp.submit.one_allocation import in_one_job
-from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 
@@ -34,7 +34,7 @@ slurm: {walltime_min: 30, mem_mb: 2000}
 """
 
 
-def order(folder: Path, *settings: str, axes: str = "{layout.nodes: [1, 2, 4]}", **facts: Any) -> Order:
+def order(folder: Path, *settings: str, axes: str = "{layout.nodes: [1, 2, 4]}", **facts: Any) -> SubmissionPlan:
     """What `hpcddp submit --one-allocation` makes of the sweep, on an rcc whose nodes need no modules."""
     file = folder / "small.yaml"
     file.write_text(SWEEP.replace("AXES", axes))
@@ -43,17 +43,19 @@ def order(folder: Path, *settings: str, axes: str = "{layout.nodes: [1, 2, 4]}",
     profile = dataclasses.replace(profile, compute=dataclasses.replace(profile.compute, modules=(), activate=()))
     points = expand(source, profile)
     requests = requests_for(source, profile, points, User(account="proj")) if profile.backend == "slurm" else {}
-    made = Order(source=source, profile=profile, points=points, requests=requests, settings=Settings(), one_allocation=True)
+    made = SubmissionPlan(
+        source=source, profile=profile, points=points, requests=requests, settings=Settings(), one_allocation=True
+    )
     return dataclasses.replace(made, **facts)
 
 
-def runs_of(planned: Order) -> list[tuple[Point, int]]:
+def runs_of(planned: SubmissionPlan) -> list[tuple[Point, int]]:
     """Every run, the smallest points first."""
     repeats = range(1, planned.source.sweep.repeat + 1)
     return [(each.point, run) for run in repeats for each in planned.points]
 
 
-def batch_of(planned: Order, folder: Path, runs: Sequence[tuple[Point, int]] | None = None) -> Batch:
+def batch_of(planned: SubmissionPlan, folder: Path, runs: Sequence[tuple[Point, int]] | None = None) -> Batch:
     """The batch that these runs, or all, are submitted as, of a study in `folder`."""
     return in_one_job(planned, [_submission(point, run, folder) for point, run in (runs or runs_of(planned))])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from hpcddp.cluster.profile import load_profile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.run_root import Study
-from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 
@@ -26,18 +26,18 @@ repeat: 2
 """
 
 
-def order(folder: Path, *settings: str, cluster: str | None = None, user: Settings = Settings()) -> Order:  # noqa: B008
+def order(folder: Path, *settings: str, cluster: str | None = None, user: Settings = Settings()) -> SubmissionPlan:  # noqa: B008
     """What `hpcddp submit` makes of a sweep file."""
     file = folder / "small.yaml"
     file.write_text(SWEEP)
     source = read_sweep(file, settings, cluster)
     profile = load_profile(str(source.sweep.cluster))
-    return Order(source=source, profile=profile, points=expand(source, profile), requests={}, settings=user)
+    return SubmissionPlan(source=source, profile=profile, points=expand(source, profile), requests={}, settings=user)
 
 
 def study_of(folder: Path) -> Study:
     return Study(folder / "runs" / "small")
 
 
-def labels(planned: Order) -> list[str]:
+def labels(planned: SubmissionPlan) -> list[str]:
     return [entry.point.label for entry in planned.points]

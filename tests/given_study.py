@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpcddp.core.records import append_line, write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 ALICE = "/home/alice/runs"
 HOSTS = ("gpu-a07.example.edu", "gpu-a11.example.edu")
@@ -36,7 +36,7 @@ def write_given(folder: Path) -> Study:
     return study
 
 
-def _told(nodes: int, run: int) -> Told:
+def _told(nodes: int, run: int) -> Recorded:
     environment = {
         "SLURM_JOB_USER": "alice",
         "SLURM_JOB_ACCOUNT": "phys042",
@@ -47,7 +47,7 @@ def _told(nodes: int, run: int) -> Told:
         "LOADEDMODULES": "cuda/12.1:nccl/2.18",
     }
     failed = nodes == 2 and run == 2
-    return Told(
+    return Recorded(
         step_ns=(100 + nodes + run) * MS,
         job=str(100 + run),
         state="failed" if failed else "done",

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.records import write_json
-from tests.analysis.synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 from tests.closure import that_do_not_add_up
 
 
 def attempt(folder: Path, shares: Mapping[str, float], *, by_worker: bool, state: str = "done") -> Path:
     """A run of two ranks whose steps last 10 ms; it is not left behind as `done`, as the session's own check would find it."""
     what = point(1, 2)
-    made = write_run(write_study(folder, [what]), what, Told(step_ns=10 * MS, shares=shares, state=state))
+    made = write_run(write_study(folder, [what]), what, Recorded(step_ns=10 * MS, shares=shares, state=state))
     write_json(made / "launch.json", {"clock": "host"} if by_worker else {})
     return made
 

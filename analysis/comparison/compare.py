@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hpcddp.analysis.comparison.facts import Difference, Facts, differences, facts
-from hpcddp.analysis.comparison.match import Alone, Group, alone, groups, matched
+from hpcddp.analysis.comparison.match import Group, Unmatched, groups, matched, unmatched
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.core.errors import UsageError
@@ -44,7 +44,7 @@ class Side:
     place: str
     records: StudyRecords
     facts: Facts
-    alone: list[Alone]
+    unmatched: list[Unmatched]
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Comparison:
         return [point for point in self.points if point.verdict == "slower"]
 
     @property
-    def unfinished(self) -> list[Alone]:
+    def unfinished(self) -> list[Unmatched]:
         """Points of A that B has, but without a run that counts."""
-        return [point for point in self.a.alone if point.unfinished]
+        return [point for point in self.a.unmatched if point.unfinished]
 
 
 def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None = None) -> Comparison:
@@ -73,7 +73,7 @@ def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None
     of_a, of_b = groups(records_a), groups(records_b)
     pairs = matched(of_a, of_b)
     mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    alone_a, alone_b = alone(of_a, of_b, records_b, mine), alone(of_b, of_a, records_a, theirs)
+    alone_a, alone_b = unmatched(of_a, of_b, records_b, mine), unmatched(of_b, of_a, records_a, theirs)
     named = places or (str(a.folder), str(b.folder))
     if not pairs:
         raise UsageError(_nothing(named, alone_a, alone_b))
@@ -107,7 +107,7 @@ def verdict(found: Ratio, threshold: float) -> Verdict:
     return "same"
 
 
-def _nothing(places: tuple[str, str], alone_a: Sequence[Alone], alone_b: Sequence[Alone]) -> str:
+def _nothing(places: tuple[str, str], alone_a: Sequence[Unmatched], alone_b: Sequence[Unmatched]) -> str:
     if not alone_a or not alone_b:
         empty = places[0] if not alone_a else places[1]
         return f"{empty}: no run of it counts, so there is nothing to compare; `hpcddp analyze {empty}` says why"
@@ -129,7 +129,7 @@ def to_plain(found: Comparison) -> dict[str, Any]:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    unmatched = [{"label": each.label, "reason": each.reason, "unfinished": each.unfinished} for each in side.alone]
+    unmatched = [{"label": each.label, "reason": each.reason, "unfinished": each.unfinished} for each in side.unmatched]
     return {"name": side.name, "dates": side.facts.dates, "unmatched": unmatched}
 
 

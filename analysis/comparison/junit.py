@@ -15,9 +15,9 @@ NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def to_junit(found: Comparison) -> str:
     """Slower points fail; a point of A without a run that counts in B is an error, one that B does not have is skipped."""
-    others = [each for each in found.a.alone if not each.unfinished]
+    others = [each for each in found.a.unmatched if not each.unfinished]
     counts = {
-        "tests": len(found.points) + len(found.a.alone),
+        "tests": len(found.points) + len(found.a.unmatched),
         "failures": len(found.regressions),
         "errors": len(found.unfinished),
         "skipped": len(others),
@@ -29,7 +29,7 @@ def to_junit(found: Comparison) -> str:
         if point.verdict == "slower":
             ET.SubElement(case, "failure", message=_clean(f"slower by more than {share(found.threshold)}: {_numbers(point)}"))
         ET.SubElement(case, "system-out").text = _clean(f"{_numbers(point)}: {point.verdict}")
-    for each in found.a.alone:
+    for each in found.a.unmatched:
         kind = "error" if each.unfinished else "skipped"
         ET.SubElement(_case(suite, found, each.label), kind, message=_clean(each.reason))
     ET.indent(suite)

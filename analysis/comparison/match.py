@@ -48,7 +48,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Alone:
+class Unmatched:
     """A point without a counterpart; `reason` in words."""
 
     label: str
@@ -89,26 +89,28 @@ def matched(a: Sequence[Group], b: Sequence[Group]) -> list[tuple[Group, Group]]
     return sorted(pairs, key=lambda pair: _place(pair[0]))
 
 
-def alone(mine: Sequence[Group], others: Sequence[Group], theirs: StudyRecords, paired: Sequence[Group]) -> list[Alone]:
+def unmatched(mine: Sequence[Group], others: Sequence[Group], theirs: StudyRecords, paired: Sequence[Group]) -> list[Unmatched]:
     """Those of `mine` that are not among `paired`, each with why; `theirs` is the study that `others` are of."""
     *_, loose = _levels(mine, others)
     return [_alone(group, others, theirs, loose) for group in mine if all(group is not each for each in paired)]
 
 
-def _alone(group: Group, others: Sequence[Group], theirs: StudyRecords, loose: frozenset[str]) -> Alone:
+def _alone(group: Group, others: Sequence[Group], theirs: StudyRecords, loose: frozenset[str]) -> Unmatched:
     text = _text(group.key, loose)
     fitting = _by_key(others, loose).get(text, [])
     if fitting:
         which = ", ".join(sorted(_found(each) for each in fitting))
-        return Alone(group.label, f"more than one fits: {which}" if len(fitting) > 1 else f"not the only one that fits {which}")
+        return Unmatched(
+            group.label, f"more than one fits: {which}" if len(fitting) > 1 else f"not the only one that fits {which}"
+        )
     planned = [point for point in theirs.points if point.work != "comm" and _text(_point_key(point), loose) == text]
     if planned:
         reasons = [run.reason for run in theirs.runs if run.label == planned[0].label and run.reason]
-        return Alone(group.label, f"no run of {planned[0].label} counts: {reasons[0] if reasons else 'not started'}", True)
+        return Unmatched(group.label, f"no run of {planned[0].label} counts: {reasons[0] if reasons else 'not started'}", True)
     nearest = min(others, key=lambda each: _distance(group, each, loose), default=None)
     if nearest is None:
-        return Alone(group.label, "no run there counts")
-    return Alone(group.label, f"nearest is {nearest.label}: {_differences(group.key, nearest.key, loose)}")
+        return Unmatched(group.label, "no run there counts")
+    return Unmatched(group.label, f"nearest is {nearest.label}: {_differences(group.key, nearest.key, loose)}")
 
 
 def _distance(a: Group, b: Group, loose: frozenset[str]) -> tuple[bool, int, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.comparison.compare import Compared, Comparison, Side, middle
 from hpcddp.analysis.comparison.facts import Difference
-from hpcddp.analysis.comparison.match import Alone
+from hpcddp.analysis.comparison.match import Unmatched
 from hpcddp.analysis.report.terminal_tables import lines
 from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity
@@ -24,7 +24,7 @@ def to_text(found: Comparison) -> str:
         [_side("A", found.a), _side("B", found.b), sentence(found)],
         _differences(found.differences),
         _table(found),
-        [*_unmatched("A", found.a.alone), *_unmatched("B", found.b.alone)],
+        [*_unmatched("A", found.a.unmatched), *_unmatched("B", found.b.unmatched)],
         [f"note: {note}" for note in notes(found)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -151,7 +151,7 @@ def _cell(point: Compared) -> str:
     return f"{found.ratio:.3f}" if found.kind is None else f"{found.ratio:.3f} ({found.low:.3f}-{found.high:.3f})"
 
 
-def _unmatched(letter: str, found: Sequence[Alone]) -> list[str]:
+def _unmatched(letter: str, found: Sequence[Unmatched]) -> list[str]:
     told = [f"{each.label}: {each.reason}" for each in found[:AT_MOST]]
     if len(found) > AT_MOST:
         told.append(f"and {len(found) - AT_MOST} more")

@@ -18,7 +18,7 @@ from hpcddp.analysis.records.boundaries import with_shared_boundaries
 from hpcddp.analysis.records.buckets import RunBuckets, first_table, joined, read_buckets
 from hpcddp.analysis.records.exchange_windows import Windows, windows_of
 from hpcddp.analysis.records.impossible import check_end
-from hpcddp.analysis.records.ranks import read_steps, steady_from_step, told_of_ranks
+from hpcddp.analysis.records.ranks import rank_results, read_steps, steady_from_step
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.schema import End, check_shape
 from hpcddp.analysis.records.steps import RunSteps, before
@@ -157,7 +157,7 @@ def _warmup_steps(end: Plain) -> int:
 
 def _read(stretch: Stretch, launch: Plain, end: Plain, warnings: list[str]) -> Part:
     stop = None if stretch.steps is None else stretch.first_step + stretch.steps
-    told = told_of_ranks(end, launch["ranks"])
+    told = rank_results(end, launch["ranks"])
     first = first_table(stretch.attempt, told[0], warnings) if _hooked(told) else None
     windows = windows_of(end, launch["ranks"], stop, first)
     steps = read_steps(stretch.attempt, end, launch["ranks"], warnings, windows.add if _hooked(told) else None, stop=stop)

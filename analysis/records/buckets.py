@@ -16,7 +16,7 @@ from hpcddp.analysis.records.clocks import Ints, clock_error_ns, to_rank_0
 from hpcddp.analysis.records.csv_reader import Room
 from hpcddp.analysis.records.exchange_windows import STEP_TYPES, Windows, windows_of
 from hpcddp.analysis.records.impossible import check_buckets
-from hpcddp.analysis.records.ranks import step_tables, told_of_ranks
+from hpcddp.analysis.records.ranks import rank_results, step_tables
 from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
 from hpcddp.analysis.records.schema import MOST
 from hpcddp.core.records import BUCKET_COLUMNS, buckets_file
@@ -61,7 +61,7 @@ def read_buckets(
 
     Rejected where rows are missing or ranks differ. Without the windows of all ranks, step rows are read for them.
     """
-    told = told_of_ranks(end, ranks)
+    told = rank_results(end, ranks)
     if not all(entry.get("bucket_rows") for entry in told):
         return None
     first = windows.first if windows else None

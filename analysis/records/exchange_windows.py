@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.clocks import Ints, to_rank_0
-from hpcddp.analysis.records.ranks import steady_from_step, told_of_ranks
+from hpcddp.analysis.records.ranks import rank_results, steady_from_step
 from hpcddp.analysis.records.rows import EXACT, Columns
 from hpcddp.analysis.records.steps import or_zero, steady_rows
 
@@ -84,7 +84,7 @@ class Windows:
 
 def windows_of(end: dict[str, Any], ranks: int, before: int | None = None, first: Columns | None = None) -> Windows:
     """None yet; each rank's table is to be added. Steps count whose number is less than `before`."""
-    return Windows([entry.get("clock") or {} for entry in told_of_ranks(end, ranks)], steady_from_step(end), before, first)
+    return Windows([entry.get("clock") or {} for entry in rank_results(end, ranks)], steady_from_step(end), before, first)
 
 
 def _window(columns: Mapping[str, Any]) -> Window:

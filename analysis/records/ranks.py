@@ -35,7 +35,7 @@ def read_steps(  # noqa: PLR0913 - whose rows, what is said of them, and which o
 
     `watch` is shown each rank's table in passing, with starts. From step `stop` on none is steady.
     """
-    tables = step_tables(attempt, told_of_ranks(end, ranks), WITH_STARTS if watch else COLUMNS, warnings)
+    tables = step_tables(attempt, rank_results(end, ranks), WITH_STARTS if watch else COLUMNS, warnings)
     try:
         return over_ranks(_shown(tables, watch) if watch else tables, ranks, steady_from_step(end), stop)
     except ValueError as error:
@@ -48,7 +48,7 @@ def _shown(tables: Iterator[Columns], watch: Callable[[Columns], None]) -> Itera
         yield table
 
 
-def told_of_ranks(end: dict[str, Any], ranks: int) -> list[dict[str, Any]]:
+def rank_results(end: dict[str, Any], ranks: int) -> list[dict[str, Any]]:
     """What end.json says of each rank, in order; Rejected where it says nothing of one."""
     told = {entry["rank"]: entry for entry in end["ranks"]}
     for rank in range(ranks):

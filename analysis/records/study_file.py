@@ -18,7 +18,7 @@ HOLDS = ("batch_per_gpu", "global_batch")
 
 
 @dataclass(frozen=True)
-class Asked:
+class StudyFile:
     """`repeats`: label -> runs that are expected, of the points that are still there; `train_epochs`: of a whole training;
     `in_sweep`: label -> runs that the sweep had at the last submission, where that is known.
     """
@@ -48,11 +48,11 @@ class _StudyFile(TypedDict, total=False):
     sweep: _Sweep
 
 
-def read_asked(study: Study) -> Asked:
+def read_study_file(study: Study) -> StudyFile:
     """HpcddpError where it is damaged; jobs submitted by hand have none."""
     file, name = study.study_file, study.folder.resolve().name
     if not is_there(file):
-        return Asked(name, HOLDS[0], {})
+        return StudyFile(name, HOLDS[0], {})
     try:
         plain = read_raw(file)
         check_shape(plain, _StudyFile, "study.json")
@@ -65,7 +65,7 @@ def read_asked(study: Study) -> Asked:
         raise HpcddpError(f"{file} is damaged: it lacks {key}") from key
 
 
-def _asked(plain: Mapping[str, Any], name: str, study: Study) -> Asked:
+def _asked(plain: Mapping[str, Any], name: str, study: Study) -> StudyFile:
     repeats = {entry["label"]: entry.get("repeat") or plain["repeat"] for entry in plain["points"]}
     sweep = plain.get("sweep", {})
     hold = sweep.get("hold", HOLDS[0])
@@ -78,4 +78,4 @@ def _asked(plain: Mapping[str, Any], name: str, study: Study) -> Asked:
         raise Rejected(f"hold is {hold!r}")
     there = {label: repeat for label, repeat in repeats.items() if study.has_point(label)}
     in_sweep = {entry["label"]: entry["in_sweep"] for entry in plain["points"] if "in_sweep" in entry}
-    return Asked(inert(plain.get("name", name)), hold, there, sweep.get("train_epochs"), in_sweep)
+    return StudyFile(inert(plain.get("name", name)), hold, there, sweep.get("train_epochs"), in_sweep)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.report.result import PLAINLY, How, StudyResult
-from hpcddp.analysis.util.cache import Kept, made_of
+from hpcddp.analysis.util.cache import Cache, made_of
 from hpcddp.analysis.util.failures import reported
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study, studies
@@ -36,7 +36,7 @@ def _analyze(study: Study, out: Path | None, how: How, alone: bool) -> StudyResu
     """As told before, where neither the study nor its report has changed since."""
     name = study.folder.resolve().name
     keep_in, report = (out / ".analysis" / name, out / name) if out else (None, None)
-    kept = Kept(study, keep_in)
+    kept = Cache(study, keep_in)
     ours = [os.path.relpath(folder.resolve(), study.folder.resolve()) for folder in (keep_in, report) if folder]
     made = made_of(study.folder, repr(how), str(study.folder), str(out), leave=[*NOT_READ, *ours])
     before = _told_before(kept.get(TOLD, made))

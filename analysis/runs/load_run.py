@@ -25,7 +25,7 @@ from hpcddp.analysis.runs.long_steps import stalls
 from hpcddp.analysis.runs.rank_map import rank_map
 from hpcddp.analysis.runs.resources import Used, used
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.runs.signals import early, read_seen, rhythm
+from hpcddp.analysis.runs.signals import early, read_signals, rhythm
 from hpcddp.analysis.runs.slow_ranks import unevenness
 from hpcddp.analysis.runs.typical import typical_step, windows_apart
 from hpcddp.core.catalog import train_samples
@@ -96,7 +96,7 @@ def _described(run: Run, attempt: Path, launches: Sequence[Mapping[str, Any]], e
         global_batch=end["global_batch"] if run.trains else None,
         epoch_samples=_epoch_samples(run, launch),
         used=used(run.point, gpu, launch, end) if run.point else Used(),
-        seen=read_seen(attempt, run.point, launch, end),
+        seen=read_signals(attempt, run.point, launch, end),
         stopped_by=protocol.get("stopped_by"),
         warmup_detected_steps=protocol.get("warmup_detected_steps"),
         comm_check=checked.get("sentence"),

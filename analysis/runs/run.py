@@ -13,7 +13,7 @@ from hpcddp.analysis.runs.distribution import Distribution
 from hpcddp.analysis.runs.long_steps import Stalls
 from hpcddp.analysis.runs.rank_map import RankMap
 from hpcddp.analysis.runs.resources import Used
-from hpcddp.analysis.runs.signals import Early, Rhythm, Seen
+from hpcddp.analysis.runs.signals import Early, Rhythm, RunSignals
 from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.runs.timeline import Timeline
 from hpcddp.analysis.runs.typical import TypicalStep
@@ -64,7 +64,7 @@ class Run:
     part_ns: Mapping[str, float | None] | None = None
     """Of the parts and the hidden copies, the mean over steady steps and ranks."""
     used: Used = Used()
-    seen: Seen | None = None
+    seen: RunSignals | None = None
     early: Early | None = None
     rhythm: Rhythm | None = None
     stalls: Stalls | None = None

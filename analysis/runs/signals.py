@@ -51,7 +51,7 @@ class Rhythm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class RunSignals:
     """Of one run."""
 
     failed: Mapping[str, str]
@@ -74,10 +74,10 @@ class Early:
     """By which share they raise the mean of all."""
 
 
-def read_seen(attempt: Path, point: Point | None, launch: Mapping[str, Any], end: Mapping[str, Any]) -> Seen:
+def read_signals(attempt: Path, point: Point | None, launch: Mapping[str, Any], end: Mapping[str, Any]) -> RunSignals:
     """From launch.json, end.json and the first node's record."""
     nodes = (end.get("telemetry") or {}).get("nodes") or []
-    return Seen(
+    return RunSignals(
         failed={gate["name"]: gate["evidence"] for gate in end["gates"] if not gate["passed"]},
         slurm=launch.get("backend") == "slurm",
         foreign={str(node.get("host")): node.get("cpu_foreign_share") for node in nodes},

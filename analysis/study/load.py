@@ -14,11 +14,11 @@ from typing import Any
 
 from hpcddp.analysis.records.csv_reader import prepare
 from hpcddp.analysis.records.schema import MOST
-from hpcddp.analysis.records.study_file import Asked, read_asked
+from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import read_predicted
-from hpcddp.analysis.util.cache import Kept, made_of
+from hpcddp.analysis.util.cache import Cache, made_of
 from hpcddp.analysis.util.codec import from_plain, to_plain
 from hpcddp.analysis.util.failures import Failure, contain
 from hpcddp.analysis.util.parallel import each, nothing
@@ -65,7 +65,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     """
     if not study.folder.is_dir():
         raise HpcddpError(f"{study.folder}: no study there, nothing was submitted to it yet; look at the name")
-    asked = read_asked(study)
+    asked = read_study_file(study)
     warnings: list[str] = []
     labels = sorted(folder.name for folder in study.folder.iterdir() if is_there(study.point_file(folder.name)))
     points = {label: _read_point(study, label, warnings) for label in labels}
@@ -74,7 +74,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
         for label in sorted({*asked.repeats, *points})
     }
     which = [(label, run) for label in numbers for run in numbers[label]]
-    attempted, large = _load_runs(study, Kept(study, keep_in), which, points, meanwhile)
+    attempted, large = _load_runs(study, Cache(study, keep_in), which, points, meanwhile)
     failures = tuple(each for each in attempted if isinstance(each, Failure))
     loaded = [_rejected(*of, points.get(of[0]), each) for of, each in zip(which, attempted, strict=True)]
     warnings.extend(warning for _, odd in loaded for warning in odd)
@@ -93,7 +93,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     )
 
 
-def _in_sweep(runs: Sequence[Run], asked: Asked, warnings: list[str]) -> list[Run]:
+def _in_sweep(runs: Sequence[Run], asked: StudyFile, warnings: list[str]) -> list[Run]:
     """Without those that have no result and that the sweep did not have any more at the last submission: nobody misses them."""
     out = {(run.label, run.run) for run in runs if run.state == "missing" and run.run > asked.in_sweep.get(run.label, run.run)}
     if out:
@@ -105,7 +105,7 @@ def _in_sweep(runs: Sequence[Run], asked: Asked, warnings: list[str]) -> list[Ru
 
 def _load_runs(
     study: Study,
-    kept: Kept,
+    kept: Cache,
     which: Sequence[tuple[str, int]],
     points: Mapping[str, Point | None],
     meanwhile: Callable[[], None],

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import hpcddp
-from hpcddp.analysis.util.output_paths import kept_folder
+from hpcddp.analysis.util.output_paths import cache_folder
 from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import write_aside
 from hpcddp.core.run_root import Study
@@ -79,7 +79,7 @@ def code_key() -> str:
     return digest.hexdigest()
 
 
-class Kept:
+class Cache:
     """A study's kept values by name, in `folder` or where place.kept_folder says."""
 
     def __init__(self, study: Study, folder: Path | None = None) -> None:
@@ -87,7 +87,7 @@ class Kept:
 
     @functools.cached_property
     def _folder(self) -> Path:
-        return self._given or kept_folder(self._study)
+        return self._given or cache_folder(self._study)
 
     def get(self, name: str, made: Made | None) -> Any:
         """As put; None where nothing is kept that was made of the same."""

@@ -17,12 +17,12 @@ REPORT, KEPT = "report", ".analysis"
 
 def report_folder(study: Study) -> Path:
     """`report/` in the study; of someone else's, or one on a file system mounted read-only, a folder of the user's cache."""
-    return _beside(study, REPORT) or cache_folder("reports", study.folder)
+    return _beside(study, REPORT) or user_cache_folder("reports", study.folder)
 
 
-def kept_folder(study: Study) -> Path:
+def cache_folder(study: Study) -> Path:
     """`.analysis/` in the study; where that cannot be written, a folder of the user's cache."""
-    return _beside(study, KEPT) or cache_folder("analysis", study.folder)
+    return _beside(study, KEPT) or user_cache_folder("analysis", study.folder)
 
 
 def refused_links(study: Study) -> list[str]:
@@ -48,7 +48,7 @@ def _leads_away(folder: Path, above: Path) -> str | None:
     return None if target.is_relative_to(above.resolve()) else f"is a link that leads out of {above.name}, to {target}"
 
 
-def cache_folder(kind: str, of: Path, env: Mapping[str, str] = os.environ) -> Path:
+def user_cache_folder(kind: str, of: Path, env: Mapping[str, str] = os.environ) -> Path:
     """`~/.cache/hpcddp/KIND/NAME-HASH` (under XDG_CACHE_HOME where that is set), always the same for the same path."""
     base = env.get("XDG_CACHE_HOME", "")
     place = of.resolve()

@@ -49,7 +49,7 @@ class Submission:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Together:
+class OneAllocation:
     """One job in which the runs of a batch are steps, one after the other, on the first of its nodes."""
 
     nodes: int
@@ -63,7 +63,7 @@ class Batch:
     """What reaches a cluster in one call: a run, an array of runs that ask for the same, or one job for several runs."""
 
     requests: tuple[Submission, ...]
-    together: Together | None = None
+    together: OneAllocation | None = None
     at_once: int | None = None
     """So many of its runs at a time; None: as many as the cluster likes."""
     after: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ from hpcddp.backends.slurm_time import time_s
 from hpcddp.backends.slurm_words import ended_words, waiting_words
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
-from hpcddp.core.job_ids import array_of, listed_as, read_task
+from hpcddp.core.job_ids import base_id, read_task, slurm_id
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 
@@ -160,9 +160,9 @@ class SlurmBackend:
         """
         if not jobs:
             return {}
-        ids = {(listed_as(job), name) for job, name in jobs.items()}
+        ids = {(slurm_id(job), name) for job, name in jobs.items()}
         queue, over, doubt = self._rows_of(ids)
-        return {job: _state(name, queue.get(listed_as(job)), over.get(listed_as(job)), doubt) for job, name in jobs.items()}
+        return {job: _state(name, queue.get(slurm_id(job)), over.get(slurm_id(job)), doubt) for job, name in jobs.items()}
 
     def _rows_of(self, jobs: Iterable[tuple[str, str]]) -> tuple[dict[str, Row], dict[str, Row], str | None]:
         """The rows of squeue and of sacct by id, of these ids and names; and why squeue did not answer."""
@@ -188,11 +188,9 @@ class SlurmBackend:
         of the same name. Where a job works, the study's link says too.
         """
         found = {job: rows[job] for job in jobs if job in rows}
-        folders = {array: self._folders_of(array) for array in {array_of(job) for job in found}}
+        folders = {array: self._folders_of(array) for array in {base_id(job) for job in found}}
         return {
-            job: row
-            for job, row in found.items()
-            if not folders[array_of(job)] or Path(row.workdir).name in folders[array_of(job)]
+            job: row for job, row in found.items() if not folders[base_id(job)] or Path(row.workdir).name in folders[base_id(job)]
         }
 
     def _folders_of(self, job: str) -> list[str]:
@@ -208,11 +206,11 @@ class SlurmBackend:
         if doubt := next((state.detail for state in states.values() if state.phase == "unknown"), None):
             raise HpcddpError(f"{doubt}. Nothing was cancelled; cancel again when Slurm answers")
         live = [job for job, state in states.items() if state.phase in ("queued", "running")]
-        shared = {listed_as(job) for job in live if "+" in job}
+        shared = {slurm_id(job) for job in live if "+" in job}
         folders = {job: study.job_dir(job) for study in self._studies for job in shared if study.job_dir(job).is_dir()}
         ended = [job for job in live if "+" not in job]
         for job, folder in folders.items():
-            tasks = {int(each.partition("+")[2]) for each in live if listed_as(each) == job}
+            tasks = {int(each.partition("+")[2]) for each in live if slurm_id(each) == job}
             ended += [job] if give_up(folder, tasks) else _steps_of(job, folder, tasks)
         if ended:
             slurm_commands.ask(["scancel", *ended])
@@ -302,7 +300,7 @@ def _look(name: str, folder: str) -> str | None:
 
 
 def _in_folder(rows: Mapping[str, Row], name: str, folder: str) -> str | None:
-    return next((array_of(job) for job, row in rows.items() if row.name == name and Path(row.workdir).name == folder), None)
+    return next((base_id(job) for job, row in rows.items() if row.name == name and Path(row.workdir).name == folder), None)
 
 
 def _link(link: Path, folder: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hpcddp.backends.slurm_time import limit_min
 from hpcddp.cluster.settings import sbatch_environment
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.job_ids import array_of, each_task
+from hpcddp.core.job_ids import base_id, each_task
 
 SEPARATOR = "\x1f"
 """Between columns: names and comments of other jobs may hold anything printable."""
@@ -135,7 +135,7 @@ def jobs_named(names: Iterable[str]) -> dict[str, Row]:
 
 def accounted(jobs: Iterable[str]) -> dict[str, Row]:
     """The jobs that accounting knows, by id; each as it ended last. A new job's row may be seconds late."""
-    ids = {array_of(job) for job in jobs}
+    ids = {base_id(job) for job in jobs}
     return {job: row for part in _parts(ids) for job, row in _sacct(["-j", ",".join(part)]).items()}
 
 

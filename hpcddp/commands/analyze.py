@@ -47,14 +47,14 @@ def analyze(
 
     from hpcddp.analysis import How
     from hpcddp.analysis import analyze as analyze_runs
-    from hpcddp.analysis.util.output_paths import cache_folder
+    from hpcddp.analysis.util.output_paths import user_cache_folder
     from hpcddp.analysis.util.wording import WIDE
     from hpcddp.core.errors import FAILED, INCOMPLETE
     from hpcddp.core.text import inert
     from hpcddp.share.unbundle import opened
 
     if runs.is_file():
-        output = output or cache_folder("reports", runs)
+        output = output or user_cache_folder("reports", runs)
     with opened(runs) as root:
         results = analyze_runs(root, output, How(overlay, overlay_rejected, epochs, style))
     if format_ == "json":

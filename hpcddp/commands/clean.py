@@ -27,11 +27,11 @@ def clean(study: Path, yes: bool) -> None:
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import inert, size, table
     from hpcddp.study.clean import waste
+    from hpcddp.study.lock import study_lock
     from hpcddp.study.status import study_states
-    from hpcddp.study.study_lock import alone
 
     of = single_study(study.absolute())
-    with alone(of) if yes else nullcontext():
+    with study_lock(of) if yes else nullcontext():
         found = waste(of, study_states(of))
         if yes:
             for one in found:

@@ -9,11 +9,11 @@ from hpcddp.commands.options import remark
 if TYPE_CHECKING:
     from hpcddp.backends.base import Backend
     from hpcddp.core.run_root import Study
-    from hpcddp.submit.submission_plan import Order
+    from hpcddp.submit.submission_plan import SubmissionPlan
     from hpcddp.submit.submit import SubmittedRun
 
 
-def send(order: Order, study: Study, backend: Backend, submitted: list[SubmittedRun]) -> bool:
+def send(order: SubmissionPlan, study: Study, backend: Backend, submitted: list[SubmittedRun]) -> bool:
     """Adds what was submitted; False where the cluster did not take all, which is said."""
     from hpcddp.core.errors import FullError
     from hpcddp.submit.submit import submit_runs
@@ -26,7 +26,7 @@ def send(order: Order, study: Study, backend: Backend, submitted: list[Submitted
     return True
 
 
-def knock(part: Order, study: Study, backend: Backend, submitted: list[SubmittedRun]) -> None:
+def retry_until_accepted(part: SubmissionPlan, study: Study, backend: Backend, submitted: list[SubmittedRun]) -> None:
     """Sends part of an order until it is taken; of one run: each try with an array would be one with every half of it too."""
     import time
     from contextlib import suppress

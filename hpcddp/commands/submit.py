@@ -20,7 +20,7 @@ from hpcddp.commands.options import (
     submitting,
     user_of,
 )
-from hpcddp.commands.sending import knock, send
+from hpcddp.commands.sending import retry_until_accepted, send
 from hpcddp.commands.submitted import submitted_words
 from hpcddp.commands.unknown import nothing_words, unknown_words
 from hpcddp.commands.until_ci import is_open, order_until
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hpcddp.core.run_root import Study
     from hpcddp.study.status import RunState
     from hpcddp.submit.budget import Account
-    from hpcddp.submit.submission_plan import Order
+    from hpcddp.submit.submission_plan import SubmissionPlan
     from hpcddp.submit.submit import SubmittedRun
     from hpcddp.sweep.expand import PlannedPoint
     from hpcddp.sweep.file import SweepFile
@@ -88,7 +88,7 @@ def submit(
 
 def carry_out(
     ctx: click.Context,
-    order: Order,
+    order: SubmissionPlan,
     *,
     runs: Path | None,
     dry_run: bool,
@@ -149,7 +149,7 @@ def carry_out(
         smoke, yes = False, True  # tested, and said, the first time
 
 
-def _wait_for_all(order: Order, study: Study, backend: Backend, unsent: set[tuple[str, int]]) -> set[str]:
+def _wait_for_all(order: SubmissionPlan, study: Study, backend: Backend, unsent: set[tuple[str, int]]) -> set[str]:
     """The phases of the order's runs when all are over, but for those that are not sent yet; Ctrl-C ends the waiting alone."""
     try:
         return until_over(study, backend, {planned.point.label for planned in order.points}, unsent)
@@ -159,7 +159,7 @@ def _wait_for_all(order: Order, study: Study, backend: Backend, unsent: set[tupl
 
 
 def _take(
-    order: Order,
+    order: SubmissionPlan,
     study: Study,
     backend: Backend,
     budget: Account | None,
@@ -184,7 +184,7 @@ def _take(
     return taken
 
 
-def _end_dry_run(order: Order, budget: Account | None, missing: Sequence[tuple[Point, int]]) -> None:
+def _end_dry_run(order: SubmissionPlan, budget: Account | None, missing: Sequence[tuple[Point, int]]) -> None:
     """Says what would keep the runs from being submitted, and that nothing was."""
     from hpcddp.core.errors import UsageError
     from hpcddp.submit.budget import affordable
@@ -199,16 +199,16 @@ def _end_dry_run(order: Order, budget: Account | None, missing: Sequence[tuple[P
     click.echo("nothing submitted: this was a dry run")
 
 
-def make_order(source: SweepFile, profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Order:
+def make_order(source: SweepFile, profile: ClusterProfile, points: Sequence[PlannedPoint]) -> SubmissionPlan:
     """With the user's settings, and what Slurm would be asked for; UsageError for what the cluster would refuse."""
-    from hpcddp.submit.submission_plan import Order
+    from hpcddp.submit.submission_plan import SubmissionPlan
 
     settings = read_settings()
     requests = requests_for(source, profile, points, user_of(source, settings)) if profile.backend == "slurm" else {}
-    return Order(source=source, profile=profile, points=points, requests=requests, settings=settings)
+    return SubmissionPlan(source=source, profile=profile, points=points, requests=requests, settings=settings)
 
 
-def _study(order: Order, runs: Path | None) -> tuple[Study, Backend]:
+def _study(order: SubmissionPlan, runs: Path | None) -> tuple[Study, Backend]:
     from hpcddp.backends.choose import make_backend
     from hpcddp.core.run_root import Study
 
@@ -216,7 +216,7 @@ def _study(order: Order, runs: Path | None) -> tuple[Study, Backend]:
     return study, make_backend(order.profile.backend, study, rules=order.profile.slurm)
 
 
-def _show(order: Order, study: Study, states: Sequence[RunState], budget: Account | None) -> list[tuple[Point, int]]:
+def _show(order: SubmissionPlan, study: Study, states: Sequence[RunState], budget: Account | None) -> list[tuple[Point, int]]:
     """Prints each point with what is pending of it, and the cost; the runs that are pending."""
     from collections import Counter
 
@@ -268,7 +268,7 @@ def _show(order: Order, study: Study, states: Sequence[RunState], budget: Accoun
     return pending
 
 
-def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: bool, wait: bool) -> list[SubmittedRun]:
+def _submit(order: SubmissionPlan, study: Study, backend: Backend, *, ask: bool, smoke: bool, wait: bool) -> list[SubmittedRun]:
     """The runs that were submitted; fewer than there are where the cluster takes no more for now, which is said."""
     from dataclasses import replace
 
@@ -284,7 +284,7 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
     try:
         if not send(order, study, backend, submitted) and wait and not submitted:
             remark("waiting until one more is taken")
-            knock(order if order.one_allocation else replace(order, max_jobs=1), study, backend, submitted)
+            retry_until_accepted(order if order.one_allocation else replace(order, max_jobs=1), study, backend, submitted)
             send(replace(order, max_jobs=order.max_jobs and order.max_jobs - 1), study, backend, submitted)
     finally:
         if submitted:
@@ -293,7 +293,7 @@ def _submit(order: Order, study: Study, backend: Backend, *, ask: bool, smoke: b
     return submitted
 
 
-def _is_any_left(order: Order, study: Study, backend: Backend, taken: Sequence[SubmittedRun]) -> bool:
+def _is_any_left(order: SubmissionPlan, study: Study, backend: Backend, taken: Sequence[SubmittedRun]) -> bool:
     """Whether anything is still to be submitted: another submission may have been faster, which is said where it took all."""
     from hpcddp.study.status import study_states
     from hpcddp.submit.submit import pending_runs

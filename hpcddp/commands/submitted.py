@@ -12,16 +12,16 @@ def submitted_words(jobs: Sequence[str], max_running: int | None, after: Sequenc
     """
     from itertools import groupby
 
-    from hpcddp.core.job_ids import array_of, listed_as
+    from hpcddp.core.job_ids import base_id, slurm_id
     from hpcddp.core.text import count
 
-    groups = [list(same) for _, same in groupby(map(listed_as, dict.fromkeys(jobs)), key=array_of)]
+    groups = [list(same) for _, same in groupby(map(slurm_id, dict.fromkeys(jobs)), key=base_id)]
     ends = (
-        group[0] if len(set(group)) == 1 else f"{array_of(group[0])}_[0-{len(group) - 1}]" for group in (groups[0], groups[-1])
+        group[0] if len(set(group)) == 1 else f"{base_id(group[0])}_[0-{len(group) - 1}]" for group in (groups[0], groups[-1])
     )
     together = sum("+" in job for job in jobs)
     turns = f", {count(together, 'run')} one after the other" if together else ""
     at_most = "" if max_running is None or together == len(jobs) else f", at most {max_running} at a time"
     later = f", when {' and '.join(after)} ended well" if after else ""
-    number = len(set(map(listed_as, jobs)))
+    number = len(set(map(slurm_id, jobs)))
     return f"submitted    {count(number, 'job')}    {'-'.join(dict.fromkeys(ends))}{turns}{at_most}{later}"

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from hpcddp.core.run_root import Study
     from hpcddp.study.status import RunState
-    from hpcddp.submit.submission_plan import Order
+    from hpcddp.submit.submission_plan import SubmissionPlan
 
 
-def order_until(order: Order, study: Study, states: Sequence[RunState], percent: float, at_most: int) -> Order:
+def order_until(order: SubmissionPlan, study: Study, states: Sequence[RunState], percent: float, at_most: int) -> SubmissionPlan:
     """The order with as many runs of each point as its records so far ask for; says how well points are known."""
     from dataclasses import replace
 
@@ -37,7 +37,7 @@ def order_until(order: Order, study: Study, states: Sequence[RunState], percent:
     return replace(order, more=repeats_until(labels, had, known, percent, at_most), is_cut_at_budget=True)
 
 
-def is_open(order: Order, study: Study, until_ci: float | None) -> bool:
+def is_open(order: SubmissionPlan, study: Study, until_ci: float | None) -> bool:
     """Whether medians are less well known than was asked for: --max-repeat or a rejected run ended it."""
     if until_ci is None:
         return False

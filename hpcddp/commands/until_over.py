@@ -22,9 +22,9 @@ def until_over(study: Study, backend: Backend, labels: Collection[str], unsent: 
     from hpcddp.backends.base import pause_s
     from hpcddp.study.status import study_states
     from hpcddp.study.status_text import progress_line, status_table
-    from hpcddp.study.submission_log import last_told
+    from hpcddp.study.submission_log import latest_events
 
-    mine = {key for key, told in last_told(study).items() if told.backend == backend.name and told.job is not None}
+    mine = {key for key, told in latest_events(study).items() if told.backend == backend.name and told.job is not None}
     shown, begun_s = None, time.monotonic()
     while True:
         states = [state for state in study_states(study, backend) if state.label in labels and state.in_sweep]

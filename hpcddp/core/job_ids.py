@@ -43,12 +43,12 @@ def slurm_job(env: Mapping[str, str]) -> str | None:
     return f"{job}+{shared}" if job and shared else job
 
 
-def array_of(job: str) -> str:
+def base_id(job: str) -> str:
     """What sbatch and sacct call all of the array, or the job, that a task is of; a job of its own is itself."""
     return re.split(r"[_+]", job)[0]
 
 
-def listed_as(job: str) -> str:
+def slurm_id(job: str) -> str:
     """What squeue and scancel call it: a run in one allocation is not known to them."""
     return job.partition("+")[0]
 
@@ -91,4 +91,4 @@ def put_pickle(folder: Path, env: Mapping[str, str]) -> None:
     """Puts the pickle where submitit looks for it, by the job's id: the first rank that comes makes the link."""
     job = slurm_job(env) or ""
     with contextlib.suppress(FileExistsError):
-        (folder / f"{listed_as(job)}_submitted.pkl").symlink_to(PICKLE if array_of(job) == job else Path("..", PICKLE))
+        (folder / f"{slurm_id(job)}_submitted.pkl").symlink_to(PICKLE if base_id(job) == job else Path("..", PICKLE))

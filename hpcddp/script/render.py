@@ -18,7 +18,7 @@ from hpcddp.script.templating import render_template
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class JobStep:
     """One of several runs that a job starts one after the other."""
 
     name: str
@@ -49,7 +49,7 @@ class Launch:
     """Where a script submitted by hand leaves its records if HPCDDP_RUNS does not say."""
     array: str | None = None
     """The name of the array that the script is for: its tasks are several points, and nothing in it is one point's own."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[JobStep, ...] = ()
     """In place of the command: the runs that the script is for, task by task from 0, under the name in `array`."""
     folder: str = ""
     """Of the job, which holds a folder for each of the steps."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.core.job_ids import array_of
+from hpcddp.core.job_ids import base_id
 from hpcddp.core.run_root import Study
 from hpcddp.study.outcome import read_end
 from hpcddp.study.status import RunState
@@ -76,7 +76,7 @@ def _code(study: Study, states: Sequence[RunState]) -> Iterator[tuple[Path, str]
 def _named_by(study: Study, job: str) -> set[str]:
     """The snapshots in the job's script. Runs on this machine have none: their runner may work from any snapshot."""
     try:
-        script = (study.job_dir(array_of(job)) / "job.sbatch").read_text(encoding="utf-8", errors="replace")
+        script = (study.job_dir(base_id(job)) / "job.sbatch").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return set()
     return set(re.findall(r"/\.code/([0-9a-f]+)", script))

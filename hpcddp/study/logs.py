@@ -13,7 +13,7 @@ from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.text import size
 from hpcddp.study.diagnosis import LogLine
 from hpcddp.study.outcome import recorded_end
-from hpcddp.study.submission_log import last_told
+from hpcddp.study.submission_log import latest_events
 
 TAIL_BYTES = 8192
 
@@ -61,7 +61,7 @@ def tail(file: Path, at_most_bytes: int = TAIL_BYTES) -> str:
 
 def newest_job(study: Study, label: str, run: int | None) -> tuple[int, str]:
     """The point's run that was submitted last, or `run`, and its newest job; UsageError where none was."""
-    told = [line for line in last_told(study).values() if line.label == label and line.job and run in (None, line.run)]
+    told = [line for line in latest_events(study).values() if line.label == label and line.job and run in (None, line.run)]
     if told:
         newest = max(told, key=lambda line: line.unix_s)
         return newest.run, str(newest.job)

@@ -19,7 +19,7 @@ from hpcddp.study.diagnosis import AGAIN, Reason, reason_of, without_node
 from hpcddp.study.logs import last_words
 from hpcddp.study.outcome import read_end, read_object, recorded_end
 from hpcddp.study.progress import read_progress
-from hpcddp.study.submission_log import Told, last_told, user_name
+from hpcddp.study.submission_log import SubmissionEvent, latest_events, user_name
 from hpcddp.study.time_limit import time_limit_words
 
 Phase = Literal["missing", "queued", "running", "done", "failed", "unknown"]
@@ -91,16 +91,16 @@ _Job = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class _Seen:
+class StudyView:
     """What a study's own files say of its runs."""
 
     study: Study
     runs: list[tuple[str, int]]
-    told: Mapping[tuple[str, int], Told]
+    told: Mapping[tuple[str, int], SubmissionEvent]
     done: Mapping[tuple[str, int], RunState]
     scope: Scope
 
-    def left(self, backend: str) -> list[Told]:
+    def left(self, backend: str) -> list[SubmissionEvent]:
         """The jobs of that backend whose runs have not come to their end."""
         open_runs = (line for key, line in self.told.items() if key not in self.done)
         return [line for line in open_runs if line.backend == backend and line.job is not None]
@@ -120,12 +120,12 @@ def _outcome(state: RunState) -> tuple[OfJob, str | None] | None:
     return OfJob(state.label, state.run, state.job), _by_name(reason) if state.phase == "failed" else None
 
 
-def _see(study: Study, scope: Scope | None) -> _Seen:
-    told, asked = last_told(study), read_study_file(study)
+def _see(study: Study, scope: Scope | None) -> StudyView:
+    told, asked = latest_events(study), read_study_file(study)
     runs = _runs(study, asked, told)
     recorded = {entry["label"]: entry["in_sweep"] for entry in asked["points"] if "in_sweep" in entry}
     done = {key: state for key in runs if (state := _done(study, *key)) is not None}
-    return _Seen(study, runs, told, done, {**recorded, **(scope or {})})
+    return StudyView(study, runs, told, done, {**recorded, **(scope or {})})
 
 
 def _placed(state: RunState, scope: Scope) -> RunState | None:
@@ -139,7 +139,7 @@ def study_backends(study: Study) -> list[Backend]:
     """The backends that the study's runs were submitted to."""
     from hpcddp.backends.choose import make_backend
 
-    return [make_backend(name, study) for name in sorted({told.backend for told in last_told(study).values()})]
+    return [make_backend(name, study) for name in sorted({told.backend for told in latest_events(study).values()})]
 
 
 def states_to_plain(states: list[RunState]) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def states_to_plain(states: list[RunState]) -> list[dict[str, Any]]:
     return [asdict(state) for state in states]
 
 
-def _runs(study: Study, asked: Mapping[str, Any], told: Mapping[tuple[str, int], Told]) -> list[tuple[str, int]]:
+def _runs(study: Study, asked: Mapping[str, Any], told: Mapping[tuple[str, int], SubmissionEvent]) -> list[tuple[str, int]]:
     """Asked for by study.json, submitted, or with a folder of records; none of a point that was dropped."""
     wanted = {(entry["label"], run) for entry in asked["points"] for run in range(1, entry.get("repeat", asked["repeat"]) + 1)}
     return sorted(key for key in {*wanted, *told, *study.begun()} if study.has_point(key[0]))
@@ -170,7 +170,7 @@ def _done(study: Study, label: str, run: int) -> RunState | None:
     return None
 
 
-def _poll(backend: Backend, lines: Sequence[Told]) -> dict[_Job, JobState]:
+def _poll(backend: Backend, lines: Sequence[SubmissionEvent]) -> dict[_Job, JobState]:
     """What became of the jobs: in one question, and one more for those whose id another of them bears too."""
     found: dict[_Job, JobState] = {}
     left = {(str(line.job), line.name) for line in lines}
@@ -181,7 +181,7 @@ def _poll(backend: Backend, lines: Sequence[Told]) -> dict[_Job, JobState]:
     return found
 
 
-def _unfinished(study: Study, key: tuple[str, int], told: Told | None, polled: Mapping[_Job, JobState]) -> RunState:
+def _unfinished(study: Study, key: tuple[str, int], told: SubmissionEvent | None, polled: Mapping[_Job, JobState]) -> RunState:
     if told is None or told.job is None:
         return _without_job(study, key, told)
     attempt = newest_of(study.attempts(*key), told.job)
@@ -198,7 +198,7 @@ def _unfinished(study: Study, key: tuple[str, int], told: Told | None, polled: M
     return ended_meanwhile or _failed(blank, why_failed(study, told, attempt, state))
 
 
-def _running(study: Study, told: Told, blank: RunState, attempt: Path | None, state: JobState) -> RunState:
+def _running(study: Study, told: SubmissionEvent, blank: RunState, attempt: Path | None, state: JobState) -> RunState:
     """How far it is, and whether its time is enough: not of a job that several runs share, which is requeued for what is left."""
     point = read_point(study, told.label)
     progress = read_progress(attempt, point)
@@ -208,7 +208,7 @@ def _running(study: Study, told: Told, blank: RunState, attempt: Path | None, st
     return replace(blank, phase="running", detail=detail, next_step=next_step, **vars(progress))
 
 
-def _without_job(study: Study, key: tuple[str, int], told: Told | None) -> RunState:
+def _without_job(study: Study, key: tuple[str, int], told: SubmissionEvent | None) -> RunState:
     blank = RunState(label=key[0], run=key[1], phase="missing")
     if told is None:
         newest = next(reversed(study.attempts(*key)), None)
@@ -237,7 +237,7 @@ def _failed(blank: RunState, reason: Reason) -> RunState:
     return replace(blank, phase="failed", detail=reason.sentence, next_step=reason.next_step, line=reason.line)
 
 
-def why_failed(study: Study, told: Told, attempt: Path | None, state: JobState) -> Reason:
+def why_failed(study: Study, told: SubmissionEvent, attempt: Path | None, state: JobState) -> Reason:
     """What the backend saw, what the ranks recorded, and what they and the batch script wrote last."""
     folder = study.job_dir(str(told.job))
     seen = replace(state, by=you_or(state.by), detail=first_failure(folder) or state.detail)

@@ -28,7 +28,7 @@ Event = Literal["intent", "submitted", "refused", "lost", "cancelled"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class SubmissionEvent:
     """One line."""
 
     event: Event
@@ -56,31 +56,31 @@ class Told:
         return found if self.task is None else f"{found}{'_' if self.nodes is None else '+'}{self.task}"
 
 
-def tell(study: Study, event: Event, told: Told, **facts: Any) -> Told:
+def tell(study: Study, event: Event, told: SubmissionEvent, **facts: Any) -> SubmissionEvent:
     """Adds a line on the submission that `told` is about; the line."""
     line = follow(told, event, **facts)
-    tell_all(study, [line])
+    append(study, [line])
     return line
 
 
-def follow(told: Told, event: Event, **facts: Any) -> Told:
+def follow(told: SubmissionEvent, event: Event, **facts: Any) -> SubmissionEvent:
     """The next line on the same submission."""
     return replace(told, event=event, unix_s=time.time(), **facts)
 
 
-def tell_all(study: Study, lines: Sequence[Told]) -> None:
+def append(study: Study, lines: Sequence[SubmissionEvent]) -> None:
     """Adds these lines, in one write. Only an intent must outlive the machine: without its answer it is looked up."""
     if lines:
         must_stay = any(line.event == "intent" for line in lines)
         append_line(study.submissions_file, *(encode(line, keep_defaults=False) for line in lines), sync=must_stay)
 
 
-def last_told(study: Study) -> dict[tuple[str, int], Told]:
+def latest_events(study: Study) -> dict[tuple[str, int], SubmissionEvent]:
     """The newest line on each run, by label and number; HpcddpError names a line that is damaged."""
-    found: dict[tuple[str, int], Told] = {}
+    found: dict[tuple[str, int], SubmissionEvent] = {}
     for number, text in enumerate(_whole(study).splitlines(), start=1):
         try:
-            told = decode(Told, json.loads(text))
+            told = decode(SubmissionEvent, json.loads(text))
         except (ValueError, SchemaError) as error:
             raise HpcddpError(f"{study.submissions_file}:{number}: not a line hpcddp wrote: {error}") from error
         found[told.label, told.run] = told
@@ -95,7 +95,7 @@ def user_name() -> str:
         return f"user {os.getuid()}"
 
 
-def mend(study: Study) -> None:
+def truncate_torn_tail(study: Study) -> None:
     """Cuts off a last line without its end, which the next would run into; nobody else writes meanwhile."""
     whole = len(_whole(study))
     if whole < (study.submissions_file.stat().st_size if study.submissions_file.is_file() else 0):

@@ -12,7 +12,7 @@ from hpcddp.backends.base import Batch
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from hpcddp.study.lock import Held
-from hpcddp.study.submission_log import Told, follow, tell_all
+from hpcddp.study.submission_log import SubmissionEvent, append, follow
 
 AHEAD = 16
 """Submissions that are written down at once: until it is sure that they stay, a shared file system may take 20 ms."""
@@ -24,7 +24,7 @@ class Intents:
     def __init__(self, study: Study, backend: str, held: Held) -> None:
         """`held`: the study's lock."""
         self._study, self._backend, self._held = study, backend, held
-        self._told: dict[str, list[Told]] = {}
+        self._told: dict[str, list[SubmissionEvent]] = {}
         """By token."""
 
     def __enter__(self) -> Intents:
@@ -34,24 +34,26 @@ class Intents:
         """A process that has taken the lock over looks up itself what became of them."""
         with contextlib.suppress(HpcddpError):
             self._held.check()
-            tell_all(self._study, [follow(told, "lost") for each in self._told.values() for told in each])
+            append(self._study, [follow(told, "lost") for each in self._told.values() for told in each])
 
-    def take(self, batch: Batch, following: Iterable[Batch]) -> list[Told]:
+    def take(self, batch: Batch, following: Iterable[Batch]) -> list[SubmissionEvent]:
         """Those of this batch, which is asked for now: on disk, as are those of some of the following."""
         self._held.check()
         if batch.token not in self._told:
             next_ones = islice(chain([batch], following), AHEAD)
             new = {each.token: _intents(each, self._backend) for each in next_ones if each.token not in self._told}
-            tell_all(self._study, [told for intents in new.values() for told in intents])
+            append(self._study, [told for intents in new.values() for told in intents])
             self._told |= new
         return self._told.pop(batch.token)
 
 
-def _intents(batch: Batch, backend: str) -> list[Told]:
+def _intents(batch: Batch, backend: str) -> list[SubmissionEvent]:
     of_all: dict[str, Any] = {"event": "intent", "token": batch.token, "backend": backend, "unix_s": time.time()}
     specs = [request.spec for request in batch.requests]
     if not batch.is_array and batch.together is None:
-        return [Told(**of_all, label=spec.label, run=spec.run) for spec in specs]
+        return [SubmissionEvent(**of_all, label=spec.label, run=spec.run) for spec in specs]
     if batch.together is not None:
         of_all |= {"nodes": batch.together.nodes, "gpus_per_node": batch.together.gpus_per_node}
-    return [Told(**of_all, label=spec.label, run=spec.run, array=batch.name, task=task) for task, spec in enumerate(specs)]
+    return [
+        SubmissionEvent(**of_all, label=spec.label, run=spec.run, array=batch.name, task=task) for task, spec in enumerate(specs)
+    ]

@@ -11,9 +11,9 @@ from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study, newest_of
 from hpcddp.study.node_hours import lasted_h, nodes_held
 from hpcddp.study.status import RunState, read_point
-from hpcddp.study.submission_log import last_told
+from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.one_allocation import one_job
-from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submission_plan import SubmissionPlan
 
 Run = tuple[Point, int]
 
@@ -39,12 +39,12 @@ class Account:
         return f"budget {self.budget}: {'; '.join(parts)}"
 
 
-def at_most(order: Order, point: Point) -> Hours:
+def at_most(order: SubmissionPlan, point: Point) -> Hours:
     """Of one run: the time asked for, on all its nodes."""
     return _hours(order, point, order.source.sweep.slurm.walltime_min / 60)
 
 
-def each_at_most(order: Order, runs: Sequence[Run]) -> list[Hours]:
+def each_at_most(order: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
     """Of each run; in one allocation it holds all nodes of the job."""
     if not order.one_allocation or not runs:
         return [at_most(order, point) for point, _ in runs]
@@ -53,9 +53,9 @@ def each_at_most(order: Order, runs: Sequence[Run]) -> list[Hours]:
     return [Hours(node=node, gpu=node * whole.gpus_per_node) for _ in runs]
 
 
-def account(study: Study, order: Order, states: Sequence[RunState]) -> Account:
+def account(study: Study, order: SubmissionPlan, states: Sequence[RunState]) -> Account:
     """Of all that was ever submitted of the study, also of points that are not in this order."""
-    used, waiting, told = Hours(), Hours(), last_told(study)
+    used, waiting, told = Hours(), Hours(), latest_events(study)
     points = {planned.point.label: planned.point for planned in order.points}
     for state in states:
         attempts = study.attempts(state.label, state.run)
@@ -73,17 +73,17 @@ def account(study: Study, order: Order, states: Sequence[RunState]) -> Account:
     return Account(budget=order.source.sweep.budget or order.settings.budget, used=used, waiting=waiting)
 
 
-def limited(study: Study, order: Order, states: Sequence[RunState]) -> Account | None:
+def limited(study: Study, order: SubmissionPlan, states: Sequence[RunState]) -> Account | None:
     """The study's account; None, and no records are read, where there is no budget."""
     return account(study, order, states) if order.source.sweep.budget or order.settings.budget else None
 
 
-def budget_words(taken: Account | None, order: Order, runs: Sequence[Run]) -> str | None:
+def budget_words(taken: Account | None, order: SubmissionPlan, runs: Sequence[Run]) -> str | None:
     """The budget, what is used of it and what these runs would take at most; None where there is none."""
     return None if taken is None else taken.words(sum(each_at_most(order, runs), Hours()))
 
 
-def affordable(taken: Account | None, order: Order, runs: Sequence[Run]) -> list[Run]:
+def affordable(taken: Account | None, order: SubmissionPlan, runs: Sequence[Run]) -> list[Run]:
     """The runs; of an order that may be cut short, as many of the first as the budget holds. UsageError where it does not hold
     all of another.
     """
@@ -102,7 +102,7 @@ def affordable(taken: Account | None, order: Order, runs: Sequence[Run]) -> list
     return list(runs)
 
 
-def _hours(order: Order, point: Point, hours: float, nodes: int | None = None, gpus: int | None = None) -> Hours:
+def _hours(order: SubmissionPlan, point: Point, hours: float, nodes: int | None = None, gpus: int | None = None) -> Hours:
     """`nodes` and `gpus` (of a node): of the job, where they are not the point's own."""
     request, nodes = order.requests.get(point.label), nodes or point.layout.nodes
     if gpus is None:

@@ -8,18 +8,18 @@ from hpcddp.backends.base import Backend
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
-from hpcddp.study.reconcile import settle
+from hpcddp.study.lock import study_lock
+from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState
-from hpcddp.study.study_lock import alone
-from hpcddp.study.submission_log import follow, last_told, mend, tell_all, user_name
+from hpcddp.study.submission_log import append, follow, latest_events, truncate_torn_tail, user_name
 
 
 def look_up(study: Study, backends: Sequence[Backend]) -> None:
     """Makes known the jobs of submissions that were interrupted, where there are such."""
-    if any(told.event == "intent" for told in last_told(study).values()):
-        with alone(study):
+    if any(told.event == "intent" for told in latest_events(study).values()):
+        with study_lock(study):
             for backend in backends:
-                settle(study, backend)
+                reconcile(study, backend)
 
 
 def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -> list[RunState]:
@@ -31,7 +31,7 @@ def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -
             known = ", ".join(dict.fromkeys(state.label for state in states))
             raise UsageError(f"no point `{point}` in this study; it has {known}")
     chosen = [state for state in states if not points or state.label.startswith(tuple(points))]
-    told = last_told(study)
+    told = latest_events(study)
     if doubtful := [state for state in chosen if state.phase == "unknown" and (state.label, state.run) in told]:
         what = f"{count(len(doubtful), 'run')} not known of just now: {doubtful[0].detail}"
         raise HpcddpError(f"{what}. Nothing was cancelled; cancel again when there is an answer")
@@ -40,12 +40,12 @@ def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -
 
 def cancel_runs(study: Study, runs: Sequence[RunState], backends: Sequence[Backend]) -> None:
     """Asks each backend once, and leaves a line for each run in submissions.jsonl; a submission must not be at work meanwhile."""
-    with alone(study):
-        mend(study)
-        told = last_told(study)
+    with study_lock(study):
+        truncate_torn_tail(study)
+        told = latest_events(study)
         mine = [told[state.label, state.run] for state in runs if (state.label, state.run) in told]
         for backend in backends:
             lines = [line for line in mine if line.backend == backend.name and line.job is not None]
             if lines:
                 backend.cancel({str(line.job): line.name for line in lines})
-                tell_all(study, [follow(line, "cancelled", reason=user_name()) for line in lines])
+                append(study, [follow(line, "cancelled", reason=user_name()) for line in lines])

@@ -11,13 +11,13 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point, point_to_dict
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.run_root import Study
+from hpcddp.study.lock import study_lock
 from hpcddp.study.status import read_study_file
-from hpcddp.study.study_lock import alone
 from hpcddp.submit.scope import options_of, scope_by_file
-from hpcddp.submit.submission_plan import Order, anchored
+from hpcddp.submit.submission_plan import SubmissionPlan, anchored
 
 
-def describe(study: Study, order: Order) -> None:
+def describe(study: Study, order: SubmissionPlan) -> None:
     """study.json and each point.json. Points asked for earlier stay in study.json: their runs are there.
 
     Each submission writes the point.json of all its points, so one that a machine lost as it went down is there again.
@@ -29,7 +29,7 @@ def describe(study: Study, order: Order) -> None:
     write_json(study.study_file, _described(study, order, read_study_file(study)))
 
 
-def describe_again(study: Study, order: Order) -> None:
+def describe_again(study: Study, order: SubmissionPlan) -> None:
     """study.json alone, where nothing is submitted and the sweep is another than it says: points or runs may have gone. Not where
     another command is at work, or nothing may be written: nothing depends on it yet.
     """
@@ -37,11 +37,11 @@ def describe_again(study: Study, order: Order) -> None:
         return
     before = read_study_file(study)
     if _described(study, order, before) != before:
-        with contextlib.suppress(HpcddpError), alone(study):
+        with contextlib.suppress(HpcddpError), study_lock(study):
             write_json(study.study_file, _described(study, order, read_study_file(study)))
 
 
-def _described(study: Study, order: Order, before: Mapping[str, Any]) -> dict[str, Any]:
+def _described(study: Study, order: SubmissionPlan, before: Mapping[str, Any]) -> dict[str, Any]:
     """study.json, where it said `before`."""
     entries: dict[str, dict[str, Any]] = {}
     for entry in before["points"]:
@@ -64,7 +64,7 @@ def _described(study: Study, order: Order, before: Mapping[str, Any]) -> dict[st
     }
 
 
-def _entry(order: Order, point: Point, groups: tuple[str, ...], old: Mapping[str, Any]) -> dict[str, Any]:
+def _entry(order: SubmissionPlan, point: Point, groups: tuple[str, ...], old: Mapping[str, Any]) -> dict[str, Any]:
     """Of a point that the order has, but for its repeat, where study.json said `old`. A benchmark of communication is in no sweep
     file, so it has no options.
     """

@@ -9,22 +9,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from hpcddp.backends.base import Batch, Submission, Together, job_name
+from hpcddp.backends.base import Batch, OneAllocation, Submission, job_name
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.limits import refusals
-from hpcddp.script.render import Launch, Step, render
+from hpcddp.script.render import JobStep, Launch, render
 from hpcddp.script.resources import WARNING_S
-from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submission_plan import SubmissionPlan
 
 Run = tuple[Point, int]
 
 FLAG = "--one-allocation"
 
 
-def for_one_job(order: Order) -> Order:
+def for_one_job(order: SubmissionPlan) -> SubmissionPlan:
     """The order with all its runs in one job, which takes no longer than Slurm lets it."""
     from hpcddp.backends.slurm_commands import longest_min
 
@@ -33,7 +33,7 @@ def for_one_job(order: Order) -> Order:
     return dataclasses.replace(order, one_allocation=True, longest_min=known)
 
 
-def one_job(order: Order, runs: Sequence[Run]) -> JobRequest:
+def one_job(order: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
     """The request for all these runs; UsageError says what no single job gives."""
     if order.profile.backend != "slurm":
         raise UsageError(f"{FLAG}: {order.profile.name} has no jobs of Slurm; leave it out")
@@ -61,7 +61,7 @@ def one_job(order: Order, runs: Sequence[Run]) -> JobRequest:
     return whole
 
 
-def in_one_job(order: Order, requests: Sequence[Submission]) -> Batch:
+def in_one_job(order: SubmissionPlan, requests: Sequence[Submission]) -> Batch:
     """The batch; a run on its own is a job like any other. Repetition by repetition, so that a cluster that slows down slows all
     points alike, in each the largest points first.
     """
@@ -73,7 +73,7 @@ def in_one_job(order: Order, requests: Sequence[Submission]) -> Batch:
 
     def text(name: str, folder: str, launches: Sequence[Launch]) -> str:
         steps = tuple(
-            Step(
+            JobStep(
                 name=job_name(point.label, run),
                 request=order.requests[point.label],
                 resumes=point.measure.resume,
@@ -90,10 +90,12 @@ def in_one_job(order: Order, requests: Sequence[Submission]) -> Batch:
             )
         return script
 
-    return Batch(requests=tuple(turns), together=Together(nodes=whole.nodes, gpus_per_node=whole.gpus_per_node, render_text=text))
+    return Batch(
+        requests=tuple(turns), together=OneAllocation(nodes=whole.nodes, gpus_per_node=whole.gpus_per_node, render_text=text)
+    )
 
 
-def one_job_words(order: Order, runs: Sequence[Run]) -> str:
+def one_job_words(order: SubmissionPlan, runs: Sequence[Run]) -> str:
     """What is asked for: its nodes, its time, and why not more."""
     whole = one_job(order, runs)
     all_min = len(runs) * order.requests[runs[0][0].label].walltime_min
@@ -115,7 +117,7 @@ def _odd(points: Sequence[Point]) -> Iterator[str]:
             )
 
 
-def _odd_options(order: Order) -> Iterator[str]:
+def _odd_options(order: SubmissionPlan) -> Iterator[str]:
     for option in order.source.sweep.slurm.options:
         name, _, value = option.partition("=")
         if name == "--signal" and not value.startswith("B:"):
@@ -126,7 +128,7 @@ def _cpus_of_node(request: JobRequest) -> tuple[int, int]:
     return request.tasks_per_node * (request.cpus_per_task or 1), request.tasks_per_node
 
 
-def _limits_min(order: Order, request: JobRequest) -> Iterator[int]:
+def _limits_min(order: SubmissionPlan, request: JobRequest) -> Iterator[int]:
     """Time limits of a job, by the profile and by Slurm."""
     limits = [rule.max_walltime_min for rule in order.profile.slurm.qos if rule.name == request.qos]
     yield from (limit for limit in (*limits, order.longest_min) if limit is not None)

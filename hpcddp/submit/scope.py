@@ -17,8 +17,8 @@ from hpcddp.cluster.profile import current_cluster, load_profile
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import RunState, read_study_file, run_states
-from hpcddp.study.submission_log import last_told
-from hpcddp.submit.submission_plan import Order
+from hpcddp.study.submission_log import latest_events
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 
@@ -29,7 +29,7 @@ AS_IT_IS: Mapping[str, Any] = {"set": [], "cluster": None, "also": {}}
 """Without options."""
 
 
-def options_of(order: Order) -> dict[str, Any]:
+def options_of(order: SubmissionPlan) -> dict[str, Any]:
     """As study.json has them; the cluster too where neither the sweep nor an option names it."""
     given = order.source.options
     cluster = given.cluster or (order.profile.name if order.source.sweep.cluster is None else None)
@@ -61,7 +61,7 @@ def study_scope(study: Study, sweep: Path) -> dict[str, int]:
 def recorded_gone(study: Study, sweep: Path) -> list[RunState]:
     """Runs of the study that the file does not have now and that may wait or run, by the records alone: no cluster is asked."""
     scope = study_scope(study, sweep)
-    sent = last_told(study).values()
+    sent = latest_events(study).values()
     gone = {(told.label, told.run) for told in sent if told.event == "submitted" and told.run > scope.get(told.label, told.run)}
     states = run_states(study, scope=scope) if gone else []
     return [state for state in states if (state.label, state.run) in gone and state.phase == "unknown"]

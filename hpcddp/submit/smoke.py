@@ -11,14 +11,14 @@ from hpcddp.backends.base import Backend, JobState, Submission, pause_s
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
-from hpcddp.submit.submission_plan import Order, submissions
+from hpcddp.submit.submission_plan import SubmissionPlan, submissions
 
 ENTRY = "hpcddp.worker.smoke:run"
 
 WALLTIME_MIN = 10
 
 
-def run_smoke(study: Study, order: Order, backend: Backend) -> str:
+def run_smoke(study: Study, order: SubmissionPlan, backend: Backend) -> str:
     """Submits the smoke job, waits for it and says what it found; HpcddpError with every problem."""
     study = Study(study.folder.absolute())
     request = smoke_submission(study, order, backend)
@@ -46,7 +46,7 @@ def _end_of(job: str, name: str, backend: Backend) -> JobState:
     return state
 
 
-def smoke_submission(study: Study, order: Order, backend: Backend) -> Submission:
+def smoke_submission(study: Study, order: SubmissionPlan, backend: Backend) -> Submission:
     """The worker's smoke test on the smallest layout that the sweep has, on two nodes where it has such."""
     point = smoke_point([planned.point for planned in order.points])
     shorter = {

@@ -28,7 +28,7 @@ from hpcddp.sweep.file import SweepFile
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class SubmissionPlan:
     """What is to be submitted: points of a sweep, on a cluster, for a user."""
 
     source: SweepFile
@@ -59,7 +59,7 @@ class Order:
         return {planned.point.label: max(asked, self.more.get(planned.point.label, 0)) for planned in self.points}
 
 
-def obstacles(order: Order) -> list[str]:
+def obstacles(order: SubmissionPlan) -> list[str]:
     """What is sure to be refused or to fail whatever the cluster says, a sentence each with the next step."""
     found = without_folder(order.points, order.settings.data_roots)
     if order.profile.slurm.account_required and _account(order) is None:
@@ -71,13 +71,13 @@ def obstacles(order: Order) -> list[str]:
     return found
 
 
-def check_order(order: Order) -> None:
+def check_order(order: SubmissionPlan) -> None:
     """UsageError with every obstacle."""
     if found := obstacles(order):
         raise UsageError("\n".join(found))
 
 
-def submissions(study: Study, order: Order, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
+def submissions(study: Study, order: SubmissionPlan, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
     """One for each run, all with one snapshot."""
     near, trusted = order.source.file.resolve().parent, trusted_gids(order.settings)
     check_ownership(study, trusted)
@@ -109,14 +109,14 @@ def submissions(study: Study, order: Order, backend: str, runs: Sequence[tuple[P
     ]
 
 
-def _renderer(order: Order, point: Point) -> Callable[[Launch], str] | None:
+def _renderer(order: SubmissionPlan, point: Point) -> Callable[[Launch], str] | None:
     request = order.requests.get(point.label)
     if request is None:
         return None
     return lambda launch: render(order.profile, point, request, launch)
 
 
-def _shape(order: Order, point: Point) -> JobRequest | None:
+def _shape(order: SubmissionPlan, point: Point) -> JobRequest | None:
     request = order.requests.get(point.label)
     return request and dataclasses.replace(request, name="")
 
@@ -136,5 +136,5 @@ def anchored(point: Point) -> Point:
     return dataclasses.replace(point, workload=workload)
 
 
-def _account(order: Order) -> str | None:
+def _account(order: SubmissionPlan) -> str | None:
     return order.source.sweep.account or order.settings.account

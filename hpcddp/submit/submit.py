@@ -10,21 +10,20 @@ from dataclasses import dataclass
 from hpcddp.backends.base import Backend, Batch
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.core.errors import FullError, RefusedError
-from hpcddp.core.job_ids import listed_as
+from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
-from hpcddp.study.lock import Held
-from hpcddp.study.reconcile import settle
+from hpcddp.study.lock import Held, study_lock
+from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState, study_states
-from hpcddp.study.study_lock import alone
-from hpcddp.study.submission_log import Told, follow, last_told, tell_all
+from hpcddp.study.submission_log import SubmissionEvent, append, follow, latest_events
 from hpcddp.study.write_ahead import Intents
 from hpcddp.submit.budget import affordable, limited
 from hpcddp.submit.manifest import describe
 from hpcddp.submit.one_allocation import in_one_job, one_job
-from hpcddp.submit.submission_plan import Order, check_order, submissions
-from hpcddp.submit.throttle import Lanes
+from hpcddp.submit.submission_plan import SubmissionPlan, check_order, submissions
+from hpcddp.submit.throttle import Throttle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class SubmittedRun:
     job: str
 
 
-def pending_runs(order: Order, states: Sequence[RunState]) -> list[tuple[Point, int]]:
+def pending_runs(order: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once.
 
     A run whose submission was interrupted counts too: submit_runs looks it up before it asks again.
@@ -53,21 +52,21 @@ def _is_pending(state: RunState | None) -> bool:
     return state is None or state.phase in ("missing", "failed") or (state.phase == "unknown" and state.job is None)
 
 
-def unknown_runs(order: Order, states: Sequence[RunState]) -> list[RunState]:
+def unknown_runs(order: SubmissionPlan, states: Sequence[RunState]) -> list[RunState]:
     """Of the runs that the order has, those of whose jobs nobody says what became of them: they may wait or run."""
     repeats = order.repeats
     unknown = (state for state in states if state.phase == "unknown" and state.job is not None)
     return [state for state in unknown if state.run <= repeats.get(state.label, 0)]
 
 
-def runs_now(study: Study, order: Order, states: Sequence[RunState]) -> list[tuple[Point, int]]:
+def runs_now(study: Study, order: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     """Of what is pending, what this order submits at once; UsageError where the study's budget does not hold it."""
     runs = pending_runs(order, states)
     return affordable(limited(study, order, states), order, runs[: order.max_jobs])
 
 
 def submit_runs(
-    study: Study, order: Order, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
+    study: Study, order: SubmissionPlan, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
 ) -> list[SubmittedRun]:
     """Submits what is pending and returns at once; `on_submitted` hears of each run as soon as it has a job, also of those whose
     submission was interrupted and that turn out to have one.
@@ -78,8 +77,8 @@ def submit_runs(
     study = Study(study.folder.absolute())
     check_order(order)
     check_ownership(study, trusted_gids(order.settings))
-    with alone(study, denied="runs cannot go there ({}); give another folder with --runs") as held:
-        for line in settle(study, backend):
+    with study_lock(study, denied="runs cannot go there ({}); give another folder with --runs") as held:
+        for line in reconcile(study, backend):
             on_submitted(SubmittedRun(label=line.label, run=line.run, job=str(line.job)))
         states = study_states(study, backend)
         runs = runs_now(study, order, states)
@@ -91,7 +90,7 @@ def submit_runs(
         for request in requests:
             backend.check(request)
         describe(study, order)
-        lanes = Lanes(order.max_running, _live(study, states, backend))
+        lanes = Throttle(order.max_running, _live(study, states, backend))
         together = [in_one_job(order, requests)] if order.one_allocation else backend.batches(requests)
         batches = [dataclasses.replace(batch, after_ok=order.after) for batch in together]
         return _submit_all(batches, lanes, backend, held, on_submitted)
@@ -99,14 +98,14 @@ def submit_runs(
 
 def _live(study: Study, states: Sequence[RunState], backend: Backend) -> list[str]:
     """The study's jobs there that wait or run; one that runs share counts once."""
-    told = last_told(study)
+    told = latest_events(study)
     live = (state for state in states if state.phase in ("queued", "running"))
     mine = (state.job for state in live if state.job and told[state.label, state.run].backend == backend.name)
-    return list(dict.fromkeys(map(listed_as, mine)))
+    return list(dict.fromkeys(map(slurm_id, mine)))
 
 
 def _submit_all(
-    batches: Sequence[Batch], lanes: Lanes, backend: Backend, held: Held, on_submitted: Callable[[SubmittedRun], None]
+    batches: Sequence[Batch], lanes: Throttle, backend: Backend, held: Held, on_submitted: Callable[[SubmittedRun], None]
 ) -> list[SubmittedRun]:
     """In order, as many as the cluster takes: where a whole array is too much, a half of it may not be."""
     submitted: list[SubmittedRun] = []
@@ -135,15 +134,15 @@ def _halves(batch: Batch, left: Sequence[Batch], error: FullError) -> list[Batch
     return [dataclasses.replace(batch, requests=part) for part in (batch.requests[half:], batch.requests[:half])]
 
 
-def _submit(batch: Batch, backend: Backend, intents: Sequence[Told]) -> list[SubmittedRun]:
+def _submit(batch: Batch, backend: Backend, intents: Sequence[SubmissionEvent]) -> list[SubmittedRun]:
     """The intents of the batch are on disk."""
     try:
         jobs = backend.submit_batch(batch)
     except FullError:
-        tell_all(batch.study, [follow(intent, "lost") for intent in intents])
+        append(batch.study, [follow(intent, "lost") for intent in intents])
         raise
     except RefusedError as error:
-        tell_all(batch.study, [follow(intent, "refused", reason=str(error)) for intent in intents])
+        append(batch.study, [follow(intent, "refused", reason=str(error)) for intent in intents])
         raise
-    tell_all(batch.study, [follow(intent, "submitted", job=job) for intent, job in zip(intents, jobs, strict=True)])
+    append(batch.study, [follow(intent, "submitted", job=job) for intent, job in zip(intents, jobs, strict=True)])
     return [SubmittedRun(label=intent.label, run=intent.run, job=job) for intent, job in zip(intents, jobs, strict=True)]

@@ -21,7 +21,7 @@ from hpcddp.worker.barriers import leave_together
 from hpcddp.worker.comm.attempt import run_comm
 from hpcddp.worker.data_check import compare_data
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.rendezvous import Meeting, join
+from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.telemetry import sampling as telemetry
 from hpcddp.worker.telemetry.flops import flops_per_sample
 from hpcddp.worker.training.evaluate import evaluate
@@ -42,7 +42,7 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
     return {"point": spec.point.id, "run": spec.run, "rank": rank.rank, **told}
 
 
-def _train(spec: JobSpec, meeting: Meeting, attempt: Path) -> dict[str, Any]:
+def _train(spec: JobSpec, meeting: ProcessGroup, attempt: Path) -> dict[str, Any]:
     """Trains and, if it came to the run's last step, evaluates; how many steps, and on rank 0 whether all gates passed."""
     apply_settings(spec.point.workload)
     source, evaluated = training_source(spec), _evaluation_source(spec)
@@ -69,7 +69,7 @@ def _train(spec: JobSpec, meeting: Meeting, attempt: Path) -> dict[str, Any]:
     return {"steps": told["steps"], "gates_passed": passed}
 
 
-def _bench(spec: JobSpec, meeting: Meeting, attempt: Path) -> dict[str, Any]:
+def _bench(spec: JobSpec, meeting: ProcessGroup, attempt: Path) -> dict[str, Any]:
     record_launch(spec, meeting, attempt, samples=0)
     passed = run_comm(spec, meeting, attempt)
     meeting.leave()

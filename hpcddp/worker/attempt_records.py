@@ -11,7 +11,7 @@ from hpcddp.worker.checks import run_gates
 from hpcddp.worker.finish import write_end
 from hpcddp.worker.gates import Gate
 from hpcddp.worker.launch_record import launch_record, node_record
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.evaluate import Evaluation
 
 OF_RANK = ("rank", "host", "rows", "crc32", "bucket_rows", "bucket_crc32", "clock", "peak_memory_bytes", "page_faults")
@@ -19,7 +19,7 @@ OF_RANK = ("rank", "host", "rows", "crc32", "bucket_rows", "bucket_crc32", "cloc
 
 
 def record_launch(
-    spec: JobSpec, meeting: Meeting, attempt: Path, *, samples: int, watched: dict[str, Any] | None = None, **facts: Any
+    spec: JobSpec, meeting: ProcessGroup, attempt: Path, *, samples: int, watched: dict[str, Any] | None = None, **facts: Any
 ) -> None:
     """`watched`: what telemetry reads on this node; `facts`: more of launch.json, as rank 0 has it."""
     if meeting.rank.local_rank == 0:
@@ -33,7 +33,7 @@ def record_launch(
 
 def record_end(  # noqa: PLR0913 - what all ranks found, and what rank 0 knows beside it
     spec: JobSpec,
-    meeting: Meeting,
+    meeting: ProcessGroup,
     attempt: Path,
     told: dict[str, Any],
     evaluation: Evaluation | None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 
 STRAGGLE = timedelta(minutes=2)
 """How long a rank may take from the last all-reduce to the end of its steps: an optimizer step and the writing of its rows."""
@@ -19,7 +19,7 @@ Steps = tuple[int, int]
 """Of the run: made, and planned."""
 
 
-def agree_on_steps(meeting: Meeting, planned: int) -> None:
+def agree_on_steps(meeting: ProcessGroup, planned: int) -> None:
     """HpcddpError in a rank that would make another number of steps than rank 0."""
     if meeting.rank.rank == 0:
         meeting.store.set("hpcddp/planned", str(planned))
@@ -27,7 +27,7 @@ def agree_on_steps(meeting: Meeting, planned: int) -> None:
         raise HpcddpError(f"is to make {planned} timed steps and rank 0 {theirs}: do both see the same data?")
 
 
-def end_together(meeting: Meeting, steps: Steps, straggle: timedelta = STRAGGLE) -> None:
+def end_together(meeting: ProcessGroup, steps: Steps, straggle: timedelta = STRAGGLE) -> None:
     """Tells the others that this rank has made its steps; returns when all have.
 
     HpcddpError if these are fewer than planned, or if a rank does not come: either way some would wait in an all-reduce for ever.
@@ -45,7 +45,7 @@ def end_together(meeting: Meeting, steps: Steps, straggle: timedelta = STRAGGLE)
         )
 
 
-def told_own_share(meeting: Meeting, samples: int, due: int, limit: timedelta = ALONE) -> None:
+def check_own_share(meeting: ProcessGroup, samples: int, due: int, limit: timedelta = ALONE) -> None:
     """Returns when this rank may go on from its evaluation; HpcddpError where others wait for its part in theirs.
 
     Only a rank that did not evaluate what was its to do waits here for the others: where rank 0 evaluates alone, through DDP and
@@ -60,7 +60,7 @@ def told_own_share(meeting: Meeting, samples: int, due: int, limit: timedelta = 
         )
 
 
-def leave_together(meeting: Meeting, took: timedelta, straggle: timedelta = STRAGGLE) -> None:
+def leave_together(meeting: ProcessGroup, took: timedelta, straggle: timedelta = STRAGGLE) -> None:
     """Returns when all ranks have come to their ends. `took`: from the end of the steps, where all were together, to here.
 
     HpcddpError where a rank needs ten times as long, and more: it waits for the others in a collective that they do not make.
@@ -76,7 +76,7 @@ def leave_together(meeting: Meeting, took: timedelta, straggle: timedelta = STRA
     meeting.leave()
 
 
-def missing_after(meeting: Meeting, stage: str, limit: timedelta) -> list[int]:
+def missing_after(meeting: ProcessGroup, stage: str, limit: timedelta) -> list[int]:
     """Ranks that have not told of `stage` when all have, or time is up."""
     peers = range(meeting.rank.world)
     try:
@@ -87,7 +87,7 @@ def missing_after(meeting: Meeting, stage: str, limit: timedelta) -> list[int]:
 
 
 @contextlib.contextmanager
-def naming_who_left(meeting: Meeting, steps_made: Callable[[], int]) -> Iterator[None]:
+def naming_who_left(meeting: ProcessGroup, steps_made: Callable[[], int]) -> Iterator[None]:
     """Around the steps: a collective that fails because others have ended theirs says so; any other error is left as it is."""
     try:
         yield
@@ -101,7 +101,7 @@ def naming_who_left(meeting: Meeting, steps_made: Callable[[], int]) -> Iterator
         ) from error
 
 
-def _who_left(meeting: Meeting) -> tuple[int, Steps] | None:
+def _who_left(meeting: ProcessGroup) -> tuple[int, Steps] | None:
     """The first other rank that has ended its steps; None also where the store is gone with rank 0."""
     with contextlib.suppress(RuntimeError):
         for peer in range(meeting.rank.world):
@@ -111,7 +111,7 @@ def _who_left(meeting: Meeting) -> tuple[int, Steps] | None:
     return None
 
 
-def _tell(meeting: Meeting, stage: str, word: str) -> None:
+def _tell(meeting: ProcessGroup, stage: str, word: str) -> None:
     meeting.store.set(_key(stage, meeting.rank.rank), word)
 
 

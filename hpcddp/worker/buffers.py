@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from hpcddp.worker.checksums import checksum
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.train_step import TrainStep
 
 
 class _Seen(Exception):
     """The checksum."""
 
 
-def buffers_at_next_forward(learner: Learner) -> str | None:
+def buffers_at_next_forward(learner: TrainStep) -> str | None:
     """Checksum of the buffers as DDP's next forward would use them; None for a model without any, or no DDP. All ranks call it.
 
     Between steps they differ by rank, by design: each has seen its own samples, and DDP hands rank 0's to all at the beginning of

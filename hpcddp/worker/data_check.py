@@ -8,10 +8,10 @@ from hpcddp.core.point import Point
 from hpcddp.data import Source
 from hpcddp.data.fingerprint import fingerprint
 from hpcddp.worker import gates
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 
 
-def compare_data(point: Point, meeting: Meeting, train: Source, evaluated: Source | None) -> list[gates.Gate]:
+def compare_data(point: Point, meeting: ProcessGroup, train: Source, evaluated: Source | None) -> list[gates.Gate]:
     """All ranks call it; the gate on rank 0, nothing elsewhere, nor where a single rank has nobody to compare with."""
     if meeting.rank.world == 1:
         return []

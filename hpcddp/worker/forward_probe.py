@@ -12,7 +12,7 @@ from torch import nn
 
 from hpcddp.data.sampling import generator_for
 from hpcddp.worker.training.ddp_warmup import undone
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.train_step import TrainStep
 
 SAMPLES = 2
 """Random pictures: ranks that see other data have a gate of their own."""
@@ -24,7 +24,7 @@ SEED = 7
 """Of what a model draws at random in evaluation mode, too."""
 
 
-def probe(learner: Learner, shape: tuple[int, int, int]) -> dict[str, Any]:
+def probe(learner: TrainStep, shape: tuple[int, int, int]) -> dict[str, Any]:
     """For JSON: `values` that this rank computes, or `error`, why it could not. All ranks call it, outside the timed steps.
 
     The model itself is called as evaluation calls it, in evaluation mode. Modes, buffers and random numbers are afterwards what

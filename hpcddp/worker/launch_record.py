@@ -21,7 +21,7 @@ from hpcddp.core.point import to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
 from hpcddp.worker import gates
 from hpcddp.worker.freed_memory import freed_memory
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 
 ALLOWED = (
     *("SLURM_JOB_", "SLURM_STEP_", "SLURM_CPU", "SLURM_GPUS", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_RESTART_COUNT"),
@@ -89,7 +89,7 @@ def tf32() -> dict[str, bool] | None:
         return None
 
 
-def launch_record(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, Any] | None:
+def launch_record(spec: JobSpec, meeting: ProcessGroup, samples: int) -> dict[str, Any] | None:
     """All ranks call it; what launch.json holds on rank 0, None elsewhere. HpcddpError if ranks run different software."""
     rank, found = meeting.rank, versions()
     freed = freed_memory(spec.point)

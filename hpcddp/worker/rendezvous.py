@@ -22,7 +22,7 @@ TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class Meeting:
+class ProcessGroup:
     """The process group, seen from one rank, and the store beside it."""
 
     rank: Rank
@@ -60,7 +60,7 @@ class Meeting:
         dist.destroy_process_group()
 
 
-def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> Meeting:
+def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> ProcessGroup:
     """NCCL with one GPU per rank for `cuda`, gloo for `cpu`; returns when every rank has come."""
     device = require_gpu(rank) if kind == "cuda" else torch.device("cpu")
     backend = "nccl" if kind == "cuda" else "gloo"
@@ -72,7 +72,7 @@ def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> Meeting:
             f"rank {rank.rank} of {rank.world} on {rank.host} could not meet the others at MASTER_ADDR {rank.master_addr}, "
             f"MASTER_PORT {rank.master_port}: {error}"
         ) from error
-    return Meeting(rank, device, store)
+    return ProcessGroup(rank, device, store)
 
 
 def _store(rank: Rank, timeout: timedelta) -> Any:

@@ -10,11 +10,11 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import trace_file
 from hpcddp.data import Source
 from hpcddp.worker.barriers import STRAGGLE, agree_on_steps, end_together, naming_who_left
-from hpcddp.worker.checks import told_of_rank
+from hpcddp.worker.checks import rank_result
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.forward_probe import probe
-from hpcddp.worker.rendezvous import TIMEOUT, Meeting
+from hpcddp.worker.rendezvous import TIMEOUT, ProcessGroup
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
 from hpcddp.worker.timing.losses import loss_reader_for
@@ -24,9 +24,9 @@ from hpcddp.worker.training.compiling import compile_now
 from hpcddp.worker.training.ddp_warmup import rehearse_steps
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
-from hpcddp.worker.training.resume import FRUITLESS, Keeper, Start, put_back
+from hpcddp.worker.training.resume import FRUITLESS, Checkpointer, Start, put_back
 from hpcddp.worker.training.train import Trained, train, work_of
-from hpcddp.worker.training.train_step import Learner, make_learner
+from hpcddp.worker.training.train_step import TrainStep, make_learner
 from hpcddp.worker.training.window import timed_steps
 
 
@@ -35,20 +35,20 @@ class Trial:
     """What the steps of a rank work with."""
 
     spec: JobSpec
-    meeting: Meeting
+    meeting: ProcessGroup
     attempt: Path
-    learner: Learner
+    learner: TrainStep
     shape: tuple[int, int, int]
     """Of a sample."""
     feed: Feed
     log: StepLog
     compile_s: float | None
     """None where nothing was compiled."""
-    keeper: Keeper | None
+    keeper: Checkpointer | None
     """None without `measure.resume`."""
 
 
-def prepare(spec: JobSpec, source: Source, meeting: Meeting, attempt: Path, start: Start) -> Trial:
+def prepare(spec: JobSpec, source: Source, meeting: ProcessGroup, attempt: Path, start: Start) -> Trial:
     """All that is done before the first step: the model is made, compiled, taken up, its buckets are watched where asked for."""
     point, rank = spec.point, meeting.rank.rank
     learner = make_learner(point.workload, source, meeting.device, rank, gpus=point.gpus // point.ranks)
@@ -60,7 +60,7 @@ def prepare(spec: JobSpec, source: Source, meeting: Meeting, attempt: Path, star
     log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=hooked)
     if learner.ddp and hooked:
         time_buckets(learner.ddp, log.timer)
-    keeper = Keeper(spec, meeting, learner, start, log.timer) if point.measure.resume else None
+    keeper = Checkpointer(spec, meeting, learner, start, log.timer) if point.measure.resume else None
     feed = make_feed(point, source, meeting, start.step)
     return Trial(spec, meeting, attempt, learner, source.shape, feed, log, compile_s, keeper)
 
@@ -72,7 +72,7 @@ def train_timed(trial: Trial) -> dict[str, Any]:
     offsets = {"start": offset_to_rank_0(meeting, timer.unix_now(), "start")}
     trained = _train(trial)
     offsets["end"] = offset_to_rank_0(meeting, timer.unix_now(), "end")
-    told = told_of_rank(spec, meeting.rank, trial.learner, trial.attempt)
+    told = rank_result(spec, meeting.rank, trial.learner, trial.attempt)
     forward["at the end"] = _probe(trial)  # behind the broadcast of buffers in told_of_rank
     return {**vars(trained), **told, "forward": forward, "clock": offsets, "reason": _why_interrupted(trial, trained)}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis import analyze
-from tests.analysis.synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 EVIL = """"'><img src=x onerror=window.ran=1></title></style></script><script>window.ran=1</script>`<b>`$\\input{x}"""
 
@@ -27,10 +27,10 @@ def write_hostile(folder: Path) -> Path:
         "shares": {"forward": 0.25, "backward": 0.5, "other": 0.25},
     }
     for each in sizes:
-        attempt = write_run(study, each, Told(step_ns=8 * MS, **odd, protocol={"stopped_by": EVIL}))
+        attempt = write_run(study, each, Recorded(step_ns=8 * MS, **odd, protocol={"stopped_by": EVIL}))
         (attempt / "nodes").mkdir()
         (attempt / "nodes/r000.json").write_text('{"cpu": "<img src=x onerror=window.ran=1>", "cpus": 4}')
-        write_run(study, each, Told(step_ns=40 * MS, **odd, gates=gates, job="200"), 2)
-    write_run(study, sizes[0], Told(step_ns=MS, state="failed", reason=EVIL, job="300"), 3)
+        write_run(study, each, Recorded(step_ns=40 * MS, **odd, gates=gates, job="200"), 2)
+    write_run(study, sizes[0], Recorded(step_ns=MS, state="failed", reason=EVIL, job="300"), 3)
     analyze(folder)
     return folder / "s/report"

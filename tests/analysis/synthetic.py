@@ -73,7 +73,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Recorded:
     """What a run shall have measured."""
 
     step_ns: int | Callable[[int, int], int]
@@ -112,7 +112,7 @@ class Told:
     restart: int = 0
 
 
-def write_run(study: Study, point: Point, told: Told, run: int = 1) -> Path:
+def write_run(study: Study, point: Point, told: Recorded, run: int = 1) -> Path:
     """One attempt with all its files; returns its folder."""
     attempt = study.attempt_dir(point.label, run, told.job, told.restart)
     write_json(attempt / "launch.json", _launch(point, told, run))
@@ -139,10 +139,10 @@ def write_run(study: Study, point: Point, told: Told, run: int = 1) -> Path:
 def write_runs(study: Study, point: Point, step_ns: Sequence[int], **told: Any) -> None:
     """A run per step time, numbered from 1."""
     for run, each in enumerate(step_ns, start=1):
-        write_run(study, point, Told(step_ns=each, job=str(100 + run), **told), run)
+        write_run(study, point, Recorded(step_ns=each, job=str(100 + run), **told), run)
 
 
-def _launch(point: Point, told: Told, run: int) -> dict[str, Any]:
+def _launch(point: Point, told: Recorded, run: int) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "point": point.id,
@@ -162,7 +162,7 @@ def _launch(point: Point, told: Told, run: int) -> dict[str, Any]:
     }
 
 
-def _write_rank(attempt: Path, rank: int, told: Told) -> dict[str, Any]:
+def _write_rank(attempt: Path, rank: int, told: Recorded) -> dict[str, Any]:
     start_ns = START_NS - told.clocks.get(rank, 0)
     entry = {"rank": rank, "host": f"r{rank:03d}", **_clock(start_ns, told.clocks.get(rank, 0)), **told.of_rank}
     buckets = [bucket(rank) if callable(bucket) else bucket for bucket in told.buckets]

@@ -21,7 +21,7 @@ from hpcddp.worker import gates
 from hpcddp.worker.gates import Gate
 from hpcddp.worker.training.steady_state import warmup_steps
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
-from tests.analysis.synthetic import Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import Bucket, Recorded, point, write_run, write_study
 
 Layout = tuple[int, int]
 
@@ -146,12 +146,12 @@ def _prediction(model: Model, each: Point) -> dict[str, Any]:
     return {"label": each.label, "samples_per_s_low": low, "samples_per_s_high": high}
 
 
-def _told(model: Model, each: Point, run: int, draw: Random) -> Told:
+def _told(model: Model, each: Point, run: int, draw: Random) -> Recorded:
     more = _more(model, each, draw)
     times = [round(time_ns * (1 + max(longer))) for time_ns, longer in zip(_times_ns(model, each, run, draw), more, strict=True)]
     detected = warmup_steps([10 * times[0], *times[1:]])
     on = each.measure.comm == "on"
-    return Told(
+    return Recorded(
         step_ns=lambda rank, step: times[step] + 7 * rank,
         shares=_shares(model, each),
         shares_of_rank={rank: _with_more(model, _shares(model, each), more, rank) for rank in range(each.ranks)},

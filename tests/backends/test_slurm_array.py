@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcddp.backends.base import Batch, Submission, Together, job_name
+from hpcddp.backends.base import Batch, OneAllocation, Submission, job_name
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.cluster.profile import SlurmRules, load_profile
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.job_ids import PICKLE, array_of, each_task, listed_as, prepare, put_pickle, read_task, shared_by_all, slurm_job
+from hpcddp.core.job_ids import PICKLE, base_id, each_task, prepare, put_pickle, read_task, shared_by_all, slurm_id, slurm_job
 from hpcddp.core.jobspec import JobSpec, spec_from_dict, spec_to_dict
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
 from hpcddp.script.job_request import User
 from hpcddp.script.render import Launch, render
 from hpcddp.script.resources import job_request
-from hpcddp.submit.throttle import Lanes
+from hpcddp.submit.throttle import Throttle
 from hpcddp.sweep.file import SlurmOptions
 
 PROFILE = load_profile("rcc")
@@ -127,8 +127,8 @@ def test_job_of_a_task_is_what_slurm_lists() -> None:
     assert slurm_job({"SLURM_JOB_ID": "15"}) == "15"
     assert slurm_job(IN_ONE_ALLOCATION) == "15+7"
     assert slurm_job({}) is None
-    assert (array_of("12_7"), array_of("15+7"), array_of("15"), array_of("L0001")) == ("12", "15", "15", "L0001")
-    assert (listed_as("12_7"), listed_as("15+7"), listed_as("15")) == ("12_7", "15", "15")
+    assert (base_id("12_7"), base_id("15+7"), base_id("15"), base_id("L0001")) == ("12", "15", "15", "L0001")
+    assert (slurm_id("12_7"), slurm_id("15+7"), slurm_id("15")) == ("12_7", "15", "15")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_folders_and_attempts_of_tasks(tmp_path: Path) -> None:
     assert [attempt.name for attempt in study.attempts("p", 1)] == names
 
 
-def placed(lanes: Lanes, runs: int, job: str) -> tuple[int | None, tuple[str, ...]]:
+def placed(lanes: Throttle, runs: int, job: str) -> tuple[int | None, tuple[str, ...]]:
     """How many at once, and after what; it is then submitted as `job`."""
     batch = lanes.place(Batch(requests=tuple(request(seed=seed) for seed in range(1, runs + 1))))
     lanes.took(batch, [job])
@@ -186,27 +186,27 @@ def placed(lanes: Lanes, runs: int, job: str) -> tuple[int | None, tuple[str, ..
 
 def test_without_a_limit_nothing_waits() -> None:
     """Slurm starts what it likes."""
-    lanes = Lanes(None, ["7"])
+    lanes = Throttle(None, ["7"])
     assert [placed(lanes, 3, "8_0"), placed(lanes, 1, "9")] == [(None, ()), (None, ())]
 
 
 def test_serial_is_one_chain() -> None:
     """Each waits for the one before, the first for whatever is there already; an array runs a task at a time."""
-    lanes = Lanes(1, ["5", "6_0", "6_1"])
+    lanes = Throttle(1, ["5", "6_0", "6_1"])
     assert [placed(lanes, 1, "7"), placed(lanes, 3, "8_0"), placed(lanes, 1, "9")] == [(1, ("5", "6")), (1, ("7",)), (1, ("8",))]
 
 
 def test_at_most_two_at_a_time() -> None:
     """Jobs wait for the last but one; an array of two or more takes both lanes, what follows waits for all of it."""
-    lanes = Lanes(2, [])
+    lanes = Throttle(2, [])
     assert [placed(lanes, 1, "1"), placed(lanes, 1, "2"), placed(lanes, 1, "3")] == [(1, ()), (1, ()), (1, ("1",))]
     assert [placed(lanes, 5, "4_0"), placed(lanes, 1, "5")] == [(2, ("2", "3")), (1, ("4",))]
 
 
 def test_runs_in_one_allocation_take_one_lane() -> None:
     """They run one at a time by themselves: the other lane stays free."""
-    lanes = Lanes(2, [])
-    whole = Together(nodes=4, gpus_per_node=0, render_text=lambda name, folder, launches: "")
+    lanes = Throttle(2, [])
+    whole = OneAllocation(nodes=4, gpus_per_node=0, render_text=lambda name, folder, launches: "")
     batch = lanes.place(Batch(requests=(request(), request(seed=2)), together=whole))
     lanes.took(batch, ["6+0", "6+1"])
     assert batch.after == ()
@@ -215,7 +215,7 @@ def test_runs_in_one_allocation_take_one_lane() -> None:
 
 def test_tasks_of_one_array_take_as_many_lanes_as_run() -> None:
     """Five tasks of an array of which two run at a time: what comes next waits for all of it, not for the other lane alone."""
-    lanes = Lanes(2, ["5", *(f"6_{task}" for task in range(5))])
+    lanes = Throttle(2, ["5", *(f"6_{task}" for task in range(5))])
     assert [placed(lanes, 1, "7"), placed(lanes, 1, "8")] == [(1, ("5", "6"))] * 2
 
 
@@ -229,7 +229,7 @@ def test_never_more_at_a_time_than_lanes(lanes: int, live: list[int], new: list[
     """Whatever was there already and runs all at once, and whichever ends first; where lanes are free, nothing waits for them."""
     running = [f"{job}_{task}" if tasks > 1 else str(job) for job, tasks in enumerate(live, start=1) for task in range(tasks)]
     chance.shuffle(running)
-    placing = Lanes(lanes, running)
+    placing = Throttle(lanes, running)
     free = lanes - len(running)
     waiting: list[tuple[Batch, str]] = []
     for number, runs in enumerate(new, start=100):
@@ -240,8 +240,8 @@ def test_never_more_at_a_time_than_lanes(lanes: int, live: list[int], new: list[
     left = {job: len(batch.requests) for batch, job in waiting}
     while running or any(left.values()):
         for batch, job in waiting:
-            awaited = {*map(array_of, running), *(other for other in left if left[other])} & {*batch.after}
-            while not awaited and left[job] and sum(array_of(other) == job for other in running) < (batch.at_once or 0):
+            awaited = {*map(base_id, running), *(other for other in left if left[other])} & {*batch.after}
+            while not awaited and left[job] and sum(base_id(other) == job for other in running) < (batch.at_once or 0):
                 left[job] -= 1
                 running.append(f"{job}_{left[job]}")
                 assert len(running) <= lanes

@@ -12,7 +12,7 @@ from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.backends.slurm_job_files import prepare
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.core.run_root import Study
-from tests.backends.told_slurm import Say, asked, stand_ins
+from tests.backends.fake_slurm import Say, asked, stand_ins
 from tests.given_one_job import batch_of, order
 
 

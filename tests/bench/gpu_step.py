@@ -40,7 +40,7 @@ from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
 from hpcddp.worker.training.torch_settings import apply_settings
 from hpcddp.worker.training.train import train
-from hpcddp.worker.training.train_step import Learner, make_learner
+from hpcddp.worker.training.train_step import TrainStep, make_learner
 from tests.bench.step_overhead import Pairs, figures
 from tests.gpu.device import is_real, machine_facts
 from tests.gpu.ranks import values
@@ -177,7 +177,7 @@ def alternate(what: Point, folder: Path, loop: str) -> list[tuple[float, float]]
     return feed.pairs[what.measure.warmup_steps // BLOCK :]
 
 
-def bare_loop(learner: Learner) -> Callable[[Batch], None]:
+def bare_loop(learner: TrainStep) -> Callable[[Batch], None]:
     """The shortest loop that trains the same: nothing but torch's own calls."""
     model, optimizer, normalize, device = learner.model, learner.optimizer, learner.normalize, learner.device.type
 
@@ -192,7 +192,7 @@ def bare_loop(learner: Learner) -> Callable[[Batch], None]:
     return step
 
 
-def with_fused_optimizer(learner: Learner) -> Learner:
+def with_fused_optimizer(learner: TrainStep) -> TrainStep:
     (group,) = learner.optimizer.param_groups
     fused = torch.optim.SGD(
         group["params"], group["lr"], momentum=group["momentum"], weight_decay=group["weight_decay"], fused=True

@@ -41,7 +41,7 @@ from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
 from hpcddp.worker.training.train import train
-from hpcddp.worker.training.train_step import Learner, make_learner
+from hpcddp.worker.training.train_step import TrainStep, make_learner
 from tests.bench.host_time import BUCKET_BOUND_US, HOST_BOUND_US, TORCHS_US, host_time
 from tests.worker import forked, given
 
@@ -171,7 +171,7 @@ def in_turns(point: Point, folder: Path, hook: bool | None, ours_first: bool) ->
     return medians, {"buckets": buckets, "pass_us": pass_us(passed_bytes)}
 
 
-def train_barely(point: Point, learner: Learner, feed: Feed) -> None:
+def train_barely(point: Point, learner: TrainStep, feed: Feed) -> None:
     """As many steps as train() makes."""
     step, timer = bare_loop(learner), StepTimer(HostClock())
     learner.model.train()
@@ -179,7 +179,7 @@ def train_barely(point: Point, learner: Learner, feed: Feed) -> None:
         step(feed.next(timer))
 
 
-def bare_loop(learner: Learner) -> Callable[[Batch], None]:
+def bare_loop(learner: TrainStep) -> Callable[[Batch], None]:
     """The shortest loop that trains the same: nothing but torch's own calls."""
     model, optimizer, normalize = learner.model, learner.optimizer, learner.normalize
 

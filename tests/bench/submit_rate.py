@@ -30,7 +30,7 @@ from hpcddp.cluster.profile import FOLDER, load_profile
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.study.submission_log import last_told
+from hpcddp.study.submission_log import latest_events
 from tests.twin.processes import wait_until
 from tests.twin.requirements import missing
 from tests.twin.twin import Twin
@@ -165,7 +165,7 @@ def one_round(login: Login, number: int) -> dict[str, float]:
     submit = ("submit", "-y", "--runs", str(runs))
     found = {"one_shape_s": login.hpcddp(*submit, "one.yaml")}
     study = Study(runs / "one")
-    jobs = [told.job or "" for told in last_told(study).values()]
+    jobs = [told.job or "" for told in latest_events(study).values()]
     array = jobs[0].partition("_")[0]
     if len(jobs) != RUNS or {job.partition("_")[0] for job in jobs} != {array}:
         raise SystemExit(f"{jobs} are not the tasks of one array")
@@ -190,7 +190,7 @@ def one_round(login: Login, number: int) -> dict[str, float]:
 
 def finish(study: Study, runs: int) -> None:
     """The first runs have come to their end, as their records say."""
-    for told in list(last_told(study).values())[:runs]:
+    for told in list(latest_events(study).values())[:runs]:
         attempt = study.attempt_dir(told.label, told.run, told.job or "", 0)
         write_json(attempt / "launch.json", LAUNCH)
         write_json(attempt / "end.json", END)

@@ -19,12 +19,12 @@ from hpcddp.cluster.settings import load_settings
 from hpcddp.core.entry import call
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.study.study_lock import alone
+from hpcddp.study.lock import study_lock
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.submit.submit import submit_runs
+from tests.fake_backend import FakeBackend
 from tests.given_order import order, study_of
 from tests.intruder import NOBODY, as_nobody, need_root
-from tests.told_backend import ToldBackend
 
 
 @pytest.fixture(autouse=True)
@@ -43,16 +43,16 @@ def umask_002() -> Iterator[None]:
     os.umask(before)
 
 
-def submit(folder: Path) -> ToldBackend:
+def submit(folder: Path) -> FakeBackend:
     """Submits the small sweep of `folder`; what was queued."""
-    backend = ToldBackend()
+    backend = FakeBackend()
     submit_runs(study_of(folder), order(folder, "repeat=1", user=load_settings()[0]), backend)
     return backend
 
 
 def refused(folder: Path, words: str) -> None:
     """The submission is, and nothing reaches the cluster."""
-    backend = ToldBackend()
+    backend = FakeBackend()
     with pytest.raises(HpcddpError, match=words):
         submit_runs(study_of(folder), order(folder, "repeat=1"), backend)
     assert backend.queued == {}
@@ -295,6 +295,6 @@ def test_whatever_changes_a_study_follows_no_link(tmp_path: Path) -> None:
     study = study_of(tmp_path)
     study.folder.mkdir(parents=True)
     study.jobs.symlink_to(tmp_path)
-    with pytest.raises(HpcddpError, match=r"\.jobs is a link"), alone(study):
+    with pytest.raises(HpcddpError, match=r"\.jobs is a link"), study_lock(study):
         raise AssertionError("held")
     assert not (tmp_path / "lock").exists()

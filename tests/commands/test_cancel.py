@@ -12,15 +12,15 @@ from hpcddp.core.errors import FAILED, USAGE
 from hpcddp.core.point import Data, Point, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.study.submission_log import Told, last_told, tell, user_name
+from hpcddp.study.submission_log import SubmissionEvent, latest_events, tell, user_name
 from tests.commands.conftest import Run
-from tests.told_backend import ToldBackend
+from tests.fake_backend import FakeBackend
 
 POINTS = [Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=b)) for b in (8, 16)]
 FIRST, SECOND = (point.label for point in POINTS)
 
 
-class Cancelling(ToldBackend):
+class Cancelling(FakeBackend):
     """Notes what it was asked to cancel, in each call, and does so."""
 
     def __init__(self, states: Mapping[str, JobState]) -> None:
@@ -47,7 +47,7 @@ def study(tmp_path: Path, backend: Cancelling) -> Study:
     for number, point in enumerate(POINTS):
         write_json(study.point_file(point.label), {"schema": 1, "id": point.id, "point": point_to_dict(point)})
         for run in (1, 2):
-            about = Told(event="intent", token="t", label=point.label, run=run, backend="slurm", unix_s=0.0)
+            about = SubmissionEvent(event="intent", token="t", label=point.label, run=run, backend="slurm", unix_s=0.0)
             tell(study, "submitted", about, job=str(2 * number + run))
     return study
 
@@ -57,7 +57,7 @@ def test_cancel_ends_what_is_not_over_in_one_call(run: Run, study: Study, backen
     result = run("cancel", study.folder, "-y")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "cancelled    3 runs")
     assert backend.cancelled == [{"1": f"{FIRST}.r1", "2": f"{FIRST}.r2", "4": f"{SECOND}.r2"}]
-    told = last_told(study)
+    told = latest_events(study)
     assert [(line.event, line.reason) for line in told.values()].count(("cancelled", user_name())) == 3
     assert run("status", study.folder).stdout.count("cancelled by you (CANCELLED)") == 2  # of the first point in one line
     assert run("cancel", study.folder, "-y").stdout == "nothing to cancel: no run waits or runs\n"
@@ -83,7 +83,7 @@ def test_without_an_answer_nothing_is_called_cancelled(run: Run, study: Study, b
         "2 runs not known of just now: squeue: Unable to contact slurm controller. "
         "Nothing was cancelled; cancel again when there is an answer\n"
     )
-    assert {line.event for line in last_told(study).values()} == {"submitted"}
+    assert {line.event for line in latest_events(study).values()} == {"submitted"}
     assert run("cancel", study.folder, SECOND, "-y").exit_code == 0
     assert backend.cancelled == [{"4": f"{SECOND}.r2"}]
 
@@ -95,11 +95,11 @@ def test_the_job_of_an_interrupted_submission_is_cancelled_too(
     """It is looked up first; where there is none, its run is missing."""
     jobs = {(f"{FIRST}.r3", "i"): "9"} if arrived else {}
     monkeypatch.setattr(backend, "find", lambda _, name, token: jobs.get((name, token)))
-    tell(study, "intent", Told(event="intent", token="i", label=FIRST, run=3, backend="slurm", unix_s=0.0))
+    tell(study, "intent", SubmissionEvent(event="intent", token="i", label=FIRST, run=3, backend="slurm", unix_s=0.0))
     assert run("cancel", study.folder, "-y").exit_code == 0
     (cancelled,) = backend.cancelled
     assert (cancelled.get("9"), len(cancelled)) == ((f"{FIRST}.r3", 4) if arrived else (None, 3))
-    assert last_told(study)[FIRST, 3].event == ("cancelled" if arrived else "lost")
+    assert latest_events(study)[FIRST, 3].event == ("cancelled" if arrived else "lost")
 
 
 def test_cancel_asks(run: Run, study: Study, backend: Cancelling) -> None:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.analysis.synthetic import MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
 from tests.commands.conftest import Run, files
 
 
@@ -50,7 +50,7 @@ def test_a_point_without_runs_in_b_is_incomplete(run: Run, tmp_path: Path) -> No
     """Exit code 3: what is not there has not been checked."""
     studies(tmp_path, 1.0)
     study = write_study(tmp_path / "part", [point(1, 1), point(2, 1)], repeat=1)
-    write_run(study, point(1, 1), Told(step_ns=102 * MS))
+    write_run(study, point(1, 1), Recorded(step_ns=102 * MS))
     result = run("compare", "old", "part")
     assert (result.exit_code, "only in A" in result.stdout) == (3, True)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.errors import FAILED, USAGE
-from tests.analysis.synthetic import MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
 
 from .conftest import Run
 
@@ -16,7 +16,7 @@ from .conftest import Run
 def write_two(folder: Path) -> None:
     for name in ("a", "b"):
         study = write_study(folder / "jobs" / name, [point(1, 1)], repeat=2)
-        write_run(study, point(1, 1), Told(step_ns=MS))
+        write_run(study, point(1, 1), Recorded(step_ns=MS))
 
 
 def test_every_study_is_written_and_the_next_command_named(run: Run, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_run_of_which_nobody_knows_what_it_did_is_left_out(run: Run, tmp_path:
     points = [point(1, 1), point(1, 2)]
     study = write_study(tmp_path / "s", points, repeat=1)
     for each in points:
-        write_run(study, each, Told(step_ns=MS))
+        write_run(study, each, Recorded(step_ns=MS))
     study.point_file(points[0].label).write_text("{")
     done = run("export", "s", "--to", "tensorboard", "-o", "out")
     assert (done.exit_code, done.stdout) == (0, "1 run in out: tensorboard --logdir out\n")

@@ -10,15 +10,15 @@ import pytest
 
 from hpcddp.backends.base import Batch, JobState, Submission
 from hpcddp.core.errors import INCOMPLETE
-from hpcddp.core.job_ids import array_of
+from hpcddp.core.job_ids import base_id
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from tests.commands.conftest import Run
+from tests.fake_backend import FakeBackend
 from tests.given_order import SWEEP
-from tests.told_backend import ToldBackend
 
 
-class Cancelling(ToldBackend):
+class Cancelling(FakeBackend):
     """Notes what it was asked to cancel, and does so."""
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
@@ -138,7 +138,7 @@ def test_single_tasks_of_an_array_are_ended(run: Run, sweep: Path, monkeypatch: 
     run("submit", sweep, "-y")
     sweep.write_text(SWEEP.replace("repeat: 2", "repeat: 1"))
     run("cancel", sweep, "--not-in-sweep", "-y")
-    (array,) = map(array_of, backend.queued)
+    (array,) = map(base_id, backend.queued)
     assert backend.cancelled == {f"{array}_2", f"{array}_3"}  # repetition by repetition: the second ones
 
 

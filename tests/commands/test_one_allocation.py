@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import Run
+from tests.fake_backend import FakeBackend
 from tests.given_one_job import SWEEP
-from tests.told_backend import ToldBackend
 
 
 @pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ToldBackend:
+def backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     """A cluster whose jobs may take two hours; small.yaml has three points of two runs, half an hour each."""
-    told = ToldBackend()
+    told = FakeBackend()
     monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: told)
     monkeypatch.setattr("hpcddp.backends.slurm_commands.longest_min", lambda partition: {"gpu": 120}[partition])
     (tmp_path / "small.yaml").write_text(SWEEP.replace("AXES", "{layout.nodes: [1, 2, 4]}"))
     return told
 
 
-def test_the_job_and_its_cost_are_said_first(run: Run, backend: ToldBackend) -> None:
+def test_the_job_and_its_cost_are_said_first(run: Run, backend: FakeBackend) -> None:
     """Its nodes, its time, and that every run takes all of the nodes; then its number, as one job. A second time nothing."""
     result = run("submit", "small.yaml", "--one-allocation", "-y")
     assert result.exit_code == 0, result.output
@@ -35,7 +35,7 @@ def test_the_job_and_its_cost_are_said_first(run: Run, backend: ToldBackend) -> 
     assert len(backend.queued) == 1
 
 
-def test_what_no_job_gives_is_a_usage_error(run: Run, backend: ToldBackend) -> None:
+def test_what_no_job_gives_is_a_usage_error(run: Run, backend: FakeBackend) -> None:
     """Said before the question, and nothing is submitted; with options that choose points, what is left may go."""
     settings = ("--set", "slurm.options=[--signal=USR2@600]")
     result = run("submit", "small.yaml", "--one-allocation", *settings, "-y")
@@ -43,13 +43,13 @@ def test_what_no_job_gives_is_a_usage_error(run: Run, backend: ToldBackend) -> N
     assert "write -J --signal=B:USR2@600" in result.stderr
 
 
-def test_bench_comm_in_one_job(run: Run, backend: ToldBackend) -> None:
+def test_bench_comm_in_one_job(run: Run, backend: FakeBackend) -> None:
     """The same nodes for every layout's collectives."""
     result = run("bench", "comm", "small.yaml", "--one-allocation", "-y")
     assert "submitted    1 job    100, 2 runs one after the other\n" in result.stdout, result.output
 
 
-def test_logs_of_a_run_and_of_the_job_it_shares(run: Run, backend: ToldBackend, tmp_path: Path) -> None:
+def test_logs_of_a_run_and_of_the_job_it_shares(run: Run, backend: FakeBackend, tmp_path: Path) -> None:
     """What a job's script said before any run began is the log of each of them."""
     run("submit", "small.yaml", "--one-allocation", "-y")
     folder = tmp_path / "small" / ".jobs" / "100"

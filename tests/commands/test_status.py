@@ -13,27 +13,32 @@ from hpcddp.core.errors import INCOMPLETE, USAGE
 from hpcddp.core.point import Data, Point, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.study.submission_log import Told, tell
+from hpcddp.study.submission_log import SubmissionEvent, tell
 from tests.commands.conftest import Run
-from tests.told_backend import ToldBackend
+from tests.fake_backend import FakeBackend
 
 POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))
 
 
 @pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> ToldBackend:
-    told = ToldBackend({"7": JobState(phase="running")})
+def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
+    told = FakeBackend({"7": JobState(phase="running")})
     monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: told)
     return told
 
 
 @pytest.fixture
-def study(tmp_path: Path, backend: ToldBackend) -> Study:
+def study(tmp_path: Path, backend: FakeBackend) -> Study:
     """One run, in job 7."""
     study = Study(tmp_path / "s")
     write_json(study.study_file, {"schema": 1, "repeat": 1, "points": [{"label": POINT.label}]})
     write_json(study.point_file(POINT.label), {"schema": 1, "id": POINT.id, "point": point_to_dict(POINT)})
-    tell(study, "submitted", Told(event="intent", token="t", label=POINT.label, run=1, backend="slurm", unix_s=0.0), job="7")
+    tell(
+        study,
+        "submitted",
+        SubmissionEvent(event="intent", token="t", label=POINT.label, run=1, backend="slurm", unix_s=0.0),
+        job="7",
+    )
     return study
 
 
@@ -41,7 +46,7 @@ def finish(study: Study) -> None:
     write_json(study.attempt_dir(POINT.label, 1, "7", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
 
 
-def test_json_tells_all_that_the_table_does(run: Run, study: Study, backend: ToldBackend) -> None:
+def test_json_tells_all_that_the_table_does(run: Run, study: Study, backend: FakeBackend) -> None:
     """Each run with its reason and next step; of each study the node hours."""
     backend.states["7"] = JobState(phase="failed", detail="out of memory (OUT_OF_MEMORY)", word="OUT_OF_MEMORY")
     result = run("status", study.folder, "--format", "json")

@@ -12,25 +12,25 @@ import pytest
 from hpcddp.backends.base import Backend, JobState, Submission
 from hpcddp.core.errors import FullError
 from hpcddp.core.run_root import Study
-from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
-from tests.analysis.synthetic import MS, Told, write_run
+from tests.analysis.synthetic import MS, Recorded, write_run
 from tests.commands.conftest import Run
+from tests.fake_backend import FakeBackend
 from tests.given_order import SWEEP
 from tests.intruder import NOBODY, need_root
-from tests.told_backend import ToldBackend
 
 HOUR_NS = 3_600_000_000_000
 
 
-class Done(ToldBackend):
+class Done(FakeBackend):
     """Each job is over as soon as it is submitted; each has taken a quarter of an hour."""
 
     def submit(self, request: Submission) -> str:
         job = super().submit(request)
         times = {"launch": {"started_unix_ns": 0}, "end": {"ended_unix_ns": HOUR_NS // 4}}
         step_ns = (100 + 9 * (request.spec.run % 3)) * MS  # never known to 0.1 %
-        told = Told(step_ns=step_ns, gpu=None, job=job, **times)  # type: ignore[arg-type]
+        told = Recorded(step_ns=step_ns, gpu=None, job=job, **times)  # type: ignore[arg-type]
         write_run(Study(Path(request.spec.study)), request.spec.point, told, request.spec.run)
         return job
 
@@ -75,7 +75,7 @@ def test_what_another_submission_took_is_not_missing(
 ) -> None:
     """It was shown as missing before the lock was had; all runs are on their way, and none twice: 0."""
 
-    def second(study: Study, order: Order, backend: Backend, *heard: Any) -> list[SubmittedRun]:
+    def second(study: Study, order: SubmissionPlan, backend: Backend, *heard: Any) -> list[SubmittedRun]:
         submit_runs(study, replace(order, max_jobs=others), backend)
         return submit_runs(study, order, backend, *heard)
 

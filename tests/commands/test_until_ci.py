@@ -12,21 +12,21 @@ from hpcddp.commands.until_ci import order_until
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import study_states
 from hpcddp.submit.submit import SubmittedRun, submit_runs
-from tests.analysis.synthetic import FAILED, MS, Told, write_run
+from tests.analysis.synthetic import FAILED, MS, Recorded, write_run
 from tests.commands.conftest import Run
+from tests.fake_backend import FakeBackend
 from tests.given_order import SWEEP, order
-from tests.told_backend import ToldBackend
 
 STEPS_MS = (80, 130, 104, 105, 106, 105, 105, 105, 105)
 """Of runs 1, 2, ...: six are known to 17 %, seven to 7.4 %, eight to 2.5 %, nine to 0.7 %."""
 
 
-class Done(ToldBackend):
+class Done(FakeBackend):
     """Each job is over as soon as it is submitted."""
 
     def submit(self, request: Submission) -> str:
         job = super().submit(request)
-        told = Told(step_ns=STEPS_MS[request.spec.run - 1] * MS, gpu=None, job=job)
+        told = Recorded(step_ns=STEPS_MS[request.spec.run - 1] * MS, gpu=None, job=job)
         write_run(Study(Path(request.spec.study)), request.spec.point, told, request.spec.run)
         return job
 
@@ -85,7 +85,7 @@ def test_a_rejected_run_ends_the_wait_and_is_named(tmp_path: Path, run: Run) -> 
     (tmp_path / "small.yaml").write_text(SWEEP)
     run("submit", "small.yaml", "--until-ci", "30", "--wait", "-y")
     point = small.points[0].point
-    write_run(study, point, Told(step_ns=100 * MS, gpu=None, job="900", gates=FAILED), 2)
+    write_run(study, point, Recorded(step_ns=100 * MS, gpu=None, job="900", gates=FAILED), 2)
     result = run("submit", "small.yaml", "--until-ci", "30", "--wait", "-y")
     assert result.exit_code == 3, result.output
     assert f"to have it again, remove {point.label}/r2, then submit again" in result.stderr

@@ -11,8 +11,8 @@ from hpcddp.backends.base import JobState, pause_s
 from hpcddp.commands.until_over import until_over
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.study.submission_log import Told, tell
-from tests.told_backend import ToldBackend
+from hpcddp.study.submission_log import SubmissionEvent, tell
+from tests.fake_backend import FakeBackend
 
 ANSWERS = (
     JobState(phase="queued", detail="just submitted"),
@@ -21,7 +21,7 @@ ANSWERS = (
 )
 
 
-class Successive(ToldBackend):
+class Successive(FakeBackend):
     """Gives the ANSWERS one after another; then the job has ended."""
 
     def __init__(self, study: Study, end: str) -> None:
@@ -44,10 +44,13 @@ def test_waits_until_the_job_has_ended(tmp_path: Path, monkeypatch: pytest.Monke
     study = Study(tmp_path)
     for label in ("p", "q"):
         study.point_file(label).parent.mkdir()
-    tell(study, "submitted", Told(event="intent", token="t", label="p", run=1, backend="slurm", unix_s=0.0), job="7")
+    tell(study, "submitted", SubmissionEvent(event="intent", token="t", label="p", run=1, backend="slurm", unix_s=0.0), job="7")
     backend = Successive(study, end)
     tell(
-        study, "refused", Told(event="intent", token="u", label="q", run=1, backend="slurm", unix_s=0.0), reason="not asked about"
+        study,
+        "refused",
+        SubmissionEvent(event="intent", token="u", label="q", run=1, backend="slurm", unix_s=0.0),
+        reason="not asked about",
     )
     assert until_over(study, backend, {"p"}) == {end}
     assert len(backend.polled) == len(ANSWERS) + 1

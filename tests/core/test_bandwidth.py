@@ -19,7 +19,7 @@ from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
-from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_study
 
 PROFILE = {"fabric": {"gbps_per_node": 200.0}}
 GB = 10**9
@@ -38,7 +38,7 @@ def write(folder: Path, nodes: Sequence[int], profile: Mapping[str, Any], bench:
     shares = {"forward": 0.25, "backward": 0.5, "comm_exposed": 0.1}
     gpu = None if changes.get("device") == "cpu" else "V100"
     for each in trained:
-        write_run(study, each, Told(step_ns=100 * MS, shares=shares, buckets=buckets, launch={"profile": profile}, gpu=gpu))
+        write_run(study, each, Recorded(step_ns=100 * MS, shares=shares, buckets=buckets, launch={"profile": profile}, gpu=gpu))
     for each in benched:
         attempt = write_benchmark(study, each, {"all_reduce": operation("all_reduce", each.ranks, 30e-6, 10 * GB)})
         launch = json.loads((attempt / "launch.json").read_text())

@@ -16,9 +16,9 @@ from hpcddp.core.job_outcomes import OfJob, read_outcomes
 from hpcddp.core.run_root import Study
 from hpcddp.share.unbundle import opened
 from hpcddp.study.status import run_states
-from hpcddp.study.submission_log import Told, tell, user_name
+from hpcddp.study.submission_log import SubmissionEvent, tell, user_name
 from tests.analysis.synthetic import point, write_study
-from tests.told_backend import ToldBackend
+from tests.fake_backend import FakeBackend
 
 POINT = point(1, 1)
 LABEL = POINT.label
@@ -30,14 +30,14 @@ def study(tmp_path: Path) -> Study:
     """Two runs that were submitted; the first has an attempt without an end."""
     study = write_study(tmp_path / "s", [POINT], repeat=2)
     for run, job in ((1, "7"), (2, "8")):
-        about = Told(event="intent", token=f"t{run}", label=LABEL, run=run, backend="slurm", unix_s=0.0)
+        about = SubmissionEvent(event="intent", token=f"t{run}", label=LABEL, run=run, backend="slurm", unix_s=0.0)
         tell(study, "submitted", about, job=job)
     study.attempt_dir(LABEL, 1, "7", 0).mkdir(parents=True)
     return study
 
 
 def poll(study: Study, **states: JobState) -> None:
-    run_states(study, ToldBackend({job[1:]: state for job, state in states.items()}))
+    run_states(study, FakeBackend({job[1:]: state for job, state in states.items()}))
 
 
 def reasons(study: Study) -> list[str]:

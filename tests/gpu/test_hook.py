@@ -13,7 +13,7 @@ import torch
 from hpcddp.core.point import Ddp, Point
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
-from hpcddp.worker.rendezvous import Meeting, join
+from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.train_step import make_learner
@@ -53,7 +53,7 @@ def test_every_bucket_of_every_step_is_recorded(tmp_path: Path, figures: Figures
     figures.add("comm_exposed_percent", median(exposed_percent), most=100.0)
 
 
-def train(meeting: Meeting, point: Point, *, hooked: bool) -> list[torch.Tensor]:
+def train(meeting: ProcessGroup, point: Point, *, hooked: bool) -> list[torch.Tensor]:
     """The parameters after some steps on samples of the rank's own."""
     source = given.cifar(512) if point.workload.model == "resnet18" else given.mnist(512)
     learner, samples = make_learner(point.workload, source, meeting.device, meeting.rank.rank), point.workload.batch_per_gpu

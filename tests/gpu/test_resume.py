@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcddp.worker.training import preemption
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.train_step import TrainStep
 from tests.gpu import ranks
 from tests.gpu.determinism import same_bits_every_time
 from tests.gpu.marks import touches
@@ -25,9 +25,9 @@ def stop_after(steps: int | None) -> Callable[[], None]:
     def prepare() -> None:
         same_bits_every_time()
         vars(preemption)["LOOK_EVERY_S"] = 0.0  # after every step
-        real, made = Learner.step, 0
+        real, made = TrainStep.step, 0
 
-        def step(self: Learner, *arguments: Any) -> Any:
+        def step(self: TrainStep, *arguments: Any) -> Any:
             nonlocal made
             made += 1
             loss = real(self, *arguments)
@@ -35,7 +35,7 @@ def stop_after(steps: int | None) -> Callable[[], None]:
                 os.kill(os.getpid(), signal.SIGUSR2)
             return loss
 
-        Learner.step = step  # type: ignore[method-assign, assignment]
+        TrainStep.step = step  # type: ignore[method-assign, assignment]
 
     return prepare
 

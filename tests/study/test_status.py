@@ -21,8 +21,8 @@ from hpcddp.study.node_hours import used_node_hours
 from hpcddp.study.progress import last_rows, planned_steps
 from hpcddp.study.status import RunState, run_states, states_to_plain
 from hpcddp.study.status_text import status_table
-from hpcddp.study.submission_log import Event, Told, tell, user_name
-from tests.told_backend import ToldBackend
+from hpcddp.study.submission_log import Event, SubmissionEvent, tell, user_name
+from tests.fake_backend import FakeBackend
 
 POINT = Point(
     cluster="c",
@@ -42,16 +42,16 @@ def study(tmp_path: Path) -> Study:
 
 
 def told(study: Study, event: Event = "submitted", *, run: int = 1, **facts: Any) -> None:
-    about = Told(event="intent", token="t", label=LABEL, run=run, backend="slurm", unix_s=0.0)
+    about = SubmissionEvent(event="intent", token="t", label=LABEL, run=run, backend="slurm", unix_s=0.0)
     tell(study, event, about, **({"job": "7"} if event == "submitted" and not facts else facts))
 
 
-def first(study: Study, *backends: ToldBackend) -> RunState:
+def first(study: Study, *backends: FakeBackend) -> RunState:
     return run_states(study, *backends)[0]
 
 
-def answer(phase: str, detail: str | None = None) -> ToldBackend:
-    return ToldBackend({"7": JobState(phase=phase, detail=detail, nodes="gn01")})  # type: ignore[arg-type]
+def answer(phase: str, detail: str | None = None) -> FakeBackend:
+    return FakeBackend({"7": JobState(phase=phase, detail=detail, nodes="gn01")})  # type: ignore[arg-type]
 
 
 def attempt(study: Study, name: str = "7.0") -> Path:
@@ -80,7 +80,7 @@ def test_what_was_asked_for_and_never_submitted_is_missing(study: Study) -> None
 def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
     """By the rows of the job's newest attempt, and where it left none: a longer limit is advised to what made steps alone."""
     told(study)
-    out_of_time = ToldBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
+    out_of_time = FakeBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
     assert "`hpcddp logs` shows what its ranks waited for" in str(first(study, out_of_time).next_step)
     write_steps(study, 3)
     assert "raise slurm.walltime_min in the sweep above 20" in str(first(study, out_of_time).next_step)
@@ -111,8 +111,8 @@ def test_running_run_shows_steps_and_rate(study: Study) -> None:
     assert (state.steps_done, state.steps_total, state.samples_per_s, state.left_s) == (60, 120, 5000.0, 0.12)
 
 
-def running_in(minutes: int, limit: str = "00:20:00") -> ToldBackend:
-    return ToldBackend({"7": JobState(phase="running", time_limit=limit, time_left_s=60.0 * minutes)})
+def running_in(minutes: int, limit: str = "00:20:00") -> FakeBackend:
+    return FakeBackend({"7": JobState(phase="running", time_limit=limit, time_left_s=60.0 * minutes)})
 
 
 def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
@@ -153,7 +153,7 @@ def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
 @pytest.mark.parametrize("backend", ["slurm", "local"])
 def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(study: Study, backend: str) -> None:
     """On the machine one sits at, there is no other."""
-    tell(study, "submitted", Told(event="intent", token="t", label=LABEL, run=1, backend=backend, unix_s=0.0), job="7")
+    tell(study, "submitted", SubmissionEvent(event="intent", token="t", label=LABEL, run=1, backend=backend, unix_s=0.0), job="7")
     fault = {"kind": "died", "rank": 1, "host": "gn01", "sentence": "rank 1 on gn01 died", "line": None}
     write_json(attempt(study) / "end.json", {"state": "failed", "reason": fault["sentence"], "fault": fault})
     step = first(study, answer("failed", "exit code 1")).next_step or ""
@@ -212,7 +212,7 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     write_error(study, 0, 5, "old")
     told(study, job="8")
     cancelled = JobState(phase="failed", detail="cancelled (CANCELLED)", word="CANCELLED", by="alice")
-    state = first(study, ToldBackend({"8": cancelled}))
+    state = first(study, FakeBackend({"8": cancelled}))
     assert (state.detail, state.job) == ("cancelled by alice (CANCELLED)", "8")
 
 
@@ -275,7 +275,7 @@ def test_job_that_completed_without_an_end_has_failed(study: Study) -> None:
 def test_run_that_ends_while_its_job_is_asked_about_is_done(study: Study) -> None:
     """end.json that appears after the records were read and before the backend says COMPLETED counts."""
 
-    class EndsMeanwhile(ToldBackend):
+    class EndsMeanwhile(FakeBackend):
         def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
             write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
             return super().poll(jobs)

@@ -16,11 +16,11 @@ from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import run_states
 from hpcddp.submit.budget import account, at_most, budget_words, limited
-from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
+from tests.fake_backend import FakeBackend
 from tests.given_order import order, study_of
 from tests.script.test_resources import request_of
-from tests.told_backend import ToldBackend
 
 HOUR_NS = 3_600_000_000_000
 
@@ -53,7 +53,7 @@ def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
     """From the meeting of the ranks to the end, or to the last rows of an attempt that was lost; a job that waits or runs may yet
     take all its time. An earlier attempt of a run that is submitted again counts too.
     """
-    study, backend, planned = study_of(tmp_path), ToldBackend(), order(tmp_path, "slurm.walltime_min=60")
+    study, backend, planned = study_of(tmp_path), FakeBackend(), order(tmp_path, "slurm.walltime_min=60")
     first, killed, _, _ = submit_runs(study, planned, backend)
     ended(study, first, 0.25)
     ended(study, killed, None)
@@ -72,7 +72,7 @@ def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("phase", "hours"), [("queued", 2.0), ("running", 1.0), ("unknown", 1.0)])
 def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, hours: float) -> None:
     """Slurm gives it its whole time again: all its attempts count while it waits, all but the last while it may run."""
-    study, backend, planned = study_of(tmp_path), ToldBackend(), order(tmp_path, "slurm.walltime_min=60", "repeat=1")
+    study, backend, planned = study_of(tmp_path), FakeBackend(), order(tmp_path, "slurm.walltime_min=60", "repeat=1")
     first, _ = submit_runs(study, planned, backend)
     for restart in (0, 1):
         ended(study, first, None, restart)
@@ -83,7 +83,7 @@ def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, h
 
 def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> None:
     """Nothing of it is submitted; a part that fits is. What the study takes in all counts, not what one submission asks for."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     planned = order(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
     with pytest.raises(UsageError) as refused:
         submit_runs(study, planned, backend)
@@ -102,7 +102,7 @@ def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> 
 
 def test_an_order_that_may_be_cut_takes_what_fits(tmp_path: Path) -> None:
     """The first runs of all points before the second ones; then none."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     planned = order(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
     cut = dataclasses.replace(planned, is_cut_at_budget=True)
     assert [run.run for run in submit_runs(study, cut, backend)] == [1, 1, 2]
@@ -112,7 +112,7 @@ def test_an_order_that_may_be_cut_takes_what_fits(tmp_path: Path) -> None:
 def test_the_users_budget_holds_where_the_sweep_has_none(tmp_path: Path) -> None:
     """A sweep's own comes before it."""
 
-    def words(planned: Order) -> str | None:
+    def words(planned: SubmissionPlan) -> str | None:
         return budget_words(limited(study_of(tmp_path), planned, []), planned, [])
 
     user = Settings(budget=Budget(gpu_hours=1200))

@@ -16,12 +16,12 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.node_hours import used_node_hours
 from hpcddp.study.status import RunState, run_states
-from hpcddp.study.submission_log import last_told
+from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.budget import account
 from hpcddp.submit.submit import submit_runs
+from tests.fake_backend import FakeBackend
 from tests.given_one_job import order
 from tests.given_order import study_of
-from tests.told_backend import ToldBackend
 
 HOUR_NS = 3_600_000_000_000
 
@@ -43,12 +43,12 @@ def by_task(states: list[RunState]) -> dict[str, RunState]:
 
 def test_each_run_is_noted_as_one_of_its_job(tmp_path: Path) -> None:
     """One job of six runs, largest first; each has a line of its own, with the job's size. Asked again, nothing is submitted."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     runs = submit_runs(study, order(tmp_path), backend)
     assert [run.job for run in runs] == [f"100+{task}" for task in range(6)]
     assert [(run.label[:3], run.run) for run in runs] == [(f"n{nodes:02d}", run) for run in (1, 2) for nodes in (4, 2, 1)]
     assert len(backend.queued) == 1
-    told = last_told(study).values()
+    told = latest_events(study).values()
     assert {(line.event, line.nodes, line.gpus_per_node, line.name) for line in told} == {
         ("submitted", 4, 1, backend.batches_taken["100"].name)
     }
@@ -58,16 +58,16 @@ def test_each_run_is_noted_as_one_of_its_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arrived", [True, False])
 def test_an_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> None:
     """Between intent and answer: a job that was queued is taken up with all its runs; one that was not is submitted again."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     with backend.breaking_off(arrived=arrived), pytest.raises(KeyboardInterrupt):
         submit_runs(study, order(tmp_path), backend)
     assert len(submit_runs(study, order(tmp_path), backend)) == (0 if arrived else 6)
-    assert sorted(str(line.job) for line in last_told(study).values()) == [f"100+{task}" for task in range(6)]
+    assert sorted(str(line.job) for line in latest_events(study).values()) == [f"100+{task}" for task in range(6)]
 
 
 def test_a_cluster_that_takes_no_more_has_none_of_it(tmp_path: Path) -> None:
     """One job is not cut in halves; all six runs are missing, and said to be left."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
 
     def full(request: Submission) -> None:
         raise FullError("QOSMaxSubmitJobPerUserLimit")
@@ -80,7 +80,7 @@ def test_a_cluster_that_takes_no_more_has_none_of_it(tmp_path: Path) -> None:
 
 def test_what_failed_is_submitted_again_while_the_others_go_on(tmp_path: Path) -> None:
     """The first is done, the second has failed, the third runs: only the second gets another job, of its own."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     runs = submit_runs(study, order(tmp_path), backend)
     write_json(study.attempt_dir(runs[0].label, 1, "100+0", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
     tell(study, "100", ("begun", None, None), ("started", 0, None), ("ended", 0, 0), ("started", 1, None), ("ended", 1, 7))
@@ -97,7 +97,7 @@ def test_what_failed_is_submitted_again_while_the_others_go_on(tmp_path: Path) -
 
 def test_what_its_job_left_is_submitted_again(tmp_path: Path) -> None:
     """The run at work ended with the job; of those that never began that is said, and that nothing of theirs was too long."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     runs = submit_runs(study, order(tmp_path), backend)
     write_json(study.attempt_dir(runs[0].label, 1, "100+0", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
     tell(study, "100", ("begun", None, None), ("started", 0, None), ("ended", 0, 0), ("started", 1, None))
@@ -115,7 +115,7 @@ def test_what_its_job_left_is_submitted_again(tmp_path: Path) -> None:
 
 def test_a_job_whose_environment_fails_tells_all_its_runs_why(tmp_path: Path) -> None:
     """None of them began; the batch script's own words are the reason of each."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     runs = submit_runs(study, order(tmp_path), backend)
     study.job_dir("100").mkdir()
     (study.job_dir("100") / "batch.err").write_text("hpcddp: this node has no `module` command; ...\n")
@@ -126,7 +126,7 @@ def test_a_job_whose_environment_fails_tells_all_its_runs_why(tmp_path: Path) ->
 
 def test_the_budget_counts_all_nodes_of_the_job(tmp_path: Path) -> None:
     """Of the run on one node that is over, for as long as it took; of those that wait, half an hour each."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     planned = order(tmp_path, "budget.node_hours=12")
     runs = submit_runs(study, planned, backend)
     small = study.attempt_dir(runs[2].label, 1, "100+2", 0)
@@ -142,7 +142,7 @@ def test_the_budget_counts_all_nodes_of_the_job(tmp_path: Path) -> None:
 
 def test_a_run_on_its_own_is_submitted_as_ever(tmp_path: Path) -> None:
     """Under its own name, and without a number in its job."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     (run,) = submit_runs(study, dataclasses.replace(order(tmp_path), max_jobs=1), backend)
     assert run.job == "100"
-    assert {line.array for line in last_told(study).values()} == {None}
+    assert {line.array for line in latest_events(study).values()} == {None}

@@ -10,11 +10,11 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.submit.smoke import run_smoke
+from tests.fake_backend import FakeBackend
 from tests.given_order import order
-from tests.told_backend import ToldBackend
 
 
-class Answers(ToldBackend):
+class Answers(FakeBackend):
     """Gives answers one after another; a KeyboardInterrupt among them is raised."""
 
     def __init__(self, *answers: JobState | KeyboardInterrupt) -> None:

@@ -17,10 +17,10 @@ from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import RunState, run_states
-from hpcddp.study.submission_log import last_told
+from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.submit import SubmittedRun, pending_runs, submit_runs
+from tests.fake_backend import FakeBackend
 from tests.given_order import labels, order, study_of
-from tests.told_backend import ToldBackend
 
 
 def lines(study: Study) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_p
 
 def test_runs_are_submitted_once(tmp_path: Path) -> None:
     """All runs get a job and the caller hears of each; asked again, only a run that has failed meanwhile is submitted."""
-    study, backend, heard = study_of(tmp_path), ToldBackend(), list[SubmittedRun]()
+    study, backend, heard = study_of(tmp_path), FakeBackend(), list[SubmittedRun]()
     runs = submit_runs(study, order(tmp_path), backend, heard.append)
     one, two = labels(order(tmp_path))
     assert [(run.label, run.run, run.job) for run in runs] == [(one, 1, "100"), (two, 1, "101"), (one, 2, "102"), (two, 2, "103")]
@@ -69,7 +69,7 @@ def test_runs_are_submitted_once(tmp_path: Path) -> None:
 
 def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
     """When a backend is asked, submissions.jsonl says so of the token it is given, and no more."""
-    study, backend, seen = study_of(tmp_path), ToldBackend(), list[list[str]]()
+    study, backend, seen = study_of(tmp_path), FakeBackend(), list[list[str]]()
     backend.on_submit = lambda request: seen.append(events(study, request.token))
     submit_runs(study, order(tmp_path), backend)
     assert seen == [["intent"]] * 4
@@ -79,7 +79,7 @@ def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
 def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever a disk is asked to keep some, which may take long, those of several submissions are there, but not of all."""
     monkeypatch.setattr("hpcddp.study.write_ahead.AHEAD", 3)
-    study, backend, seen = study_of(tmp_path), ToldBackend(), list[int]()
+    study, backend, seen = study_of(tmp_path), FakeBackend(), list[int]()
     backend.on_submit = lambda request: seen.append(sum(line["event"] == "intent" for line in lines(study)))
     submit_runs(study, order(tmp_path), backend)
     assert seen == [3, 3, 3, 4]
@@ -87,7 +87,7 @@ def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> None:
     """At the first refusal submission stops; what was submitted stays, what was refused has failed and is tried again."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
 
     def refuse(request: Submission) -> None:
         if len(backend.queued) == 2:
@@ -108,7 +108,7 @@ def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> Non
 @pytest.mark.parametrize("arrived", [True, False])
 def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> None:
     """Broken off between intent and answer: a job that was queued is taken up, one that was not is submitted again."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     with backend.breaking_off(arrived=arrived), pytest.raises(KeyboardInterrupt):
         submit_runs(study, order(tmp_path), backend)
     heard = list[SubmittedRun]()
@@ -121,14 +121,14 @@ def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> N
 
 def test_two_submissions_at_once_do_not_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one submission is at work another is refused with a sentence, and submits nothing; also where there is no flock."""
-    study, backend, refused = study_of(tmp_path), ToldBackend(), list[str]()
+    study, backend, refused = study_of(tmp_path), FakeBackend(), list[str]()
 
     def no_flock(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     def submit_too(_: Submission) -> None:
         with pytest.raises(HpcddpError, match="another hpcddp is at work here: process") as caught:
-            submit_runs(study, order(tmp_path), ToldBackend())
+            submit_runs(study, order(tmp_path), FakeBackend())
         refused.append(str(caught.value))
 
     monkeypatch.setattr("fcntl.flock", no_flock)
@@ -139,7 +139,7 @@ def test_two_submissions_at_once_do_not_double(tmp_path: Path, monkeypatch: pyte
 
 def test_submission_that_lost_its_lock_stops(tmp_path: Path) -> None:
     """A submitter that stood still until another machine took over submits nothing more when it goes on."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     backend.on_submit = lambda request: (study.submit_lock / "99").touch()
     with pytest.raises(HpcddpError, match="another has taken over"):
         submit_runs(study, order(tmp_path), backend)
@@ -151,23 +151,23 @@ def test_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """A run root that is no folder: the error says so, and what to do."""
     (tmp_path / "runs").touch()
     with pytest.raises(HpcddpError, match=r"runs cannot go there .* give another folder with --runs"):
-        submit_runs(study_of(tmp_path), order(tmp_path), ToldBackend())
+        submit_runs(study_of(tmp_path), order(tmp_path), FakeBackend())
 
 
 def test_torn_last_line_does_not_count(tmp_path: Path) -> None:
     """A line that a full disk cut short was never acted upon: it is passed over, and the next one starts a line of its own."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     submit_runs(study, order(tmp_path, "repeat=1"), backend)
     with study.submissions_file.open("ab") as file:
         file.write(b'{"event":"intent","la')
-    assert len(last_told(study)) == 2
+    assert len(latest_events(study)) == 2
     assert len(submit_runs(study, order(tmp_path), backend)) == 2
     assert [line["event"] for line in lines(study)] == ["intent", "intent", "submitted", "submitted"] * 2
 
 
 def test_lost_jobs_are_submitted_again(tmp_path: Path) -> None:
     """Jobs that their controller has lost have failed, and get new ones; nothing else does."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     submit_runs(study, order(tmp_path), backend)
     lost = JobState(phase="failed", detail="Slurm does not know this job any more")
     backend.states |= {"101": lost, "103": lost}
@@ -204,12 +204,12 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
         ("done", "L0002", None),
     ]
     assert submit_runs(study, planned, backend) == []
-    assert {told.job for told in last_told(study).values()} == {"L0001", "L0002"}
+    assert {told.job for told in latest_events(study).values()} == {"L0001", "L0002"}
 
 
 def test_done_runs_stay_done_without_their_jobs(tmp_path: Path) -> None:
     """Records decide: with end.json in place nothing is submitted again, even if the queue has forgotten the job."""
-    study, backend = study_of(tmp_path), ToldBackend()
+    study, backend = study_of(tmp_path), FakeBackend()
     planned = order(tmp_path, "repeat=1")
     for run in submit_runs(study, planned, backend):
         write_json(study.attempt_dir(run.label, 1, run.job, 0) / "end.json", {"state": "done", "reason": None, "gates": []})

@@ -9,7 +9,7 @@ import pytest
 
 from hpcddp.backends.base import Batch
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.core.job_ids import array_of
+from hpcddp.core.job_ids import base_id
 from tests.backends.waiting import PATIENCE_S
 from tests.twin.twin import Twin
 
@@ -31,5 +31,5 @@ class CutShort(SlurmBackend):
 
     def submit_batch(self, batch: Batch) -> list[str]:
         jobs = super().submit_batch(batch)
-        batch.study.job_dir(array_of(jobs[0])).unlink()
+        batch.study.job_dir(base_id(jobs[0])).unlink()
         raise KeyboardInterrupt

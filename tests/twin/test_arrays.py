@@ -13,10 +13,10 @@ from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.commands.submit import make_order
 from hpcddp.core.errors import FullError
-from hpcddp.core.job_ids import array_of
+from hpcddp.core.job_ids import base_id
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import all_states, study_states
-from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -45,13 +45,13 @@ def slurm(rcc_twin: Twin, tmp_path: Path) -> Iterator[Twin]:
         yield rcc_twin
 
 
-def held(folder: Path, twin: Twin, *settings: str, max_running: int | None = None) -> Order:
+def held(folder: Path, twin: Twin, *settings: str, max_running: int | None = None) -> SubmissionPlan:
     """The sweep, its jobs held."""
     file = folder / "small.yaml"
     file.write_text(SWEEP)
     source = read_sweep(file, ["slurm.options=[--hold]", *settings])
     order = make_order(source, twin.profile, expand(source, twin.profile))
-    return Order(**{**vars(order), "max_running": max_running})
+    return SubmissionPlan(**{**vars(order), "max_running": max_running})
 
 
 def queue(twin: Twin, column: str) -> list[str]:
@@ -99,9 +99,11 @@ def test_serial_runs_one_task_at_a_time_and_one_job_after_the_other(slurm: Twin,
     study = Study(tmp_path / "small")
     order = held(tmp_path, slurm, max_running=1)
     other = held(tmp_path, slurm, "layout.physical_cores_per_rank=2", max_running=1)
-    both = Order(**{**vars(order), "points": [*order.points, *other.points], "requests": {**order.requests, **other.requests}})
+    both = SubmissionPlan(
+        **{**vars(order), "points": [*order.points, *other.points], "requests": {**order.requests, **other.requests}}
+    )
     submitted = submit_runs(study, both, SlurmBackend())
-    arrays = list(dict.fromkeys(array_of(run.job) for run in submitted))
+    arrays = list(dict.fromkeys(base_id(run.job) for run in submitted))
     assert [run.run for run in submitted] == [1] * 6 + [2] * 6
     assert len(arrays) == 4
     after = dict(zip(queue(slurm, "%F"), queue(slurm, "%E"), strict=True))
@@ -117,8 +119,8 @@ def test_runs_wait_until_another_job_has_ended_well(slurm: Twin, tmp_path: Path)
     order = held(tmp_path, slurm, max_running=1)
     other = held(tmp_path, slurm, "layout.physical_cores_per_rank=2")
     both = {"points": [*order.points, *other.points], "requests": {**order.requests, **other.requests}, "after": (prepares,)}
-    submitted = submit_runs(Study(tmp_path / "small"), Order(**{**vars(order), **both}), SlurmBackend())
-    arrays = list(dict.fromkeys(array_of(run.job) for run in submitted))
+    submitted = submit_runs(Study(tmp_path / "small"), SubmissionPlan(**{**vars(order), **both}), SlurmBackend())
+    arrays = list(dict.fromkeys(base_id(run.job) for run in submitted))
     after = {array: re.sub(r"\([a-z]*\)", "", what) for array, what in zip(queue(slurm, "%F"), queue(slurm, "%E"), strict=True)}
     before = [f",afterany:{array}_*" for array in arrays[:-1]]
     assert [after[array] for array in arrays] == [f"afterok:{prepares}{turn}" for turn in ["", *before]]
@@ -139,7 +141,7 @@ def test_status_of_several_studies_asks_slurm_three_times_at_most(
     """Two arrays that wait and one that was cancelled: squeue, sacct, and squeue again for what neither knows."""
     studies = [Study(tmp_path / name) for name in ("a", "b", "c")]
     jobs = [submit_runs(study, held(tmp_path, slurm), SlurmBackend())[0].job for study in studies]
-    slurm.run(["scancel", array_of(jobs[0])])
+    slurm.run(["scancel", base_id(jobs[0])])
     asked = list[str]()
     run = slurm_commands.run
     monkeypatch.setattr(slurm_commands, "run", lambda command: asked.append(command[0]) or run(command))  # type: ignore[func-returns-value]
@@ -159,7 +161,7 @@ def test_tasks_run_are_requeued_and_are_read_like_any_job(rcc_twin: Twin, tmp_pa
     sweep = ["small.yaml", "--set", "repeat=1", "--where", "workload.seed <= 2"]
     said = user.hpcddp("submit", *sweep, "--max-running", 2, "-y").stdout
     study = Study(tmp_path / "small")
-    array = array_of(str(study_states(study)[0].job))
+    array = base_id(str(study_states(study)[0].job))
     assert f"submitted    2 jobs    {array}_[0-1], at most 2 at a time" in said
     rcc_twin.wait_jobs(200)
     rcc_twin.run(["scontrol", "requeue", f"{array}_1"])

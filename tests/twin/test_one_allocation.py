@@ -12,11 +12,11 @@ from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.commands.submit import make_order
-from hpcddp.core.job_ids import listed_as
+from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import study_states
 from hpcddp.submit.cancel import cancel_runs, live_runs
-from hpcddp.submit.submission_plan import Order
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -108,9 +108,9 @@ def test_the_records_are_those_of_separate_jobs(rcc_twin: Twin, tmp_path: Path) 
         nodes: comparable(attempt) for nodes, attempt in apart.items()
     }
     large, small = (read(together[nodes] / "launch.json") for nodes in (2, 1))
-    assert (small["hosts"], small["job"]) == (large["hosts"][:1], f"{listed_as(large['job'])}+1")
+    assert (small["hosts"], small["job"]) == (large["hosts"][:1], f"{slurm_id(large['job'])}+1")
     assert large["environment"]["MASTER_PORT"] != small["environment"]["MASTER_PORT"]
-    assert f"submitted    1 job    {listed_as(large['job'])}, 2 runs one after the other" in said
+    assert f"submitted    1 job    {slurm_id(large['job'])}, 2 runs one after the other" in said
     assert "gates     2 of 2 runs pass" in user.hpcddp("analyze", "together").stdout
     assert "nothing to submit" in user.hpcddp("submit", "small.yaml", "--runs", "together", "--one-allocation", "-y").stdout
 
@@ -126,7 +126,7 @@ def test_time_limits_in_the_middle_of_runs(rcc_twin: Twin, tmp_path: Path) -> No
     study = Study(tmp_path / "study")
     states = user.json("status", "study", exit_code=3)["studies"][0]["runs"]
     by_task = {int(state["job"].partition("+")[2]): study.run_dir(state["label"], 1) for state in states}
-    job = listed_as(states[0]["job"])
+    job = slurm_id(states[0]["job"])
     wait_for_steps(user, by_task[1] / f"{job}+1.0")
     states = user.json("status", "study", exit_code=3)["studies"][0]["runs"]
     assert {state["job"]: state["phase"] for state in states} == {f"{job}+0": "done", f"{job}+1": "running", f"{job}+2": "queued"}
@@ -147,13 +147,13 @@ def test_time_limits_in_the_middle_of_runs(rcc_twin: Twin, tmp_path: Path) -> No
     assert "nothing to submit" in user.hpcddp("submit", "study.yaml", "--one-allocation", "-y").stdout
 
 
-def held(folder: Path, twin: Twin) -> Order:
+def held(folder: Path, twin: Twin) -> SubmissionPlan:
     """The sweep's runs in one job that is held."""
     file = folder / "small.yaml"
     file.write_text(SWEEP)
     source = read_sweep(file, ["slurm.options=[--hold]", "repeat=2"])
     order = make_order(source, twin.profile, expand(source, twin.profile))
-    return Order(**{**vars(order), "one_allocation": True})
+    return SubmissionPlan(**{**vars(order), "one_allocation": True})
 
 
 def test_a_job_whose_submission_was_interrupted_is_found_and_cancelled(slurm: Twin, tmp_path: Path) -> None:

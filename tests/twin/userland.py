@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.job_ids import array_of
+from hpcddp.core.job_ids import base_id
 from tests.twin.twin import Twin
 
 SMALL = """
@@ -62,7 +62,7 @@ class User:
     def jobs(self) -> list[dict[str, str]]:
         """What sacct says of the jobs that hpcddp submitted for this user: the twin may have run others' too."""
         mine = {link.name for link in self.home.rglob(".jobs/*") if link.is_symlink()}
-        return [job for job in self.twin.sacct() if array_of(job["JobID"]) in mine]
+        return [job for job in self.twin.sacct() if base_id(job["JobID"]) in mine]
 
     def failures(self) -> dict[str, str]:
         """Job -> how it ended and the end of its error logs, for those that did not complete."""

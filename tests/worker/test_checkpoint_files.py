@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.worker.training.checkpoint import newest_whole, prune, to_resume, unpack, write_checkpoint
+from hpcddp.worker.training.checkpoint import newest_intact, prune, to_resume, unpack, write_checkpoint
 
 
 def state(value: int, size: int = 4) -> dict[str, object]:
@@ -29,7 +29,7 @@ def names(attempt: Path) -> list[str]:
 def test_what_was_written_comes_back(tmp_path: Path) -> None:
     """Bit for bit; the name says after how many steps, and the checksum of the bytes."""
     file = write_checkpoint(tmp_path / "7.0", 12, state(12))
-    found, data, passed_over = newest_whole([file])
+    found, data, passed_over = newest_intact([file])
     assert (found, passed_over) == (file, [])
     assert file.name == f"00000012.{hashlib.sha256(data).hexdigest()[:16]}.pt"
     back = unpack(data)
@@ -76,11 +76,11 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, damage: str) -> None:
     before, newest = (write_checkpoint(tmp_path / "7.0", steps, state(steps)) for steps in (10, 20))
     data = newest.read_bytes()
     newest.write_bytes({"cut": data[:-1], "flipped": data[:99] + bytes([data[99] ^ 1]) + data[100:], "empty": b""}[damage])
-    found, whole, passed_over = newest_whole([newest, before])
+    found, whole, passed_over = newest_intact([newest, before])
     assert (found, unpack(whole)["steps"]) == (before, 10)
     assert len(passed_over) == 1
     assert passed_over[0].startswith(f"7.0/checkpoints/{newest.name} is damaged: its ")
-    assert newest_whole([newest])[:2] == (None, b"")
+    assert newest_intact([newest])[:2] == (None, b"")
 
 
 class Evil:
@@ -96,7 +96,7 @@ def test_nothing_foreign_is_unpickled(tmp_path: Path, monkeypatch: pytest.Monkey
     data = buffer.getvalue()
     file = tmp_path / f"00000001.{hashlib.sha256(data).hexdigest()[:16]}.pt"
     file.write_bytes(data)
-    found, _, passed_over = newest_whole([file])
+    found, _, passed_over = newest_intact([file])
     assert found is None
     assert "is no checkpoint: Weights only load failed" in passed_over[0]
     assert not (tmp_path / "pwned").exists()
@@ -122,4 +122,4 @@ def test_a_checkpoint_that_does_not_fit(tmp_path: Path) -> None:
     assert "(File too large, 40" in str(refused.value)
     assert "make room and submit again, the one before is as it was" in str(refused.value)
     assert list((tmp_path / "7.0" / "checkpoints").iterdir()) == [before]
-    assert newest_whole([before])[0] == before
+    assert newest_intact([before])[0] == before

@@ -11,7 +11,7 @@ from typing import Any
 import torch.distributed as dist
 
 from hpcddp.worker.ranks import this_rank
-from hpcddp.worker.rendezvous import Meeting, join
+from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.clock_offsets import estimate, offset_to_rank_0
 from tests.worker import forked
@@ -102,7 +102,7 @@ def deaf() -> Any:
     def no_server(*_: Any, **__: Any) -> Any:
         raise OSError("no port")
 
-    meeting: Meeting = join(this_rank("local"), "cpu", timedelta(seconds=20))
+    meeting: ProcessGroup = join(this_rank("local"), "cpu", timedelta(seconds=20))
     vars(socket)["create_server"] = no_server
     began = time.monotonic()
     found = offset_to_rank_0(meeting, time.time_ns, "start")

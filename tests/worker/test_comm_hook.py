@@ -12,7 +12,7 @@ from hpcddp.core.point import Ddp, Workload
 from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
-from hpcddp.worker.rendezvous import Meeting, join
+from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steptimer import Row, StepTimer, TimedStep
 from hpcddp.worker.training.train_step import make_learner
@@ -38,7 +38,7 @@ class Trained(NamedTuple):
     steps: list[TimedStep]
 
 
-def train(workload: Workload, meeting: Meeting, *, hooked: bool) -> Trained:
+def train(workload: Workload, meeting: ProcessGroup, *, hooked: bool) -> Trained:
     """Some steps of one rank, each on samples of its own."""
     source, samples = given.mnist(64), workload.batch_per_gpu
     learner = make_learner(workload, source, meeting.device, meeting.rank.rank)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hpcddp.worker.comm.trace import Seen
+from hpcddp.worker.comm.trace import ProfiledStep
 from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, undisturbed, worst
 
 
@@ -18,7 +18,7 @@ def pair(tail_s: float = 0.040, sync_computing_s: float = 0.110, computing_s: fl
 
 def profiled(backward_s: float = 0.080, tail_s: float = 0.041, timed: Pair | None = None) -> Profiled:
     """Backward's operators take 70 ms alone."""
-    return Profiled(timed or pair(), Seen(backward_s, tail_s), Seen(0.070, 0.0))
+    return Profiled(timed or pair(), ProfiledStep(backward_s, tail_s), ProfiledStep(0.070, 0.0))
 
 
 def test_the_difference_is_contention_and_tail() -> None:

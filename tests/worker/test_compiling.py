@@ -14,7 +14,7 @@ from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Ddp
 from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
-from hpcddp.worker.rendezvous import Meeting, join
+from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.training.compiling import compile_now
 from hpcddp.worker.training.train_step import make_learner
 from tests.worker import forked, given
@@ -49,7 +49,7 @@ def compile_each(chosen: list[Ddp]) -> list[dict[str, Any]]:
     return found
 
 
-def compile_and_step(options: Ddp, meeting: Meeting) -> dict[str, Any]:
+def compile_and_step(options: Ddp, meeting: ProcessGroup) -> dict[str, Any]:
     """What compiling changed, and how many graphs were made by it and by three steps after it."""
     torch._dynamo.reset()
     source, graphs_before = given.mnist(8), graphs()

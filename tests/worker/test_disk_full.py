@@ -18,7 +18,7 @@ from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.records import STEP_COLUMNS, RowWriter, steps_file, write_json
 from hpcddp.worker.main import run
 from hpcddp.worker.training import preemption
-from hpcddp.worker.training.checkpoint import newest_whole, to_resume
+from hpcddp.worker.training.checkpoint import newest_intact, to_resume
 from hpcddp.worker.training.models import build_model
 from tests.small_disk import fill, small_disk
 from tests.worker import forked, given
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
     end = json.loads((first / "end.json").read_text())
     assert (outcome.code, end["state"], end["fault"]["kind"]) == (1, "failed", "disk")
     assert "No space left on device" in end["reason"]
-    kept, _, passed_over = newest_whole(to_resume([first]))
+    kept, _, passed_over = newest_intact(to_resume([first]))
     assert kept
     assert not passed_over
     (small / "ballast").unlink()

@@ -24,13 +24,13 @@ from hpcddp.core.records import steps_file
 from hpcddp.data import TrainLoader
 from hpcddp.worker import attempt as attempt_module
 from hpcddp.worker import training_run as trial_module
-from hpcddp.worker.barriers import end_together, leave_together, told_own_share
+from hpcddp.worker.barriers import check_own_share, end_together, leave_together
 from hpcddp.worker.main import run
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training import evaluate as evaluate_module
 from hpcddp.worker.training import parallel
 from hpcddp.worker.training import train as train_module
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.train_step import TrainStep
 from hpcddp.worker.training.window import Part, Window
 from tests.worker import forked, given
 
@@ -79,10 +79,10 @@ def failed(end: dict[str, Any]) -> dict[str, str]:
 def called_outside_ddp(_: int) -> None:
     """Seed 000: the model is wrapped, and the wrapped one is never called."""
 
-    def loss(self: Learner, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(self: TrainStep, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(self.module(self.normalize(images)), labels)
 
-    Learner._loss = loss  # type: ignore[method-assign]
+    TrainStep._loss = loss  # type: ignore[method-assign]
 
 
 def test_a_model_called_outside_ddp(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_loss_that_is_no_number(tmp_path: Path) -> None:
 def rank_0_evaluates(through_ddp: bool, rank: int) -> None:
     """Seed 002: rank 0 alone evaluates; the others have nothing to do."""
 
-    def share(learner: Learner, batches: Any) -> dict[str, Any]:
+    def share(learner: TrainStep, batches: Any) -> dict[str, Any]:
         model = learner.model if through_ddp else learner.module
         counts = {"samples": 0, "correct": 0, "loss_sum": 0.0}
         model.eval()
@@ -125,7 +125,7 @@ def rank_0_evaluates(through_ddp: bool, rank: int) -> None:
         return counts
 
     vars(evaluate_module)["evaluate_share"] = share
-    vars(evaluate_module)["told_own_share"] = functools.partial(told_own_share, limit=SOON)
+    vars(evaluate_module)["told_own_share"] = functools.partial(check_own_share, limit=SOON)
 
 
 def test_rank_0_evaluates_alone(tmp_path: Path) -> None:
@@ -229,13 +229,13 @@ def test_a_ranks_data_are_shorter(tmp_path: Path) -> None:
 
 def one_exchange_left_out(rank: int) -> None:
     """A rank keeps its gradients to itself once: at the end the other makes an all-reduce that nobody answers."""
-    whole, calls = Learner._exchange, [0]
+    whole, calls = TrainStep._exchange, [0]
 
-    def exchange(self: Learner, now: bool) -> Any:
+    def exchange(self: TrainStep, now: bool) -> Any:
         calls[0] += 1
         return whole(self, now and not (rank == 1 and calls[0] == 5))
 
-    Learner._exchange = exchange  # type: ignore[method-assign]
+    TrainStep._exchange = exchange  # type: ignore[method-assign]
     vars(trial_module)["end_together"] = lambda meeting, steps, _: end_together(meeting, steps, SOON)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from hpcddp.analysis.records.buckets import read_buckets
-from hpcddp.analysis.records.ranks import COLUMNS, step_tables, told_of_ranks
+from hpcddp.analysis.records.ranks import COLUMNS, rank_results, step_tables
 from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.runs.communication import Exchange, exchange
 from hpcddp.core.jobspec import spec_to_dict
@@ -53,7 +53,7 @@ def see(folder: Path, what: Point, launch: Callable[..., Any] = forked.values) -
     buckets = read_buckets(attempt, end, what.ranks, warnings)
     assert buckets is not None
     assert warnings == []
-    tables = step_tables(attempt, told_of_ranks(end, what.ranks), COLUMNS, warnings)
+    tables = step_tables(attempt, rank_results(end, what.ranks), COLUMNS, warnings)
     steady = [{name: values[columns["flags"] == 0] for name, values in columns.items()} for columns in tables]
     return Seen(steady, exchange(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
 

@@ -15,7 +15,7 @@ from hpcddp.core.point import Ddp, Workload
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.torch_settings import apply_settings
-from hpcddp.worker.training.train_step import Learner, make_learner, make_scaler
+from hpcddp.worker.training.train_step import TrainStep, make_learner, make_scaler
 from tests.worker import forked, given
 
 MICRO_BATCH = ["forward", "backward", "comm_exposed"]
@@ -61,7 +61,7 @@ def train_each(workloads: list[Workload]) -> list[torch.Tensor]:
     return found
 
 
-def flat(learner: Learner) -> torch.Tensor:
+def flat(learner: TrainStep) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in learner.module.parameters()])
 
 
@@ -107,7 +107,7 @@ def test_ddps_options_reach_it(tmp_path: Path) -> None:
     assert [chosen_ones.get(key, 0) for key in keys] == [3 << 20, 1, 1]
 
 
-def no_ddp(**changes: Any) -> Learner:
+def no_ddp(**changes: Any) -> TrainStep:
     return make_learner(given.workload(parallel="none", **changes), given.cifar(4), torch.device("cpu"), 0)
 
 

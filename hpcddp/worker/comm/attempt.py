@@ -11,10 +11,10 @@ from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.worker import gates
 from hpcddp.worker.comm.bench import bench_comm
 from hpcddp.worker.finish import write_end
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 
 
-def run_comm(spec: JobSpec, meeting: Meeting, attempt: Path) -> bool | None:
+def run_comm(spec: JobSpec, meeting: ProcessGroup, attempt: Path) -> bool | None:
     """Measures, and records on rank 0: there whether all gates passed, None elsewhere."""
     found = bench_comm(meeting)
     digest = hashlib.sha256(to_json(found).encode()).hexdigest()[:12]

@@ -25,7 +25,7 @@ from hpcddp.core.bandwidth import bus_share, fit
 from hpcddp.core.text import message_size
 from hpcddp.worker.comm.collectives import COLLECTIVES, ITEM_BYTES, Collective, elements, farthest
 from hpcddp.worker.meminfo import node_memory
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 
 SIZES = tuple(4**power for power in range(5, 16))
 """Bytes: 1 KiB, 4 KiB, ... 1 GiB."""
@@ -44,7 +44,7 @@ COPIES = 3
 """Messages in memory at once: input, output, and what gloo keeps for itself (its reduce-scatter is an all-reduce of a copy)."""
 
 
-def bench_comm(meeting: Meeting, sizes: Sequence[int] = SIZES, ops: Iterable[str] = COLLECTIVES) -> dict[str, Any]:
+def bench_comm(meeting: ProcessGroup, sizes: Sequence[int] = SIZES, ops: Iterable[str] = COLLECTIVES) -> dict[str, Any]:
     """What comm.json holds beside the names of run and point; all ranks call it and get the same.
 
     `ops`: by operation `sizes` (a row for each size that was timed), `left_out` (bytes and reason), `not_supported` (the
@@ -62,7 +62,7 @@ def bench_comm(meeting: Meeting, sizes: Sequence[int] = SIZES, ops: Iterable[str
     }
 
 
-def _bench_op(meeting: Meeting, op: str, sizes: Sequence[int], room_bytes: int) -> dict[str, Any]:
+def _bench_op(meeting: ProcessGroup, op: str, sizes: Sequence[int], room_bytes: int) -> dict[str, Any]:
     found: dict[str, Any] = {"sizes": [], "left_out": [], "not_supported": None}
     begun_s = time.perf_counter()
     for size in sizes:
@@ -103,7 +103,7 @@ def too_slow(op: str, size: int, rows: Sequence[Mapping[str, Any]], elapsed_s: f
     return None
 
 
-def _bench_size(meeting: Meeting, op: str, size: int) -> dict[str, Any]:
+def _bench_size(meeting: ProcessGroup, op: str, size: int) -> dict[str, Any]:
     """One row: `correct` is whether all ranks got what they should, bit for bit."""
     ranks = meeting.rank.world
     count = elements(op, size, ranks)
@@ -127,7 +127,7 @@ def _bench_size(meeting: Meeting, op: str, size: int) -> dict[str, Any]:
     }
 
 
-def _calls_of_a_batch(meeting: Meeting, collective: Collective) -> int:
+def _calls_of_a_batch(meeting: ProcessGroup, collective: Collective) -> int:
     """Doubled until a batch takes long enough: the first calls, which are slow, decide nothing."""
     calls = 1
     while calls < MAX_CALLS and _agreed(meeting, [_batch_s(meeting, collective, calls)])[0] < BATCH_S:
@@ -135,13 +135,13 @@ def _calls_of_a_batch(meeting: Meeting, collective: Collective) -> int:
     return calls
 
 
-def timed(meeting: Meeting, collective: Collective, calls: int) -> list[float]:
+def timed(meeting: ProcessGroup, collective: Collective, calls: int) -> list[float]:
     """Seconds per message on this rank, of each batch."""
     _batch_s(meeting, collective, 1 + calls // 5)
     return [_batch_s(meeting, collective, calls) / calls / collective.messages for _ in range(REPETITIONS)]
 
 
-def _batch_s(meeting: Meeting, collective: Collective, calls: int) -> float:
+def _batch_s(meeting: ProcessGroup, collective: Collective, calls: int) -> float:
     begun_s = time.perf_counter()
     for _ in range(calls):
         collective.call()
@@ -150,7 +150,7 @@ def _batch_s(meeting: Meeting, collective: Collective, calls: int) -> float:
     return time.perf_counter() - begun_s
 
 
-def _agreed(meeting: Meeting, values: Sequence[float]) -> list[float]:
+def _agreed(meeting: ProcessGroup, values: Sequence[float]) -> list[float]:
     """The greatest of each over all ranks, the same numbers everywhere; returns when all ranks are here."""
     greatest = torch.tensor(values, dtype=torch.float64, device=meeting.device)
     dist.all_reduce(greatest, dist.ReduceOp.MAX)
@@ -158,7 +158,7 @@ def _agreed(meeting: Meeting, values: Sequence[float]) -> list[float]:
     return agreed
 
 
-def _room_bytes(meeting: Meeting) -> int:
+def _room_bytes(meeting: ProcessGroup) -> int:
     """Free memory: of the rank's GPU, or its share of what the node has and Slurm gives."""
     if meeting.device.type == "cuda":
         return torch.cuda.mem_get_info(meeting.device)[0]

@@ -19,10 +19,10 @@ from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.data import Batch
 from hpcddp.worker.comm.trace import has_kernels, seen
 from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, worst
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.train_step import TrainStep
 
 PAIRS = 20
 ROUNDS = 4
@@ -33,7 +33,7 @@ SYNC, NO_SYNC = "hpcddp: step with exchange", "hpcddp: step without exchange"
 
 
 def check_comm(
-    meeting: Meeting, learner: Learner, feed: Feed, timer: StepTimer[Any], pairs: int = PAIRS
+    meeting: ProcessGroup, learner: TrainStep, feed: Feed, timer: StepTimer[Any], pairs: int = PAIRS
 ) -> dict[str, Any] | None:
     """end.json's `comm_check` on rank 0, None elsewhere; all ranks call it. None with one rank: nothing is exchanged."""
     if meeting.rank.world == 1:
@@ -56,7 +56,7 @@ def check_comm(
 class _Steps:
     """Steps on one batch, without optimizer."""
 
-    def __init__(self, learner: Learner, batch: Batch, timer: StepTimer[Any]) -> None:
+    def __init__(self, learner: TrainStep, batch: Batch, timer: StepTimer[Any]) -> None:
         self._learner = learner
         self._batch = batch
         self._timer = timer

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 
 ITEM_BYTES = 4
 """Of a float32."""
@@ -59,19 +59,19 @@ def elements(op: str, size: int, ranks: int) -> int:
     return count // ranks * ranks if op in SHARED else count
 
 
-def farthest(meeting: Meeting) -> tuple[int, int]:
+def farthest(meeting: ProcessGroup) -> tuple[int, int]:
     """The two ranks that send and receive; (0, 0) where there is one rank only."""
     rank = meeting.rank
     return 0, (rank.nodes - 1) * rank.ranks_per_node or rank.world - 1
 
 
-def all_reduce(meeting: Meeting, count: int) -> Collective:
+def all_reduce(meeting: ProcessGroup, count: int) -> Collective:
     ranks = range(meeting.rank.world)
     data = filled(meeting.device, count, _summand(meeting.rank.rank))
     return Collective(lambda: dist.all_reduce(data), lambda: holds(data, sum(map(_summand, ranks))), (data,))
 
 
-def reduce_scatter(meeting: Meeting, count: int) -> Collective:
+def reduce_scatter(meeting: ProcessGroup, count: int) -> Collective:
     rank, ranks = meeting.rank.rank, meeting.rank.world
     shares = [filled(meeting.device, count // ranks, _summand(rank) * _place(share)) for share in range(ranks)]
     data, out = torch.cat(shares), filled(meeting.device, count // ranks, 0)
@@ -79,7 +79,7 @@ def reduce_scatter(meeting: Meeting, count: int) -> Collective:
     return Collective(lambda: getattr(dist, REDUCE_SCATTER)(out, data), lambda: holds(out, wanted), (data, out))
 
 
-def all_gather(meeting: Meeting, count: int) -> Collective:
+def all_gather(meeting: ProcessGroup, count: int) -> Collective:
     ranks = meeting.rank.world
     data, out = filled(meeting.device, count // ranks, meeting.rank.rank + 1), filled(meeting.device, count, 0)
     shares = out.chunk(ranks)
@@ -90,12 +90,12 @@ def all_gather(meeting: Meeting, count: int) -> Collective:
     )
 
 
-def broadcast(meeting: Meeting, count: int) -> Collective:
+def broadcast(meeting: ProcessGroup, count: int) -> Collective:
     data = filled(meeting.device, count, 3 if meeting.rank.rank == 0 else 0)
     return Collective(lambda: dist.broadcast(data, src=0), lambda: holds(data, 3), (data,))
 
 
-def send_recv(meeting: Meeting, count: int) -> Collective:
+def send_recv(meeting: ProcessGroup, count: int) -> Collective:
     rank, (first, second) = meeting.rank.rank, farthest(meeting)
     if rank not in (first, second):
         return Collective(lambda: None, lambda: True, (), messages=2)
@@ -112,7 +112,7 @@ def send_recv(meeting: Meeting, count: int) -> Collective:
     return Collective(there_and_back, lambda: holds(out, peer + 1), (data, out), messages=2)
 
 
-COLLECTIVES: dict[str, Callable[[Meeting, int], Collective]] = {
+COLLECTIVES: dict[str, Callable[[ProcessGroup, int], Collective]] = {
     "all_reduce": all_reduce,
     "reduce_scatter": reduce_scatter,
     "all_gather": all_gather,

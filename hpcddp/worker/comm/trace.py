@@ -22,7 +22,7 @@ KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 
 
-class Seen(NamedTuple):
+class ProfiledStep(NamedTuple):
     """One step."""
 
     backward_s: float
@@ -31,7 +31,7 @@ class Seen(NamedTuple):
     """From the end of the last of them to the end of the exchange; 0 without one."""
 
 
-def seen(events: Sequence[Event], name: str) -> list[Seen]:
+def seen(events: Sequence[Event], name: str) -> list[ProfiledStep]:
     """The steps that were run inside a record_function of this name, in order."""
     timed = [event for event in events if event.get("ph") == "X"]
     steps = sorted((event for event in timed if event["cat"] == "user_annotation" and event["name"] == name), key=_start)
@@ -43,7 +43,7 @@ def has_kernels(events: Iterable[Event]) -> bool:
     return any(event.get("cat") == "kernel" for event in events)
 
 
-def _seen(inside: list[Event], timed: list[Event]) -> Seen:
+def _seen(inside: list[Event], timed: list[Event]) -> ProfiledStep:
     nodes = sorted((event for event in inside if event["name"].startswith(NODE_OF_BACKWARD)), key=_start)
     launches = {event["args"]["correlation"]: event for event in inside if event["cat"] in LAUNCHES}
     kernels = [event for event in timed if event["cat"] in KERNELS and event["args"].get("correlation") in launches]
@@ -56,10 +56,10 @@ def _seen(inside: list[Event], timed: list[Event]) -> Seen:
     return _tail(computing, behind)
 
 
-def _tail(computing: Iterable[Event], exchange: Iterable[Event]) -> Seen:
+def _tail(computing: Iterable[Event], exchange: Iterable[Event]) -> ProfiledStep:
     computed_us = max(map(_end, computing))
     exchanged_us = max(map(_end, exchange), default=computed_us)
-    return Seen(sum(event["dur"] for event in computing) / 1e6, max(0.0, exchanged_us - computed_us) / 1e6)
+    return ProfiledStep(sum(event["dur"] for event in computing) / 1e6, max(0.0, exchanged_us - computed_us) / 1e6)
 
 
 def _within(event: Event, nodes: list[Event], begun: list[float]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from hpcddp.worker.comm.trace import Seen
+from hpcddp.worker.comm.trace import ProfiledStep
 
 NEAR = 0.10
 """Views agree when they are this share of the larger one apart, or"""
@@ -40,8 +40,8 @@ class Profiled(NamedTuple):
     """A pair that ran under the profiler, and what the profiler saw of it."""
 
     timed: Pair
-    sync: Seen
-    no_sync: Seen
+    sync: ProfiledStep
+    no_sync: ProfiledStep
 
 
 def compare(pairs: Sequence[Pair], profiled: Sequence[Profiled]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import hpcddp
 from hpcddp.core.point import Point
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.telemetry.summary import node_summary, run_summary, timed_window
 
 PROGRAM = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); from hpcddp.worker.telemetry.sampler import main; main()"
@@ -61,7 +61,7 @@ def start(point: Point, rank: Rank, attempt: Path) -> Sampler | None:
 
 
 def finish(
-    sampler: Sampler | None, point: Point, meeting: Meeting, attempt: Path, steady_from_step: int
+    sampler: Sampler | None, point: Point, meeting: ProcessGroup, attempt: Path, steady_from_step: int
 ) -> dict[str, Any] | None:
     """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere."""
     mine = None

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from hpcddp.worker.json_socket import listen
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 
 EXCHANGES = 50
 """About 5 ms per rank over a network of 0.1 ms; the shortest of 50 meets no other traffic."""
@@ -31,7 +31,7 @@ NowNs = Callable[[], int]
 """Unix time on the timeline of the rank's step rows, in ns: StepTimer.unix_now."""
 
 
-def offset_to_rank_0(meeting: Meeting, now_ns: NowNs, when: str, wait_s: float = WAIT_S) -> dict[str, int] | None:
+def offset_to_rank_0(meeting: ProcessGroup, now_ns: NowNs, when: str, wait_s: float = WAIT_S) -> dict[str, int] | None:
     """`offset_ns` to add to this rank's times to have rank 0's, give or take `error_ns`, and `unix_ns`, when that was.
 
     All ranks call it, once per word `when`; ranks take turns. None, with a warning, where no estimate came about.
@@ -47,7 +47,7 @@ def offset_to_rank_0(meeting: Meeting, now_ns: NowNs, when: str, wait_s: float =
     return None if rank.rank else {"unix_ns": now_ns(), "offset_ns": 0, "error_ns": 0}
 
 
-def _answer(meeting: Meeting, now_ns: NowNs, when: str, wait_s: float) -> None:
+def _answer(meeting: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> None:
     """Serves the other ranks one after the other, until all were served or time is up."""
     give_up_at, word, waiting = time.monotonic() + wait_s, secrets.token_bytes(16), meeting.rank.world - 1
     with _listener(meeting, when) as listener:
@@ -62,7 +62,7 @@ def _answer(meeting: Meeting, now_ns: NowNs, when: str, wait_s: float) -> None:
                 waiting -= _serve(peer, now_ns, word)
 
 
-def _listener(meeting: Meeting, when: str) -> socket.socket:
+def _listener(meeting: ProcessGroup, when: str) -> socket.socket:
     try:
         return listen(meeting.rank.master_addr, meeting.rank.world)
     except OSError:
@@ -85,7 +85,7 @@ def _serve(peer: socket.socket, now_ns: NowNs, word: bytes) -> bool:
     return True
 
 
-def _ask(meeting: Meeting, now_ns: NowNs, when: str, wait_s: float) -> dict[str, int]:
+def _ask(meeting: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> dict[str, int]:
     found = meeting.store.get(_key(when)).decode()
     if not found:
         raise ConnectionError("rank 0 could not listen")

@@ -60,7 +60,7 @@ def to_resume(attempts: Sequence[Path]) -> list[Path]:
     return found
 
 
-def newest_whole(files: Sequence[Path]) -> tuple[Path | None, bytes, list[str]]:
+def newest_intact(files: Sequence[Path]) -> tuple[Path | None, bytes, list[str]]:
     """The first of the files that is what was written, its bytes, and a sentence on each that was passed over.
 
     A file that holds more than tensors and plain values is passed over too: it is none of ours.

@@ -8,10 +8,10 @@ import torch
 
 from hpcddp.data import Batch
 from hpcddp.worker.training.ddp_warmup import rehearse
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.train_step import TrainStep
 
 
-def compile_now(learner: Learner, batch: Batch) -> float:
+def compile_now(learner: TrainStep, batch: Batch) -> float:
     """Seconds until forward and backward of a batch such as training has (on the device) were compiled and have run once.
 
     Compiling happens when a model is first called. All ranks call it, before their buckets are timed: gradients do travel,

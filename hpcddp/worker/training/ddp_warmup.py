@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from hpcddp.data import Batch
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.train_step import TrainStep
 
 UNSETTLED = 2
 """Backward passes after which DDP's buckets are what they stay."""
 
 
-def rehearse_steps(learner: Learner, batch: Batch, made: int) -> None:
+def rehearse_steps(learner: TrainStep, batch: Batch, made: int) -> None:
     """Makes DDP exchange gradients as it does after `made` steps of a run.
 
     DDP begins with buckets made from the model's parameters in reverse order. Its first backward notes in which order gradients
@@ -29,7 +29,7 @@ def rehearse_steps(learner: Learner, batch: Batch, made: int) -> None:
         rehearse(learner, batch)
 
 
-def rehearse(learner: Learner, batch: Batch) -> None:
+def rehearse(learner: TrainStep, batch: Batch) -> None:
     """Forward and backward of a batch such as training has (on the device), gradients exchanged and thrown away.
 
     Random numbers and BatchNorm's statistics are put back, parameters are not touched. All ranks call it, before their buckets

@@ -12,7 +12,7 @@ import json
 from datetime import timedelta
 
 from hpcddp.worker.faults import DivergedError
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steplog import AT_ONCE, StepLog
 
 MORE_STEPS = 2 * AT_ONCE
@@ -25,7 +25,7 @@ OTHERS_S = 5.0
 class Divergence:
     """Of one rank's losses; all ranks have one."""
 
-    def __init__(self, meeting: Meeting, log: StepLog) -> None:
+    def __init__(self, meeting: ProcessGroup, log: StepLog) -> None:
         self._meeting, self._log = meeting, log
         self._keys = [f"hpcddp/diverged/{peer}" for peer in range(meeting.rank.world)]
         self._steps_since: int | None = None

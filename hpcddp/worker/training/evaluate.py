@@ -14,17 +14,17 @@ from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source, eval_batches
 from hpcddp.data.sampling import Share, eval_range
 from hpcddp.worker import gates
-from hpcddp.worker.barriers import told_own_share
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.barriers import check_own_share
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.eval_check import EvalWatch
 from hpcddp.worker.training.inputs import to_device
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.train_step import TrainStep
 
 Evaluation = tuple[dict[str, Any], gates.Gate]
 """The whole set's counts, and whether they are of each sample once."""
 
 
-def evaluate(workload: Workload, source: Source, learner: Learner, meeting: Meeting) -> Evaluation | None:
+def evaluate(workload: Workload, source: Source, learner: TrainStep, meeting: ProcessGroup) -> Evaluation | None:
     """All ranks call it; on rank 0 the whole set's `samples`, `correct` and `loss` with their gate, None elsewhere."""
     share = Share(workload.batch_per_gpu, meeting.rank.rank, meeting.rank.world)
     due = eval_range(len(source), share)
@@ -32,12 +32,12 @@ def evaluate(workload: Workload, source: Source, learner: Learner, meeting: Meet
     workers = workload.loader_workers_per_rank
     batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
     found = evaluate_share(learner, watch.passing(batches))
-    told_own_share(meeting, found["samples"], len(due))
+    check_own_share(meeting, found["samples"], len(due))
     shares = meeting.gather("evaluation", {**found, "due": [due.start, due.stop], "stray": watch.stray(source)})
     return (combine(shares), gates.evaluation_is_exact(shares, len(source))) if shares else None
 
 
-def evaluate_share(learner: Learner, batches: Iterable[Batch]) -> dict[str, Any]:
+def evaluate_share(learner: TrainStep, batches: Iterable[Batch]) -> dict[str, Any]:
     """This rank's `samples`, `correct` and `loss_sum` over its batches.
 
     The model itself is called, not its DDP wrapper: ranks may have different numbers of batches and must not wait for each
@@ -62,7 +62,7 @@ def combine(shares: list[dict[str, Any]]) -> dict[str, Any]:
     return {"samples": samples, "correct": correct, "loss": loss_sum / samples if known else None}
 
 
-def _correct_and_loss(learner: Learner, batch: Batch) -> torch.Tensor:
+def _correct_and_loss(learner: TrainStep, batch: Batch) -> torch.Tensor:
     images, labels = batch
     with learner.autocast():
         scores = learner.module(learner.normalize(images))

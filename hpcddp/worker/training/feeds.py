@@ -10,7 +10,7 @@ from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.data import Batch, Source, TrainLoader, open_source
 from hpcddp.data.synthetic import SyntheticSource
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.copy_ahead import CopyAheadFeed
 from hpcddp.worker.training.inputs import OrderWatch, endless, to_device
@@ -75,7 +75,7 @@ def training_source(spec: JobSpec) -> Source:
     return open_source(point.workload.data, "train", data_root_as_given(spec))
 
 
-def make_feed(point: Point, source: Source, meeting: Meeting, first_step: int = 0) -> Feed:
+def make_feed(point: Point, source: Source, meeting: ProcessGroup, first_step: int = 0) -> Feed:
     """The feed that `measure.input` asks for; its first batch is that of the run's step `first_step`."""
     if point.measure.input == "synthetic":
         return ResidentFeed(first_batch(point, source, meeting), max(1, len(source) // point.global_batch))
@@ -84,7 +84,7 @@ def make_feed(point: Point, source: Source, meeting: Meeting, first_step: int = 
     return LoaderFeed(_loader(point, source, meeting), meeting.device, first_step)
 
 
-def first_batch(point: Point, source: Source, meeting: Meeting) -> Batch:
+def first_batch(point: Point, source: Source, meeting: ProcessGroup) -> Batch:
     """The rank's share of the source's first samples, on the device."""
     samples = point.global_batch // point.ranks
     first = meeting.rank.rank * samples
@@ -92,7 +92,7 @@ def first_batch(point: Point, source: Source, meeting: Meeting) -> Batch:
     return to_device(batch, meeting.device)
 
 
-def _loader(point: Point, source: Source, meeting: Meeting) -> TrainLoader:
+def _loader(point: Point, source: Source, meeting: ProcessGroup) -> TrainLoader:
     return TrainLoader(
         source,
         batch_size=point.global_batch // point.ranks,

@@ -6,7 +6,7 @@ import time
 from typing import Literal
 
 from hpcddp.core.stop_signal import told_to_stop
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 
 LOOK_EVERY_S = 1.0
 """A look costs a question to rank 0's store, some 0.1 ms."""
@@ -24,7 +24,7 @@ class Looks:
     Rank 0 also says after which step to look again: about once a second, whatever a step lasts.
     """
 
-    def __init__(self, meeting: Meeting, first_step: int, keep_every_min: float) -> None:
+    def __init__(self, meeting: ProcessGroup, first_step: int, keep_every_min: float) -> None:
         self._meeting = meeting
         self._keep_every_s = 60 * keep_every_min
         self._next = first_step

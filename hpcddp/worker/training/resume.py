@@ -27,11 +27,11 @@ from hpcddp.data.source import to_bytes
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.launch_record import env_id, versions
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.training.checkpoint import newest_whole, prune, to_resume, unpack, write_checkpoint
+from hpcddp.worker.training.checkpoint import newest_intact, prune, to_resume, unpack, write_checkpoint
 from hpcddp.worker.training.preemption import Looks, Verdict
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.train_step import TrainStep
 
 FRUITLESS = 3
 """Attempts in a row that were told to stop as they began, after which the job is not requeued: one may be a preemption, another a
@@ -60,7 +60,7 @@ class Start:
     """On rank 0: the checkpoints that were passed over."""
 
 
-def find_start(spec: JobSpec, meeting: Meeting, attempt: Path, samples: int) -> Start:
+def find_start(spec: JobSpec, meeting: ProcessGroup, attempt: Path, samples: int) -> Start:
     """All ranks call it: rank 0 looks for the newest whole checkpoint of the run and hands it to all.
 
     HpcddpError where it is of other software or other data: to go on would mix what cannot be pooled.
@@ -68,7 +68,7 @@ def find_start(spec: JobSpec, meeting: Meeting, attempt: Path, samples: int) -> 
     if not spec.point.measure.resume:
         return Start()
     earlier = to_resume(_attempts_before(spec, attempt)) if meeting.rank.rank == 0 else []
-    file, data, passed_over = newest_whole(earlier)
+    file, data, passed_over = newest_intact(earlier)
     damaged = tuple(earlier[: len(passed_over)])
     for sentence in passed_over:
         tell(attempt, "passed over", sentence)
@@ -82,7 +82,7 @@ def find_start(spec: JobSpec, meeting: Meeting, attempt: Path, samples: int) -> 
     return Start(signature, state["steps"], tuple(state["history"]), state, record, damaged)
 
 
-def put_back(state: dict[str, Any], learner: Learner, rank: int) -> None:
+def put_back(state: dict[str, Any], learner: TrainStep, rank: int) -> None:
     """Makes the learner what it was; DDP and the optimizer keep their tensors, which get other values."""
     learner.module.load_state_dict(state["module"])
     with torch.no_grad():
@@ -94,10 +94,10 @@ def put_back(state: dict[str, Any], learner: Learner, rank: int) -> None:
     _put_back_random(state["random"][rank], learner.device)
 
 
-class Keeper:
+class Checkpointer:
     """Writes the checkpoints of an attempt; all ranks call its methods after the same steps."""
 
-    def __init__(self, spec: JobSpec, meeting: Meeting, learner: Learner, start: Start, timer: StepTimer[Any]) -> None:
+    def __init__(self, spec: JobSpec, meeting: ProcessGroup, learner: TrainStep, start: Start, timer: StepTimer[Any]) -> None:
         self._spec = spec
         self._meeting = meeting
         self._attempt = spec.attempt_dir(meeting.rank.job, meeting.rank.restart)
@@ -189,7 +189,7 @@ def _attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
     return attempts[: attempts.index(attempt)] if attempt in attempts else attempts
 
 
-def _signature(spec: JobSpec, meeting: Meeting, samples: int) -> dict[str, Any]:
+def _signature(spec: JobSpec, meeting: ProcessGroup, samples: int) -> dict[str, Any]:
     """What must be the same for a run to go on."""
     software = env_id(versions(), meeting.device.type, freed_memory(spec.point))
     return {"point": spec.point.id, "run": spec.run, "samples": samples, "torch": str(torch.__version__), "env_id": software}
@@ -213,7 +213,7 @@ def _refuse_different(sums: list[str], made: int) -> None:
         )
 
 
-def _to_all(meeting: Meeting, data: bytes) -> bytes:
+def _to_all(meeting: ProcessGroup, data: bytes) -> bytes:
     """Rank 0's bytes, in every rank: one rank reads the file, and all go on from the same."""
     size: int = meeting.share("checkpoint's bytes", len(data))
     if not size or meeting.rank.world == 1:

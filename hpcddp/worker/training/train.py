@@ -14,14 +14,14 @@ from hpcddp.core.records import AFTER_PAUSE, WARMUP
 from hpcddp.data import Batch
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.freed_memory import PageFaults
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.telemetry.peak_memory import peak_memory_bytes
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.training.backward import Mark
 from hpcddp.worker.training.divergence import Divergence
 from hpcddp.worker.training.feeds import Feed
-from hpcddp.worker.training.resume import Keeper
-from hpcddp.worker.training.train_step import Learner
+from hpcddp.worker.training.resume import Checkpointer
+from hpcddp.worker.training.train_step import TrainStep
 from hpcddp.worker.training.window import Window
 
 Work = Callable[[Batch, Mark], torch.Tensor | None]
@@ -61,12 +61,12 @@ class Trained:
 
 def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     point: Point,
-    learner: Learner,
+    learner: TrainStep,
     feed: Feed,
     log: StepLog,
-    meeting: Meeting,
+    meeting: ProcessGroup,
     *,
-    keeper: Keeper | None = None,
+    keeper: Checkpointer | None = None,
 ) -> Trained:
     """Makes the point's steps and writes a row for each; what is done between two stretches of steps is not timed.
 
@@ -117,7 +117,7 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     )
 
 
-def work_of(point: Point, learner: Learner) -> Work:
+def work_of(point: Point, learner: TrainStep) -> Work:
     """What a step does with its batch."""
     return _nothing if point.measure.input == "io" else learner.step
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
-from hpcddp.worker.rendezvous import Meeting
+from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.gc_control import collecting
 from hpcddp.worker.training.preemption import Verdict
-from hpcddp.worker.training.resume import Keeper
+from hpcddp.worker.training.resume import Checkpointer
 from hpcddp.worker.training.stop_rule import More, more_for_interval, more_for_seconds, steady_state
 
 
@@ -39,7 +39,12 @@ class Window:
     """
 
     def __init__(
-        self, point: Point, steps_per_epoch: int, times_ns: Sequence[int], meeting: Meeting, keeper: Keeper | None = None
+        self,
+        point: Point,
+        steps_per_epoch: int,
+        times_ns: Sequence[int],
+        meeting: ProcessGroup,
+        keeper: Checkpointer | None = None,
     ) -> None:
         self._measure = point.measure
         self._rule: str = "epoch" if point.work == "epoch" else point.measure.stop

@@ -18,7 +18,7 @@ _AFTER = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class LastBeat:
     """The last beat of a rank, and when it came."""
 
     host: str
@@ -26,7 +26,7 @@ class Seen:
     heard_s: float
 
 
-def judge(seen: Mapping[int, Seen], world: int, now_s: float) -> Fault | None:
+def judge(seen: Mapping[int, LastBeat], world: int, now_s: float) -> Fault | None:
     """The rank that holds up the others, None while there may be none. `seen`: ranks that are watched and have not left.
 
     A rank is silent that has not been heard from: it is stopped, or its node is lost. Ranks that are further than another wait
@@ -36,7 +36,7 @@ def judge(seen: Mapping[int, Seen], world: int, now_s: float) -> Fault | None:
     return silent(seen, now_s) or _behind(seen, world)
 
 
-def silent(seen: Mapping[int, Seen], now_s: float) -> Fault | None:
+def silent(seen: Mapping[int, LastBeat], now_s: float) -> Fault | None:
     """A rank that has not been heard from for too long, None while there is none."""
     for rank, one in sorted(seen.items()):
         silent_s = now_s - one.heard_s
@@ -47,7 +47,7 @@ def silent(seen: Mapping[int, Seen], now_s: float) -> Fault | None:
     return None
 
 
-def waited_for(fault: Fault, seen: Mapping[int, Seen]) -> Fault:
+def waited_for(fault: Fault, seen: Mapping[int, LastBeat]) -> Fault:
     """Of a collective that timed out in the rank of `fault`: the fault of the rank furthest behind that one, if any is."""
     own = seen.get(fault.rank)
     if fault.kind != "time_out" or own is None:
@@ -60,7 +60,7 @@ def waited_for(fault: Fault, seen: Mapping[int, Seen]) -> Fault:
     return replace(fault, kind="late", rank=rank, host=last.host, sentence=sentence)
 
 
-def _behind(seen: Mapping[int, Seen], world: int) -> Fault | None:
+def _behind(seen: Mapping[int, LastBeat], world: int) -> Fault | None:
     if not seen:
         return None
     lowest = min(one.beat.position for one in seen.values())
@@ -79,7 +79,7 @@ def _behind(seen: Mapping[int, Seen], world: int) -> Fault | None:
     return None
 
 
-def _hung(behind: Mapping[int, Seen], *, too_long: bool) -> str:
+def _hung(behind: Mapping[int, LastBeat], *, too_long: bool) -> str:
     rank, first = next(iter(behind.items()))
     others = [str(other) for other in behind if other != rank]
     who = f"rank {rank} on {first.host}" + (f" (and {', '.join(others)})" if others else "")

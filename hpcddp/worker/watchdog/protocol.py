@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hpcddp.worker.faults import Fault, from_plain, to_plain
 from hpcddp.worker.json_socket import Wire, connect, listen
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.watchdog.detector import Seen, judge, place, silent, waited_for
+from hpcddp.worker.watchdog.detector import LastBeat, judge, place, silent, waited_for
 from hpcddp.worker.watchdog.progress import Beat
 
 NEWS_S = 0.2
@@ -44,7 +44,7 @@ class Ending:
     """end.json is this rank's to write."""
 
 
-class Alone:
+class SelfMonitor:
     """A single rank, or one that cannot be watched by others: it sees its own hanging."""
 
     def __init__(self, rank: Rank) -> None:
@@ -58,7 +58,7 @@ class Alone:
 
     def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
         """Once a second, with what this rank has to tell. `late`: this process was stopped, and so may have been the others."""
-        fault = judge({self._rank.rank: Seen(self._rank.host, beat, now_s)}, 1, now_s) if self._rank.world == 1 else None
+        fault = judge({self._rank.rank: LastBeat(self._rank.host, beat, now_s)}, 1, now_s) if self._rank.world == 1 else None
         return Ending(fault, "hangs itself") if fault else None
 
     def blamed(self, fault: Fault) -> Fault:
@@ -82,7 +82,7 @@ class Spoke:
         self._rank = rank
         self._is_last = rank.rank == rank.world - 1
         self._left = False
-        self._first: Seen | None = None
+        self._first: LastBeat | None = None
         port, word, self._first_host = store.get(_KEY).decode().split()
         self._wire = connect(rank.master_addr, int(port))
         self._wire.send({"hello": word, "rank": rank.rank, "host": rank.host})
@@ -97,7 +97,7 @@ class Spoke:
                 return Ending(from_plain(told["over"]), "with others")
             if "hung" in told:
                 return Ending(from_plain(told["hung"]), "hangs itself")
-            self._first = Seen(self._first_host, _beat(told["beat"]), now_s)
+            self._first = LastBeat(self._first_host, _beat(told["beat"]), now_s)
         if self._wire.open:
             return None
         self.ends.unregister(self._wire.fileno())
@@ -133,8 +133,8 @@ class Hub:
     def __init__(self, rank: Rank, store: Any) -> None:
         self._rank = rank
         self._word = secrets.token_hex(16)
-        self._seen: dict[int, Seen] = {}
-        self._own: Seen | None = None
+        self._seen: dict[int, LastBeat] = {}
+        self._own: LastBeat | None = None
         self._hosts: dict[int, str] = {}
         self._wires: dict[int, Wire] = {}
         self._new: list[Wire] = []
@@ -160,7 +160,7 @@ class Hub:
         return Ending(_cause(self._bad) or (self._who_died() if self._dead() else self._bad[0]), "records it")
 
     def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
-        self._own = Seen(self._rank.host, beat, now_s)
+        self._own = LastBeat(self._rank.host, beat, now_s)
         last = self._wires.get(self._rank.world - 1)
         if last:
             last.send({"beat": dataclasses.astuple(beat)})
@@ -175,7 +175,7 @@ class Hub:
         if self._asked:
             fault, until_s = self._asked
             return Ending(fault, "records it") if now_s > until_s else None
-        own = {} if self._left else {0: Seen(self._rank.host, beat, now_s)}
+        own = {} if self._left else {0: LastBeat(self._rank.host, beat, now_s)}
         blamed = judge({**self._seen, **own}, self._rank.world, now_s)
         if blamed is None or blamed.kind != "hung":
             return Ending(blamed, "records it") if blamed else None
@@ -239,7 +239,7 @@ class Hub:
         if rank not in self._hosts:  # it has left: its last beat may come after its goodbye
             return
         if "beat" in told:
-            self._seen[rank] = Seen(self._hosts[rank], _beat(told["beat"]), now_s)
+            self._seen[rank] = LastBeat(self._hosts[rank], _beat(told["beat"]), now_s)
             return
         if "failed" in told:
             self._bad.append(self.blamed(from_plain(told["failed"])))
@@ -259,7 +259,7 @@ def _cause(told: list[Fault]) -> Fault | None:
     return next((fault for fault in told if fault.kind not in ("contact", "time_out")), None)
 
 
-def _died(ranks: list[tuple[int, str, Seen | None]]) -> Fault:
+def _died(ranks: list[tuple[int, str, LastBeat | None]]) -> Fault:
     (rank, host, seen), *more = ranks
     where = f", last heard of {place(seen.beat)}" if seen else ""
     others = f" (and {', '.join(f'rank {other} on {its_host}' for other, its_host, _ in more)})" if more else ""

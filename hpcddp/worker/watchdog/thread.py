@@ -28,7 +28,7 @@ from hpcddp.worker.finish import end_with_others, fail
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.watchdog.progress import Pulse, hang_limit_s
-from hpcddp.worker.watchdog.protocol import Alone, Ending, Hub, Spoke
+from hpcddp.worker.watchdog.protocol import Ending, Hub, SelfMonitor, Spoke
 
 PERIOD_S = 1.0
 
@@ -134,12 +134,12 @@ def stepping(heart: Heart | None, timer: StepTimer[Any], sampler: int | None) ->
         heart.watch(None)
 
 
-def _side(rank: Rank, store: Any) -> Hub | Spoke | Alone:
+def _side(rank: Rank, store: Any) -> Hub | Spoke | SelfMonitor:
     """Whatever keeps the ranks from being watched, they train."""
     if rank.world == 1:
-        return Alone(rank)
+        return SelfMonitor(rank)
     try:
         return Spoke(rank, store) if rank.rank else Hub(rank, store)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
         print(f"hpcddp: rank {rank.rank} on {rank.host} cannot be watched, and trains all the same: {error}", file=sys.stderr)
-        return Alone(rank)
+        return SelfMonitor(rank)

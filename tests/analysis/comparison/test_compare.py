@@ -21,7 +21,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_runs, write_study
 
 SIX = (100, 101, 102, 103, 104, 105)
 
@@ -58,7 +58,7 @@ def test_a_study_against_itself_is_exactly_one(tmp_path: Path) -> None:
     same = study(tmp_path / "s", {point(1, 1): SIX, point(2, 1): SIX})
     found = compare(same, same, 0.05)
     assert [row["ratio"] for row in to_plain(found)["points"]] == [1.0, 1.0]
-    assert (found.differences, found.regressions, found.a.alone, found.b.alone) == ([], [], [], [])
+    assert (found.differences, found.regressions, found.a.unmatched, found.b.unmatched) == ([], [], [], [])
     assert sentence(found) == "B trains 1.000 times as fast as A at 2 matched points; slower by more than 5 % at none."
 
 
@@ -120,7 +120,7 @@ def test_other_clusters_match_by_layout_and_workload(tmp_path: Path) -> None:
     found = compare(old, new, 0.05)
     assert [(each.a.layout, each.ratio.ratio, each.verdict) for each in found.points] == [((1, 1), 2.0, "faster")]
     assert {each.name for each in found.differences} == {"cluster", "node type", "cores/rank", "GPU", "env"}
-    assert found.a.alone[0].reason == f"nearest is {elsewhere(1, 2, batch_per_gpu=64).label}: batch/GPU 32, there 64"
+    assert found.a.unmatched[0].reason == f"nearest is {elsewhere(1, 2, batch_per_gpu=64).label}: batch/GPU 32, there 64"
 
 
 def test_on_the_same_cluster_node_types_are_other_points(tmp_path: Path) -> None:
@@ -132,18 +132,18 @@ def test_on_the_same_cluster_node_types_are_other_points(tmp_path: Path) -> None
 def test_several_that_fit_are_not_guessed_at(tmp_path: Path) -> None:
     """A ran on two kinds of GPU, B on a third: neither is B's counterpart."""
     a = study(tmp_path / "old", {point(1, 1): (100,), point(2, 1): (100,)})
-    write_run(a, point(1, 1), Told(step_ns=90 * MS, gpu="A40"), 2)
+    write_run(a, point(1, 1), Recorded(step_ns=90 * MS, gpu="A40"), 2)
     b = study(tmp_path / "new", {point(1, 1): (100,), point(2, 1): (100,)}, gpu="H100")
     found = compare(a, b, 0.05)
     assert [each.a.layout for each in found.points] == [(2, 1)]
-    assert [each.reason.partition(" n01")[0] for each in found.a.alone] == ["not the only one that fits"] * 2
-    assert found.b.alone[0].reason.startswith("more than one fits: ")
+    assert [each.reason.partition(" n01")[0] for each in found.a.unmatched] == ["not the only one that fits"] * 2
+    assert found.b.unmatched[0].reason.startswith("more than one fits: ")
 
 
 def test_the_same_gpu_is_preferred(tmp_path: Path) -> None:
     """A ran on two kinds of GPU; B's V100 is compared with A's V100, whatever its software."""
     a = study(tmp_path / "old", {point(1, 1): (100,)})
-    write_run(a, point(1, 1), Told(step_ns=10 * MS, gpu="A40"), 2)
+    write_run(a, point(1, 1), Recorded(step_ns=10 * MS, gpu="A40"), 2)
     found = compare(a, study(tmp_path / "new", {point(1, 1): (100,)}, env_id="env-2"), 0.05)
     assert [each.ratio.ratio for each in found.points] == [1.0]
 
@@ -170,8 +170,8 @@ def test_a_point_whose_runs_do_not_count_is_unfinished(tmp_path: Path) -> None:
     """B has the point, but its run failed a gate: the reason is told."""
     a = study(tmp_path / "old", {point(1, 1): (100,), point(2, 1): (100,)})
     b = write_study(tmp_path / "new", [point(1, 1), point(2, 1)])
-    write_run(b, point(1, 1), Told(step_ns=100 * MS))
-    write_run(b, point(2, 1), Told(step_ns=100 * MS, gates=FAILED))
+    write_run(b, point(1, 1), Recorded(step_ns=100 * MS))
+    write_run(b, point(2, 1), Recorded(step_ns=100 * MS, gates=FAILED))
     (left,) = compare(a, b, 0.05).unfinished
     assert (left.label, "gate `equal steps`" in left.reason) == (point(2, 1).label, True)
 
@@ -203,8 +203,8 @@ def test_junit_has_a_case_per_point(tmp_path: Path) -> None:
     points = [point(nodes, 1) for nodes in (1, 2, 4, 8)]
     a = study(tmp_path / "old", {each: (100,) for each in points})
     b = write_study(tmp_path / "a <b>\x01&", points[:3])
-    write_run(b, points[0], Told(step_ns=100 * MS))
-    write_run(b, points[1], Told(step_ns=200 * MS))
+    write_run(b, points[0], Recorded(step_ns=100 * MS))
+    write_run(b, points[1], Recorded(step_ns=200 * MS))
     suite = ET.fromstring(to_junit(compare(a, b, 0.05)))
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
         "tests": "4",

@@ -20,7 +20,7 @@ from hpcddp.analysis.export.exported import ExportedRun, exported
 from hpcddp.analysis.export.library import library
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_study
 
 POINTS = (point(1, 1), point(1, 2))
 BAD = "gate `equal steps`: rank 1 made 4 of 6 steps"
@@ -51,9 +51,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     def step_ns(rank: int, step: int) -> int:
         return (8 + 2 * step) * MS - (1 - rank) * MS
 
-    write_run(study, POINTS[0], Told(step_ns=step_ns))
-    write_run(study, POINTS[1], Told(step_ns=step_ns))
-    write_run(study, POINTS[1], Told(step_ns=step_ns, gates=FAILED), 2)
+    write_run(study, POINTS[0], Recorded(step_ns=step_ns))
+    write_run(study, POINTS[1], Recorded(step_ns=step_ns))
+    write_run(study, POINTS[1], Recorded(step_ns=step_ns, gates=FAILED), 2)
     return study
 
 
@@ -222,7 +222,7 @@ def test_nothing_is_written_elsewhere_or_sent(written: Written) -> None:
 def test_rows_that_cannot_be_read_leave_the_rest(study: Study, tmp_path: Path) -> None:
     """The run is rejected: it has its point, its tags and no curves."""
     broken = write_study(tmp_path / "mine", POINTS[:1])
-    attempt = write_run(broken, POINTS[0], Told(step_ns=MS))
+    attempt = write_run(broken, POINTS[0], Recorded(step_ns=MS))
     (attempt / "ranks/00000.steps.csv").write_bytes(b"")
     (run,) = exported(broken).runs
     assert (run.series, run.summary.get("step_s"), run.tags["state"]) == ((), None, "rejected")
@@ -238,7 +238,7 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
 def test_names_of_any_bytes_are_names_of_nothing_else(tmp_path: Path) -> None:
     """A study called like another folder, or by bytes that are no text, is written inside."""
     study = write_study(tmp_path / "caf\udce9 *;'", POINTS[:1], name="../../evil")
-    write_run(study, POINTS[0], Told(step_ns=MS))
+    write_run(study, POINTS[0], Recorded(step_ns=MS))
     runs: list[ExportedRun] = list(exported(study).runs)
     assert len(runs) == 1
     to_tensorboard.write([exported(study)], tmp_path / "out")

@@ -30,7 +30,18 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.commands.analyze import analyze
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import FAILED, MS, PASSED, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
+from tests.analysis.synthetic import (
+    FAILED,
+    MS,
+    PASSED,
+    Bucket,
+    Recorded,
+    point,
+    write_marconi100,
+    write_run,
+    write_runs,
+    write_study,
+)
 
 ALL_PARTS = {"data_wait": 0.4, "h2d_exposed": 0.05, "forward": 0.1, "backward": 0.2, "comm_exposed": 0.1, "optimizer": 0.05}
 
@@ -121,7 +132,7 @@ def straggling(folder: Path) -> Study:
     slow = {**ALL_PARTS, "backward": 0.3, "comm_exposed": 0.0}
     for each in points:
         late = [lambda rank, i=i: Bucket(size_bytes=7, ready_ns=(40 + i + 9 * (rank == 5)) * MS, done_ns=75 * MS) for i in (1, 2)]
-        told = Told(
+        told = Recorded(
             step_ns=lambda rank, step: (100 + 60 * (step % 13 == 0)) * MS,
             shares=ALL_PARTS,
             shares_of_rank={5: slow} if each.layout.nodes == 2 else {},
@@ -330,7 +341,7 @@ def test_parts_are_told_apart_with_any_colour_vision(sight: str) -> None:
 def test_rejected_runs_are_drawn_hollow(tmp_path: Path) -> None:
     """At the throughput they had."""
     study = small(tmp_path / "s")
-    write_run(study, point(1, 4, device="cpu"), Told(step_ns=100 * MS, gates=FAILED, gpu=None, job="900"), run=3)
+    write_run(study, point(1, 4, device="cpu"), Recorded(step_ns=100 * MS, gates=FAILED, gpu=None, job="900"), run=3)
     made = figures(study)[0]["scaling"]
     lines = made.axes[0].lines
     hollow = [xy(line) for line in lines if line.get_markerfacecolor() == "none" and line.get_marker() == "o"]
@@ -413,7 +424,7 @@ def test_a_point_on_another_gpu_has_its_whole_name(tmp_path: Path, gpu: str, sty
     for each in points:
         for run in (1, 2):
             kind = gpu if each.ranks == 4 and run == 2 else "NVIDIA A100-SXM4-80GB"
-            write_run(study, each, Told(step_ns=100 * MS, steps=30, gpu=kind, job=str(run)), run)
+            write_run(study, each, Recorded(step_ns=100 * MS, steps=30, gpu=kind, job=str(run)), run)
     found = find(load_study(study))
     wide, _ = drawings(found.shown, found.runs, found.shown_apart, style=STYLES[style])
     for draw in {**wide, **close_drawings(found, STYLES[style])[0]}.values():

@@ -17,7 +17,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_marconi100, write_run, write_runs, write_study
 
 SAMPLES = {"data": {"name": "synthetic-imagenet", "samples": 3_200_000}}
 
@@ -127,7 +127,7 @@ def test_intervals_go_with_the_numbers(tmp_path: Path) -> None:
 def test_every_row_is_linked_to_its_runs(tmp_path: Path) -> None:
     """Labels, numbers, the checks they passed, and which runs were rejected and why."""
     study = nodes_study(tmp_path / "s", {1: 100, 2: 110}, runs=2)
-    write_run(study, point(2, 4), Told(step_ns=50 * MS, gates=FAILED, launch=SAMPLES), 3)
+    write_run(study, point(2, 4), Recorded(step_ns=50 * MS, gates=FAILED, launch=SAMPLES), 3)
     blocks = page(propose(study))
     table = next(block for block in blocks if isinstance(block, Table))
     sources = [block for block in blocks if isinstance(block, Items)][-1].texts
@@ -149,7 +149,7 @@ def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
     """The page is about the largest; that there are more is said."""
     study = nodes_study(tmp_path / "s", {1: 100, 2: 110})
     other = point(1, 4, batch_per_gpu=64)
-    write_run(study, other, Told(step_ns=90 * MS))
+    write_run(study, other, Recorded(step_ns=90 * MS))
     write_json(study.point_file(other.label), {"schema": 1, "id": other.id, "point": point_to_dict(other)})
     found = propose(study)
     assert (found.others, [size.nodes for size in found.sizes]) == (1, [1, 2])
@@ -161,14 +161,14 @@ def test_the_page_says_what_was_run(tmp_path: Path) -> None:
     one_process = [point(1, gpus, parallel="data_parallel", work="epoch") for gpus in (1, 2, 4)]
     study = write_study(tmp_path / "s", one_process)
     for each in one_process:
-        write_run(study, each, Told(step_ns=100 * MS))
+        write_run(study, each, Recorded(step_ns=100 * MS))
     text = markdown(propose(study))
     assert "with PyTorch's DataParallel, one process for all GPUs" in text
     assert "Distributed" not in text
     spread = [point(1, gpus) for gpus in (1, 4)]
     study = write_study(tmp_path / "t", [*one_process, *spread])
     for each in (*one_process, *spread):
-        write_run(study, each, Told(step_ns=100 * MS))
+        write_run(study, each, Recorded(step_ns=100 * MS))
     text = markdown(propose(study))
     assert "with PyTorch's DistributedDataParallel" in text
     assert "## Weak scaling (fixed batch per GPU)\n" in text

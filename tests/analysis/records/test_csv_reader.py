@@ -23,7 +23,7 @@ from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
 from hpcddp.core.run_root import Study
 from tests.analysis import synthetic
-from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_runs, write_study
 
 COLUMNS = {"step": "int64", "total_ns": "float64"}
 HEADER = "step,start_ns,total_ns\n"
@@ -213,7 +213,7 @@ def hooked_study(folder: Path, measured: bool = True, starts: bool = True) -> St
     where = point(1, 4, comm="on")
     shares = {**dict.fromkeys((*PARTS, *["h2d_hidden"] * measured), 0.1), "comm_exposed": 0.3}
     study = write_study(folder, [where])
-    told = Told(
+    told = Recorded(
         step_ns=lambda rank, step: (90 + 7 * rank + step % 5) * MS + 37 * step,
         steps=40,
         shares=shares,

@@ -17,12 +17,12 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.core.point import Point
 from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, buckets_file, steps_file, write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import MS, START_NS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, START_NS, Bucket, Recorded, point, write_run, write_study
 
 PLAIN, HOOKED = point(1, 2), point(1, 2, comm="on")
 PARTS = {"data_wait": 0.125, "forward": 0.25, "backward": 0.25, "comm_exposed": 0.25}
-TOLD = Told(step_ns=8 * MS, shares=PARTS)
-TRAVELS = Told(step_ns=8 * MS, shares=PARTS, buckets=[Bucket(size_bytes=1000, ready_ns=MS, done_ns=2 * MS)])
+TOLD = Recorded(step_ns=8 * MS, shares=PARTS)
+TRAVELS = Recorded(step_ns=8 * MS, shares=PARTS, buckets=[Bucket(size_bytes=1000, ready_ns=MS, done_ns=2 * MS)])
 DAY_NS = 86_400 * 1000 * MS
 
 Cell = int | str | Callable[[int], int]
@@ -43,7 +43,7 @@ def gone(tmp_path: Path) -> Iterator[None]:
     shutil.rmtree(tmp_path / "s")
 
 
-def written(folder: Path, told: Told, of: Point = PLAIN) -> tuple[Study, Path]:
+def written(folder: Path, told: Recorded, of: Point = PLAIN) -> tuple[Study, Path]:
     """A study of one run, and its attempt."""
     study = write_study(folder / "s", [of])
     return study, write_run(study, of, told)
@@ -193,7 +193,7 @@ def test_an_end_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str) -> No
 def test_gates_that_the_records_own_version_knew_must_be_there(tmp_path: Path) -> None:
     """launch.json says which; records that are older count as they did."""
     named = {"gates": ["parameters agree", "ranks stepped equally"]}
-    study, attempt = written(tmp_path, Told(step_ns=8 * MS, launch=named))
+    study, attempt = written(tmp_path, Recorded(step_ns=8 * MS, launch=named))
     assert only(study).reason == "end.json: gate `ranks stepped equally` is missing"
     changed(attempt, lambda end: end["gates"].append({"name": "ranks stepped equally", "passed": True, "evidence": "6 steps"}))
     assert only(study).state == "counts"
@@ -202,5 +202,5 @@ def test_gates_that_the_records_own_version_knew_must_be_there(tmp_path: Path) -
 def test_a_gate_that_failed_is_told_before_one_that_is_missing(tmp_path: Path) -> None:
     """What was found weighs more than what was not looked at."""
     failed = [{"name": "loss is finite", "passed": False, "evidence": "rank 1 had a loss that is infinite"}]
-    study, _ = written(tmp_path, Told(step_ns=8 * MS, gates=failed))
+    study, _ = written(tmp_path, Recorded(step_ns=8 * MS, gates=failed))
     assert only(study).reason == "gate `loss is finite`: rank 1 had a loss that is infinite"

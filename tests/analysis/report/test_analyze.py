@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hpcddp.analysis import StudyResult, analyze
 from hpcddp.cli import main
 from hpcddp.core.errors import UsageError
-from tests.analysis.synthetic import FAILED, MS, Told, point, write_marconi100, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_marconi100, write_run, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -140,7 +140,7 @@ def test_nothing_depends_on_order_or_place(tmp_path: Path) -> None:
     for folder, order in (("a", jobs), ("b", sorted(jobs, key=lambda job: (job[0].id, -job[1])))):
         study = write_study(tmp_path / folder / "s", points[:: 1 if folder == "a" else -1], repeat=2)
         for each, run in order:
-            write_run(study, each, Told(step_ns=(50 + each.ranks + run) * MS, job=str(run)), run)
+            write_run(study, each, Recorded(step_ns=(50 + each.ranks + run) * MS, job=str(run)), run)
     analyze(tmp_path / "a")
     first = files(tmp_path / "a/s/report")
     analyze(tmp_path / "b")
@@ -157,8 +157,8 @@ def test_a_rejected_run_is_shown_and_not_averaged(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [point(1, 1), point(1, 2)], repeat=3)
     for each in (point(1, 1), point(1, 2)):
         write_runs(study, each, [32 * MS, 32 * MS])
-    write_run(study, point(1, 1), Told(step_ns=32 * MS), 3)
-    write_run(study, point(1, 2), Told(step_ns=9 * MS, gates=FAILED), 3)
+    write_run(study, point(1, 1), Recorded(step_ns=32 * MS), 3)
+    write_run(study, point(1, 2), Recorded(step_ns=9 * MS, gates=FAILED), 3)
     result = one(tmp_path)
     assert "gates     5 of 6 runs pass" in result.text
     assert f"rejected  r3 of {point(1, 2).label}: gate `equal steps`: rank 1 made 4 of 6 steps" in result.text
@@ -170,7 +170,7 @@ def test_missing_runs_are_listed_with_their_state(tmp_path: Path) -> None:
     """The CLI ends with 3 for these."""
     study = write_study(tmp_path / "s", [point(1, 1), point(2, 1)], repeat=2)
     write_runs(study, point(1, 1), [MS, MS])
-    write_run(study, point(2, 1), Told(step_ns=MS, state="failed", reason="node r001 lost"), 1)
+    write_run(study, point(2, 1), Recorded(step_ns=MS, state="failed", reason="node r001 lost"), 1)
     result = one(tmp_path)
     label = point(2, 1).label
     assert result.missing == (f"r1 of {label}", f"r2 of {label}")
@@ -181,7 +181,7 @@ def test_runs_of_one_reason_are_told_together(tmp_path: Path) -> None:
     """By their point where they follow each other; three such names, and how many there are besides."""
     points = [point(1, 1), point(2, 1), point(4, 1), point(8, 1)]
     study = write_study(tmp_path / "s", points, repeat=3)
-    write_run(study, points[0], Told(step_ns=MS), 2)
+    write_run(study, points[0], Recorded(step_ns=MS), 2)
     one_node, two_nodes = points[0].label, points[1].label
     text = " ".join(one(tmp_path).text.split())
     assert f"missing r1 of {one_node}, r3 of {one_node}, r1-r3 of {two_nodes} and 6 more: not started" in text
@@ -200,7 +200,7 @@ def test_many_reasons_are_counted(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [point(1, 1), point(2, 1)], repeat=10)
     write_runs(study, point(1, 1), [MS] * 10)
     for run in range(1, 11):
-        write_run(study, point(2, 1), Told(step_ns=MS, state="failed", reason=f"node r{min(run, 9):03d} lost"), run)
+        write_run(study, point(2, 1), Recorded(step_ns=MS, state="failed", reason=f"node r{min(run, 9):03d} lost"), run)
     text = one(tmp_path).text
     assert "node r008 lost\n          and 2 more of 10" in text
     assert "node r009" not in text
@@ -225,7 +225,7 @@ def test_rejected_runs_alone_make_no_figure(tmp_path: Path) -> None:
     analyze(tmp_path)
     assert (tmp_path / "s/report/figures/scaling.svg").is_file()
     for each in (point(1, 1), point(1, 2)):
-        write_run(study, each, Told(step_ns=MS, gates=FAILED, job="200"))
+        write_run(study, each, Recorded(step_ns=MS, gates=FAILED, job="200"))
     assert "gates     0 of 2 runs pass" in one(tmp_path).text
     assert sorted(files(tmp_path / "s/report")) == [
         *("breakdown.csv", "index.html", "report.json", "report.md", "runs.csv", "scaling.csv"),
@@ -282,9 +282,9 @@ def test_what_was_found_different_is_never_pooled(tmp_path: Path, other: dict[st
     points = [point(1, 1), point(1, 2)]
     study = write_study(tmp_path / "s", points, repeat=2)
     for each in points:
-        write_run(study, each, Told(step_ns=32 * MS), 1)
-    write_run(study, points[1], Told(step_ns=16 * MS, **other), 2)
-    write_run(study, points[0], Told(step_ns=32 * MS), 2)
+        write_run(study, each, Recorded(step_ns=32 * MS), 1)
+    write_run(study, points[1], Recorded(step_ns=16 * MS, **other), 2)
+    write_run(study, points[0], Recorded(step_ns=32 * MS), 2)
     result = one(tmp_path)
     rows = [(row["ranks"], row["n"], row["samples_per_s"], row["efficiency_1gpu"]) for row in result.plain["points"]]
     assert rows == [(1, 2, 1000.0, 1.0), (2, 1, 2000.0, 1.0), (2, 1, 4000.0, None)]
@@ -383,5 +383,5 @@ def test_where_no_run_counts_that_is_the_first_line(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[0] == "s: No run counts: 4 runs are done, and all are rejected."
     assert "VERDICT  no run counts in 4 runs: all are rejected: gate `equal steps`" in done.stdout
     assert "<h1>No run counts: 4 runs are done, and all are rejected.</h1>" in (tmp_path / "s/report/index.html").read_text()
-    write_run(study, points[0], Told(step_ns=MS, job="200"), 1)
+    write_run(study, points[0], Recorded(step_ns=MS, job="200"), 1)
     assert CliRunner().invoke(main, ["analyze", str(tmp_path)]).exit_code == 0

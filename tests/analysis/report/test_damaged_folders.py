@@ -23,7 +23,7 @@ from hpcddp.core.point import point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from tests.analysis.damages import JSON_TEXTS, empty_total, grow, link_to_itself, of_points, of_runs, of_studies
-from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -61,7 +61,7 @@ def whole_study(folder: Path) -> Study:
 def whole_run(study: Study) -> Path:
     """An attempt of HOOKED, to be copied and damaged."""
     write_json(study.point_file(HOOKED.label), {"schema": 1, "id": HOOKED.id, "point": point_to_dict(HOOKED)})
-    told = Told(step_ns=8 * MS, shares={"forward": 0.25, "backward": 0.25, "comm_exposed": 0.25}, buckets=[BUCKET])
+    told = Recorded(step_ns=8 * MS, shares={"forward": 0.25, "backward": 0.25, "comm_exposed": 0.25}, buckets=[BUCKET])
     return write_run(study, HOOKED, told)
 
 
@@ -143,7 +143,7 @@ def test_a_step_that_was_not_measured_costs_itself_alone(place: Path) -> None:
     """One total of forty is an empty cell: the run counts by the others, and those beside it as before."""
     study, odd = whole_study(place / "runs/s"), point(1, 2, batch_per_gpu=8)
     write_json(study.point_file(odd.label), {"schema": 1, "id": odd.id, "point": point_to_dict(odd)})
-    attempt = write_run(study, odd, Told(step_ns=8 * MS, steps=40))
+    attempt = write_run(study, odd, Recorded(step_ns=8 * MS, steps=40))
     analyzed(place / "runs")
     before = numbers(place / "out/s"), steady_steps(place / "out/s", odd.label)
     empty_total(attempt, rank=1, row=20)
@@ -161,7 +161,7 @@ def test_a_damaged_point_costs_its_own_runs_only(place: Path, alone: Any) -> Non
         folder = study.point_file(other.label).parent
         write_study(place / "spare", [other])
         shutil.copytree(place / "spare" / other.label, folder)
-        write_run(study, other, Told(step_ns=8 * MS))
+        write_run(study, other, Recorded(step_ns=8 * MS))
         there = set(study.folder.iterdir())
         damage(draw, folder)
         (names[name],) = set(study.folder.iterdir()) - there or {folder}

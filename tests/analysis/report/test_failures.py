@@ -18,7 +18,7 @@ from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
 from hpcddp.core.errors import INCOMPLETE, UsageError
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
 from tests.small_disk import fill, small_disk
 
 POINTS = (point(1, 1), point(1, 2), point(2, 2))
@@ -182,11 +182,11 @@ NAMES = {"half a pair": "V\ud800100", "escape": "V\x1b[31m100", "turned": "V\u20
 def test_names_that_terminals_act_on_reach_no_file(tmp_path: Path, name: str) -> None:
     """A host and a GPU called so: every figure is drawn, and no text holds what they hold, be it page, Markdown, CSV or JSON."""
     study = whole_study(tmp_path / "s")
-    odd = Told(step_ns=30 * MS, job="300", gpu=name, launch={"hosts": [name, "r001"]}, of_rank={"host": name}, reason=name)
+    odd = Recorded(step_ns=30 * MS, job="300", gpu=name, launch={"hosts": [name, "r001"]}, of_rank={"host": name}, reason=name)
     for each in POINTS:
         write_run(study, each, odd)
     gates = [{"name": "parameters agree", "passed": False, "evidence": f"on {name}"}]
-    write_run(study, POINTS[0], Told(step_ns=30 * MS, job="400", gates=gates), 2)
+    write_run(study, POINTS[0], Recorded(step_ns=30 * MS, job="400", gates=gates), 2)
     result = one(tmp_path)
     assert result.failed == ()
     assert (tmp_path / "s/report/figures/scaling.svg").is_file()

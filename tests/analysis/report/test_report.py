@@ -26,7 +26,7 @@ from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
 from tests.analysis.hostile import EVIL, write_hostile
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
-from tests.analysis.synthetic import FAILED, MS, Bucket, Told, point, write_marconi100, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Bucket, Recorded, point, write_marconi100, write_run, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -200,7 +200,7 @@ def test_everything_has_a_name_for_who_does_not_see_it(hostile: Path) -> None:
 def test_the_sentence_comes_first_then_what_is_wrong(tmp_path: Path) -> None:
     """Sentence, rejected and missing runs, tables, what stands behind them, method; in Markdown the same."""
     study = write_marconi100(tmp_path / "m100", repeat=2)
-    write_run(study, point(1, 2, work="epoch"), Told(step_ns=9 * MS, gates=FAILED, job="900"), 3)
+    write_run(study, point(1, 2, work="epoch"), Recorded(step_ns=9 * MS, gates=FAILED, job="900"), 3)
     (result,) = analyze(tmp_path)
     order = [result.plain["sentences"][0][:20], "rejected", "How it scales", "What stands behind this", "How this was measured"]
     for name in ("index.html", "report.md"):
@@ -225,7 +225,7 @@ def test_tables_of_an_earlier_analysis_go(tmp_path: Path) -> None:
     layout = point(1, 2, comm="on")
     study = write_study(tmp_path / "s", [layout])
     bucket = Bucket(size_bytes=1000, ready_ns=1 * MS, done_ns=2 * MS)
-    attempt = write_run(study, layout, Told(step_ns=8 * MS, shares={"backward": 0.5, "comm_exposed": 0.2}, buckets=[bucket]))
+    attempt = write_run(study, layout, Recorded(step_ns=8 * MS, shares={"backward": 0.5, "comm_exposed": 0.2}, buckets=[bucket]))
     analyze(tmp_path)
     report = tmp_path / "s/report"
     assert (report / "exchange.tex").is_file()
@@ -244,7 +244,7 @@ def test_a_single_ranks_gradients_go_nowhere(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", points)
     bucket = Bucket(size_bytes=1000, ready_ns=1 * MS, done_ns=2 * MS)
     for each in points:
-        write_run(study, each, Told(step_ns=8 * MS, shares={"backward": 0.5, "comm_exposed": 0.2}, buckets=[bucket]))
+        write_run(study, each, Recorded(step_ns=8 * MS, shares={"backward": 0.5, "comm_exposed": 0.2}, buckets=[bucket]))
     found = find(load_study(study))
     assert [row[0].text + "x" + row[1].text for row in exchange(found.shown, found.shown_apart).rows] == ["1x2"]
 
@@ -254,7 +254,9 @@ def test_a_straggler_is_seen_on_the_page(tmp_path: Path) -> None:
     where = point(1, 4, comm="on")
     study = write_study(tmp_path / "s", [where])
     slow = {2: {"backward": 0.6, "comm_exposed": 0.1}}
-    write_run(study, where, Told(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=slow))
+    write_run(
+        study, where, Recorded(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=slow)
+    )
     rows = re.findall(r'<svg viewBox="0 0 8 1".*?</svg>', close_figures(find(load_study(study)))["ranks"](), re.DOTALL)
     assert [re.findall(r'width="8" height="1" class="(h-?\d)"', row) for row in rows] == [["h0"], ["h0"], ["h6"], ["h0"]]
     assert "beyond the median rank +10.0 % of the step" in rows[2]
@@ -282,8 +284,8 @@ def test_what_stands_behind_damaged_records_is_left_out(tmp_path: Path, damage: 
 def test_hosts_versions_and_gates_stand_behind_the_numbers(tmp_path: Path) -> None:
     """Of all attempts; of what differs, how often; of a gate, the evidence of the run that failed it."""
     study = write_study(tmp_path / "s", [point(2, 1)], repeat=2)
-    write_run(study, point(2, 1), Told(step_ns=MS, launch={"git_commit": "abc"}), 1)
-    write_run(study, point(2, 1), Told(step_ns=MS, gates=FAILED, launch={"git_commit": "def"}), 2)
+    write_run(study, point(2, 1), Recorded(step_ns=MS, launch={"git_commit": "abc"}), 1)
+    write_run(study, point(2, 1), Recorded(step_ns=MS, gates=FAILED, launch={"git_commit": "def"}), 2)
     found = provenance(study, load_study(study).runs)
     assert found.facts["hosts (2)"] == ["r000, r001"]
     assert found.facts["software"] == ["torch 2.7.1, env env-1"]

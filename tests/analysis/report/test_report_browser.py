@@ -12,7 +12,7 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.core.records import PARTS
 from tests.analysis.hostile import write_hostile
-from tests.analysis.synthetic import FAILED, MS, PASSED, Bucket, Told, point, write_marconi100, write_run, write_study
+from tests.analysis.synthetic import FAILED, MS, PASSED, Bucket, Recorded, point, write_marconi100, write_run, write_study
 from tests.chromium import Page
 
 COLUMN = """
@@ -40,7 +40,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Node scaling with one run rejected."""
     folder = tmp_path_factory.mktemp("runs")
     study = write_marconi100(folder / "m100", repeat=2)
-    write_run(study, point(1, 2, work="epoch"), Told(step_ns=9 * MS, gates=FAILED, job="900"), 3)
+    write_run(study, point(1, 2, work="epoch"), Recorded(step_ns=9 * MS, gates=FAILED, job="900"), 3)
     analyze(folder)
     return folder / "m100/report/index.html"
 
@@ -209,7 +209,7 @@ def test_a_wide_screen_shows_tables_whole(browser: Page, undrawn: None, tmp_path
     shares = dict.fromkeys((*PARTS, "h2d_hidden"), 1 / len(PARTS))
     for each in points:
         travels = [Bucket(size_bytes=MS, ready_ns=40 * MS, done_ns=60 * MS)] if each.measure.comm == "on" else []
-        write_run(study, each, Told(step_ns=100 * MS, shares=shares, buckets=travels))
+        write_run(study, each, Recorded(step_ns=100 * MS, shares=shares, buckets=travels))
     analyze(tmp_path)
     browser.shape(1600)
     browser.open(tmp_path / "s/report/index.html")
@@ -235,7 +235,7 @@ def test_what_is_folded_is_printed(browser: Page, undrawn: None, tmp_path: Path)
     study = write_study(tmp_path / "s", [where], repeat=7)
     for run in range(1, 8):
         failed = [{**FAILED[-1], "evidence": f"rank {run} made 4 of 6 steps"}]
-        write_run(study, where, Told(step_ns=MS, gates=failed if run > 1 else PASSED, job=str(run)), run)
+        write_run(study, where, Recorded(step_ns=MS, gates=failed if run > 1 else PASSED, job=str(run)), run)
     analyze(tmp_path)
     browser.open(tmp_path / "s/report/index.html")
     browser.shape(688, medium="print")

@@ -15,7 +15,7 @@ from hpcddp.analysis.runs.distribution import WIDTH, binned, distribution, poole
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.detail import LEAST_STEPS, bins_of
 from hpcddp.analysis.verdicts.findings import find
-from tests.analysis.synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=50)
 
@@ -64,7 +64,7 @@ def test_a_points_runs_are_pooled(tmp_path: Path) -> None:
     where = point(1, 1)
     study = write_study(tmp_path / "s", [where], 2)
     for run, base in ((1, 100), (2, 110)):
-        told = Told(step_ns=lambda rank, step, base=base: (150 if step % 10 == 0 else base) * MS, steps=30, job=str(run))  # type: ignore[misc]
+        told = Recorded(step_ns=lambda rank, step, base=base: (150 if step % 10 == 0 else base) * MS, steps=30, job=str(run))  # type: ignore[misc]
         write_run(study, where, told, run)
     found = find(load_study(study))
     edges, rows = ridges(found.close.times)
@@ -83,8 +83,8 @@ def test_few_steps_have_no_distribution(tmp_path: Path) -> None:
     """A point with less than LEAST_STEPS steps in all its runs is left out."""
     few, enough = point(1, 1), point(1, 2)
     study = write_study(tmp_path / "s", [few, enough])
-    write_run(study, few, Told(step_ns=MS, steps=LEAST_STEPS - 1))
-    write_run(study, enough, Told(step_ns=MS, steps=LEAST_STEPS))
+    write_run(study, few, Recorded(step_ns=MS, steps=LEAST_STEPS - 1))
+    write_run(study, enough, Recorded(step_ns=MS, steps=LEAST_STEPS))
     found = find(load_study(study))
     (row,) = found.close.times["row"].unique()
     assert found.shown.loc[row, "gpus"] == 2

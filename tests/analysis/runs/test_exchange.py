@@ -13,7 +13,7 @@ import pytest
 from hpcddp.analysis import StudyResult, analyze
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.records import buckets_file, write_json
-from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_runs, write_study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -26,8 +26,8 @@ def late(rank: int) -> Bucket:
     return Bucket(size_bytes=25_000_000, ready_ns=(60 if rank == 1 else 40) * MS, done_ns=85 * MS)
 
 
-def hooked(**changes: Any) -> Told:
-    return Told(**{"step_ns": 100 * MS, "shares": SHARES, "buckets": [late], **changes})
+def hooked(**changes: Any) -> Recorded:
+    return Recorded(**{"step_ns": 100 * MS, "shares": SHARES, "buckets": [late], **changes})
 
 
 def one(root: Path) -> StudyResult:
@@ -40,8 +40,8 @@ def both(tmp_path: Path) -> tuple[Path, StudyResult]:
     """Two GPUs, with the hook and without; one GPU without."""
     plain, with_hook = point(1, 2), point(1, 2, comm="on")
     study = write_study(tmp_path / "s", [point(1, 1), plain, with_hook])
-    write_run(study, point(1, 1), Told(step_ns=80 * MS))
-    write_run(study, plain, Told(step_ns=96 * MS))
+    write_run(study, point(1, 1), Recorded(step_ns=80 * MS))
+    write_run(study, plain, Recorded(step_ns=96 * MS))
     write_run(study, with_hook, hooked(clocks={1: 7 * MS}))
     return tmp_path / "s/report", one(tmp_path)
 
@@ -139,7 +139,7 @@ def test_steps_with_the_hook_that_are_unlike_those_without_are_noted(tmp_path: P
     """100 ms against 90: more than 5 %."""
     plain, with_hook = point(1, 2), point(1, 2, comm="on")
     study = write_study(tmp_path / "s", [plain, with_hook])
-    write_run(study, plain, Told(step_ns=90 * MS))
+    write_run(study, plain, Recorded(step_ns=90 * MS))
     write_run(study, with_hook, hooked())
     wanted = f"with the communication hook the step of {with_hook.label} lasts 100 ms instead of 90.0"
     assert any(note.startswith(wanted) for note in one(tmp_path).plain["notes"])
@@ -215,7 +215,7 @@ def test_profiled_and_evaluated_runs_are_pooled_with_others(tmp_path: Path) -> N
     points = [point(1, 1), point(1, 1, profile_steps=5)]
     study = write_study(tmp_path / "s", points)
     for each in points:
-        write_run(study, each, Told(step_ns=MS))
+        write_run(study, each, Recorded(step_ns=MS))
     (row,) = one(tmp_path).plain["points"]
     assert (row["n"], row["label"]) == (2, " + ".join(sorted(each.label for each in points)))
 
@@ -225,7 +225,7 @@ def test_limits_stand_beside_full_training(tmp_path: Path) -> None:
     points = {point(1, 1): 64, point(1, 1, input="synthetic"): 32, point(1, 1, input="io"): 16, point(1, 2): 64}
     study = write_study(tmp_path / "s", list(points))
     for each, step_ms in points.items():
-        write_run(study, each, Told(step_ns=step_ms * MS))
+        write_run(study, each, Recorded(step_ns=step_ms * MS))
     result = one(tmp_path)
     assert result.plain["limits"] == [
         {"series": "", "nodes": 1, "gpus_per_node": 1, "device": "cuda", "full": 500.0, "synthetic": 1000.0, "io": 2000.0}
@@ -242,7 +242,7 @@ def test_limits_stand_beside_full_training(tmp_path: Path) -> None:
 def test_one_input_has_no_limits_beside_it(tmp_path: Path) -> None:
     """A study of the loader alone is shown as any other."""
     what = point(1, 2, input="io")
-    write_run(write_study(tmp_path / "s", [what]), what, Told(step_ns=MS))
+    write_run(write_study(tmp_path / "s", [what]), what, Recorded(step_ns=MS))
     result = one(tmp_path)
     assert result.plain["limits"] == []
     assert result.plain["sentences"][0].startswith("2 GPUs load about 64 000 samples/s;")
@@ -264,7 +264,7 @@ def test_what_a_run_says_of_its_protocol_is_kept(tmp_path: Path) -> None:
     """What stopped it and where it saw the end of the warm-up; steps before it do not count."""
     what = point(1, 1)
     protocol = {"stopped_by": "interval", "warmup_detected_steps": 3, "steady_from_step": 4}
-    told = Told(step_ns=lambda rank, step: (9 if step < 4 else 8) * MS, protocol=protocol)
+    told = Recorded(step_ns=lambda rank, step: (9 if step < 4 else 8) * MS, protocol=protocol)
     write_run(write_study(tmp_path / "s", [what]), what, told)
     one(tmp_path)
     (row,) = pd.read_csv(tmp_path / "s/report/runs.csv").to_dict("records")
@@ -274,7 +274,9 @@ def test_what_a_run_says_of_its_protocol_is_kept(tmp_path: Path) -> None:
 def test_a_run_that_varies_says_how_well_it_is_known(tmp_path: Path) -> None:
     """Forty steps from 80 to 120 ms, in no order: far from 2 %."""
     what = point(1, 1)
-    write_run(write_study(tmp_path / "s", [what]), what, Told(step_ns=lambda rank, step: (80 + 17 * step**2 % 41) * MS, steps=40))
+    write_run(
+        write_study(tmp_path / "s", [what]), what, Recorded(step_ns=lambda rank, step: (80 + 17 * step**2 % 41) * MS, steps=40)
+    )
     (found,) = one(tmp_path).plain["verdicts"]
     assert found["name"] == "too few steps"
     assert found["evidence"].startswith("with 40 timed steps the mean of ")
@@ -304,7 +306,7 @@ def test_what_tells_series_apart_is_above_them_where_tables_get_too_wide(tmp_pat
     points = [point(nodes, 1, comm=comm, **each) for each in told for nodes in (1, 16) for comm in ("off", "on")]
     study = write_study(tmp_path / "s", points)
     for each in points:
-        write_run(study, each, hooked() if each.measure.comm == "on" else Told(step_ns=100 * MS))
+        write_run(study, each, hooked() if each.measure.comm == "on" else Recorded(step_ns=100 * MS))
     tables = one(tmp_path).text.partition("gates ")[2].splitlines()
     assert max(map(len, (line for line in tables if not line.startswith("report")))) <= 105
     (head,) = (i for i, line in enumerate(tables) if "hook ms" in line)

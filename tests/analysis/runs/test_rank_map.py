@@ -13,7 +13,7 @@ from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.rank_map import LEAST_STEPS, MEASURED_IN, MOST_COLUMNS, MOST_RANKS, RankMap, rank_map
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
-from tests.analysis.synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 
 def run_steps(own_ns: ArrayLike, step_ns: float = 100.0, warmup: int = 0) -> RunSteps:
@@ -93,7 +93,9 @@ def test_a_rank_that_is_slow_now_and_then_is_not_named(tmp_path: Path) -> None:
     where = point(1, 4, comm="on")
     study = write_study(tmp_path / "s", [where])
     slow = {1: {"backward": 0.6, "comm_exposed": 0.1}, 2: {"backward": 0.7, "comm_exposed": 0.0}}
-    write_run(study, where, Told(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=slow))
+    write_run(
+        study, where, Recorded(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=slow)
+    )
     cells = find(load_study(study)).close.ranks
     half = (cells["row"] == 1) & (cells["first_step"] >= 20)
     assert [each.block for each in stand_out(cells.assign(over_percent=cells["over_percent"].mask(half, -1.0)))] == ["r002"]
@@ -104,7 +106,9 @@ def test_ranks_that_are_alike_have_no_map(tmp_path: Path) -> None:
     where = point(1, 2, comm="on")
     study = write_study(tmp_path / "s", [where])
     other = {1: {"backward": 0.505, "comm_exposed": 0.195}}
-    write_run(study, where, Told(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=other))
+    write_run(
+        study, where, Recorded(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=other)
+    )
     close = find(load_study(study)).close
     assert len(close.ranks) == 0
     assert len(close.parts) > 0
@@ -116,7 +120,7 @@ def test_waiting_is_not_own_time(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [where])
     slow_rank = {3: {"backward": 0.75, "comm_exposed": 0.05}}
     shares = {"backward": 0.5, "comm_exposed": 0.25}
-    write_run(study, where, Told(step_ns=100 * MS, steps=40, shares=shares, shares_of_rank=slow_rank))
+    write_run(study, where, Recorded(step_ns=100 * MS, steps=40, shares=shares, shares_of_rank=slow_rank))
     (slow,) = stand_out(find(load_study(study)).close.ranks)
     assert (slow.rank, slow.block) == (None, "r003")
     assert slow.percent == pytest.approx(20.0)

@@ -15,12 +15,12 @@ from hpcddp.analysis.study.breakdown import shown_parts, whole_step
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.records import PARTS
-from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_study
 
 SAMPLES = {"data": {"samples": 640_000}}
 
 
-def found_of(folder: Path, *runs: Told, **of_point: Any) -> Findings:
+def found_of(folder: Path, *runs: Recorded, **of_point: Any) -> Findings:
     """One point of two ranks with these runs; 64 samples a step."""
     what = point(1, 2, **of_point)
     study = write_study(folder / "s", [what], len(runs))
@@ -36,7 +36,7 @@ def bursting(rank: int, step: int) -> int:
 
 def test_a_burst_every_fourth_step_is_in_all_numbers(tmp_path: Path) -> None:
     """10, 10, 10 and 210 ms: 60 on average, so 1067 samples/s; an epoch of 10,000 steps takes 600 s, a sixth of a node hour."""
-    found = found_of(tmp_path, Told(step_ns=bursting, steps=40, launch=SAMPLES))
+    found = found_of(tmp_path, Recorded(step_ns=bursting, steps=40, launch=SAMPLES))
     (row,) = found.scaling.to_dict("records")
     assert row["samples_per_s"] == pytest.approx(64 / 0.06, rel=1e-12)
     assert (row["epoch_s"], row["node_h_per_epoch"]) == (pytest.approx(600), pytest.approx(1 / 6))
@@ -50,7 +50,7 @@ def test_jitter_of_where_ranks_end_their_steps_costs_nothing(tmp_path: Path, ran
     ends = [[step * 100 * MS + draw.randint(-2 * MS, 2 * MS) for step in range(402)] for _ in range(ranks)]
     what = point(ranks // 2, 2)
     study = write_study(tmp_path / "s", [what])
-    write_run(study, what, Told(step_ns=lambda rank, step: ends[rank][step + 1] - ends[rank][step], steps=400))
+    write_run(study, what, Recorded(step_ns=lambda rank, step: ends[rank][step + 1] - ends[rank][step], steps=400))
     (row,) = find(load_study(study)).scaling.to_dict("records")
     assert row["samples_per_s"] == pytest.approx(what.global_batch / 0.1, rel=0.001)
     assert row["step_median_s"] == pytest.approx(0.1, rel=0.003)
@@ -61,8 +61,8 @@ def test_perfect_scaling_of_uneven_steps_is_exactly_one(tmp_path: Path) -> None:
     lengths = [3 * Random(1).randint(10 * MS, 11 * MS) for _ in range(8)]
     alone, three = point(1, 1, batch_per_gpu=96), point(1, 3, batch_per_gpu=32)
     study = write_study(tmp_path / "s", [alone, three], hold="global_batch")
-    write_run(study, alone, Told(step_ns=lambda rank, step: lengths[step], steps=7))
-    write_run(study, three, Told(step_ns=lambda rank, step: lengths[step] // 3, steps=7))
+    write_run(study, alone, Recorded(step_ns=lambda rank, step: lengths[step], steps=7))
+    write_run(study, three, Recorded(step_ns=lambda rank, step: lengths[step] // 3, steps=7))
     rows = find(load_study(study)).scaling
     assert rows["efficiency_1gpu"].tolist() == [1.0, 1.0]
 
@@ -81,7 +81,7 @@ def all_parts(step: int) -> dict[str, float]:
 def test_parts_add_up_to_the_step_with_nothing_left(tmp_path: Path) -> None:
     """In each run and at the point, whose median is of other runs than the medians of its parts would be."""
     factors = [Random(number).uniform(0.9, 1.1) for number in range(4)]
-    runs = [Told(step_ns=scaled(each), steps=40, shares=all_parts, job=str(each)) for each in factors]
+    runs = [Recorded(step_ns=scaled(each), steps=40, shares=all_parts, job=str(each)) for each in factors]
     found = found_of(tmp_path, *runs)
     parts = [f"{part}_s" for part in PARTS]
     assert found.runs[parts].sum(axis=1).tolist() == pytest.approx((found.runs["step_ns"] / 1e9).tolist(), rel=1e-6)
@@ -92,7 +92,7 @@ def test_parts_add_up_to_the_step_with_nothing_left(tmp_path: Path) -> None:
 
 def test_a_part_that_no_record_has_is_left_as_unaccounted(tmp_path: Path) -> None:
     """Forward and backward are 75 % of the step: 25 % are told, not hidden."""
-    (row,) = found_of(tmp_path, Told(step_ns=100 * MS)).scaling.to_dict("records")
+    (row,) = found_of(tmp_path, Recorded(step_ns=100 * MS)).scaling.to_dict("records")
     assert row["unaccounted_s"] == pytest.approx(0.025)
 
 
@@ -107,7 +107,7 @@ def test_transfer_and_peer_wait_are_the_exposed_communication_of_all_steps(tmp_p
         """Ready at 40 ms; rank 1's at 60: rank 0 waits 20 of 40 ms for it, on average half of that."""
         return Bucket(size_bytes=4, ready_ns=(60 if rank else 40) * MS, done_ns=80 * MS)
 
-    told = Told(step_ns=100 * MS, steps=8, shares=shares, buckets=[late], bucket_steps=range(1, 9, 2))
+    told = Recorded(step_ns=100 * MS, steps=8, shares=shares, buckets=[late], bucket_steps=range(1, 9, 2))
     (row,) = found_of(tmp_path, told, comm="on").scaling.to_dict("records")
     assert row["comm_exposed_s"] == pytest.approx(0.06)
     assert (row["transfer_s"], row["peer_wait_s"]) == (pytest.approx(0.045), pytest.approx(0.015))
@@ -132,16 +132,18 @@ def test_single_steps_lie_between_boundaries_that_ranks_share(tmp_path: Path) ->
         return of_step
 
     bucket = Bucket(size_bytes=4, ready_ns=60 * MS, done_ns=80 * MS)
-    told = Told(step_ns=lasted, steps=41, shares=shares(0), shares_of_rank={1: shares(1)}, buckets=[bucket], clocks={1: 5 * MS})
+    told = Recorded(
+        step_ns=lasted, steps=41, shares=shares(0), shares_of_rank={1: shares(1)}, buckets=[bucket], clocks={1: 5 * MS}
+    )
     on = found_of(tmp_path / "on", told, comm="on").runs.iloc[0]
     assert (on["step_median_s"], on["step_p05_s"]) == (pytest.approx(0.1, rel=1e-6), pytest.approx(0.1, rel=1e-6))
-    off = found_of(tmp_path / "off", Told(step_ns=lasted, steps=41)).runs.iloc[0]
+    off = found_of(tmp_path / "off", Recorded(step_ns=lasted, steps=41)).runs.iloc[0]
     assert off["step_p95_s"] - off["step_p05_s"] > 0.002
 
 
 def test_ranks_whose_windows_do_not_go_together_are_told(tmp_path: Path) -> None:
     """One took 10 ms a step and one 12, for 20 steps: 40 ms apart, the rate is of their mean."""
-    found = found_of(tmp_path, Told(step_ns=lambda rank, step: (12 if rank else 10) * MS, steps=20))
+    found = found_of(tmp_path, Recorded(step_ns=lambda rank, step: (12 if rank else 10) * MS, steps=20))
     (note,) = [note for note in found.notes if "its ranks from" in note]
     assert note.startswith(f"the timed steps of r1 of {point(1, 2).label} took its ranks from 0.200 to 0.240 s:")
     assert found.scaling["samples_per_s"].tolist() == pytest.approx([64 / 0.011])
@@ -149,13 +151,13 @@ def test_ranks_whose_windows_do_not_go_together_are_told(tmp_path: Path) -> None
 
 def test_ranks_that_end_within_a_step_of_each_other_are_not_told(tmp_path: Path) -> None:
     """5 ms apart in steps of 10, and clocks whose pace differs by less than a ten thousandth."""
-    told = Told(step_ns=lambda rank, step: 10 * MS + (5 * MS if rank and step == 3 else 0) + 900 * rank, steps=20)
+    told = Recorded(step_ns=lambda rank, step: 10 * MS + (5 * MS if rank and step == 3 else 0) + 900 * rank, steps=20)
     assert not [note for note in found_of(tmp_path, told).notes if "its ranks from" in note]
 
 
 def test_the_report_says_what_its_times_are(tmp_path: Path) -> None:
     """Schema 2: means have names of their own; a rate is a rate."""
-    found_of(tmp_path, Told(step_ns=bursting, steps=40))
+    found_of(tmp_path, Recorded(step_ns=bursting, steps=40))
     plain = analyze(tmp_path)[0].plain
     (row,) = plain["points"]
     assert plain["schema"] == 2
@@ -166,7 +168,7 @@ def test_the_report_says_what_its_times_are(tmp_path: Path) -> None:
 
 def test_bursting_loader_workers_make_a_point_input_bound(tmp_path: Path) -> None:
     """Three steps in four wait for nothing, so the median step does; on average the wait is more than half of the step."""
-    found = found_of(tmp_path, Told(step_ns=bursting, steps=40, shares=all_parts))
+    found = found_of(tmp_path, Recorded(step_ns=bursting, steps=40, shares=all_parts))
     names = [each.name for each in found.verdicts]
     assert {"input-bound", "stalls"} <= set(names)
     (row,) = found.scaling.to_dict("records")

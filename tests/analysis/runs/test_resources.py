@@ -10,7 +10,7 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.runs.resources import MIXED, arithmetic, flops_per_s_per_gpu, share_of_peak
-from tests.analysis.synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 A100, V100 = "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB"
 
@@ -58,7 +58,7 @@ def test_runs_tell_what_they_made_of_their_gpus(tmp_path: Path) -> None:
     what = point(1, 4)
     end = {"flops_per_sample": 10_000_000_000, "telemetry": {"energy_j_per_1000_samples": 812.5}}
     of_rank = {"peak_memory_bytes": {"allocated": 7 * 2**30, "reserved": 9 * 2**30}}
-    told = Told(step_ns=100 * MS, gpu=V100, launch=launch(True, False), end=end, of_rank=of_rank)
+    told = Recorded(step_ns=100 * MS, gpu=V100, launch=launch(True, False), end=end, of_rank=of_rank)
     write_run(write_study(tmp_path / "study", [what]), what, told)
     row = runs(tmp_path)
     assert row["flops_per_s_per_gpu"] == pytest.approx(3.2e12)
@@ -69,7 +69,7 @@ def test_runs_tell_what_they_made_of_their_gpus(tmp_path: Path) -> None:
 def test_records_without_these_figures_are_read(tmp_path: Path) -> None:
     """What a run did not tell stays empty, and nothing is rejected for it."""
     what = point(1, 4)
-    write_run(write_study(tmp_path / "study", [what]), what, Told(step_ns=100 * MS))
+    write_run(write_study(tmp_path / "study", [what]), what, Recorded(step_ns=100 * MS))
     row = runs(tmp_path)
     assert row["state"] == "counts"
     assert row[["flops_per_s_per_gpu", "share_of_peak", "arithmetic", "peak_memory_bytes"]].isna().all()
@@ -78,6 +78,6 @@ def test_records_without_these_figures_are_read(tmp_path: Path) -> None:
 def test_loading_alone_takes_no_operations(tmp_path: Path) -> None:
     """`input: io` trains nothing: no operations are claimed for it."""
     what = point(1, 4, input="io")
-    told = Told(step_ns=100 * MS, gpu=V100, launch=launch(True, False), end={"flops_per_sample": 10_000_000_000})
+    told = Recorded(step_ns=100 * MS, gpu=V100, launch=launch(True, False), end={"flops_per_sample": 10_000_000_000})
     write_run(write_study(tmp_path / "study", [what]), what, told)
     assert pd.isna(runs(tmp_path)["flops_per_s_per_gpu"])

@@ -25,7 +25,7 @@ from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import FAILED, MS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import FAILED, MS, Bucket, Recorded, point, write_run, write_study
 
 POINT = point(1, 2)
 RUN = f"r1 of {POINT.label}"
@@ -52,7 +52,7 @@ def made(*stretches: tuple[str, int, int]) -> dict[str, Any]:
 def interrupted(study: Study, job: str, first_step: int, steps: int, step_ns: Any, **told: Any) -> Path:
     """An attempt of so many steps, the first of them warm-up."""
     state = {"state": "interrupted", "reason": "told to stop", **told}
-    return write_run(study, POINT, Told(step_ns=step_ns, job=job, first_step=first_step, steps=steps - 1, **state))
+    return write_run(study, POINT, Recorded(step_ns=step_ns, job=job, first_step=first_step, steps=steps - 1, **state))
 
 
 def killed(study: Study, job: str, first_step: int, steps: int, step_ns: Any, **told: Any) -> Path:
@@ -72,7 +72,7 @@ def thrice(study: Study, **first: Any) -> list[Path]:
         write_run(
             study,
             POINT,
-            Told(step_ns=10 * MS, job="9", first_step=11, steps=3, end=made(("7.0", 0, 6), ("8.0", 6, 5), ("9.0", 11, 4))),
+            Recorded(step_ns=10 * MS, job="9", first_step=11, steps=3, end=made(("7.0", 0, 6), ("8.0", 6, 5), ("9.0", 11, 4))),
         ),
     ]
 
@@ -108,7 +108,7 @@ def test_each_of_200_steps_counts_exactly_once(study: Study, seed: int) -> None:
         killed(study, f"{job}0", first, rng.randint(1, 30), 77 * MS)  # no checkpoint: nothing of it counts
         history.append((f"{job}1.0", first, stop - first))
         if stop == 200:
-            told = Told(step_ns=step_ns, job=f"{job}1", first_step=first, steps=stop - first - 1, end=made(*history))
+            told = Recorded(step_ns=step_ns, job=f"{job}1", first_step=first, steps=stop - first - 1, end=made(*history))
             last = write_run(study, POINT, told)
         elif rng.random() < 0.5:
             interrupted(study, f"{job}1", first, stop - first, step_ns)
@@ -134,7 +134,7 @@ def step_ns(rank: int, step: int) -> int:
 def test_rows_without_a_checksum_are_told(study: Study) -> None:
     """An attempt that was killed: its rows up to the checkpoint count, the torn one and those after it do not."""
     killed(study, "7", 0, 9, 8 * MS)
-    write_run(study, POINT, Told(step_ns=8 * MS, job="8", first_step=6, end=made(("7.0", 0, 6), ("8.0", 6, 6))))
+    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=made(("7.0", 0, 6), ("8.0", 6, 6))))
     records = load_study(study)
     assert (records.runs[0].state, records.runs[0].steady_steps) == ("counts", 5 + 5)
     words = "count by their rows alone: it did not end, so nothing else checks them"
@@ -144,7 +144,7 @@ def test_rows_without_a_checksum_are_told(study: Study) -> None:
 def test_the_warm_up_of_a_killed_attempt_is_as_long_as_the_longest(study: Study) -> None:
     """Where runs find their own: 3 steps after the restart, so 3 of the attempt that could not say."""
     killed(study, "7", 0, 8, 8 * MS)
-    told = Told(
+    told = Recorded(
         step_ns=8 * MS,
         job="8",
         first_step=8,
@@ -159,7 +159,7 @@ def test_the_warm_up_of_a_killed_attempt_is_as_long_as_the_longest(study: Study)
 def test_an_attempt_counts_up_to_the_checkpoint_that_was_taken_up(study: Study) -> None:
     """It was told to stop after 9 steps, but that checkpoint was damaged, and the one after 6 was taken."""
     interrupted(study, "7", 0, 9, 8 * MS)
-    write_run(study, POINT, Told(step_ns=8 * MS, job="8", first_step=6, end=made(("7.0", 0, 6), ("8.0", 6, 6))))
+    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=made(("7.0", 0, 6), ("8.0", 6, 6))))
     assert only(study).steady_steps == 5 + 5
 
 
@@ -241,7 +241,7 @@ def test_what_attempts_know_is_put_together(study: Study) -> None:
     interrupted(study, "7", 0, 31, 8 * MS, gpu="A100", end=first, of_rank=moved)
     last = {**made(("7.0", 0, 31), ("8.0", 31, 11)), "telemetry": telemetry(200.0, 0.1), "loss_first": 3.0}
     here = {"peak_memory_bytes": {"allocated": 7}}
-    write_run(study, POINT, Told(step_ns=8 * MS, job="8", first_step=31, steps=10, gpu="V100", end=last, of_rank=here))
+    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=31, steps=10, gpu="V100", end=last, of_rank=here))
     run = only(study)
     assert (run.gpu, run.loss_first, run.loss_last, run.used.peak_memory_bytes) == ("A100 + V100", 4.0, 0.5, 9)
     assert run.used.energy_j_per_1000_samples == (100 * 30 + 200 * 10) / 40
@@ -259,10 +259,10 @@ def test_all_reduces_are_read_with_the_clocks_of_their_attempt(study: Study) -> 
     """Rank 1's clock is 5 ms behind in one attempt and 2 s ahead in the next: the exchange is that of clocks that agree."""
     shared: dict[str, Any] = {"buckets": BUCKETS, "shares": SHARES}
     whole = write_study(study.folder.parent / "whole", [POINT])
-    write_run(whole, POINT, Told(step_ns=8 * MS, steps=10, **shared))
+    write_run(whole, POINT, Recorded(step_ns=8 * MS, steps=10, **shared))
     interrupted(study, "7", 0, 6, 8 * MS, clocks={1: -5 * MS}, **shared)
     end = made(("7.0", 0, 6), ("8.0", 6, 6))
-    write_run(study, POINT, Told(step_ns=8 * MS, job="8", first_step=6, clocks={1: 2000 * MS}, end=end, **shared))
+    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, clocks={1: 2000 * MS}, end=end, **shared))
     one, two = only(whole).exchange, only(study).exchange
     assert one is not None
     assert two is not None
@@ -275,7 +275,7 @@ def test_the_typical_step_is_read_where_it_was_made(study: Study) -> None:
     """Of two attempts with steps of 8 and of 10 ms, the second's, whose rows and clocks are its own."""
     interrupted(study, "7", 0, 3, 8 * MS, buckets=BUCKETS, shares=SHARES)
     end = made(("7.0", 0, 3), ("8.0", 3, 6))
-    told = Told(step_ns=10 * MS, job="8", first_step=3, clocks={1: 3 * MS}, end=end, buckets=BUCKETS, shares=SHARES)
+    told = Recorded(step_ns=10 * MS, job="8", first_step=3, clocks={1: 3 * MS}, end=end, buckets=BUCKETS, shares=SHARES)
     write_run(study, POINT, told)
     timeline = only(study).timeline
     assert timeline is not None
@@ -289,7 +289,7 @@ def test_exported_times_do_not_span_a_restart(study: Study) -> None:
     hour = 3600 * 10**9
     interrupted(study, "7", 0, 6, 8 * MS, launch={"started_unix_ns": hour})
     end = made(("7.0", 0, 6), ("8.0", 6, 6))
-    write_run(study, POINT, Told(step_ns=8 * MS, job="8", first_step=6, end=end, launch={"started_unix_ns": 3 * hour}))
+    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=end, launch={"started_unix_ns": 3 * hour}))
     (run,) = exported(study).runs
     (step_s, *_) = run.series
     assert step_s.steps == tuple(range(12))
@@ -309,7 +309,7 @@ def test_what_cannot_be_in_an_earlier_attempt_costs_its_steps(study: Study) -> N
     """A clock that is off by two days: the run counts without those, and a note says which."""
     interrupted(study, "7", 0, 6, 8 * MS, clocks={1: -172_800_000 * MS})
     end = made(("7.0", 0, 6), ("8.0", 6, 6))
-    write_run(study, POINT, Told(step_ns=8 * MS, job="8", first_step=6, end=end))
+    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=end))
     records = load_study(study)
     (run,) = records.runs
     assert (run.state, run.lost_steps) == ("counts", 6)

@@ -18,12 +18,12 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.detail import MOST_RUNS
 from hpcddp.analysis.verdicts.findings import find
 from tests.analysis.damages import quote_totals
-from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_study
 
 PARTS = {"data_wait": 0.1, "forward": 0.3, "backward": 0.4, "comm_exposed": 0.2}
 
 
-def timeline(folder: Path, told: Told, **changes: object) -> Timeline:
+def timeline(folder: Path, told: Recorded, **changes: object) -> Timeline:
     """Of a study of one run on two ranks."""
     where = point(1, 2, **changes)
     study = write_study(folder, [where])
@@ -76,14 +76,14 @@ def test_a_run_counts_without_its_typical_step(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(find_step, "lines_of_step", fails)
     where = point(1, 2)
     study = write_study(tmp_path / "s", [where])
-    write_run(study, where, Told(step_ns=MS, shares=PARTS))
+    write_run(study, where, Recorded(step_ns=MS, shares=PARTS))
     (run,) = load_study(study).runs
     assert (run.state, run.timeline) == ("counts", None)
 
 
 def test_it_is_the_step_nearest_to_the_median(tmp_path: Path) -> None:
     """Of timed steps of 10, 20, ..., 50 ms the third; its parts follow each other."""
-    found = timeline(tmp_path / "s", Told(step_ns=lambda rank, step: max(step, 1) * 10 * MS, shares=PARTS))
+    found = timeline(tmp_path / "s", Recorded(step_ns=lambda rank, step: max(step, 1) * 10 * MS, shares=PARTS))
     assert found.step == 3
     assert found.aligned
     parts = (("data_wait", 3 * MS), ("forward", 9 * MS), ("backward", 12 * MS), ("comm_exposed", 6 * MS))
@@ -96,7 +96,7 @@ def test_it_is_the_step_nearest_to_the_median(tmp_path: Path) -> None:
 
 def test_all_is_on_rank_0s_clock(tmp_path: Path) -> None:
     """Rank 1's clock is 5 ms behind: its start and its buckets are where they were."""
-    told = Told(
+    told = Recorded(
         step_ns=100 * MS,
         shares=PARTS,
         clocks={1: 5 * MS},
@@ -112,7 +112,7 @@ def test_bars_are_where_parts_and_all_reduces_were(tmp_path: Path) -> None:
     where = point(1, 2, comm="on")
     study = write_study(tmp_path / "s", [where])
     buckets = [lambda rank: Bucket(size_bytes=8, ready_ns=(40 + 10 * rank) * MS, done_ns=70 * MS)]
-    write_run(study, where, Told(step_ns=100 * MS, shares=PARTS, buckets=buckets))
+    write_run(study, where, Recorded(step_ns=100 * MS, shares=PARTS, buckets=buckets))
     close = find(load_study(study)).close
     (ax,) = timeline_figure(close.parts, close.travels).axes
     (bars,) = (each for each in ax.collections if isinstance(each, PolyCollection))
@@ -124,7 +124,7 @@ def test_bars_are_where_parts_and_all_reduces_were(tmp_path: Path) -> None:
 
 def test_without_clocks_ranks_begin_together(tmp_path: Path) -> None:
     """Rank 1's clock is off by no known amount: nothing is guessed of who began first."""
-    told = Told(step_ns=100 * MS, shares=PARTS, clocks={1: 5 * MS}, of_rank={"clock": {"start": None, "end": None}})
+    told = Recorded(step_ns=100 * MS, shares=PARTS, clocks={1: 5 * MS}, of_rank={"clock": {"start": None, "end": None}})
     found = timeline(tmp_path / "s", told)
     assert not found.aligned
     assert [rank.start_ns for rank in found.ranks] == [0, 0]
@@ -132,7 +132,7 @@ def test_without_clocks_ranks_begin_together(tmp_path: Path) -> None:
 
 def test_a_step_with_all_reduces_is_taken_where_not_all_have_them(tmp_path: Path) -> None:
     """Recorded of the longest step only: that one, though it is not the median."""
-    told = Told(
+    told = Recorded(
         step_ns=lambda rank, step: (100 + step) * MS,
         shares=PARTS,
         buckets=[Bucket(size_bytes=8, ready_ns=40 * MS, done_ns=70 * MS)],
@@ -145,7 +145,7 @@ def test_a_row_that_is_no_row_leaves_it_out(tmp_path: Path) -> None:
     """A start that was not written: the run counts all the same."""
     where = point(1, 2)
     study = write_study(tmp_path / "s", [where])
-    write_run(study, where, Told(step_ns=100 * MS, shares=PARTS, starts=False))
+    write_run(study, where, Recorded(step_ns=100 * MS, shares=PARTS, starts=False))
     (run,) = load_study(study).runs
     assert (run.state, run.timeline) == ("counts", None)
 
@@ -154,7 +154,7 @@ def test_numbers_in_quotes_leave_it_out(tmp_path: Path) -> None:
     """As a program that wrote the rows anew has them: they count all the same."""
     where = point(1, 2)
     study = write_study(tmp_path / "s", [where])
-    quote_totals(write_run(study, where, Told(step_ns=MS, shares=PARTS)))
+    quote_totals(write_run(study, where, Recorded(step_ns=MS, shares=PARTS)))
     (run,) = load_study(study).runs
     assert (run.state, run.timeline) == ("counts", None)
 
@@ -164,7 +164,7 @@ def test_of_many_ranks_the_fastest_and_the_slowest_are_shown(tmp_path: Path) -> 
     where = point(4, 4)
     study = write_study(tmp_path / "s", [where])
     shares = {7: {**PARTS, "backward": 0.55, "comm_exposed": 0.05}, 3: {**PARTS, "backward": 0.3, "comm_exposed": 0.3}}
-    write_run(study, where, Told(step_ns=100 * MS, shares=PARTS, shares_of_rank=shares))
+    write_run(study, where, Recorded(step_ns=100 * MS, shares=PARTS, shares_of_rank=shares))
     parts = find(load_study(study)).close.parts
     ranks = shown_ranks(parts)
     assert len(ranks) == MAX_RANKS
@@ -179,7 +179,7 @@ def test_few_runs_are_looked_at_closely(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", points, 3)
     for each in points:
         for run, step_ms in enumerate((100, 90, 95), start=1):
-            write_run(study, each, Told(step_ns=step_ms * MS, shares=PARTS, job=str(run)), run)
+            write_run(study, each, Recorded(step_ns=step_ms * MS, shares=PARTS, job=str(run)), run)
     close = find(load_study(study)).close
     assert close.parts["panel"].unique().tolist() == ["1 x 4 GPUs, run 3"]
     assert MOST_RUNS == 2

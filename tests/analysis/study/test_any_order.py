@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
-from tests.analysis.synthetic import Told, point, write_run, write_study
+from tests.analysis.synthetic import Recorded, point, write_run, write_study
 
 POINTS = [point(1, 1), point(1, 2), point(2, 2), point(4, 2)]
 RUNS = 6
@@ -21,9 +21,9 @@ STEPS = 5
 TIMES = st.lists(st.integers(10**6, 10**8), min_size=RUNS * STEPS, max_size=RUNS * STEPS)
 
 
-def told(times: Sequence[int], order: Sequence[int]) -> Told:
+def told(times: Sequence[int], order: Sequence[int]) -> Recorded:
     """Steps that last so long; of the ranks one is slowest, the others each a bit faster, in that order."""
-    return Told(step_ns=lambda rank, step: times[step - 1] + 1000 * order[rank], steps=STEPS)
+    return Recorded(step_ns=lambda rank, step: times[step - 1] + 1000 * order[rank], steps=STEPS)
 
 
 def findings(times: list[int], shuffle: Random) -> Findings:

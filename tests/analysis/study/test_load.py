@@ -11,7 +11,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_study
 
 POINT = point(1, 2)
 
@@ -34,7 +34,7 @@ def change_json(file: Path, **changes: Any) -> None:
 
 def test_a_whole_run_counts(study: Study) -> None:
     """With the median step over its 5 steady steps and its parts."""
-    write_run(study, POINT, Told(step_ns=8 * MS))
+    write_run(study, POINT, Recorded(step_ns=8 * MS))
     run = only(study)
     assert (run.state, run.reason, run.steady_steps, run.step_ns) == ("counts", None, 5, 8 * MS)
     assert run.part_ns is not None
@@ -44,7 +44,7 @@ def test_a_whole_run_counts(study: Study) -> None:
 
 def test_a_failed_gate_rejects_with_its_evidence(study: Study) -> None:
     """The time is kept, to be shown hollow."""
-    write_run(study, POINT, Told(step_ns=MS, gates=FAILED))
+    write_run(study, POINT, Recorded(step_ns=MS, gates=FAILED))
     run = only(study)
     assert (run.state, run.reason) == ("rejected", "gate `equal steps`: rank 1 made 4 of 6 steps")
     assert run.step_ns == MS
@@ -52,14 +52,14 @@ def test_a_failed_gate_rejects_with_its_evidence(study: Study) -> None:
 
 def test_rows_that_do_not_match_their_checksum_reject(study: Study) -> None:
     """One digit changed."""
-    file = steps_file(write_run(study, POINT, Told(step_ns=MS)), 1)
+    file = steps_file(write_run(study, POINT, Recorded(step_ns=MS)), 1)
     file.write_bytes(file.read_bytes().replace(b"1000000", b"1000001", 1))
     assert only(study).reason == f"rank 1: {POINT.label}/r1/100.0/ranks/00001.steps.csv does not match its checksum in end.json"
 
 
 def test_a_torn_last_row_rejects(study: Study) -> None:
     """All its rows were recorded as written: one is not there any more."""
-    file = steps_file(write_run(study, POINT, Told(step_ns=MS)), 0)
+    file = steps_file(write_run(study, POINT, Recorded(step_ns=MS)), 0)
     file.write_bytes(file.read_bytes()[:-9])
     run = only(study)
     assert run.state == "rejected"
@@ -70,20 +70,20 @@ def test_a_torn_last_row_rejects(study: Study) -> None:
 
 def test_missing_rows_reject(study: Study) -> None:
     """Six rows were recorded, four are there."""
-    file = steps_file(write_run(study, POINT, Told(step_ns=MS)), 0)
+    file = steps_file(write_run(study, POINT, Recorded(step_ns=MS)), 0)
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:5]))
     assert "has 4 of 6 rows" in (only(study).reason or "")
 
 
 def test_a_missing_file_rejects(study: Study) -> None:
     """Named with its rank."""
-    steps_file(write_run(study, POINT, Told(step_ns=MS)), 1).unlink()
+    steps_file(write_run(study, POINT, Recorded(step_ns=MS)), 1).unlink()
     assert (only(study).reason or "").endswith("ranks/00001.steps.csv is missing")
 
 
 def test_a_rank_end_json_does_not_tell_of_rejects(study: Study) -> None:
     """launch.json says two ranks."""
-    attempt = write_run(study, POINT, Told(step_ns=MS))
+    attempt = write_run(study, POINT, Recorded(step_ns=MS))
     ranks = json.loads((attempt / "end.json").read_text())["ranks"]
     change_json(attempt / "end.json", ranks=ranks[:1])
     assert only(study).reason == "end.json tells nothing of rank 1"
@@ -91,7 +91,7 @@ def test_a_rank_end_json_does_not_tell_of_rejects(study: Study) -> None:
 
 def test_a_damaged_line_after_the_recorded_rows_costs_itself_only(study: Study) -> None:
     """The run counts, and a warning names the file."""
-    write_run(study, POINT, Told(step_ns=8 * MS))
+    write_run(study, POINT, Recorded(step_ns=8 * MS))
     file = steps_file(study.attempt_dir(POINT.label, 1, "100", 0), 0)
     file.write_bytes(file.read_bytes() + b"6,0,17")
     records = load_study(study)
@@ -102,37 +102,37 @@ def test_a_damaged_line_after_the_recorded_rows_costs_itself_only(study: Study) 
 
 def test_only_warmup_rejects(study: Study) -> None:
     """No step to take a time from."""
-    write_run(study, POINT, Told(step_ns=MS, steps=0))
+    write_run(study, POINT, Recorded(step_ns=MS, steps=0))
     assert (only(study).reason or "").startswith("no timed step: all 1 belong to the warm-up")
 
 
 def test_records_of_a_newer_schema_reject(study: Study) -> None:
     """Rather than being read wrongly."""
-    change_json(write_run(study, POINT, Told(step_ns=MS)) / "launch.json", schema=9)
+    change_json(write_run(study, POINT, Recorded(step_ns=MS)) / "launch.json", schema=9)
     assert only(study).reason == "records of schema 9; this hpcddp reads 1"
 
 
 def test_records_of_another_point_reject(study: Study) -> None:
     """A folder copied to the wrong place."""
-    change_json(write_run(study, POINT, Told(step_ns=MS)) / "launch.json", point="0123456789ab")
+    change_json(write_run(study, POINT, Recorded(step_ns=MS)) / "launch.json", point="0123456789ab")
     assert only(study).reason == "launch.json is of another point, 0123456789ab"
 
 
 @pytest.mark.parametrize("key", ["gates", "ranks", "global_batch"])
 def test_records_that_lack_a_key_reject(study: Study, key: str) -> None:
     """The key is named."""
-    file = write_run(study, POINT, Told(step_ns=MS)) / "end.json"
+    file = write_run(study, POINT, Recorded(step_ns=MS)) / "end.json"
     write_json(file, {name: value for name, value in json.loads(file.read_text()).items() if name != key})
     assert only(study).reason == f"launch.json or end.json lacks '{key}'"
 
 
 def test_the_newest_attempt_that_is_done_counts(study: Study) -> None:
     """By job number (99 before 100), then restart; later ones that failed or have not ended do not matter."""
-    write_run(study, POINT, Told(step_ns=1 * MS, job="99"))
-    write_run(study, POINT, Told(step_ns=2 * MS, job="100"))
-    write_run(study, POINT, Told(step_ns=3 * MS, job="100", restart=1))
-    write_run(study, POINT, Told(step_ns=4 * MS, job="101", state="failed"))
-    (write_run(study, POINT, Told(step_ns=5 * MS, job="102")) / "end.json").unlink()
+    write_run(study, POINT, Recorded(step_ns=1 * MS, job="99"))
+    write_run(study, POINT, Recorded(step_ns=2 * MS, job="100"))
+    write_run(study, POINT, Recorded(step_ns=3 * MS, job="100", restart=1))
+    write_run(study, POINT, Recorded(step_ns=4 * MS, job="101", state="failed"))
+    (write_run(study, POINT, Recorded(step_ns=5 * MS, job="102")) / "end.json").unlink()
     run = only(study)
     assert (run.attempt, run.step_ns) == ("100.1", 3 * MS)
 
@@ -140,15 +140,15 @@ def test_the_newest_attempt_that_is_done_counts(study: Study) -> None:
 def test_a_run_without_a_done_attempt_is_missing_with_the_newest_reason(study: Study) -> None:
     """Failed, not ended, not started."""
     assert only(study).reason == "not started"
-    write_run(study, POINT, Told(step_ns=MS, job="1", state="failed", reason="rank 3 lost"))
+    write_run(study, POINT, Recorded(step_ns=MS, job="1", state="failed", reason="rank 3 lost"))
     assert (only(study).state, only(study).reason) == ("missing", "attempt 1.0 failed: rank 3 lost")
-    (write_run(study, POINT, Told(step_ns=MS, job="2")) / "end.json").unlink()
+    (write_run(study, POINT, Recorded(step_ns=MS, job="2")) / "end.json").unlink()
     assert only(study).reason == "attempt 2.0 has not ended"
 
 
 def test_a_damaged_end_json_is_no_end(study: Study) -> None:
     """A warning names it."""
-    attempt = write_run(study, POINT, Told(step_ns=MS))
+    attempt = write_run(study, POINT, Recorded(step_ns=MS))
     (attempt / "end.json").write_text('{"state": "do')
     records = load_study(study)
     assert records.runs[0].state == "missing"
@@ -164,13 +164,13 @@ def test_a_damaged_study_json_is_an_error_that_names_it(study: Study) -> None:
 
 def test_runs_beyond_the_repeat_are_read_too(study: Study) -> None:
     """Records are data, whatever the sweep says now."""
-    write_run(study, POINT, Told(step_ns=MS), run=3)
+    write_run(study, POINT, Recorded(step_ns=MS), run=3)
     assert [(run.run, run.state) for run in load_study(study).runs] == [(1, "missing"), (3, "counts")]
 
 
 def test_jobs_submitted_by_hand_need_no_study_json(study: Study) -> None:
     """The folder's name is the study's; only what is there is expected."""
-    write_run(study, POINT, Told(step_ns=MS))
+    write_run(study, POINT, Recorded(step_ns=MS))
     study.study_file.unlink()
     records = load_study(study)
     assert (records.name, [run.state for run in records.runs]) == ("s", ["counts"])
@@ -186,7 +186,7 @@ def test_what_was_taken_out_of_the_sweep_is_not_missing(tmp_path: Path) -> None:
     scope = {out.label: 0, lowered.label: 1, empty.label: 0}
     change_json(study.study_file, points=[{**entry, "in_sweep": scope.get(entry["label"], 2)} for entry in entries])
     for each in (out, lowered):
-        write_run(study, each, Told(step_ns=MS))
+        write_run(study, each, Recorded(step_ns=MS))
     records = load_study(study)
     assert {(run.label, run.run, run.state) for run in records.runs} == {
         (out.label, 1, "counts"),

@@ -9,7 +9,7 @@ import pytest
 from hpcddp.analysis.study.precision import precision
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_runs, write_study
 
 ONE, TWO = point(1, 1), point(1, 2)
 
@@ -30,9 +30,9 @@ def test_precision_is_half_the_interval_of_the_median(tmp_path: Path) -> None:
 def test_points_whose_runs_are_not_over_or_do_not_count_are_left_out(tmp_path: Path) -> None:
     """One run missing, one rejected."""
     study = write_study(tmp_path / "s", [ONE, TWO], repeat=2)
-    write_run(study, ONE, Told(step_ns=MS))
+    write_run(study, ONE, Recorded(step_ns=MS))
     write_runs(study, TWO, [MS, MS])
-    write_run(study, TWO, Told(step_ns=MS, gates=FAILED, job="300"), run=2)
+    write_run(study, TWO, Recorded(step_ns=MS, gates=FAILED, job="300"), run=2)
     assert precision(study) == {}
 
 
@@ -40,7 +40,7 @@ def test_runs_of_another_environment_are_not_pooled(tmp_path: Path) -> None:
     """The newest run's kind counts."""
     study = write_study(tmp_path / "s", [ONE], repeat=2)
     for run in range(1, 8):
-        write_run(study, ONE, Told(step_ns=MS, env_id="new" if run > 6 else "old"), run)
+        write_run(study, ONE, Recorded(step_ns=MS, env_id="new" if run > 6 else "old"), run)
     assert precision(study) == {ONE.label: (1, None)}
 
 

@@ -19,7 +19,7 @@ from hpcddp.analysis.util.codec import from_plain, to_plain
 from hpcddp.analysis.util.parallel import each
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import MS, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_study
 
 POINT = point(1, 2)
 BUCKETS = [
@@ -38,7 +38,7 @@ def study(tmp_path: Path) -> Study:
 
 
 def write(study: Study, run: int, step_ns: int = 8 * MS) -> Path:
-    told = Told(
+    told = Recorded(
         step_ns=lambda rank, step: step_ns + 1000 * rank + step, steps=40, buckets=BUCKETS, shares=SHARES, job=str(100 + run)
     )
     return write_run(study, POINT, told, run)
@@ -116,7 +116,7 @@ def test_a_file_of_another_time_is_read_again(study: Study) -> None:
 def test_a_new_attempt_is_read(study: Study) -> None:
     """The newest that is done counts."""
     first = times(study)
-    told = Told(step_ns=4 * MS, job="900")
+    told = Recorded(step_ns=4 * MS, job="900")
     write_run(study, POINT, told)
     assert times(study) == [4 * MS]
     assert first != times(study)

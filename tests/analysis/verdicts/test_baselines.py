@@ -10,7 +10,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.run_root import Study
-from tests.analysis.synthetic import FAILED, MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, write_runs, write_study
 
 ONE, TWO, FOUR = point(1, 1), point(2, 1), point(4, 1)
 
@@ -49,7 +49,7 @@ def test_a_baseline_on_another_gpu_is_not_said_to_be_missing(tmp_path: Path) -> 
     """It has a run that counts, of another series: to submit again would run nothing."""
     study = write_study(tmp_path / "s", [ONE, TWO, FOUR])
     for each in (ONE, TWO, FOUR):
-        write_run(study, each, Told(step_ns=100 * MS, gpu="A40" if each is ONE else "V100"))
+        write_run(study, each, Recorded(step_ns=100 * MS, gpu="A40" if each is ONE else "V100"))
     (missing,) = named(study, "baseline missing")
     assert missing.evidence.endswith(f"r1 of {ONE.label} met another GPU or environment than the other points")
     assert "remove those runs' folders" in missing.advice
@@ -59,6 +59,6 @@ def test_a_baseline_that_did_not_run_is_to_be_submitted(tmp_path: Path) -> None:
     """That runs it."""
     study = write_study(tmp_path / "s", [ONE, TWO, FOUR])
     for each in (TWO, FOUR):
-        write_run(study, each, Told(step_ns=100 * MS))
+        write_run(study, each, Recorded(step_ns=100 * MS))
     (missing,) = named(study, "baseline missing")
     assert missing.advice == "`hpcddp submit` the sweep again: it runs what is missing"

@@ -9,7 +9,7 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
-from tests.analysis.synthetic import MS, PASSED, Bucket, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, PASSED, Bucket, Recorded, point, write_run, write_study
 
 EXPOSED = {"forward": 0.3, "backward": 0.48, "comm_exposed": 0.12, "optimizer": 0.1}
 """Of a step of 100 ms: communication is exposed from 78 to 90."""
@@ -30,9 +30,9 @@ def test_a_straggler_in_one_run_of_three_holds_no_point_back(tmp_path: Path, slo
     one, two = point(1, 1), point(1, 2, comm="on")
     study = write_study(tmp_path / "s", [one, two], repeat=3)
     for run in (1, 2, 3):
-        write_run(study, one, Told(step_ns=50 * MS, steps=20), run)
+        write_run(study, one, Recorded(step_ns=50 * MS, steps=20), run)
         buckets = [lambda rank, late=run in slow_runs: exchanged(rank, late)]
-        write_run(study, two, Told(step_ns=100 * MS, steps=20, shares=EXPOSED, buckets=buckets), run)
+        write_run(study, two, Recorded(step_ns=100 * MS, steps=20, shares=EXPOSED, buckets=buckets), run)
     found = find(load_study(study))
     assert ("held back most by waiting for one slow rank or node" in found.sentences[0]) == told
     assert [verdict.numbers["found_in_runs"] for verdict in named(found, "straggler")] == [len(slow_runs)]
@@ -44,7 +44,7 @@ def test_exchanges_are_those_of_one_run(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [one, plain, traced])
     buckets = [Bucket(size_bytes=40_000, ready_ns=(30 + 5 * index) * MS, done_ns=90 * MS) for index in range(10)]
     for each in (one, plain, traced):
-        told = Told(step_ns=100 * MS, steps=20, shares=EXPOSED, buckets=buckets if each is not one else ())
+        told = Recorded(step_ns=100 * MS, steps=20, shares=EXPOSED, buckets=buckets if each is not one else ())
         write_run(study, each, told)
     (verdict,) = named(find(load_study(study)), "latency-bound")
     assert "is 10 exchanges of 39.1 KiB on average" in verdict.evidence
@@ -58,7 +58,7 @@ def test_limits_are_those_of_the_points_own_series(tmp_path: Path) -> None:
     }
     study = write_study(tmp_path / "s", list(points))
     for each, step_ms in points.items():
-        write_run(study, each, Told(step_ns=step_ms * MS, steps=20, shares={"data_wait": 0.5, "forward": 0.5}))
+        write_run(study, each, Recorded(step_ns=step_ms * MS, steps=20, shares={"data_wait": 0.5, "forward": 0.5}))
     (verdict,) = named(find(load_study(study)), "input-bound")
     assert verdict.where == "at 1x1 (workers 4)"
     assert verdict.numbers["trainer"] == pytest.approx(32 / 0.03)
@@ -69,6 +69,6 @@ def test_a_hot_gpu_is_kept_off_where_slurm_places_jobs(tmp_path: Path, backend: 
     """Elsewhere there is no such option."""
     hot = [*PASSED, {"name": "GPU clocks held", "passed": False, "evidence": "GPU 1 of r000 fell"}]
     study = write_study(tmp_path / "s", [point(1, 1)])
-    write_run(study, point(1, 1), Told(step_ns=100 * MS, steps=20, gates=hot, launch={"backend": backend}))
+    write_run(study, point(1, 1), Recorded(step_ns=100 * MS, steps=20, gates=hot, launch={"backend": backend}))
     (verdict,) = named(find(load_study(study)), "clock throttling")
     assert ("slurm.exclude" in verdict.advice) == (backend == "slurm")

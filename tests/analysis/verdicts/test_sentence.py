@@ -10,7 +10,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import percent, quantity, times
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import Point
-from tests.analysis.synthetic import MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
 from tests.analysis.verdict_studies import Model, write
 
 DEMO = {"physical_cores_per_rank": 1, "loader_workers_per_rank": 0}
@@ -75,10 +75,10 @@ def test_a_study_like_the_demos(tmp_path: Path) -> None:
     ]
 
 
-def two_cores(each: Point, step_ns: int, run: int) -> Told:
+def two_cores(each: Point, step_ns: int, run: int) -> Recorded:
     """What a rank of the demo records on a machine of two cores that it keeps busy."""
     node = {"host": "r000", "cpu_busy_share": 0.99, "cpu_job_share": 0.98, "cpu_foreign_share": 0.01, "gpus": []}
-    return Told(
+    return Recorded(
         step_ns=step_ns,
         steps=100,
         job=str(100 + run),

@@ -20,7 +20,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.worker.training.steady_state import warmup_steps
-from tests.analysis.synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 PARTS = {"data_wait": 0.02, "forward": 0.3, "backward": 0.5, "comm_exposed": 0.1, "optimizer": 0.08}
 STEPS = 300
@@ -114,7 +114,7 @@ PLANTED: Mapping[str, tuple[Lengths, str | None, str, set[str]]] = {
 """What is planted -> by how much steps are longer, in which part, what is to be told, and verdicts that may be told, too."""
 
 
-def told(lengths: Lengths, part: str | None, draw: Random, noise: tuple[float, float], level: float) -> Told:
+def told(lengths: Lengths, part: str | None, draw: Random, noise: tuple[float, float], level: float) -> Recorded:
     """Ranks whose steps end with jitter; AR(1) noise of that deviation and dependence."""
     sigma, phi = noise
     deviation, times, longer = 0.0, [], []
@@ -129,7 +129,7 @@ def told(lengths: Lengths, part: str | None, draw: Random, noise: tuple[float, f
         found = {name: share * (1 - more) for name, share in PARTS.items()}
         return found | ({part: found.get(part, 0) + more} if part else {})
 
-    return Told(
+    return Recorded(
         step_ns=lambda rank, step: round(times[step] + jitter[rank][step + 1] - jitter[rank][step]),
         shares=shares,
         steps=STEPS,
@@ -188,7 +188,7 @@ def test_a_resumed_run_that_stalls_after_checkpoints_is_told_so(tmp_path: Path) 
     """The three steps after every pause are three times as long."""
     what = point(1, 1, resume=True, checkpoint_every_min=5.0)
     study = write_study(tmp_path / "s", [what])
-    told_ = Told(step_ns=lambda rank, step: (300 if step % 25 in {1, 2} else 100) * MS, steps=100, pauses=range(25, 101, 25))
+    told_ = Recorded(step_ns=lambda rank, step: (300 if step % 25 in {1, 2} else 100) * MS, steps=100, pauses=range(25, 101, 25))
     write_run(study, what, told_)
     (found,) = [each for each in find(load_study(study)).verdicts if each.name == "stalls"]
     assert "they are the first steps after a checkpoint" in found.evidence
@@ -201,7 +201,7 @@ def test_the_sentence_says_what_stalls_cost(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", points)
     for each in points:
         long = each.ranks == 2
-        times = Told(step_ns=lambda rank, step, long=long: (340 if long and step % 10 == 7 else 100) * MS, steps=100)  # type: ignore[misc]
+        times = Recorded(step_ns=lambda rank, step, long=long: (340 if long and step % 10 == 7 else 100) * MS, steps=100)  # type: ignore[misc]
         write_run(study, each, times)
     assert "held back most by steps that stall now and then" in " ".join(find(load_study(study)).sentences)
 
@@ -211,7 +211,7 @@ def test_where_others_compute_that_comes_first(tmp_path: Path) -> None:
     for foreign, first in ((0.3, "others computed on the node"), (0.0, "`--set measure.gc=frozen`")):
         study = write_study(tmp_path / str(foreign), [point(1, 1)])
         telemetry = {"telemetry": {"nodes": [{"host": "r000", "cpu_foreign_share": foreign}]}}
-        told_ = Told(step_ns=lambda rank, step: (340 if step % 10 == 7 else 100) * MS, steps=100, end=telemetry)
+        told_ = Recorded(step_ns=lambda rank, step: (340 if step % 10 == 7 else 100) * MS, steps=100, end=telemetry)
         write_run(study, point(1, 1), told_)
         (found,) = [each for each in find(load_study(study)).verdicts if each.name == "stalls"]
         assert found.advice.startswith(first)

@@ -11,7 +11,7 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
-from tests.analysis.synthetic import MS, Told, point, write_run, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 from tests.analysis.verdict_studies import write
 from tests.analysis.verdicts.test_verdicts import BASE, IN_NODE
 
@@ -56,7 +56,7 @@ def test_a_slow_node_is_left_out_in_the_words_of_its_backend(tmp_path: Path, bac
     study = write_study(tmp_path / "s", [two])
     slow = {1: {"forward": 0.25, "backward": 0.55, "comm_exposed": 0.05}}
     shares = {"forward": 0.25, "backward": 0.45, "comm_exposed": 0.15}
-    write_run(study, two, Told(step_ns=100 * MS, steps=40, shares=shares, shares_of_rank=slow, launch={"backend": backend}))
+    write_run(study, two, Recorded(step_ns=100 * MS, steps=40, shares=shares, shares_of_rank=slow, launch={"backend": backend}))
     verdict = next(each for each in find(load_study(study)).verdicts if each.name == "straggler")
     assert verdict.where == "on rank 1 on r001"
     assert ("--set slurm.exclude=r001" in verdict.advice) == (backend == "slurm")
@@ -89,5 +89,5 @@ def test_one_bad_run_of_three_is_no_straggler(tmp_path: Path) -> None:
     slow = {1: {"forward": 0.25, "backward": 0.55, "comm_exposed": 0.05}}
     shares = {"forward": 0.25, "backward": 0.45, "comm_exposed": 0.15}
     for run in (1, 2, 3):
-        write_run(study, four, Told(step_ns=100 * MS, steps=40, shares=shares, shares_of_rank=slow if run == 2 else {}), run)
+        write_run(study, four, Recorded(step_ns=100 * MS, steps=40, shares=shares, shares_of_rank=slow if run == 2 else {}), run)
     assert "straggler" not in [each.name for each in find(load_study(study)).verdicts]

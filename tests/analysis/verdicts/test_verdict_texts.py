@@ -19,7 +19,7 @@ from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.straggler import culprit
 from hpcddp.analysis.verdicts.verdicts import verdict_lines
 from hpcddp.core.records import write_json
-from tests.analysis.synthetic import MS, Told, point, write_run, write_runs, write_study
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
 from tests.analysis.verdict_studies import PROFILE, Model, write
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -63,7 +63,7 @@ def test_waiting_for_data_and_lacking_cores_have_one_advice(tmp_path: Path) -> N
     for each, cores in points.items():
         node = {"host": "r000", "cpu_busy_share": 0.97, "cpu_job_share": 0.96, "cpu_foreign_share": 0.01}
         launch = {"profile": PROFILE, "cpus_of_ranks": [4 * cores] * each.ranks}
-        told = Told(step_ns=80 * MS, steps=20, shares={"data_wait": 0.4}, launch=launch, end={"telemetry": {"nodes": [node]}})
+        told = Recorded(step_ns=80 * MS, steps=20, shares={"data_wait": 0.4}, launch=launch, end={"telemetry": {"nodes": [node]}})
         write_run(study, each, told)
     found = {verdict.name: verdict for verdict in find(load_study(study)).verdicts}
     assert found["CPU starvation"].where == "at 1x4"
@@ -78,7 +78,7 @@ def test_workers_are_advised_that_the_widest_point_has_cores_for(tmp_path: Path)
     study = write_study(tmp_path / "s", list(points))
     for each, cores in points.items():
         launch = {"profile": PROFILE, "cpus_of_ranks": [4 * cores] * each.ranks}
-        write_run(study, each, Told(step_ns=80 * MS, steps=20, shares={"data_wait": 0.4}, launch=launch))
+        write_run(study, each, Recorded(step_ns=80 * MS, steps=20, shares={"data_wait": 0.4}, launch=launch))
     (bound,) = [verdict for verdict in find(load_study(study)).verdicts if verdict.name == "input-bound"]
     assert bound.advice == "a rank has 8 physical cores and 2 loader workers: `--set workload.loader_workers_per_rank=7`"
 
@@ -95,7 +95,7 @@ def test_limits_must_confirm_that_data_is_waited_for(tmp_path: Path) -> None:
         points = {point(1, 1): 64, point(1, 1, input="synthetic"): alone_ms}
         study = write_study(tmp_path / name, list(points))
         for each, step_ms in points.items():
-            write_run(study, each, Told(step_ns=step_ms * MS, steps=20, shares={"data_wait": 0.5, "forward": 0.5}))
+            write_run(study, each, Recorded(step_ns=step_ms * MS, steps=20, shares={"data_wait": 0.5, "forward": 0.5}))
         told = [verdict for verdict in find(load_study(study)).verdicts if verdict.name == "input-bound"]
         assert [verdict.numbers.get("trainer") for verdict in told] == ([] if name == "slow" else [pytest.approx(32 / 0.03)])
 
@@ -143,12 +143,12 @@ def test_a_prediction_is_compared_by_interval(tmp_path: Path) -> None:
 def test_two_kinds_of_steps_by_hand(tmp_path: Path) -> None:
     """Ten of 100 ns after ten of 50 ns: all of the variance lies between them, all slow ones come later."""
     study = write_study(tmp_path / "s", [point(1, 1)])
-    write_run(study, point(1, 1), Told(step_ns=lambda rank, step: 50 if step <= 10 else 100, steps=20))
+    write_run(study, point(1, 1), Recorded(step_ns=lambda rank, step: 50 if step <= 10 else 100, steps=20))
     found = load_study(study).runs[0].rhythm
     assert found is not None
     assert (found.fast_ns, found.slow_ns, found.slow_share, found.slow_later) == (50, 100, 0.5, 1.0)
     assert found.apart == pytest.approx(1)
-    write_run(study, point(1, 1), Told(step_ns=50, steps=20, job="101"))
+    write_run(study, point(1, 1), Recorded(step_ns=50, steps=20, job="101"))
     assert load_study(study).runs[0].rhythm is None
 
 
@@ -194,7 +194,7 @@ def test_the_sentence_says_why(tmp_path: Path) -> None:
         points = {point(1, 1): 16, point(1, 2): 32}
         study = write_study(tmp_path / name, list(points))
         for each, step_ms in points.items():
-            write_run(study, each, Told(step_ns=step_ms * MS, steps=20, shares={"data_wait": wait, "forward": 0.3}))
+            write_run(study, each, Recorded(step_ns=step_ms * MS, steps=20, shares={"data_wait": wait, "forward": 0.3}))
         assert find(load_study(study)).sentences[0].partition(";")[0].endswith(end)
 
 

@@ -15,7 +15,7 @@ import pytest
 from hpcddp.worker.faults import Fault
 from hpcddp.worker.json_socket import Wire
 from hpcddp.worker.watchdog import progress as pulse_module
-from hpcddp.worker.watchdog.detector import Seen, judge, waited_for
+from hpcddp.worker.watchdog.detector import LastBeat, judge, waited_for
 from hpcddp.worker.watchdog.progress import AFTER, BEFORE, HANG_S, LATE_S, LONGEST_S, TIMES_LONGEST, Beat, Pulse, signs_of_life
 
 NOW = 1000.0
@@ -35,12 +35,12 @@ class ToldTimer:
 
 def seen(
     position: tuple[int, int], idle_s: float = 0.0, *, stepping: bool = True, silent_s: float = 0.0, still_s: float = 0.0
-) -> Seen:
+) -> LastBeat:
     beat = Beat(position, "forward", stepping, max(idle_s, still_s), idle_s, HANG_S)
-    return Seen("gn01", beat, NOW - silent_s)
+    return LastBeat("gn01", beat, NOW - silent_s)
 
 
-def kind(*ranks: Seen) -> tuple[str, int] | None:
+def kind(*ranks: LastBeat) -> tuple[str, int] | None:
     fault = judge(dict(enumerate(ranks)), len(ranks), NOW)
     return None if fault is None else (fault.kind, fault.rank)
 
@@ -96,7 +96,7 @@ def test_a_silent_rank_is_named_sooner_in_its_steps() -> None:
 def test_a_time_out_is_the_fault_of_the_rank_that_did_not_come() -> None:
     """Who waited tells of it, be it in the first steps, where nobody hangs; ranks at one place are not told apart."""
     waited = Fault(kind="time_out", rank=0, host="gn01", sentence="rank 0 on gn01: waited")
-    there, behind = seen((0, 3), stepping=False), Seen("gn02", seen(BEFORE, stepping=False).beat, NOW)
+    there, behind = seen((0, 3), stepping=False), LastBeat("gn02", seen(BEFORE, stepping=False).beat, NOW)
     late = waited_for(waited, {0: there, 1: there, 2: behind})
     assert (late.kind, late.rank, late.host) == ("late", 2, "gn02")
     words = "rank 2 on gn02 kept the others waiting until their time was over, when it was before its first step"

@@ -7,7 +7,7 @@ from hpcddp.backends.base import Batch, JobState, Submission
 from hpcddp.core.run_root import Study
 
 
-class ToldBackend:
+class FakeBackend:
     """Queues everything; `states` says what became of a job, `on_submit` may refuse or break off, once it is queued."""
 
     name = "slurm"
