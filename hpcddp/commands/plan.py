@@ -109,12 +109,27 @@ def _text(rows: list[PlanRow]) -> str:
     from hpcddp.submit.plan import hours_of, telling_apart, totals
 
     keys = telling_apart(rows)
-    header = ("point", *keys, "nodes", "ranks", "batch/rank", "batch", "runs", "node-h", "GPU-h", "files", "size", "groups")
+    header = (
+        "point",
+        *keys,
+        "nodes",
+        "GPUs",
+        "ranks",
+        "batch/rank",
+        "batch",
+        "runs",
+        "node-h",
+        "GPU-h",
+        "files",
+        "size",
+        "groups",
+    )
     lines = [
         (
             row.label,
             *(row.point.get(key) for key in keys.values()),
             row.nodes,
+            row.gpus,
             row.ranks,
             row.batch_per_gpu,
             row.global_batch,

@@ -41,6 +41,8 @@ class PlanRow:
     point: Mapping[str, Any]
     """All of the point, as a sweep's axes name it: `workload.model` and so on."""
     nodes: int
+    gpus: int | None
+    """GPUs that train, on all nodes; None for a run on processors."""
     ranks: int
     batch_per_gpu: int | None
     """None where nothing is trained."""
@@ -64,6 +66,7 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, wal
         is_added=planned.is_added,
         point=flat_keys(point),
         nodes=point.layout.nodes,
+        gpus=point.layout.nodes * point.layout.gpus_per_node if point.device == "cuda" else None,
         ranks=point.ranks,
         batch_per_gpu=None if point.work == "comm" else point.workload.batch_per_gpu,
         global_batch=point.global_batch,

@@ -31,6 +31,21 @@ def test_table(run: Run) -> None:
     assert "3 points, 18 runs, at most 14.0 node hours" in text
 
 
+def test_gpus_are_counted_beside_ranks(run: Run, tmp_path: Path) -> None:
+    """One process of DataParallel has all GPUs of a node; a run on processors has none."""
+    sweep = (
+        "schema: 1\ncluster: rcc\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\nbaselines: false\n"
+    )
+    text = f"{sweep}points: {{g: {{layout.gpus_per_node: [2, 4]}}}}\n"
+    (tmp_path / "small.yaml").write_text(text)
+    header, first, second = run("plan", "small.yaml", "--set", "workload.parallel=data_parallel").stdout.splitlines()[1:4]
+    columns = slice(header.index("GPUs"), header.index("ranks") + len("ranks"))
+    assert [line[columns].split() for line in (first, second)] == [["2", "1"], ["4", "1"]]
+    (tmp_path / "small.yaml").write_text(text.replace("baselines: false", "baselines: false\ndevice: cpu"))
+    points = json.loads(run("plan", "small.yaml", "--format", "json").stdout)["points"]
+    assert [(point["gpus"], point["ranks"]) for point in points] == [(None, 2), (None, 4)]
+
+
 def test_what_speedups_are_relative_to(run: Run, tmp_path: Path) -> None:
     """Said beside what stays constant. Baselines that no group has are added and named, by submit too; `baselines: false` and
     the collectives' benchmark leave them out.
