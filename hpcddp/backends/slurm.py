@@ -25,8 +25,9 @@ from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RETRIES, RUNNING, R
 from hpcddp.backends.slurm_time import time_s
 from hpcddp.backends.slurm_words import ended_words, waiting_words
 from hpcddp.cluster.profile import SlurmRules
+from hpcddp.core.array_tasks import read_task
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
-from hpcddp.core.job_ids import base_id, read_task, slurm_id
+from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 

@@ -1,7 +1,7 @@
 """Whose turn it is among the runs of one job: Slurm knows the job, its folder says the rest.
 
-.jobs/NAME/steps.jsonl    by the job's script (templates/steps.sh.j2), a line for each event: `begun` when the job starts, again
-                          after a requeue; `started` and `ended` of a task, the latter with the step's exit code,
+.jobs/NAME/steps.jsonl    by the job's script (templates/one_allocation.sh.j2), a line an event: `begun` when the job starts,
+                          again after a requeue; `started` and `ended` of a task, the latter with the step's exit code,
                           and Slurm's word and the limit in minutes where its time was over
 .jobs/NAME/7/cancelled    by `hpcddp cancel`: the script passes this task over
 """

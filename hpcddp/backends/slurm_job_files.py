@@ -16,7 +16,7 @@ from submitit.core.utils import DelayedSubmission
 
 from hpcddp.backends.base import Batch, Submission
 from hpcddp.cluster.ownership import not_for_others
-from hpcddp.core import job_ids
+from hpcddp.core import array_tasks
 from hpcddp.core.entry import call, call_task
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
@@ -37,13 +37,13 @@ def _write(folder: Path, batch: Batch) -> None:
     first = batch.requests[0]
     specs = [spec_to_dict(request.spec) for request in batch.requests]
     if batch.is_array or batch.together:
-        job_ids.prepare(folder, specs)
-        delayed = DelayedSubmission(call_task, first.entry, job_ids.shared_by_all(specs[0]))
+        array_tasks.prepare_array(folder, specs)
+        delayed = DelayedSubmission(call_task, first.entry, array_tasks.shared_by_all(specs[0]))
     else:
         folder.mkdir(parents=True)
         delayed = DelayedSubmission(call, first.entry, specs[0])
     delayed.set_timeout(math.ceil(first.walltime_min), max_num_timeout=0)
-    (folder / job_ids.PICKLE).write_bytes(pickle.dumps(delayed, protocol=5))
+    (folder / array_tasks.PICKLE).write_bytes(pickle.dumps(delayed, protocol=5))
     (folder / SCRIPT).write_text(_script(folder, batch), encoding="utf-8")
 
 

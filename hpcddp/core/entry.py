@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.job_ids import read_task
+from hpcddp.core.array_tasks import read_task
 from hpcddp.core.launcher import by_torchrun
 
 WORKER = "hpcddp.worker.main:run"

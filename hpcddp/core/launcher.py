@@ -14,7 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hpcddp.core.job_ids import put_pickle, slurm_job
+from hpcddp.core.array_tasks import link_pickle
+from hpcddp.core.job_ids import slurm_job
 from hpcddp.core.point import Point
 from hpcddp.core.records import write_json
 
@@ -64,7 +65,7 @@ def take_place(folder: Path) -> None:
     """
     executor = os.environ.get("SUBMITIT_EXECUTOR", "")
     if executor == "slurm":
-        put_pickle(folder, os.environ)
+        link_pickle(folder, os.environ)
     if not by_torchrun():
         return
     rank, job = os.environ["RANK"], slurm_job(os.environ) if executor == "slurm" else os.environ["SUBMITIT_LOCAL_JOB_ID"]

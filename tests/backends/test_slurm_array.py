@@ -14,8 +14,9 @@ from hpcddp.backends.base import Batch, OneAllocation, Submission, job_name
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.cluster.profile import SlurmRules, load_profile
+from hpcddp.core.array_tasks import PICKLE, link_pickle, prepare_array, read_task, shared_by_all
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.job_ids import PICKLE, base_id, each_task, prepare, put_pickle, read_task, shared_by_all, slurm_id, slurm_job
+from hpcddp.core.job_ids import base_id, each_task, slurm_id, slurm_job
 from hpcddp.core.jobspec import JobSpec, spec_from_dict, spec_to_dict
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
@@ -113,7 +114,7 @@ def test_a_task_finds_its_own_point_and_run(tmp_path: Path) -> None:
     """By the number of its folder, from the list; the rest of its spec is what all have. No other number is there."""
     specs = [spec_to_dict(request(seed=seed, run=2).spec) for seed in (4, 5, 6)]
     folder = tmp_path / "array"
-    prepare(folder, specs)
+    prepare_array(folder, specs)
     assert sorted(path.name for path in folder.iterdir()) == ["0", "1", "2", "tasks.jsonl"]
     found = spec_from_dict({**shared_by_all(specs[0]), **read_task(folder / "2")})
     assert found == request(seed=6, run=2).spec
@@ -160,7 +161,7 @@ def test_pickle_is_where_submitit_looks(tmp_path: Path, env: dict[str, str], nam
     folder.mkdir(exist_ok=True)
     (tmp_path / PICKLE).write_text("the pickle")
     for _ in range(2):
-        put_pickle(folder, env)
+        link_pickle(folder, env)
     assert (folder / name).read_text() == "the pickle"
     assert not (folder / name).readlink().is_absolute()
 
@@ -250,6 +251,6 @@ def test_never_more_at_a_time_than_lanes(lanes: int, live: list[int], new: list[
 
 def test_list_of_tasks_is_a_line_each(tmp_path: Path) -> None:
     """Anyone can read which point and run a task is."""
-    prepare(tmp_path / "a", [spec_to_dict(request(seed=seed).spec) for seed in (1, 2)])
+    prepare_array(tmp_path / "a", [spec_to_dict(request(seed=seed).spec) for seed in (1, 2)])
     lines = [json.loads(line) for line in (tmp_path / "a" / "tasks.jsonl").read_text().splitlines()]
     assert [(line["run"], line["point"]["workload"]["seed"]) for line in lines] == [(1, 1), (1, 2)]
