@@ -1,4 +1,4 @@
-"""One attempt from the first meeting of the ranks to end.json."""
+"""One attempt, from the rendezvous of the ranks to end.json."""
 
 from __future__ import annotations
 
@@ -28,51 +28,52 @@ from hpcddp.worker.training.evaluate import evaluate
 from hpcddp.worker.training.feeds import training_source
 from hpcddp.worker.training.resume import find_start, history_of
 from hpcddp.worker.training.torch_settings import apply_settings
-from hpcddp.worker.training_run import look_closer, prepare, train_timed
+from hpcddp.worker.training_run import measure_further, prepare, train_timed
 from hpcddp.worker.watchdog.thread import Heart, stepping
 
 
 def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
     """Meets, measures, records; the summary of this rank. Errors are the caller's to record."""
     _check(spec.point, rank)
-    meeting = join(rank, spec.point.device)
+    group = join(rank, spec.point.device)
     measure = _bench if spec.point.work == "comm" else _train
-    with Heart(rank, meeting.store, attempt, spec.point) as heart:
-        told = measure(spec, replace(meeting, heart=heart), attempt)
+    with Heart(rank, group.store, attempt, spec.point) as heart:
+        told = measure(spec, replace(group, heart=heart), attempt)
     return {"point": spec.point.id, "run": spec.run, "rank": rank.rank, **told}
 
 
-def _train(spec: JobSpec, meeting: ProcessGroup, attempt: Path) -> dict[str, Any]:
+def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
     """Trains and, if it came to the run's last step, evaluates; how many steps, and on rank 0 whether all gates passed."""
-    apply_settings(spec.point.workload)
+    workload = spec.point.workload
+    apply_settings(workload)
     source, evaluated = training_source(spec), _evaluation_source(spec)
-    data_gates = compare_data(spec.point, meeting, source, evaluated)
-    start = find_start(spec, meeting, attempt, len(source))
-    sampler = telemetry.start(spec.point, meeting.rank, attempt)
+    data_gates = compare_data(spec.point, group, source, evaluated)
+    start = find_start(spec, group, attempt, len(source))
+    sampler = telemetry.start(spec.point, group.rank, attempt)
     watched = sampler.about if sampler else None
-    record_launch(spec, meeting, attempt, samples=len(source), watched=watched, resumed=start.record)
-    trial = prepare(spec, source, meeting, attempt, start)
-    with contextlib.closing(trial.feed):
-        with stepping(meeting.heart, trial.log.timer, sampler.pid if sampler else None):
-            told = train_timed(trial)
+    record_launch(spec, group, attempt, samples=len(source), watched=watched, resumed=start.record)
+    training = prepare(spec, source, group, attempt, start)
+    with contextlib.closing(training.feed):
+        with stepping(group.heart, training.log.timer, sampler.pid if sampler else None):
+            told = train_timed(training)
         trained_s = time.monotonic()
-        watched = telemetry.finish(sampler, spec.point, meeting, attempt, told["protocol"]["steady_from_step"])
-        whole = not told["interrupted"]
+        watched = telemetry.finish(sampler, spec.point, group, attempt, told["protocol"]["steady_from_step"])
+        complete = not told["interrupted"]
         # Before the profile, whose steps train further.
-        evaluation = evaluate(spec.point.workload, evaluated, trial.learner, meeting) if evaluated is not None and whole else None
-        closer = look_closer(trial) if whole else None
-    facts: dict[str, Any] = {"early_gates": data_gates, "compile_s": trial.compile_s, "comm_check": closer, "telemetry": watched}
-    facts["flops_per_sample"] = flops_per_sample(trial.learner.module, source.shape) if meeting.rank.rank == 0 else None
+        evaluation = evaluate(workload, evaluated, training.trainer, group) if evaluated is not None and complete else None
+        comm_check = measure_further(training) if complete else None
+    facts: dict[str, Any] = {"compile_s": training.compile_s, "comm_check": comm_check, "telemetry": watched}
+    facts["flops_per_sample"] = flops_per_sample(training.trainer.module, source.shape) if group.rank.rank == 0 else None
     facts["history"] = history_of(start, attempt, told["steps"])
-    passed = record_end(spec, meeting, attempt, told, evaluation, **facts)
-    leave_together(meeting, timedelta(seconds=time.monotonic() - trained_s))
+    passed = record_end(spec, group, attempt, told, evaluation, early_gates=data_gates, **facts)
+    leave_together(group, timedelta(seconds=time.monotonic() - trained_s))
     return {"steps": told["steps"], "gates_passed": passed}
 
 
-def _bench(spec: JobSpec, meeting: ProcessGroup, attempt: Path) -> dict[str, Any]:
-    record_launch(spec, meeting, attempt, samples=0)
-    passed = run_comm(spec, meeting, attempt)
-    meeting.leave()
+def _bench(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
+    record_launch(spec, group, attempt, samples=0)
+    passed = run_comm(spec, group, attempt)
+    group.leave()
     return {"gates_passed": passed}
 
 

@@ -19,21 +19,21 @@ OF_RANK = ("rank", "host", "rows", "crc32", "bucket_rows", "bucket_crc32", "cloc
 
 
 def record_launch(
-    spec: JobSpec, meeting: ProcessGroup, attempt: Path, *, samples: int, watched: dict[str, Any] | None = None, **facts: Any
+    spec: JobSpec, group: ProcessGroup, attempt: Path, *, samples: int, watched: dict[str, Any] | None = None, **facts: Any
 ) -> None:
     """`watched`: what telemetry reads on this node; `facts`: more of launch.json, as rank 0 has it."""
-    if meeting.rank.local_rank == 0:
-        write_json(attempt / "nodes" / f"{meeting.rank.host}.json", {**node_record(meeting.rank.host), "telemetry": watched})
-    record = launch_record(spec, meeting, samples)
+    if group.rank.local_rank == 0:
+        write_json(attempt / "nodes" / f"{group.rank.host}.json", {**node_record(group.rank.host), "telemetry": watched})
+    record = launch_record(spec, group, samples)
     if record:
         write_json(attempt / "launch.json", {**record, **facts})
-        what = f"{spec.label}, run {spec.run}: {record['ranks']} rank(s) on {', '.join(record['hosts'])} by {meeting.backend}"
+        what = f"{spec.label}, run {spec.run}: {record['ranks']} rank(s) on {', '.join(record['hosts'])} by {group.backend}"
         print(f"hpcddp: {what}; records in {attempt}", flush=True)
 
 
 def record_end(  # noqa: PLR0913 - what all ranks found, and what rank 0 knows beside it
     spec: JobSpec,
-    meeting: ProcessGroup,
+    group: ProcessGroup,
     attempt: Path,
     told: dict[str, Any],
     evaluation: Evaluation | None,
@@ -46,7 +46,7 @@ def record_end(  # noqa: PLR0913 - what all ranks found, and what rank 0 knows b
     `told`: what this rank has to tell, of train_timed; `early_gates`: of before the first step; `facts`: more of end.json, as
     rank 0 has it.
     """
-    ranks = meeting.gather("trained", {**told, "rank": meeting.rank.rank, "host": meeting.rank.host})
+    ranks = group.gather("trained", {**told, "rank": group.rank.rank, "host": group.rank.host})
     if not ranks:
         return None
     checked = early_gates + run_gates(spec, ranks, facts.get("telemetry")) + ([evaluation[1]] if evaluation else [])

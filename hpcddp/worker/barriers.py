@@ -19,25 +19,25 @@ Steps = tuple[int, int]
 """Of the run: made, and planned."""
 
 
-def agree_on_steps(meeting: ProcessGroup, planned: int) -> None:
+def agree_on_steps(group: ProcessGroup, planned: int) -> None:
     """HpcddpError in a rank that would make another number of steps than rank 0."""
-    if meeting.rank.rank == 0:
-        meeting.store.set("hpcddp/planned", str(planned))
-    elif (theirs := int(meeting.store.get("hpcddp/planned"))) != planned:
+    if group.rank.rank == 0:
+        group.store.set("hpcddp/planned", str(planned))
+    elif (theirs := int(group.store.get("hpcddp/planned"))) != planned:
         raise HpcddpError(f"is to make {planned} timed steps and rank 0 {theirs}: do both see the same data?")
 
 
-def end_together(meeting: ProcessGroup, steps: Steps, straggle: timedelta = STRAGGLE) -> None:
+def end_together(group: ProcessGroup, steps: Steps, straggle: timedelta = STRAGGLE) -> None:
     """Tells the others that this rank has made its steps; returns when all have.
 
     HpcddpError if these are fewer than planned, or if a rank does not come: either way some would wait in an all-reduce for ever.
     The process of a rank that fails ends, and with it the others' collectives (gloo) or all ranks (srun, the local runner).
     """
     made, planned = steps
-    _tell(meeting, "ended", f"{made} {planned}")
+    _tell(group, "ended", f"{made} {planned}")
     if made != planned:
         raise HpcddpError(f"ended after {made} of {planned} steps; the others wait for it in step {made}")
-    missing = missing_after(meeting, "ended", straggle)
+    missing = missing_after(group, "ended", straggle)
     if missing:
         raise HpcddpError(
             f"ended after {made} of {planned} steps, but rank {missing[0]} did not within {straggle.total_seconds():g} s: "
@@ -45,14 +45,14 @@ def end_together(meeting: ProcessGroup, steps: Steps, straggle: timedelta = STRA
         )
 
 
-def check_own_share(meeting: ProcessGroup, samples: int, due: int, limit: timedelta = ALONE) -> None:
+def check_own_share(group: ProcessGroup, samples: int, due: int, limit: timedelta = ALONE) -> None:
     """Returns when this rank may go on from its evaluation; HpcddpError where others wait for its part in theirs.
 
     Only a rank that did not evaluate what was its to do waits here for the others: where rank 0 evaluates alone, through DDP and
     with BatchNorm, rank 0 waits for a broadcast that nobody else takes part in.
     """
-    _tell(meeting, "evaluated", str(samples))
-    missing = [] if samples == due else missing_after(meeting, "evaluated", limit)
+    _tell(group, "evaluated", str(samples))
+    missing = [] if samples == due else missing_after(group, "evaluated", limit)
     if missing:
         raise HpcddpError(
             f"evaluated {samples} of its {due} samples, and rank {missing[0]} has not come to the end of its own since: "
@@ -60,39 +60,39 @@ def check_own_share(meeting: ProcessGroup, samples: int, due: int, limit: timede
         )
 
 
-def leave_together(meeting: ProcessGroup, took: timedelta, straggle: timedelta = STRAGGLE) -> None:
+def leave_together(group: ProcessGroup, took: timedelta, straggle: timedelta = STRAGGLE) -> None:
     """Returns when all ranks have come to their ends. `took`: from the end of the steps, where all were together, to here.
 
     HpcddpError where a rank needs ten times as long, and more: it waits for the others in a collective that they do not make.
     """
-    _tell(meeting, "leaving", "")
+    _tell(group, "leaving", "")
     limit = 10 * took + straggle
-    missing = missing_after(meeting, "leaving", limit)
+    missing = missing_after(group, "leaving", limit)
     if missing:
         raise HpcddpError(
             f"came to its end, and rank {missing[0]} did not within {limit.total_seconds():.0f} s: it may wait for the others in "
             f"what all ranks must do together, such as a forward through DDP, which broadcasts the model's buffers"
         )
-    meeting.leave()
+    group.leave()
 
 
-def missing_after(meeting: ProcessGroup, stage: str, limit: timedelta) -> list[int]:
+def missing_after(group: ProcessGroup, stage: str, limit: timedelta) -> list[int]:
     """Ranks that have not told of `stage` when all have, or time is up."""
-    peers = range(meeting.rank.world)
+    peers = range(group.rank.world)
     try:
-        meeting.store.wait([_key(stage, peer) for peer in peers], limit)
+        group.store.wait([_key(stage, peer) for peer in peers], limit)
     except RuntimeError:
-        return [peer for peer in peers if not meeting.store.check([_key(stage, peer)])]
+        return [peer for peer in peers if not group.store.check([_key(stage, peer)])]
     return []
 
 
 @contextlib.contextmanager
-def naming_who_left(meeting: ProcessGroup, steps_made: Callable[[], int]) -> Iterator[None]:
+def naming_who_left(group: ProcessGroup, steps_made: Callable[[], int]) -> Iterator[None]:
     """Around the steps: a collective that fails because others have ended theirs says so; any other error is left as it is."""
     try:
         yield
     except RuntimeError as error:
-        left = _who_left(meeting)
+        left = _who_left(group)
         if not left:
             raise
         peer, (made, planned) = left
@@ -101,18 +101,18 @@ def naming_who_left(meeting: ProcessGroup, steps_made: Callable[[], int]) -> Ite
         ) from error
 
 
-def _who_left(meeting: ProcessGroup) -> tuple[int, Steps] | None:
+def _who_left(group: ProcessGroup) -> tuple[int, Steps] | None:
     """The first other rank that has ended its steps; None also where the store is gone with rank 0."""
     with contextlib.suppress(RuntimeError):
-        for peer in range(meeting.rank.world):
-            if peer != meeting.rank.rank and meeting.store.check([_key("ended", peer)]):
-                made, planned = map(int, meeting.store.get(_key("ended", peer)).split())
+        for peer in range(group.rank.world):
+            if peer != group.rank.rank and group.store.check([_key("ended", peer)]):
+                made, planned = map(int, group.store.get(_key("ended", peer)).split())
                 return peer, (made, planned)
     return None
 
 
-def _tell(meeting: ProcessGroup, stage: str, word: str) -> None:
-    meeting.store.set(_key(stage, meeting.rank.rank), word)
+def _tell(group: ProcessGroup, stage: str, word: str) -> None:
+    group.store.set(_key(stage, group.rank.rank), word)
 
 
 def _key(stage: str, rank: int) -> str:

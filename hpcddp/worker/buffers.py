@@ -7,29 +7,29 @@ from typing import Any
 import torch
 
 from hpcddp.worker.checksums import checksum
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 
 
 class _Seen(Exception):
     """The checksum."""
 
 
-def buffers_at_next_forward(learner: TrainStep) -> str | None:
+def buffers_at_next_forward(trainer: Trainer) -> str | None:
     """Checksum of the buffers as DDP's next forward would use them; None for a model without any, or no DDP. All ranks call it.
 
     Between steps they differ by rank, by design: each has seen its own samples, and DDP hands rank 0's to all at the beginning of
     a forward. That forward is begun and left again before the model computes: nothing changes, nothing needs compiling.
     """
-    if learner.ddp is None or next(learner.module.buffers(), None) is None:
+    if trainer.ddp is None or next(trainer.module.buffers(), None) is None:
         return None
 
     def look(*_: Any) -> None:
-        raise _Seen(checksum(learner.module.buffers()))
+        raise _Seen(checksum(trainer.module.buffers()))
 
-    hook = learner.ddp.module.register_forward_pre_hook(look)
+    hook = trainer.ddp.module.register_forward_pre_hook(look)
     try:
         with torch.no_grad():
-            learner.ddp(torch.zeros(1))
+            trainer.ddp(torch.zeros(1))
     except _Seen as seen:
         return str(seen)
     finally:

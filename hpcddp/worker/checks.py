@@ -12,13 +12,13 @@ from hpcddp.worker.buffers import buffers_at_next_forward
 from hpcddp.worker.node_share import node_share
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.timeline import first_break
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 
 
-def rank_result(spec: JobSpec, rank: Rank, learner: TrainStep, attempt: Path) -> dict[str, Any]:
+def rank_result(spec: JobSpec, rank: Rank, trainer: Trainer, attempt: Path) -> dict[str, Any]:
     """All ranks call it when they have trained, before they evaluate: DDP's broadcast is one of all."""
     return {
-        "buffers": buffers_at_next_forward(learner),
+        "buffers": buffers_at_next_forward(trainer),
         "break": first_break(attempt, rank.rank),
         "node": node_share(spec, rank) if rank.local_rank == 0 else None,
     }

@@ -12,7 +12,7 @@ from torch import nn
 
 from hpcddp.data.sampling import generator_for
 from hpcddp.worker.training.ddp_warmup import undone
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 
 SAMPLES = 2
 """Random pictures: ranks that see other data have a gate of their own."""
@@ -24,7 +24,7 @@ SEED = 7
 """Of what a model draws at random in evaluation mode, too."""
 
 
-def probe(learner: TrainStep, shape: tuple[int, int, int]) -> dict[str, Any]:
+def probe(trainer: Trainer, shape: tuple[int, int, int]) -> dict[str, Any]:
     """For JSON: `values` that this rank computes, or `error`, why it could not. All ranks call it, outside the timed steps.
 
     The model itself is called as evaluation calls it, in evaluation mode. Modes, buffers and random numbers are afterwards what
@@ -32,10 +32,10 @@ def probe(learner: TrainStep, shape: tuple[int, int, int]) -> dict[str, Any]:
     """
     images = torch.randint(256, (SAMPLES, *shape), dtype=torch.uint8, generator=generator_for("probe", shape))
     try:
-        with undone(learner.module, learner.device), _evaluating(learner.module), _without_search(), torch.no_grad():
+        with undone(trainer.module, trainer.device), _evaluating(trainer.module), _without_search(), torch.no_grad():
             torch.manual_seed(SEED)
-            with learner.autocast():
-                scores = learner.module(learner.normalize(images.to(learner.device)))
+            with trainer.autocast():
+                scores = trainer.module(trainer.normalize(images.to(trainer.device)))
             found = scores.double().flatten().cpu()
     except Exception as error:  # whatever a user's model says to two random pictures: it may still train on its own
         print(f"hpcddp: the model was not compared over ranks: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -89,13 +89,13 @@ def tf32() -> dict[str, bool] | None:
         return None
 
 
-def launch_record(spec: JobSpec, meeting: ProcessGroup, samples: int) -> dict[str, Any] | None:
+def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> dict[str, Any] | None:
     """All ranks call it; what launch.json holds on rank 0, None elsewhere. HpcddpError if ranks run different software."""
-    rank, found = meeting.rank, versions()
+    rank, found = group.rank, versions()
     freed = freed_memory(spec.point)
-    software = env_id(found, meeting.device.type, freed)
-    here = {"host": rank.host, "gpu": _gpu_name(meeting.device), "cpus": usable_cpus(), "env_id": software}
-    peers = meeting.gather("launch", here)
+    software = env_id(found, group.device.type, freed)
+    here = {"host": rank.host, "gpu": _gpu_name(group.device), "cpus": usable_cpus(), "env_id": software}
+    peers = group.gather("launch", here)
     if not peers:
         return None
     _refuse_mixed(peers)
@@ -108,14 +108,14 @@ def launch_record(spec: JobSpec, meeting: ProcessGroup, samples: int) -> dict[st
         "restart": rank.restart,
         "backend": spec.backend,
         "launcher": rank.launcher,
-        "communication": meeting.backend,
+        "communication": group.backend,
         "started_unix_ns": time.time_ns(),
         "hosts": list(dict.fromkeys(peer["host"] for peer in peers)),
         "ranks": rank.world,
         "ranks_per_node": rank.ranks_per_node,
         "cpus_of_ranks": [peer["cpus"] for peer in peers],
         "gpus": sorted({peer["gpu"] for peer in peers if peer["gpu"]}),
-        "device": meeting.device.type,
+        "device": group.device.type,
         "freed_memory": freed,
         "versions": found,
         "env_id": software,
@@ -123,8 +123,8 @@ def launch_record(spec: JobSpec, meeting: ProcessGroup, samples: int) -> dict[st
         "profile": dict(spec.profile),
         "git_commit": spec.git_commit,
         "data": {"name": spec.point.workload.data.name, "root": data_root_as_given(spec), "samples": samples},
-        "clock": "compute stream events" if meeting.device.type == "cuda" else "host",
-        "tf32": tf32() if meeting.device.type == "cuda" else None,
+        "clock": "compute stream events" if group.device.type == "cuda" else "host",
+        "tf32": tf32() if group.device.type == "cuda" else None,
         "gates": gates.expected(spec.point),
     }
 

@@ -37,7 +37,7 @@ _TORCHRUN = {
 }
 """In place of the backend's, which are those of the torchrun of a node; the job stays the backend's."""
 
-_MEETING_POINT = {"master_addr": ("MASTER_ADDR",), "master_port": ("MASTER_PORT",)}
+_MASTER = {"master_addr": ("MASTER_ADDR",), "master_port": ("MASTER_PORT",)}
 """Exported by the job script, by the local runner, or by torchrun."""
 
 
@@ -58,7 +58,7 @@ class Rank:
     """Where rank 0 listens."""
     launcher: Literal["direct", "torchrun"] = "direct"
     store_is_there: bool = False
-    """Whether torchrun listens at the meeting point already, so that rank 0 need not."""
+    """Whether torchrun listens at master_addr and master_port already, so that rank 0 need not."""
 
     @property
     def ranks_per_node(self) -> int:
@@ -68,7 +68,7 @@ class Rank:
 def this_rank(backend: str, env: Mapping[str, str] = os.environ) -> Rank:
     """This process; `backend` is `slurm` (started by srun) or `local`. HpcddpError names a variable that is missing."""
     of_torchrun = by_torchrun(env)
-    table = (_LOCAL if backend == "local" else _SLURM) | (_TORCHRUN if of_torchrun else {}) | _MEETING_POINT
+    table = (_LOCAL if backend == "local" else _SLURM) | (_TORCHRUN if of_torchrun else {}) | _MASTER
     found = {field: _first(names, env, backend) for field, names in table.items()}
     job, master_addr = found.pop("job"), found.pop("master_addr")
     if backend == "slurm":

@@ -97,10 +97,10 @@ def _look_at_torch(findings: dict[str, Any], rank: Rank, device: str) -> None:
     from hpcddp.worker.rendezvous import join
 
     findings |= {"versions": versions(), "node": node_record(rank.host)}
-    meeting = join(rank, device, MEET_WITHIN)
-    ones = torch.ones(1, device=meeting.device)
+    group = join(rank, device, MEET_WITHIN)
+    ones = torch.ones(1, device=group.device)
     dist.all_reduce(ones)
-    meeting.leave()
+    group.leave()
     findings["summed"] = int(ones.item())
     if findings["summed"] != rank.world:
         raise HpcddpError(f"a sum of ones over {rank.world} ranks came out as {findings['summed']}")

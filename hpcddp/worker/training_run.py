@@ -26,95 +26,95 @@ from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
 from hpcddp.worker.training.resume import FRUITLESS, Checkpointer, Start, put_back
 from hpcddp.worker.training.train import Trained, train, work_of
-from hpcddp.worker.training.train_step import TrainStep, make_learner
+from hpcddp.worker.training.trainer import Trainer, make_trainer
 from hpcddp.worker.training.window import timed_steps
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrainingRun:
     """What the steps of a rank work with."""
 
     spec: JobSpec
-    meeting: ProcessGroup
+    group: ProcessGroup
     attempt: Path
-    learner: TrainStep
+    trainer: Trainer
     shape: tuple[int, int, int]
     """Of a sample."""
     feed: Feed
     log: StepLog
     compile_s: float | None
     """None where nothing was compiled."""
-    keeper: Checkpointer | None
+    checkpointer: Checkpointer | None
     """None without `measure.resume`."""
 
 
-def prepare(spec: JobSpec, source: Source, meeting: ProcessGroup, attempt: Path, start: Start) -> Trial:
+def prepare(spec: JobSpec, source: Source, group: ProcessGroup, attempt: Path, start: Start) -> TrainingRun:
     """All that is done before the first step: the model is made, compiled, taken up, its buckets are watched where asked for."""
-    point, rank = spec.point, meeting.rank.rank
-    learner = make_learner(point.workload, source, meeting.device, rank, gpus=point.gpus // point.ranks)
-    compile_s = compile_now(learner, first_batch(point, source, meeting)) if point.workload.compile else None
+    point, rank = spec.point, group.rank.rank
+    trainer = make_trainer(point.workload, source, group.device, rank, gpus=point.gpus // point.ranks)
+    compile_s = compile_now(trainer, first_batch(point, source, group)) if point.workload.compile else None
     if start.state:
-        rehearse_steps(learner, first_batch(point, source, meeting), start.step)
-        put_back(start.state, learner, rank)
-    kind, hooked = meeting.device.type, point.measure.comm != "off"
+        rehearse_steps(trainer, first_batch(point, source, group), start.step)
+        put_back(start.state, trainer, rank)
+    kind, hooked = group.device.type, point.measure.comm != "off"
     log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=hooked)
-    if learner.ddp and hooked:
-        time_buckets(learner.ddp, log.timer)
-    keeper = Checkpointer(spec, meeting, learner, start, log.timer) if point.measure.resume else None
-    feed = make_feed(point, source, meeting, start.step)
-    return Trial(spec, meeting, attempt, learner, source.shape, feed, log, compile_s, keeper)
+    if trainer.ddp and hooked:
+        time_buckets(trainer.ddp, log.timer)
+    checkpointer = Checkpointer(spec, group, trainer, start, log.timer) if point.measure.resume else None
+    feed = make_feed(point, source, group, start.step)
+    return TrainingRun(spec, group, attempt, trainer, source.shape, feed, log, compile_s, checkpointer)
 
 
-def train_timed(trial: Trial) -> dict[str, Any]:
+def train_timed(training: TrainingRun) -> dict[str, Any]:
     """Trains; what this rank has to tell at its end: of Trained and told_of_rank, and its clock before and after."""
-    spec, meeting, timer = trial.spec, trial.meeting, trial.log.timer
-    forward = {"at the start": _probe(trial)}
-    offsets = {"start": offset_to_rank_0(meeting, timer.unix_now(), "start")}
-    trained = _train(trial)
-    offsets["end"] = offset_to_rank_0(meeting, timer.unix_now(), "end")
-    told = rank_result(spec, meeting.rank, trial.learner, trial.attempt)
-    forward["at the end"] = _probe(trial)  # behind the broadcast of buffers in told_of_rank
-    return {**vars(trained), **told, "forward": forward, "clock": offsets, "reason": _why_interrupted(trial, trained)}
+    spec, group, timer = training.spec, training.group, training.log.timer
+    forward = {"at the start": _probe(training)}
+    offsets = {"start": offset_to_rank_0(group, timer.unix_now(), "start")}
+    trained = _train(training)
+    offsets["end"] = offset_to_rank_0(group, timer.unix_now(), "end")
+    told = rank_result(spec, group.rank, training.trainer, training.attempt)
+    forward["at the end"] = _probe(training)  # behind the broadcast of buffers in told_of_rank
+    return {**vars(trained), **told, "forward": forward, "clock": offsets, "reason": _why_interrupted(training, trained)}
 
 
-def look_closer(trial: Trial) -> dict[str, Any] | None:
+def measure_further(training: TrainingRun) -> dict[str, Any] | None:
     """After the timed steps: the cross-check of communication (on rank 0 what it found) and the profile, where asked for."""
-    measure, rank, timer = trial.spec.point.measure, trial.meeting.rank.rank, trial.log.timer
-    trial.learner.model.train()  # it may have been evaluated
-    found = check_comm(trial.meeting, trial.learner, trial.feed, timer) if measure.comm == "check" else None
+    measure, rank, timer = training.spec.point.measure, training.group.rank.rank, training.log.timer
+    training.trainer.model.train()  # it may have been evaluated
+    found = check_comm(training.group, training.trainer, training.feed, timer) if measure.comm == "check" else None
     if measure.profile_steps:
-        trace = trace_file(trial.attempt, rank) if rank in measure.profile_ranks else None
-        profile_steps(measure.profile_steps, work_of(trial.spec.point, trial.learner), trial.feed, timer, trace)
+        trace = trace_file(training.attempt, rank) if rank in measure.profile_ranks else None
+        profile_steps(measure.profile_steps, work_of(training.spec.point, training.trainer), training.feed, timer, trace)
     return found
 
 
-def _probe(trial: Trial) -> dict[str, Any] | None:
+def _probe(training: TrainingRun) -> dict[str, Any] | None:
     """None where there is nobody to compare with."""
-    return probe(trial.learner, trial.shape) if trial.meeting.rank.world > 1 else None
+    return probe(training.trainer, training.shape) if training.group.rank.world > 1 else None
 
 
-def _why_interrupted(trial: Trial, trained: Trained) -> str | None:
+def _why_interrupted(training: TrainingRun, trained: Trained) -> str | None:
     """Why the attempt ended before the run's last step, and what comes next; None where it did not."""
     if not trained.interrupted:
         return None
-    if trial.keeper is not None and trial.keeper.is_fruitless:
+    if training.checkpointer is not None and training.checkpointer.is_fruitless:
         return (
             f"told to stop (SIGUSR2) as it began, and so were the {FRUITLESS - 1} attempts before it: each made one step, so the "
             f"job is not requeued. The time limit comes too soon after the start; there is a checkpoint after step "
             f"{trained.steps - 1}"
         )
-    requeued = trial.keeper is not None and trial.keeper.requeues
+    requeued = training.checkpointer is not None and training.checkpointer.requeues
     then = "the job is requeued and goes on from there" if requeued else "submit it again to go on from there"
     return f"told to stop (SIGUSR2): there is a checkpoint after step {trained.steps - 1}; {then}"
 
 
-def _train(trial: Trial) -> Trained:
+def _train(training: TrainingRun) -> Trained:
     """As many steps as all ranks are to make, and then the waiting for all of them."""
-    point, meeting, log = trial.spec.point, trial.meeting, trial.log
-    agree_on_steps(meeting, timed_steps(point, trial.feed.steps_per_epoch))
-    first_step = trial.keeper.first_step if trial.keeper else 0
-    with naming_who_left(meeting, lambda: first_step + log.counts()["rows"]):
-        trained = train(point, trial.learner, trial.feed, log, meeting, keeper=trial.keeper)
+    point, group, log = training.spec.point, training.group, training.log
+    agree_on_steps(group, timed_steps(point, training.feed.steps_per_epoch))
+    first_step = training.checkpointer.first_step if training.checkpointer else 0
+    with naming_who_left(group, lambda: first_step + log.counts()["rows"]):
+        trained = train(point, training.trainer, training.feed, log, group, checkpointer=training.checkpointer)
     # Nothing holds ranks together that only load: they may end far apart.
-    end_together(meeting, (first_step + trained.rows, trained.steps), TIMEOUT if point.measure.input == "io" else STRAGGLE)
+    end_together(group, (first_step + trained.rows, trained.steps), TIMEOUT if point.measure.input == "io" else STRAGGLE)
     return trained

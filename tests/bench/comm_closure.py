@@ -23,7 +23,7 @@ from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import ResidentFeed
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.net.link import throttled_link
 from tests.worker import given
 
@@ -64,15 +64,15 @@ def closure(model: str, mbit: float, pairs: int) -> dict[str, Any]:
 def checked(model: str, pairs: int) -> dict[str, Any] | None:
     """In each rank: the cross-check of a model with the hook on, on one resident batch."""
     rank = this_rank("local")
-    meeting = join(rank, "cpu")
+    group = join(rank, "cpu")
     source = given.cifar(BATCH * rank.world)
-    learner = make_learner(given.workload(model=model), source, meeting.device, rank.rank)
-    assert learner.ddp
+    trainer = make_trainer(given.workload(model=model), source, group.device, rank.rank)
+    assert trainer.ddp
     timer = StepTimer(HostClock())
-    time_buckets(learner.ddp, timer)
+    time_buckets(trainer.ddp, timer)
     feed = ResidentFeed(source.batch(list(range(rank.rank * BATCH, (rank.rank + 1) * BATCH))), 1)
-    found = check_comm(meeting, learner, feed, timer, pairs)
-    meeting.leave()
+    found = check_comm(group, trainer, feed, timer, pairs)
+    group.leave()
     return found
 
 

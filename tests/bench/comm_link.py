@@ -55,9 +55,9 @@ def recovered(link: Link, mbit: int, folder: Path) -> dict[str, float]:
 
 def measure() -> Any:
     """In each rank."""
-    meeting = join(this_rank("local"), "cpu")
-    found = bench_comm(meeting, SIZES, OPS)
-    meeting.leave()
+    group = join(this_rank("local"), "cpu")
+    found = bench_comm(group, SIZES, OPS)
+    group.leave()
     return found
 
 

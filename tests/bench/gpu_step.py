@@ -40,7 +40,7 @@ from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
 from hpcddp.worker.training.torch_settings import apply_settings
 from hpcddp.worker.training.train import train
-from hpcddp.worker.training.train_step import TrainStep, make_learner
+from hpcddp.worker.training.trainer import Trainer, make_trainer
 from tests.bench.step_overhead import Pairs, figures
 from tests.gpu.device import is_real, machine_facts
 from tests.gpu.ranks import values
@@ -154,14 +154,14 @@ def point(compiled: bool, *, host_bound: bool) -> Point:
 def alternate(what: Point, folder: Path, loop: str) -> list[tuple[float, float]]:
     """In the rank: seconds of a bare step and of one of the other loop, block by block."""
     apply_settings(what.workload)
-    meeting = join(this_rank("local"), "cuda")
+    group = join(this_rank("local"), "cuda")
     facts = dataset_facts(what.workload.data)
     assert facts
     source = SyntheticSource(facts, "train")
-    bare, other = (make_learner(what.workload, source, meeting.device, 0) for _ in range(2))
-    batch = first_batch(what, source, meeting)
-    for learner in (bare, other):
-        learner.model.train()
+    bare, other = (make_trainer(what.workload, source, group.device, 0) for _ in range(2))
+    batch = first_batch(what, source, group)
+    for trainer in (bare, other):
+        trainer.model.train()
     feed = BlocksFeed(ResidentFeed(batch, 10_000), bare_loop(bare), batch)
     timer: StepTimer[Any] = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
     if loop in ("equal", "fused"):
@@ -172,14 +172,14 @@ def alternate(what: Point, folder: Path, loop: str) -> list[tuple[float, float]]
         log = StepLog(timer, folder / "records", 0, buckets=loop == "on")
         if loop == "on" and other.ddp:
             time_buckets(other.ddp, timer)
-        train(what, other, feed, log, meeting)
-    meeting.leave()
+        train(what, other, feed, log, group)
+    group.leave()
     return feed.pairs[what.measure.warmup_steps // BLOCK :]
 
 
-def bare_loop(learner: TrainStep) -> Callable[[Batch], None]:
+def bare_loop(trainer: Trainer) -> Callable[[Batch], None]:
     """The shortest loop that trains the same: nothing but torch's own calls."""
-    model, optimizer, normalize, device = learner.model, learner.optimizer, learner.normalize, learner.device.type
+    model, optimizer, normalize, device = trainer.model, trainer.optimizer, trainer.normalize, trainer.device.type
 
     def step(batch: Batch) -> None:
         images, labels = batch
@@ -192,12 +192,12 @@ def bare_loop(learner: TrainStep) -> Callable[[Batch], None]:
     return step
 
 
-def with_fused_optimizer(learner: TrainStep) -> TrainStep:
-    (group,) = learner.optimizer.param_groups
+def with_fused_optimizer(trainer: Trainer) -> Trainer:
+    (group,) = trainer.optimizer.param_groups
     fused = torch.optim.SGD(
         group["params"], group["lr"], momentum=group["momentum"], weight_decay=group["weight_decay"], fused=True
     )
-    return dataclasses.replace(learner, optimizer=fused)
+    return dataclasses.replace(trainer, optimizer=fused)
 
 
 def line(row: dict[str, Any]) -> str:

@@ -64,7 +64,7 @@ def hook_time(folder: Path) -> dict[str, float]:
     Our hook's rows are written and flushed in that time. One rank makes no pass over its gradients, and none is allowed for.
     Torch's hook gains from the thread states that ours keeps for gloo's threads, which lowers what ours is allowed.
     """
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     models = [DistributedDataParallel(tiny_layers(), bucket_cap_mb=0.001) for _ in range(3)]
     _, torchs, ours = models
     torchs.register_comm_hook(None, allreduce_hook)
@@ -76,7 +76,7 @@ def hook_time(folder: Path) -> dict[str, float]:
             model = draw.choice(models)
             times_s[model].append(backward_s(model, batch) + (logged_s(log) if model is ours else 0.0))
     buckets = log.counts()["bucket_rows"] / log.counts()["rows"]
-    meeting.leave()
+    group.leave()
     plain_s, torchs_s, ours_s = (statistics.median(times_s[model]) for model in models)
     return {"buckets": buckets, "hook_us": (ours_s - plain_s) * 1e6, "torchs_us": (torchs_s - plain_s) * 1e6}
 

@@ -41,7 +41,7 @@ from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
 from hpcddp.worker.training.train import train
-from hpcddp.worker.training.train_step import TrainStep, make_learner
+from hpcddp.worker.training.trainer import Trainer, make_trainer
 from tests.bench.host_time import BUCKET_BOUND_US, HOST_BOUND_US, TORCHS_US, host_time
 from tests.worker import forked, given
 
@@ -147,23 +147,23 @@ def in_turns(point: Point, folder: Path, hook: bool | None, ours_first: bool) ->
     """In a rank: train() against the bare loop, and the `buckets` of a step and `pass_us` over gradients to be averaged."""
     if not keep_memory():
         sys.exit("this bench needs glibc: without keeping memory the MNIST CNN takes thousands of page faults a step")
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     source = given.cifar(256) if point.workload.model == "resnet18" else given.mnist(256)
-    made = [make_learner(point.workload, source, meeting.device, meeting.rank.rank) for _ in range(2)]
+    made = [make_trainer(point.workload, source, group.device, group.rank.rank) for _ in range(2)]
     ours, bare = made if ours_first else reversed(made)
-    batch = first_batch(point, source, meeting)
+    batch = first_batch(point, source, group)
     feed = TurnsFeed(ResidentFeed(batch, 1000), bare_loop(bare), batch)
     bare.model.train()
     buckets = 0
     if hook is None:
         train_barely(point, ours, feed)
     else:
-        log = StepLog(StepTimer(HostClock()), folder / "records", meeting.rank.rank, buckets=hook)
+        log = StepLog(StepTimer(HostClock()), folder / "records", group.rank.rank, buckets=hook)
         if hook and ours.ddp:
             time_buckets(ours.ddp, log.timer)
-        trained = train(point, ours, feed, log, meeting)
+        trained = train(point, ours, feed, log, group)
         buckets = round((trained.bucket_rows or 0) / trained.rows)
-    meeting.leave()
+    group.leave()
     steady = slice(WARMUP + 1, len(feed.ours_s))
     pairs = list(zip(feed.bare_s[steady], feed.ours_s[steady], strict=True))
     medians = Pairs(statistics.median(a for a, _ in pairs), statistics.median(b - a for a, b in pairs))
@@ -171,17 +171,17 @@ def in_turns(point: Point, folder: Path, hook: bool | None, ours_first: bool) ->
     return medians, {"buckets": buckets, "pass_us": pass_us(passed_bytes)}
 
 
-def train_barely(point: Point, learner: TrainStep, feed: Feed) -> None:
+def train_barely(point: Point, trainer: Trainer, feed: Feed) -> None:
     """As many steps as train() makes."""
-    step, timer = bare_loop(learner), StepTimer(HostClock())
-    learner.model.train()
+    step, timer = bare_loop(trainer), StepTimer(HostClock())
+    trainer.model.train()
     for _ in range(WARMUP + point.measure.steps):
         step(feed.next(timer))
 
 
-def bare_loop(learner: TrainStep) -> Callable[[Batch], None]:
+def bare_loop(trainer: Trainer) -> Callable[[Batch], None]:
     """The shortest loop that trains the same: nothing but torch's own calls."""
-    model, optimizer, normalize = learner.model, learner.optimizer, learner.normalize
+    model, optimizer, normalize = trainer.model, trainer.optimizer, trainer.normalize
 
     def step(batch: Batch) -> None:
         images, labels = batch

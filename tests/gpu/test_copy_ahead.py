@@ -53,15 +53,15 @@ def is_same(ours: Batch, theirs: Batch) -> bool:
 
 def copy_beside_work(samples: int, width: int) -> tuple[bool, list[dict[str, Any]]]:
     """Whether batches came whole while the GPU was busy, and the rows of their steps."""
-    meeting = join(this_rank("local"), "cuda")
-    busy = torch.rand(width, width, device=meeting.device)
+    group = join(this_rank("local"), "cuda")
+    busy = torch.rand(width, width, device=group.device)
     source = given.mnist(STEPS * samples)
 
     def loader(*, pin_memory: bool) -> TrainLoader:
         return TrainLoader(source, batch_size=samples, rank=0, ranks=1, workers=0, seed=1, pin_memory=pin_memory)
 
     timer: StepTimer[Any] = StepTimer(clock_for("cuda"))
-    feed, arrived = CopyAheadFeed(loader(pin_memory=True), meeting.device), list[Batch]()
+    feed, arrived = CopyAheadFeed(loader(pin_memory=True), group.device), list[Batch]()
     timer.restart()
     for _ in range(STEPS):
         arrived.append(feed.next(timer))
@@ -72,7 +72,7 @@ def copy_beside_work(samples: int, width: int) -> tuple[bool, list[dict[str, Any
     rows = [dict(zip(STEP_COLUMNS, step.row, strict=True)) for step in timer.drain()]
     same = list(map(is_same, arrived, loader(pin_memory=False).epoch(0)))
     feed.close()
-    meeting.leave()
+    group.leave()
     return all(same) and len(same) == STEPS, rows
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data import TensorDataset
 
 from hpcddp.core.point import Data
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 from tests.gpu import ranks
 from tests.gpu.marks import need_gpus, touches
 from tests.gpu.results import Figures
@@ -47,16 +47,16 @@ def test_an_error_of_the_gpu_is_a_sentence(tmp_path: Path) -> None:
 
 def die_in_step_3() -> None:
     """Of rank 1."""
-    real, made = TrainStep.step, 0
+    real, made = Trainer.step, 0
 
-    def step(self: TrainStep, *arguments: Any) -> Any:
+    def step(self: Trainer, *arguments: Any) -> Any:
         nonlocal made
         made += 1
         if made == 3 and os.environ["SUBMITIT_LOCAL_GLOBALID"] == "1":
             os.kill(os.getpid(), signal.SIGKILL)
         return real(self, *arguments)
 
-    TrainStep.step = step  # type: ignore[method-assign, assignment]
+    Trainer.step = step  # type: ignore[method-assign, assignment]
 
 
 @touches(

@@ -14,7 +14,7 @@ from hpcddp.worker.gates import ROUNDING
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.torch_settings import apply_settings
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.gpu import ranks
 from tests.gpu.device import gpu_count
 from tests.gpu.marks import touches
@@ -27,12 +27,12 @@ SHAPE = (1, 28, 28)
 def probed_twice(precision: str) -> dict[str, Any]:
     workload = given.workload(precision=precision)
     apply_settings(workload)
-    meeting = join(this_rank("local"), "cuda")
-    learner = make_learner(workload, given.mnist(64), meeting.device, meeting.rank.rank)
-    before = torch.cuda.get_rng_state(meeting.device), torch.backends.cudnn.benchmark
-    first, again = (probe(learner, SHAPE)["values"] for _ in range(2))
-    unchanged = torch.equal(before[0], torch.cuda.get_rng_state(meeting.device)) and before[1] == torch.backends.cudnn.benchmark
-    meeting.leave()
+    group = join(this_rank("local"), "cuda")
+    trainer = make_trainer(workload, given.mnist(64), group.device, group.rank.rank)
+    before = torch.cuda.get_rng_state(group.device), torch.backends.cudnn.benchmark
+    first, again = (probe(trainer, SHAPE)["values"] for _ in range(2))
+    unchanged = torch.equal(before[0], torch.cuda.get_rng_state(group.device)) and before[1] == torch.backends.cudnn.benchmark
+    group.leave()
     return {"first": first, "again": again, "unchanged": unchanged}
 
 

@@ -16,7 +16,7 @@ from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.gpu import ranks
 from tests.gpu.determinism import same_bits_every_time
 from tests.gpu.device import is_real
@@ -53,29 +53,29 @@ def test_every_bucket_of_every_step_is_recorded(tmp_path: Path, figures: Figures
     figures.add("comm_exposed_percent", median(exposed_percent), most=100.0)
 
 
-def train(meeting: ProcessGroup, point: Point, *, hooked: bool) -> list[torch.Tensor]:
+def train(group: ProcessGroup, point: Point, *, hooked: bool) -> list[torch.Tensor]:
     """The parameters after some steps on samples of the rank's own."""
     source = given.cifar(512) if point.workload.model == "resnet18" else given.mnist(512)
-    learner, samples = make_learner(point.workload, source, meeting.device, meeting.rank.rank), point.workload.batch_per_gpu
+    trainer, samples = make_trainer(point.workload, source, group.device, group.rank.rank), point.workload.batch_per_gpu
     timer: StepTimer[Any] = StepTimer(clock_for("cuda"))
     if hooked:
-        assert learner.ddp
-        time_buckets(learner.ddp, timer)
+        assert trainer.ddp
+        time_buckets(trainer.ddp, timer)
     timer.restart()
     for step in range(STEPS):
-        first = samples * (step * meeting.rank.world + meeting.rank.rank)
+        first = samples * (step * group.rank.world + group.rank.rank)
         images, labels = source.batch([index % len(source) for index in range(first, first + samples)])
-        learner.step((images.to(meeting.device), labels.to(meeting.device)), timer.mark)
+        trainer.step((images.to(group.device), labels.to(group.device)), timer.mark)
         timer.close_step(0)
     assert len([bucket for step in timer.drain() for bucket in step.buckets]) >= (STEPS if hooked else 0)
-    return [parameter.detach().cpu() for parameter in learner.module.parameters()]
+    return [parameter.detach().cpu() for parameter in trainer.module.parameters()]
 
 
 def train_both_ways(point: Point) -> bool:
     same_bits_every_time()
-    meeting = join(this_rank("local"), "cuda")
-    bare, hooked = (train(meeting, point, hooked=hooked) for hooked in (False, True))
-    meeting.leave()
+    group = join(this_rank("local"), "cuda")
+    bare, hooked = (train(group, point, hooked=hooked) for hooked in (False, True))
+    group.leave()
     return all(torch.equal(*pair) for pair in zip(bare, hooked, strict=True))
 
 

@@ -15,7 +15,7 @@ from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.feeds import first_batch
 from hpcddp.worker.training.torch_settings import apply_settings
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.gpu import ranks
 from tests.gpu.marks import touches
 from tests.gpu.results import Figures
@@ -35,7 +35,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @touches(
-    "hpcddp/worker/training/train_step.py",
+    "hpcddp/worker/training/trainer.py",
     "hpcddp/worker/training/parallel.py",
     "hpcddp/worker/training/torch_settings.py",
     "hpcddp/worker/telemetry/peak_memory.py",
@@ -64,30 +64,30 @@ def test_trains(tmp_path: Path, figures: Figures, way: str) -> None:
 
 def what_computes(workloads: list[Workload]) -> list[dict[str, Any]]:
     """Of each: the types and layout that its model's forward has, and torch's switches."""
-    meeting, found = join(this_rank("local"), "cuda"), []
+    group, found = join(this_rank("local"), "cuda"), []
     for workload in workloads:
         apply_settings(workload)
         source = given.mnist(64)
-        learner = make_learner(workload, source, meeting.device, meeting.rank.rank)
-        batch = first_batch(Point(cluster="local", workload=workload), source, meeting)
-        with learner.autocast():
-            scores = learner.module(learner.normalize(batch[0]))
-        loss = learner.step(batch, lambda part: None)
+        trainer = make_trainer(workload, source, group.device, group.rank.rank)
+        batch = first_batch(Point(cluster="local", workload=workload), source, group)
+        with trainer.autocast():
+            scores = trainer.module(trainer.normalize(batch[0]))
+        loss = trainer.step(batch, lambda part: None)
         found.append(
             {
                 "scores": str(scores.dtype),
-                "channels_last": list(learner.module.parameters())[2].is_contiguous(memory_format=torch.channels_last),
-                "scaled": learner.scaler is not None and learner.scaler.is_enabled(),
+                "channels_last": list(trainer.module.parameters())[2].is_contiguous(memory_format=torch.channels_last),
+                "scaled": trainer.scaler is not None and trainer.scaler.is_enabled(),
                 "finite": bool(torch.isfinite(loss)),
                 "tf32": tf32(),
             }
         )
-    meeting.leave()
+    group.leave()
     return found
 
 
 @touches(
-    "hpcddp/worker/training/train_step.py",
+    "hpcddp/worker/training/trainer.py",
     "hpcddp/worker/training/torch_settings.py",
     "hpcddp/worker/launch_record.py",
     stand_in="autocast is a processor's, which has the same types",

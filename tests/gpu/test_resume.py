@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcddp.worker.training import preemption
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 from tests.gpu import ranks
 from tests.gpu.determinism import same_bits_every_time
 from tests.gpu.marks import touches
@@ -25,9 +25,9 @@ def stop_after(steps: int | None) -> Callable[[], None]:
     def prepare() -> None:
         same_bits_every_time()
         vars(preemption)["LOOK_EVERY_S"] = 0.0  # after every step
-        real, made = TrainStep.step, 0
+        real, made = Trainer.step, 0
 
-        def step(self: TrainStep, *arguments: Any) -> Any:
+        def step(self: Trainer, *arguments: Any) -> Any:
             nonlocal made
             made += 1
             loss = real(self, *arguments)
@@ -35,7 +35,7 @@ def stop_after(steps: int | None) -> Callable[[], None]:
                 os.kill(os.getpid(), signal.SIGUSR2)
             return loss
 
-        TrainStep.step = step  # type: ignore[method-assign, assignment]
+        Trainer.step = step  # type: ignore[method-assign, assignment]
 
     return prepare
 

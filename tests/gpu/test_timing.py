@@ -19,7 +19,7 @@ from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import first_batch
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.gpu import ranks
 from tests.gpu.marks import touches
 from tests.gpu.results import Figures
@@ -57,29 +57,29 @@ def timed_window(point: Point, folder: Path) -> dict[str, Any]:
 
     torch raises where anything in a step makes the host wait for the GPU.
     """
-    meeting = join(this_rank("local"), "cuda")
+    group = join(this_rank("local"), "cuda")
     source = given.cifar(512) if point.workload.model == "resnet18" else given.mnist(512)
-    learner, batch = make_learner(point.workload, source, meeting.device, meeting.rank.rank), first_batch(point, source, meeting)
+    trainer, batch = make_trainer(point.workload, source, group.device, group.rank.rank), first_batch(point, source, group)
     timer: StepTimer[Any] = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
-    with StepLog(timer, folder, meeting.rank.rank, buckets=False) as log:
+    with StepLog(timer, folder, group.rank.rank, buckets=False) as log:
         for count in (point.measure.warmup_steps, point.measure.steps):
             losses, written = list[torch.Tensor](), len(log.times_ns)
             timer.restart()
-            torch.cuda.synchronize(meeting.device)
+            torch.cuda.synchronize(group.device)
             begin_s = time.perf_counter()
             torch.cuda.set_sync_debug_mode("error")
             for _ in range(count):
-                losses.append(learner.step(batch, timer.mark))
+                losses.append(trainer.step(batch, timer.mark))
                 log.write_finished()
                 timer.mark("record")
                 timer.loss(losses[-1])
                 timer.close_step(0)
             torch.cuda.set_sync_debug_mode("default")
             log.pause()
-            torch.cuda.synchronize(meeting.device)
+            torch.cuda.synchronize(group.device)
             wall_s = time.perf_counter() - begin_s
         behind_s = (timer.unix_now()() - time.time_ns()) / 1e9
-    meeting.leave()
+    group.leave()
     return {
         "wall_s": wall_s,
         "steps_s": sum(log.times_ns[written:]) / 1e9,
@@ -90,7 +90,7 @@ def timed_window(point: Point, folder: Path) -> dict[str, Any]:
 
 @touches(
     "hpcddp/worker/timing/clock.py",
-    "hpcddp/worker/training/train_step.py",
+    "hpcddp/worker/training/trainer.py",
     "hpcddp/worker/timing/losses.py",
     "hpcddp/worker/timing/steplog.py",
     "hpcddp/worker/rendezvous.py",

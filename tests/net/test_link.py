@@ -49,7 +49,7 @@ def test_the_rate_may_change_and_go(link: Link, tmp_path: Path) -> None:
 
 
 def test_ranks_meet_through_the_link(link: Link, tmp_path: Path) -> None:
-    """Each rank is at its own end: it has that end's address, and the variables gloo and the meeting need."""
+    """Each rank is at its own end: it has that end's address, and the variables gloo and the rendezvous need."""
     found = link.values(tmp_path, _whereabouts)
     assert found == [(ADDRESSES[0], "wire", ADDRESSES[0]), (ADDRESSES[1], "wire", ADDRESSES[0])]
 

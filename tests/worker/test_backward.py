@@ -11,7 +11,7 @@ from torch.futures import Future
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.backward import Backward
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 
 STEPS = 3
@@ -22,9 +22,9 @@ PATIENCE_S = 30.0
 
 def marks_of_a_held_exchange() -> list[list[str]]:
     """Of each step, whose gradients come back when the end of backward has been marked, and not before."""
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     source = given.mnist(4)
-    learner = make_learner(given.workload(), source, meeting.device, meeting.rank.rank)
+    trainer = make_trainer(given.workload(), source, group.device, group.rank.rank)
     held: list[tuple[Future[torch.Tensor], torch.Tensor]] = []
     steps: list[list[str]] = []
 
@@ -38,12 +38,12 @@ def marks_of_a_held_exchange() -> list[list[str]]:
             future, gradients = held.pop()
             future.set_result(gradients)
 
-    assert learner.ddp
-    learner.ddp.register_comm_hook(None, hold)
+    assert trainer.ddp
+    trainer.ddp.register_comm_hook(None, hold)
     for _ in range(STEPS):
         steps.append([])
-        learner.step(source.batch([0, 1, 2, 3]), mark)
-    meeting.leave()
+        trainer.step(source.batch([0, 1, 2, 3]), mark)
+    group.leave()
     return steps
 
 

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.jobspec import spec_to_dict
-from hpcddp.worker import training_run as trial_module
+from hpcddp.worker import training_run
 from tests.worker import forked, given
 from tests.worker.test_checkpoint_resume import attempt, launch, read, small
 
 
 def a_step_short(spec: dict[str, Any]) -> Any:
-    whole = vars(trial_module)["train"]
+    whole = vars(training_run)["train"]
 
     def train(*about: Any, **how: Any) -> Any:
         trained = whole(*about, **how)
         return dataclasses.replace(trained, rows=trained.rows - 1)
 
-    vars(trial_module)["train"] = train
+    vars(training_run)["train"] = train
     return attempt("8", spec, None, None)
 
 

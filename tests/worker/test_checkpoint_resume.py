@@ -27,7 +27,7 @@ from hpcddp.core.records import AFTER_PAUSE, WARMUP, buckets_file, steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.worker.main import run
 from hpcddp.worker.training import preemption
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 from tests.worker import forked, given
 
 HERE = "tests.worker.test_checkpoint_resume"
@@ -69,9 +69,9 @@ def attempt(job: str, spec: dict[str, Any], told_after: int | None, killed_in: i
     """A rank's part of an attempt: told to stop, as every rank is, or one rank killed in a step of it."""
     os.environ["HPCDDP_JOB"] = job
     vars(preemption)["LOOK_EVERY_S"] = 0.0  # after every step
-    whole, made = TrainStep.step, 0
+    whole, made = Trainer.step, 0
 
-    def step(self: TrainStep, *arguments: Any) -> Any:
+    def step(self: Trainer, *arguments: Any) -> Any:
         nonlocal made
         made += 1
         if made == killed_in and os.environ["SUBMITIT_LOCAL_GLOBALID"] == "2":
@@ -81,7 +81,7 @@ def attempt(job: str, spec: dict[str, Any], told_after: int | None, killed_in: i
             os.kill(os.getpid(), signal.SIGUSR2)
         return loss
 
-    TrainStep.step = step  # type: ignore[method-assign, assignment]
+    Trainer.step = step  # type: ignore[method-assign, assignment]
     return run(spec)
 
 

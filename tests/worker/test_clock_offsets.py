@@ -27,10 +27,10 @@ def test_an_exchange() -> None:
 
 def measured(ahead_ns: int) -> Any:
     """Two estimates of this rank, whose clock is `ahead_ns` per rank ahead of the machine's."""
-    meeting, clock = join(this_rank("local"), "cpu"), HostClock()
-    ahead = meeting.rank.rank * ahead_ns
-    found = [offset_to_rank_0(meeting, lambda: clock.unix_now_ns() + ahead, when) for when in ("start", "end")]
-    meeting.leave()
+    group, clock = join(this_rank("local"), "cpu"), HostClock()
+    ahead = group.rank.rank * ahead_ns
+    found = [offset_to_rank_0(group, lambda: clock.unix_now_ns() + ahead, when) for when in ("start", "end")]
+    group.leave()
     return found
 
 
@@ -44,10 +44,10 @@ def test_a_planted_offset_is_recovered(tmp_path: Path) -> None:
 
 def told_exactly() -> Any:
     """As `measured`, by one and the same clock of the machine on both sides: the planted offset is the only one."""
-    meeting = join(this_rank("local"), "cpu")
-    ahead = meeting.rank.rank * AHEAD_NS
-    found = offset_to_rank_0(meeting, lambda: time.perf_counter_ns() + ahead, "start")
-    meeting.leave()
+    group = join(this_rank("local"), "cpu")
+    ahead = group.rank.rank * AHEAD_NS
+    found = offset_to_rank_0(group, lambda: time.perf_counter_ns() + ahead, "start")
+    group.leave()
     return found
 
 
@@ -61,11 +61,11 @@ def test_the_error_bounds_the_estimate(tmp_path: Path) -> None:
 
 def lonely() -> Any:
     """Rank 1 never asks; rank 2 does."""
-    meeting = join(this_rank("local"), "cpu", timedelta(seconds=20))
+    group = join(this_rank("local"), "cpu", timedelta(seconds=20))
     began = time.monotonic()
-    found = None if meeting.rank.rank == 1 else offset_to_rank_0(meeting, time.time_ns, "start", wait_s=0.5)
+    found = None if group.rank.rank == 1 else offset_to_rank_0(group, time.time_ns, "start", wait_s=0.5)
     took_s = time.monotonic() - began
-    meeting.leave()
+    group.leave()
     return found, took_s
 
 
@@ -79,15 +79,15 @@ def test_a_rank_that_does_not_ask_holds_up_nobody(tmp_path: Path) -> None:
 
 def disturbed() -> Any:
     """Rank 1 first sends a stranger: one that connects and says something else."""
-    meeting = join(this_rank("local"), "cpu")
-    if meeting.rank.rank:
-        port, _ = meeting.store.get("hpcddp/clock/start").decode().split()
+    group = join(this_rank("local"), "cpu")
+    if group.rank.rank:
+        port, _ = group.store.get("hpcddp/clock/start").decode().split()
         with socket.create_connection(("127.0.0.1", int(port))) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            found = offset_to_rank_0(meeting, time.time_ns, "start")
+            found = offset_to_rank_0(group, time.time_ns, "start")
     else:
-        found = offset_to_rank_0(meeting, time.time_ns, "start")
-    meeting.leave()
+        found = offset_to_rank_0(group, time.time_ns, "start")
+    group.leave()
     return found
 
 
@@ -102,10 +102,10 @@ def deaf() -> Any:
     def no_server(*_: Any, **__: Any) -> Any:
         raise OSError("no port")
 
-    meeting: ProcessGroup = join(this_rank("local"), "cpu", timedelta(seconds=20))
+    group: ProcessGroup = join(this_rank("local"), "cpu", timedelta(seconds=20))
     vars(socket)["create_server"] = no_server
     began = time.monotonic()
-    found = offset_to_rank_0(meeting, time.time_ns, "start")
+    found = offset_to_rank_0(group, time.time_ns, "start")
     took_s = time.monotonic() - began
     dist.destroy_process_group()
     return found, took_s

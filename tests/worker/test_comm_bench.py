@@ -33,9 +33,9 @@ OPS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "send_recv")
 
 def bench(sizes: tuple[int, ...], ops: tuple[str, ...] = OPS) -> Any:
     """In a rank."""
-    meeting = join(this_rank("local"), "cpu")
-    found = bench_comm(meeting, sizes, ops)
-    meeting.leave()
+    group = join(this_rank("local"), "cpu")
+    found = bench_comm(group, sizes, ops)
+    group.leave()
     return found
 
 
@@ -111,7 +111,7 @@ def test_sizes_are_left_out_with_a_reason() -> None:
 
 def run_with(spec: dict[str, Any], fault: str) -> Any:
     """A run of two small sizes, with something wrong in the collectives of rank 1."""
-    vars(comm_attempt)["bench_comm"] = lambda meeting: bench_comm(meeting, (KIB, 4 * KIB))
+    vars(comm_attempt)["bench_comm"] = lambda group: bench_comm(group, (KIB, 4 * KIB))
     plain = vars(dist)[fault]
 
     def wrong(tensor: Any, *arguments: Any, **options: Any) -> Any:

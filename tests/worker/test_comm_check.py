@@ -20,7 +20,7 @@ from hpcddp.worker.rendezvous import join
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import ResidentFeed
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.net.link import PAYLOAD_SHARE, Link
 from tests.worker import forked, given
 from tests.worker.test_run import JOB, read, rows
@@ -77,20 +77,20 @@ def test_the_model_stays_as_training_left_it(tmp_path: Path) -> None:
 
 def _state_before_and_after() -> bool:
     rank = this_rank("local")
-    meeting = join(rank, "cpu")
+    group = join(rank, "cpu")
     source = given.mnist(8)
     workload = given.workload(model="tests.worker.test_comm_check:with_batchnorm")
-    learner = make_learner(workload, source, meeting.device, rank.rank)
+    trainer = make_trainer(workload, source, group.device, rank.rank)
     timer = StepTimer(HostClock())
-    assert learner.ddp
-    time_buckets(learner.ddp, timer)
+    assert trainer.ddp
+    time_buckets(trainer.ddp, timer)
     feed = ResidentFeed(source.batch(list(range(4 * rank.rank, 4 * rank.rank + 4))), 1)
-    learner.step(feed.next(timer), timer.mark)
-    before = copy.deepcopy([learner.module.state_dict(), learner.optimizer.state_dict()])
-    check_comm(meeting, learner, feed, timer, pairs=2)
-    after = [learner.module.state_dict(), learner.optimizer.state_dict()]
-    same = _same(before, after) and all(parameter.grad is None for parameter in learner.module.parameters())
-    meeting.leave()
+    trainer.step(feed.next(timer), timer.mark)
+    before = copy.deepcopy([trainer.module.state_dict(), trainer.optimizer.state_dict()])
+    check_comm(group, trainer, feed, timer, pairs=2)
+    after = [trainer.module.state_dict(), trainer.optimizer.state_dict()]
+    same = _same(before, after) and all(parameter.grad is None for parameter in trainer.module.parameters())
+    group.leave()
     return same
 
 

@@ -15,7 +15,7 @@ from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.steptimer import Row, StepTimer, TimedStep
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 
 STEPS = 4
@@ -38,33 +38,33 @@ class Trained(NamedTuple):
     steps: list[TimedStep]
 
 
-def train(workload: Workload, meeting: ProcessGroup, *, hooked: bool) -> Trained:
+def train(workload: Workload, group: ProcessGroup, *, hooked: bool) -> Trained:
     """Some steps of one rank, each on samples of its own."""
     source, samples = given.mnist(64), workload.batch_per_gpu
-    learner = make_learner(workload, source, meeting.device, meeting.rank.rank)
+    trainer = make_trainer(workload, source, group.device, group.rank.rank)
     timer = StepTimer(HostClock())
     if hooked:
-        assert learner.ddp
-        time_buckets(learner.ddp, timer)
+        assert trainer.ddp
+        time_buckets(trainer.ddp, timer)
     timer.restart()
     for step in range(STEPS):
-        first = samples * (step * meeting.rank.world + meeting.rank.rank)
-        learner.step(source.batch([index % 64 for index in range(first, first + samples)]), timer.mark)
+        first = samples * (step * group.rank.world + group.rank.rank)
+        trainer.step(source.batch([index % 64 for index in range(first, first + samples)]), timer.mark)
         timer.close_step(0)
-    return Trained([parameter.detach() for parameter in learner.module.parameters()], list(timer.drain()))
+    return Trained([parameter.detach() for parameter in trainer.module.parameters()], list(timer.drain()))
 
 
 def train_without_and_with(workload: Workload) -> tuple[Trained, Trained]:
-    meeting = join(this_rank("local"), "cpu")
-    both = (train(workload, meeting, hooked=False), train(workload, meeting, hooked=True))
-    meeting.leave()
+    group = join(this_rank("local"), "cpu")
+    both = (train(workload, group, hooked=False), train(workload, group, hooked=True))
+    group.leave()
     return both
 
 
 def train_each(workloads: list[Workload]) -> list[Trained]:
-    meeting = join(this_rank("local"), "cpu")
-    found = [train(workload, meeting, hooked=True) for workload in workloads]
-    meeting.leave()
+    group = join(this_rank("local"), "cpu")
+    found = [train(workload, group, hooked=True) for workload in workloads]
+    group.leave()
     return found
 
 
@@ -115,15 +115,15 @@ def number(value: int | None) -> int:
 
 def lose_a_rank(workload: Workload) -> str:
     """What rank 0 hears when its peer leaves in the middle of a step's exchange."""
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     source = given.mnist(8)
-    learner = make_learner(workload, source, meeting.device, meeting.rank.rank)
-    assert learner.ddp
-    time_buckets(learner.ddp, StepTimer(HostClock()))
-    if meeting.rank.rank == 1:
+    trainer = make_trainer(workload, source, group.device, group.rank.rank)
+    assert trainer.ddp
+    time_buckets(trainer.ddp, StepTimer(HostClock()))
+    if group.rank.rank == 1:
         return ""
     with pytest.raises(RuntimeError) as heard:
-        learner.step(source.batch([0, 1, 2, 3]), lambda _: None)
+        trainer.step(source.batch([0, 1, 2, 3]), lambda _: None)
     return str(heard.value)
 
 

@@ -19,8 +19,8 @@ CALLBACKS = 50
 
 def calls_known(keep: bool) -> list[list[int]]:
     """Of each of gloo's threads, at each of its callbacks, how many it has run before, as far as it knows."""
-    meeting = join(this_rank("local"), "cpu")
-    group = torch.distributed.distributed_c10d._get_default_group()
+    group = join(this_rank("local"), "cpu")
+    gloo = torch.distributed.distributed_c10d._get_default_group()
     of_thread, states = threading.local(), ThreadStates()
     known = defaultdict[int, list[int]](list)
 
@@ -32,9 +32,9 @@ def calls_known(keep: bool) -> list[list[int]]:
             states.keep()
 
     while sum(map(len, known.values())) < CALLBACKS:
-        group.allreduce([torch.ones(1)]).get_future().then(ended).wait()
+        gloo.allreduce([torch.ones(1)]).get_future().then(ended).wait()
         known.pop(threading.get_ident(), None)  # what had ended before it was waited for
-    meeting.leave()
+    group.leave()
     return list(known.values())
 
 

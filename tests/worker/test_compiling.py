@@ -16,7 +16,7 @@ from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.training.compiling import compile_now
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 
 MODEL = "tests.worker.test_compiling:drawing"
@@ -43,29 +43,29 @@ def graphs() -> int:
 
 def compile_each(chosen: list[Ddp]) -> list[dict[str, Any]]:
     without_a_compiler()
-    meeting = join(this_rank("local"), "cpu")
-    found = [compile_and_step(options, meeting) for options in chosen]
-    meeting.leave()
+    group = join(this_rank("local"), "cpu")
+    found = [compile_and_step(options, group) for options in chosen]
+    group.leave()
     return found
 
 
-def compile_and_step(options: Ddp, meeting: ProcessGroup) -> dict[str, Any]:
+def compile_and_step(options: Ddp, group: ProcessGroup) -> dict[str, Any]:
     """What compiling changed, and how many graphs were made by it and by three steps after it."""
     torch._dynamo.reset()
     source, graphs_before = given.mnist(8), graphs()
-    learner = make_learner(given.workload(model=MODEL, compile=True, ddp=options), source, meeting.device, meeting.rank.rank)
+    trainer = make_trainer(given.workload(model=MODEL, compile=True, ddp=options), source, group.device, group.rank.rank)
     batch = source.batch([0, 1, 2, 3])
-    before = [part.clone() for part in learner.module.state_dict().values()], torch.get_rng_state()
-    seconds = compile_now(learner, batch)
+    before = [part.clone() for part in trainer.module.state_dict().values()], torch.get_rng_state()
+    seconds = compile_now(trainer, batch)
     untouched = {
-        "state": all(torch.equal(*pair) for pair in zip(before[0], learner.module.state_dict().values(), strict=True)),
+        "state": all(torch.equal(*pair) for pair in zip(before[0], trainer.module.state_dict().values(), strict=True)),
         "random numbers": torch.equal(before[1], torch.get_rng_state()),
-        "gradients": all(part.grad is None for part in learner.module.parameters()),
-        "optimizer": not learner.optimizer.state,
+        "gradients": all(part.grad is None for part in trainer.module.parameters()),
+        "optimizer": not trainer.optimizer.state,
     }
     made = graphs() - graphs_before
     for _ in range(3):
-        learner.step(batch, lambda _: None)
+        trainer.step(batch, lambda _: None)
     later = graphs() - graphs_before - made
     return {"untouched": untouched, "seconds": seconds, "graphs": made, "graphs_later": later}
 

@@ -22,7 +22,7 @@ from hpcddp.worker.training.feeds import make_feed
 from hpcddp.worker.training.inputs import Normalize
 from hpcddp.worker.training.models import build_model
 from hpcddp.worker.training.train import train
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 
 RESNET: dict[str, Any] = {"model": "resnet18", "data": Data(name="synthetic-cifar10"), "batch_per_gpu": 2}
@@ -30,13 +30,13 @@ RESNET: dict[str, Any] = {"model": "resnet18", "data": Data(name="synthetic-cifa
 
 def trained(point: Point, source: TensorSource, folder: Path) -> torch.Tensor:
     """All parameters after the point's steps, as one rank of several has them."""
-    meeting = join(this_rank("local"), "cpu")
-    rank, workload = meeting.rank, point.workload
-    learner = make_learner(workload, source, meeting.device, rank.rank)
+    group = join(this_rank("local"), "cpu")
+    rank, workload = group.rank, point.workload
+    trainer = make_trainer(workload, source, group.device, rank.rank)
     log = StepLog(StepTimer(HostClock()), folder, rank.rank, buckets=False)
-    train(point, learner, make_feed(point, source, meeting), log, meeting)
-    meeting.leave()
-    return flat(learner.module)
+    train(point, trainer, make_feed(point, source, group), log, group)
+    group.leave()
+    return flat(trainer.module)
 
 
 def flat(model: torch.nn.Module) -> torch.Tensor:
@@ -82,7 +82,7 @@ def test_batchnorm_sees_a_ranks_own_samples(tmp_path: Path) -> None:
 
 
 def train_split_in_two(source: TensorSource) -> torch.Tensor:
-    """Two steps in plain torch: no DDP, no learner, no micro-batches of ours."""
+    """Two steps in plain torch: no DDP, no trainer, no micro-batches of ours."""
     chosen = given.workload().optimizer
     model, normalize = fresh("resnet18", 32), normalize_for(source)
     optimizer = sgd(model, chosen)

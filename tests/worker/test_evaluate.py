@@ -17,7 +17,7 @@ from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.evaluate import combine, evaluate_share
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 
 SAMPLES = 97
@@ -25,12 +25,12 @@ SAMPLES = 97
 
 
 def evaluated(source: TensorSource) -> dict[str, Any] | None:
-    meeting = join(this_rank("local"), "cpu")
-    rank = meeting.rank
-    learner = make_learner(given.workload(precision="fp64"), source, meeting.device, rank.rank)
+    group = join(this_rank("local"), "cpu")
+    rank = group.rank
+    trainer = make_trainer(given.workload(precision="fp64"), source, group.device, rank.rank)
     batches = eval_batches(source, batch_size=4, rank=rank.rank, ranks=rank.world, workers=0)
-    shares = meeting.gather("evaluation", evaluate_share(learner, batches))
-    meeting.leave()
+    shares = group.gather("evaluation", evaluate_share(trainer, batches))
+    group.leave()
     return combine(shares) if shares else None
 
 
@@ -52,13 +52,13 @@ def test_counts_are_exact(tmp_path: Path, alone: dict[str, Any], ranks: int) -> 
 
 def buffers_used(source: TensorSource) -> list[float]:
     """The running mean with which this rank has evaluated, after having seen other samples than its peers."""
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     workload = given.workload(model="resnet18", data=Data(name="synthetic-cifar10"))
-    learner = make_learner(workload, source, meeting.device, meeting.rank.rank)
-    learner.module.register_buffer("seen", torch.full((1,), float(meeting.rank.rank + 1)))
-    evaluate_share(learner, [source.batch([0, 1])])
-    meeting.leave()
-    seen: list[float] = learner.module.get_buffer("seen").tolist()
+    trainer = make_trainer(workload, source, group.device, group.rank.rank)
+    trainer.module.register_buffer("seen", torch.full((1,), float(group.rank.rank + 1)))
+    evaluate_share(trainer, [source.batch([0, 1])])
+    group.leave()
+    seen: list[float] = trainer.module.get_buffer("seen").tolist()
     return seen
 
 

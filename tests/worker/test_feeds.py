@@ -23,12 +23,12 @@ def with_input(point: Point, **changes: Any) -> Point:
 
 def two_batches(point: Point) -> tuple[list[list[int]], bool]:
     """The labels of a rank's first two batches, and whether the images were the same object."""
-    meeting = join(this_rank("local"), "cpu")
-    feed = make_feed(point, given.mnist(64), meeting)
+    group = join(this_rank("local"), "cpu")
+    feed = make_feed(point, given.mnist(64), group)
     timer = StepTimer(HostClock())
     first, second = feed.next(timer), feed.next(timer)
     feed.close()
-    meeting.leave()
+    group.leave()
     return [first[1].tolist(), second[1].tolist()], first[0] is second[0]
 
 
@@ -57,10 +57,10 @@ def test_synthetic_images_have_the_real_shape_and_type() -> None:
 
 
 def own_batch(point: Point) -> tuple[str, int]:
-    meeting = join(this_rank("local"), "cpu")
-    feed = make_feed(point, training_source(given.job(Path("study"), point)), meeting)
+    group = join(this_rank("local"), "cpu")
+    feed = make_feed(point, training_source(given.job(Path("study"), point)), group)
     samples = len(feed.next(StepTimer(HostClock()))[1])
-    meeting.leave()
+    group.leave()
     return type(feed).__name__, samples
 
 

@@ -41,13 +41,13 @@ def test_by_hand(tmp_path: Path) -> None:
 
 
 def _among_ranks() -> tuple[int | None, bool]:
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     model = build_model("resnet18", classes=10, height=32, seed=1).double().to(memory_format=torch.channels_last)
     model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = flops_per_sample(model, (3, 32, 32)) if meeting.rank.rank == 0 else None
+    found = flops_per_sample(model, (3, 32, 32)) if group.rank.rank == 0 else None
     same = all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    meeting.leave()
+    group.leave()
     return found, same and all(part.training for part in model.modules()) and all(p.grad is None for p in model.parameters())
 
 

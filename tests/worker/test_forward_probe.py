@@ -15,7 +15,7 @@ from hpcddp.core.point import Data
 from hpcddp.worker import gates
 from hpcddp.worker.forward_probe import VALUES, probe
 from hpcddp.worker.main import run
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 from tests.worker.test_gates_planted import batchnorm, small, this_rank
 
@@ -133,18 +133,18 @@ def drawn(classes: int) -> nn.Module:
 
 def test_nothing_is_changed() -> None:
     """Random numbers, buffers and each module's mode stay; what is drawn is the same on every rank and every time."""
-    learner = make_learner(given.workload(model=f"{MODULE}:drawn", parallel="none"), given.mnist(8), torch.device("cpu"), 0)
-    module: Any = learner.module
+    trainer = make_trainer(given.workload(model=f"{MODULE}:drawn", parallel="none"), given.mnist(8), torch.device("cpu"), 0)
+    module: Any = trainer.module
     module.train()
     module.frozen.eval()
-    random, before = torch.random.get_rng_state(), [buffer.clone() for buffer in learner.module.buffers()]
-    first = probe(learner, (1, 28, 28))["values"]
+    random, before = torch.random.get_rng_state(), [buffer.clone() for buffer in trainer.module.buffers()]
+    first = probe(trainer, (1, 28, 28))["values"]
     torch.rand(3)
     torch.random.set_rng_state(random)
-    assert probe(learner, (1, 28, 28))["values"] == first
+    assert probe(trainer, (1, 28, 28))["values"] == first
     assert len(first) == VALUES
     assert torch.equal(random, torch.random.get_rng_state())
-    assert all(torch.equal(one, other) for one, other in zip(before, learner.module.buffers(), strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(before, trainer.module.buffers(), strict=True))
     assert [module.training, module.layers.training, module.frozen.training] == [True, True, False]
 
 

@@ -23,14 +23,14 @@ from hpcddp.core.point import Data, Point
 from hpcddp.core.records import steps_file
 from hpcddp.data import TrainLoader
 from hpcddp.worker import attempt as attempt_module
-from hpcddp.worker import training_run as trial_module
+from hpcddp.worker import training_run
 from hpcddp.worker.barriers import check_own_share, end_together, leave_together
 from hpcddp.worker.main import run
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training import evaluate as evaluate_module
 from hpcddp.worker.training import parallel
 from hpcddp.worker.training import train as train_module
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 from hpcddp.worker.training.window import Part, Window
 from tests.worker import forked, given
 
@@ -79,10 +79,10 @@ def failed(end: dict[str, Any]) -> dict[str, str]:
 def called_outside_ddp(_: int) -> None:
     """Seed 000: the model is wrapped, and the wrapped one is never called."""
 
-    def loss(self: TrainStep, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(self: Trainer, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(self.module(self.normalize(images)), labels)
 
-    TrainStep._loss = loss  # type: ignore[method-assign]
+    Trainer._loss = loss  # type: ignore[method-assign]
 
 
 def test_a_model_called_outside_ddp(tmp_path: Path) -> None:
@@ -114,13 +114,13 @@ def test_a_loss_that_is_no_number(tmp_path: Path) -> None:
 def rank_0_evaluates(through_ddp: bool, rank: int) -> None:
     """Seed 002: rank 0 alone evaluates; the others have nothing to do."""
 
-    def share(learner: TrainStep, batches: Any) -> dict[str, Any]:
-        model = learner.model if through_ddp else learner.module
+    def share(trainer: Trainer, batches: Any) -> dict[str, Any]:
+        model = trainer.model if through_ddp else trainer.module
         counts = {"samples": 0, "correct": 0, "loss_sum": 0.0}
         model.eval()
         with torch.no_grad():
             for images, labels in batches if rank == 0 else ():
-                model(learner.normalize(images))
+                model(trainer.normalize(images))
                 counts["samples"] += len(labels)
         return counts
 
@@ -211,14 +211,14 @@ def test_a_rank_is_one_step_short(tmp_path: Path, short: int) -> None:
 
 def shorter_data(rank: int) -> None:
     """One rank's data lack a batch."""
-    opened = vars(trial_module)["make_feed"]
+    opened = vars(training_run)["make_feed"]
 
     def feed(*about: Any) -> Any:
         found = opened(*about)
         found.steps_per_epoch -= rank
         return found
 
-    vars(trial_module)["make_feed"] = feed
+    vars(training_run)["make_feed"] = feed
 
 
 def test_a_ranks_data_are_shorter(tmp_path: Path) -> None:
@@ -229,14 +229,14 @@ def test_a_ranks_data_are_shorter(tmp_path: Path) -> None:
 
 def one_exchange_left_out(rank: int) -> None:
     """A rank keeps its gradients to itself once: at the end the other makes an all-reduce that nobody answers."""
-    whole, calls = TrainStep._exchange, [0]
+    whole, calls = Trainer._exchange, [0]
 
-    def exchange(self: TrainStep, now: bool) -> Any:
+    def exchange(self: Trainer, now: bool) -> Any:
         calls[0] += 1
         return whole(self, now and not (rank == 1 and calls[0] == 5))
 
-    TrainStep._exchange = exchange  # type: ignore[method-assign]
-    vars(trial_module)["end_together"] = lambda meeting, steps, _: end_together(meeting, steps, SOON)
+    Trainer._exchange = exchange  # type: ignore[method-assign]
+    vars(training_run)["end_together"] = lambda group, steps, _: end_together(group, steps, SOON)
 
 
 def test_a_rank_leaves_out_an_exchange(tmp_path: Path) -> None:

@@ -98,9 +98,9 @@ class Stranger:
 
 def meet_beside(port: int) -> list[int]:
     os.environ["MASTER_PORT"] = str(port)
-    meeting = join(this_rank("local"), "cpu", timedelta(seconds=60))
-    found = meeting.gather("who", meeting.rank.rank)
-    meeting.leave()
+    group = join(this_rank("local"), "cpu", timedelta(seconds=60))
+    found = group.gather("who", group.rank.rank)
+    group.leave()
     return found
 
 

@@ -22,7 +22,7 @@ from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import LoaderFeed, make_feed
 from hpcddp.worker.training.train import train
-from hpcddp.worker.training.train_step import make_learner
+from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 from tests.worker.test_run import rows
 
@@ -105,17 +105,17 @@ class Watched(LoaderFeed):
 
 
 def garbage_seen(point: Point, folder: Path, fails_at: int) -> tuple[list[bool], bool]:
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     source = given.mnist(200)
-    feed = make_feed(point, source, meeting)
+    feed = make_feed(point, source, group)
     assert isinstance(feed, LoaderFeed)
     feed.__class__ = Watched
     watched: Any = feed
     watched.seen, watched.fails_at = [], fails_at
-    learner = make_learner(point.workload, source, meeting.device, 0)
+    trainer = make_trainer(point.workload, source, group.device, 0)
     with contextlib.suppress(RuntimeError):
-        train(point, learner, feed, StepLog(StepTimer(HostClock()), folder, 0, buckets=False), meeting)
-    meeting.leave()
+        train(point, trainer, feed, StepLog(StepTimer(HostClock()), folder, 0, buckets=False), group)
+    group.leave()
     return watched.seen, gc.isenabled()
 
 

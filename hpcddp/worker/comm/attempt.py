@@ -1,4 +1,4 @@
-"""An attempt that trains nothing: the benchmark of the ranks' collectives, from their meeting to end.json."""
+"""An attempt that trains nothing: the benchmark of the ranks' collectives, from launch.json to end.json."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hpcddp.worker.finish import write_end
 from hpcddp.worker.rendezvous import ProcessGroup
 
 
-def run_comm(spec: JobSpec, meeting: ProcessGroup, attempt: Path) -> bool | None:
+def run_comm(spec: JobSpec, group: ProcessGroup, attempt: Path) -> bool | None:
     """Measures, and records on rank 0: there whether all gates passed, None elsewhere."""
-    found = bench_comm(meeting)
+    found = bench_comm(group)
     digest = hashlib.sha256(to_json(found).encode()).hexdigest()[:12]
-    ranks = meeting.gather("comm", {"rank": meeting.rank.rank, "host": meeting.rank.host, "digest": digest})
+    ranks = group.gather("comm", {"rank": group.rank.rank, "host": group.rank.host, "digest": digest})
     if not ranks:
         return None
     write_json(attempt / "comm.json", {"schema": SCHEMA, "point": spec.point.id, "run": spec.run, **found})

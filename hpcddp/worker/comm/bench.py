@@ -44,35 +44,35 @@ COPIES = 3
 """Messages in memory at once: input, output, and what gloo keeps for itself (its reduce-scatter is an all-reduce of a copy)."""
 
 
-def bench_comm(meeting: ProcessGroup, sizes: Sequence[int] = SIZES, ops: Iterable[str] = COLLECTIVES) -> dict[str, Any]:
+def bench_comm(group: ProcessGroup, sizes: Sequence[int] = SIZES, ops: Iterable[str] = COLLECTIVES) -> dict[str, Any]:
     """What comm.json holds beside the names of run and point; all ranks call it and get the same.
 
     `ops`: by operation `sizes` (a row for each size that was timed), `left_out` (bytes and reason), `not_supported` (the
     backend's words) and `fit`.
     """
-    room_bytes = -int(_agreed(meeting, [-_room_bytes(meeting)])[0])
+    room_bytes = -int(_agreed(group, [-_room_bytes(group)])[0])
     return {
-        "backend": meeting.backend,
-        "ranks": meeting.rank.world,
-        "nodes": meeting.rank.nodes,
+        "backend": group.backend,
+        "ranks": group.rank.world,
+        "nodes": group.rank.nodes,
         "dtype": "float32",
         "repetitions": REPETITIONS,
-        "send_recv_ranks": farthest(meeting),
-        "ops": {op: _bench_op(meeting, op, sizes, room_bytes) for op in ops},
+        "send_recv_ranks": farthest(group),
+        "ops": {op: _bench_op(group, op, sizes, room_bytes) for op in ops},
     }
 
 
-def _bench_op(meeting: ProcessGroup, op: str, sizes: Sequence[int], room_bytes: int) -> dict[str, Any]:
+def _bench_op(group: ProcessGroup, op: str, sizes: Sequence[int], room_bytes: int) -> dict[str, Any]:
     found: dict[str, Any] = {"sizes": [], "left_out": [], "not_supported": None}
     begun_s = time.perf_counter()
     for size in sizes:
-        elapsed_s = _agreed(meeting, [time.perf_counter() - begun_s])[0]
-        reason = impossible(op, size, meeting.rank.world, room_bytes) or too_slow(op, size, found["sizes"], elapsed_s)
+        elapsed_s = _agreed(group, [time.perf_counter() - begun_s])[0]
+        reason = impossible(op, size, group.rank.world, room_bytes) or too_slow(op, size, found["sizes"], elapsed_s)
         if reason:
             found["left_out"].append({"bytes": size, "reason": reason})
             continue
         try:
-            found["sizes"].append(_bench_size(meeting, op, size))
+            found["sizes"].append(_bench_size(group, op, size))
         except RuntimeError as error:
             if not _is_not_supported(error):
                 raise
@@ -103,16 +103,16 @@ def too_slow(op: str, size: int, rows: Sequence[Mapping[str, Any]], elapsed_s: f
     return None
 
 
-def _bench_size(meeting: ProcessGroup, op: str, size: int) -> dict[str, Any]:
+def _bench_size(group: ProcessGroup, op: str, size: int) -> dict[str, Any]:
     """One row: `correct` is whether all ranks got what they should, bit for bit."""
-    ranks = meeting.rank.world
+    ranks = group.rank.world
     count = elements(op, size, ranks)
-    collective = COLLECTIVES[op](meeting, count)
+    collective = COLLECTIVES[op](group, count)
     collective.call()
-    wrong_rank = int(_agreed(meeting, [0 if collective.correct() else meeting.rank.rank + 1])[0]) - 1
+    wrong_rank = int(_agreed(group, [0 if collective.correct() else group.rank.rank + 1])[0]) - 1
     collective.clear()
-    calls = _calls_of_a_batch(meeting, collective)
-    times_s = _agreed(meeting, timed(meeting, collective, calls))
+    calls = _calls_of_a_batch(group, collective)
+    times_s = _agreed(group, timed(group, collective, calls))
     time_s, sent = statistics.median(times_s), count * ITEM_BYTES
     return {
         "bytes": sent,
@@ -127,44 +127,44 @@ def _bench_size(meeting: ProcessGroup, op: str, size: int) -> dict[str, Any]:
     }
 
 
-def _calls_of_a_batch(meeting: ProcessGroup, collective: Collective) -> int:
+def _calls_of_a_batch(group: ProcessGroup, collective: Collective) -> int:
     """Doubled until a batch takes long enough: the first calls, which are slow, decide nothing."""
     calls = 1
-    while calls < MAX_CALLS and _agreed(meeting, [_batch_s(meeting, collective, calls)])[0] < BATCH_S:
+    while calls < MAX_CALLS and _agreed(group, [_batch_s(group, collective, calls)])[0] < BATCH_S:
         calls *= 2
     return calls
 
 
-def timed(meeting: ProcessGroup, collective: Collective, calls: int) -> list[float]:
+def timed(group: ProcessGroup, collective: Collective, calls: int) -> list[float]:
     """Seconds per message on this rank, of each batch."""
-    _batch_s(meeting, collective, 1 + calls // 5)
-    return [_batch_s(meeting, collective, calls) / calls / collective.messages for _ in range(REPETITIONS)]
+    _batch_s(group, collective, 1 + calls // 5)
+    return [_batch_s(group, collective, calls) / calls / collective.messages for _ in range(REPETITIONS)]
 
 
-def _batch_s(meeting: ProcessGroup, collective: Collective, calls: int) -> float:
+def _batch_s(group: ProcessGroup, collective: Collective, calls: int) -> float:
     begun_s = time.perf_counter()
     for _ in range(calls):
         collective.call()
-    if meeting.device.type == "cuda":
-        torch.cuda.synchronize(meeting.device)
+    if group.device.type == "cuda":
+        torch.cuda.synchronize(group.device)
     return time.perf_counter() - begun_s
 
 
-def _agreed(meeting: ProcessGroup, values: Sequence[float]) -> list[float]:
+def _agreed(group: ProcessGroup, values: Sequence[float]) -> list[float]:
     """The greatest of each over all ranks, the same numbers everywhere; returns when all ranks are here."""
-    greatest = torch.tensor(values, dtype=torch.float64, device=meeting.device)
+    greatest = torch.tensor(values, dtype=torch.float64, device=group.device)
     dist.all_reduce(greatest, dist.ReduceOp.MAX)
     agreed: list[float] = greatest.tolist()
     return agreed
 
 
-def _room_bytes(meeting: ProcessGroup) -> int:
+def _room_bytes(group: ProcessGroup) -> int:
     """Free memory: of the rank's GPU, or its share of what the node has and Slurm gives."""
-    if meeting.device.type == "cuda":
-        return torch.cuda.mem_get_info(meeting.device)[0]
+    if group.device.type == "cuda":
+        return torch.cuda.mem_get_info(group.device)[0]
     slurm_mb = int(os.environ.get("SLURM_MEM_PER_NODE") or 0)
     free = [node_memory().available, *([slurm_mb * 2**20] if slurm_mb else [])]
-    return min(free) // meeting.rank.ranks_per_node
+    return min(free) // group.rank.ranks_per_node
 
 
 def _is_not_supported(error: RuntimeError) -> bool:

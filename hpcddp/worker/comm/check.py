@@ -22,7 +22,7 @@ from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, wors
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 
 PAIRS = 20
 ROUNDS = 4
@@ -33,13 +33,13 @@ SYNC, NO_SYNC = "hpcddp: step with exchange", "hpcddp: step without exchange"
 
 
 def check_comm(
-    meeting: ProcessGroup, learner: TrainStep, feed: Feed, timer: StepTimer[Any], pairs: int = PAIRS
+    group: ProcessGroup, trainer: Trainer, feed: Feed, timer: StepTimer[Any], pairs: int = PAIRS
 ) -> dict[str, Any] | None:
     """end.json's `comm_check` on rank 0, None elsewhere; all ranks call it. None with one rank: nothing is exchanged."""
-    if meeting.rank.world == 1:
+    if group.rank.world == 1:
         return None
-    steps = _Steps(learner, feed.next(timer), timer)
-    buffers = [buffer.clone() for buffer in learner.module.buffers()]
+    steps = _Steps(trainer, feed.next(timer), timer)
+    buffers = [buffer.clone() for buffer in trainer.module.buffers()]
     steps.pairs(2)  # warms both kinds up and ends as each second pair does
     plain, profiled = list[Pair](), list[Profiled]()
     for done in range(ROUNDS):
@@ -47,17 +47,17 @@ def check_comm(
         profiled += steps.profiled(PROFILED_PAIRS_A_ROUND)
     found = compare(plain, profiled) if profiled else blind()
     with torch.no_grad():
-        for buffer, before in zip(learner.module.buffers(), buffers, strict=True):
+        for buffer, before in zip(trainer.module.buffers(), buffers, strict=True):
             buffer.copy_(before)
-    records = meeting.gather("comm check", found)
+    records = group.gather("comm check", found)
     return worst(records) if records else None
 
 
 class _Steps:
     """Steps on one batch, without optimizer."""
 
-    def __init__(self, learner: TrainStep, batch: Batch, timer: StepTimer[Any]) -> None:
-        self._learner = learner
+    def __init__(self, trainer: Trainer, batch: Batch, timer: StepTimer[Any]) -> None:
+        self._trainer = trainer
         self._batch = batch
         self._timer = timer
         timer.close_step(0)
@@ -80,7 +80,7 @@ class _Steps:
 
         An exchange comes last, as in training: DDP's next forward sends BatchNorm's buffers.
         """
-        cuda, pairs = self._learner.device.type == "cuda", []
+        cuda, pairs = self._trainer.device.type == "cuda", []
         with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]) as profiler:
             for _ in range(1 + count):
                 no_sync = self._timed(exchange=False, name=NO_SYNC)
@@ -92,17 +92,17 @@ class _Steps:
 
     def _timed(self, *, exchange: bool, name: str = "") -> Timed:
         """One step that all ranks begin together; its last kernel has ended."""
-        learner, timer = self._learner, self._timer
-        dist.barrier(device_ids=[learner.device.index] if learner.device.type == "cuda" else None)
+        trainer, timer = self._trainer, self._timer
+        dist.barrier(device_ids=[trainer.device.index] if trainer.device.type == "cuda" else None)
         timer.restart()
         cpu_ns = time.thread_time_ns()
         with record_function(name):
-            learner.gradients(self._batch, timer.mark, exchange=exchange)
+            trainer.gradients(self._batch, timer.mark, exchange=exchange)
             timer.close_step(0)
             row = self._last_row()
         cpu_ns = time.thread_time_ns() - cpu_ns
-        learner.optimizer.zero_grad(set_to_none=True)
-        on_cpu = learner.device.type == "cpu"
+        trainer.optimizer.zero_grad(set_to_none=True)
+        on_cpu = trainer.device.type == "cpu"
         return Timed(
             row["total_ns"] / 1e9,
             row["comm_exposed_ns"] / 1e9,

@@ -59,29 +59,29 @@ def elements(op: str, size: int, ranks: int) -> int:
     return count // ranks * ranks if op in SHARED else count
 
 
-def farthest(meeting: ProcessGroup) -> tuple[int, int]:
+def farthest(group: ProcessGroup) -> tuple[int, int]:
     """The two ranks that send and receive; (0, 0) where there is one rank only."""
-    rank = meeting.rank
+    rank = group.rank
     return 0, (rank.nodes - 1) * rank.ranks_per_node or rank.world - 1
 
 
-def all_reduce(meeting: ProcessGroup, count: int) -> Collective:
-    ranks = range(meeting.rank.world)
-    data = filled(meeting.device, count, _summand(meeting.rank.rank))
+def all_reduce(group: ProcessGroup, count: int) -> Collective:
+    ranks = range(group.rank.world)
+    data = filled(group.device, count, _summand(group.rank.rank))
     return Collective(lambda: dist.all_reduce(data), lambda: holds(data, sum(map(_summand, ranks))), (data,))
 
 
-def reduce_scatter(meeting: ProcessGroup, count: int) -> Collective:
-    rank, ranks = meeting.rank.rank, meeting.rank.world
-    shares = [filled(meeting.device, count // ranks, _summand(rank) * _place(share)) for share in range(ranks)]
-    data, out = torch.cat(shares), filled(meeting.device, count // ranks, 0)
+def reduce_scatter(group: ProcessGroup, count: int) -> Collective:
+    rank, ranks = group.rank.rank, group.rank.world
+    shares = [filled(group.device, count // ranks, _summand(rank) * _place(share)) for share in range(ranks)]
+    data, out = torch.cat(shares), filled(group.device, count // ranks, 0)
     wanted = sum(map(_summand, range(ranks))) * _place(rank)
     return Collective(lambda: getattr(dist, REDUCE_SCATTER)(out, data), lambda: holds(out, wanted), (data, out))
 
 
-def all_gather(meeting: ProcessGroup, count: int) -> Collective:
-    ranks = meeting.rank.world
-    data, out = filled(meeting.device, count // ranks, meeting.rank.rank + 1), filled(meeting.device, count, 0)
+def all_gather(group: ProcessGroup, count: int) -> Collective:
+    ranks = group.rank.world
+    data, out = filled(group.device, count // ranks, group.rank.rank + 1), filled(group.device, count, 0)
     shares = out.chunk(ranks)
     return Collective(
         lambda: getattr(dist, ALL_GATHER)(out, data),
@@ -90,17 +90,17 @@ def all_gather(meeting: ProcessGroup, count: int) -> Collective:
     )
 
 
-def broadcast(meeting: ProcessGroup, count: int) -> Collective:
-    data = filled(meeting.device, count, 3 if meeting.rank.rank == 0 else 0)
+def broadcast(group: ProcessGroup, count: int) -> Collective:
+    data = filled(group.device, count, 3 if group.rank.rank == 0 else 0)
     return Collective(lambda: dist.broadcast(data, src=0), lambda: holds(data, 3), (data,))
 
 
-def send_recv(meeting: ProcessGroup, count: int) -> Collective:
-    rank, (first, second) = meeting.rank.rank, farthest(meeting)
+def send_recv(group: ProcessGroup, count: int) -> Collective:
+    rank, (first, second) = group.rank.rank, farthest(group)
     if rank not in (first, second):
         return Collective(lambda: None, lambda: True, (), messages=2)
     peer = second if rank == first else first
-    data, out = filled(meeting.device, count, rank + 1), filled(meeting.device, count, 0)
+    data, out = filled(group.device, count, rank + 1), filled(group.device, count, 0)
 
     def there_and_back() -> None:
         if rank == first:

@@ -61,13 +61,13 @@ def start(point: Point, rank: Rank, attempt: Path) -> Sampler | None:
 
 
 def finish(
-    sampler: Sampler | None, point: Point, meeting: ProcessGroup, attempt: Path, steady_from_step: int
+    sampler: Sampler | None, point: Point, group: ProcessGroup, attempt: Path, steady_from_step: int
 ) -> dict[str, Any] | None:
     """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere."""
     mine = None
     if sampler:
         sampler.stop()
-        window = timed_window(attempt, meeting.rank.rank, steady_from_step)
-        mine = node_summary(attempt, meeting.rank.host, window, point.global_batch) if window else None
-    nodes = [entry for entry in meeting.gather("telemetry", mine) if entry]
+        window = timed_window(attempt, group.rank.rank, steady_from_step)
+        mine = node_summary(attempt, group.rank.host, window, point.global_batch) if window else None
+    nodes = [entry for entry in group.gather("telemetry", mine) if entry]
     return run_summary(point.measure.telemetry_hz, nodes) if nodes else None

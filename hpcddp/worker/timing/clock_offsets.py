@@ -31,27 +31,27 @@ NowNs = Callable[[], int]
 """Unix time on the timeline of the rank's step rows, in ns: StepTimer.unix_now."""
 
 
-def offset_to_rank_0(meeting: ProcessGroup, now_ns: NowNs, when: str, wait_s: float = WAIT_S) -> dict[str, int] | None:
+def offset_to_rank_0(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float = WAIT_S) -> dict[str, int] | None:
     """`offset_ns` to add to this rank's times to have rank 0's, give or take `error_ns`, and `unix_ns`, when that was.
 
     All ranks call it, once per word `when`; ranks take turns. None, with a warning, where no estimate came about.
     """
-    rank = meeting.rank
+    rank = group.rank
     try:
         if rank.rank:
-            return _ask(meeting, now_ns, when, wait_s)
+            return _ask(group, now_ns, when, wait_s)
         if rank.world > 1:
-            _answer(meeting, now_ns, when, wait_s)
+            _answer(group, now_ns, when, wait_s)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
         print(f"hpcddp: rank {rank.rank} on {rank.host}: clock offsets may be unknown {when}: {error}", flush=True)
     return None if rank.rank else {"unix_ns": now_ns(), "offset_ns": 0, "error_ns": 0}
 
 
-def _answer(meeting: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> None:
+def _answer(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> None:
     """Serves the other ranks one after the other, until all were served or time is up."""
-    give_up_at, word, waiting = time.monotonic() + wait_s, secrets.token_bytes(16), meeting.rank.world - 1
-    with _listener(meeting, when) as listener:
-        meeting.store.set(_key(when), f"{listener.getsockname()[1]} {word.hex()}")
+    give_up_at, word, waiting = time.monotonic() + wait_s, secrets.token_bytes(16), group.rank.world - 1
+    with _listener(group, when) as listener:
+        group.store.set(_key(when), f"{listener.getsockname()[1]} {word.hex()}")
         while waiting:
             listener.settimeout(max(0.001, give_up_at - time.monotonic()))
             try:
@@ -62,11 +62,11 @@ def _answer(meeting: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> N
                 waiting -= _serve(peer, now_ns, word)
 
 
-def _listener(meeting: ProcessGroup, when: str) -> socket.socket:
+def _listener(group: ProcessGroup, when: str) -> socket.socket:
     try:
-        return listen(meeting.rank.master_addr, meeting.rank.world)
+        return listen(group.rank.master_addr, group.rank.world)
     except OSError:
-        meeting.store.set(_key(when), "")  # nobody need wait for it
+        group.store.set(_key(when), "")  # nobody need wait for it
         raise
 
 
@@ -85,12 +85,12 @@ def _serve(peer: socket.socket, now_ns: NowNs, word: bytes) -> bool:
     return True
 
 
-def _ask(meeting: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> dict[str, int]:
-    found = meeting.store.get(_key(when)).decode()
+def _ask(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> dict[str, int]:
+    found = group.store.get(_key(when)).decode()
     if not found:
         raise ConnectionError("rank 0 could not listen")
     port, word = found.split()
-    with socket.create_connection((meeting.rank.master_addr, int(port)), timeout=wait_s) as server:
+    with socket.create_connection((group.rank.master_addr, int(port)), timeout=wait_s) as server:
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server.sendall(bytes.fromhex(word))
         _receive(server, _TIME.size)  # the turn has come

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from hpcddp.data import Batch
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 
 UNSETTLED = 2
 """Backward passes after which DDP's buckets are what they stay."""
 
 
-def rehearse_steps(learner: TrainStep, batch: Batch, made: int) -> None:
+def rehearse_steps(trainer: Trainer, batch: Batch, made: int) -> None:
     """Makes DDP exchange gradients as it does after `made` steps of a run.
 
     DDP begins with buckets made from the model's parameters in reverse order. Its first backward notes in which order gradients
@@ -26,19 +26,19 @@ def rehearse_steps(learner: TrainStep, batch: Batch, made: int) -> None:
     bits. After as many passes as the run has made, two at most, the buckets are those of its step n.
     """
     for _ in range(min(made, UNSETTLED)):
-        rehearse(learner, batch)
+        rehearse(trainer, batch)
 
 
-def rehearse(learner: TrainStep, batch: Batch) -> None:
+def rehearse(trainer: Trainer, batch: Batch) -> None:
     """Forward and backward of a batch such as training has (on the device), gradients exchanged and thrown away.
 
     Random numbers and BatchNorm's statistics are put back, parameters are not touched. All ranks call it, before their buckets
     are timed.
     """
-    learner.model.train()
-    with undone(learner.module, learner.device):
-        learner.gradients(batch, _unmarked)
-        learner.optimizer.zero_grad(set_to_none=True)
+    trainer.model.train()
+    with undone(trainer.module, trainer.device):
+        trainer.gradients(batch, _unmarked)
+        trainer.optimizer.zero_grad(set_to_none=True)
 
 
 def _unmarked(_: str) -> None: ...

@@ -25,9 +25,9 @@ OTHERS_S = 5.0
 class Divergence:
     """Of one rank's losses; all ranks have one."""
 
-    def __init__(self, meeting: ProcessGroup, log: StepLog) -> None:
-        self._meeting, self._log = meeting, log
-        self._keys = [f"hpcddp/diverged/{peer}" for peer in range(meeting.rank.world)]
+    def __init__(self, group: ProcessGroup, log: StepLog) -> None:
+        self._group, self._log = group, log
+        self._keys = [f"hpcddp/diverged/{peer}" for peer in range(group.rank.world)]
         self._steps_since: int | None = None
 
     def check(self, *, pause: bool = False) -> None:
@@ -40,19 +40,19 @@ class Divergence:
         self._steps_since += 1
         if pause:
             self._wait_for_others()
-        if pause or self._steps_since > MORE_STEPS or self._meeting.store.check(self._keys):
+        if pause or self._steps_since > MORE_STEPS or self._group.store.check(self._keys):
             raise self._error()
 
     def _report(self, step: int, loss: float) -> None:
-        rank = self._meeting.rank
-        self._meeting.store.set(self._keys[rank.rank], json.dumps([step, rank.rank, rank.host, str(loss)]))
+        rank = self._group.rank
+        self._group.store.set(self._keys[rank.rank], json.dumps([step, rank.rank, rank.host, str(loss)]))
 
     def _wait_for_others(self) -> None:
         with contextlib.suppress(RuntimeError):
-            self._meeting.store.wait(self._keys, timedelta(seconds=OTHERS_S))
+            self._group.store.wait(self._keys, timedelta(seconds=OTHERS_S))
 
     def _error(self) -> DivergedError:
-        store = self._meeting.store
+        store = self._group.store
         reports = sorted(json.loads(store.get(key)) for key in self._keys if store.check([key]))
         step, rank, host, loss = reports[0]
         others = f", and that of {len(reports) - 1} other rank(s) from there on" if len(reports) > 1 else ""

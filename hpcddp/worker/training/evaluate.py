@@ -18,38 +18,38 @@ from hpcddp.worker.barriers import check_own_share
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.eval_check import EvalWatch
 from hpcddp.worker.training.inputs import to_device
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 
 Evaluation = tuple[dict[str, Any], gates.Gate]
 """The whole set's counts, and whether they are of each sample once."""
 
 
-def evaluate(workload: Workload, source: Source, learner: TrainStep, meeting: ProcessGroup) -> Evaluation | None:
+def evaluate(workload: Workload, source: Source, trainer: Trainer, group: ProcessGroup) -> Evaluation | None:
     """All ranks call it; on rank 0 the whole set's `samples`, `correct` and `loss` with their gate, None elsewhere."""
-    share = Share(workload.batch_per_gpu, meeting.rank.rank, meeting.rank.world)
+    share = Share(workload.batch_per_gpu, group.rank.rank, group.rank.world)
     due = eval_range(len(source), share)
     watch = EvalWatch(due)
     workers = workload.loader_workers_per_rank
     batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
-    found = evaluate_share(learner, watch.passing(batches))
-    check_own_share(meeting, found["samples"], len(due))
-    shares = meeting.gather("evaluation", {**found, "due": [due.start, due.stop], "stray": watch.stray(source)})
+    found = evaluate_share(trainer, watch.passing(batches))
+    check_own_share(group, found["samples"], len(due))
+    shares = group.gather("evaluation", {**found, "due": [due.start, due.stop], "stray": watch.stray(source)})
     return (combine(shares), gates.evaluation_is_exact(shares, len(source))) if shares else None
 
 
-def evaluate_share(learner: TrainStep, batches: Iterable[Batch]) -> dict[str, Any]:
+def evaluate_share(trainer: Trainer, batches: Iterable[Batch]) -> dict[str, Any]:
     """This rank's `samples`, `correct` and `loss_sum` over its batches.
 
     The model itself is called, not its DDP wrapper: ranks may have different numbers of batches and must not wait for each
     other. BatchNorm's statistics are rank 0's for all, as DDP has them before each step.
     """
-    for buffer in learner.module.buffers():
+    for buffer in trainer.module.buffers():
         dist.broadcast(buffer, 0)
-    learner.module.eval()
-    samples, sums = 0, torch.zeros(2, dtype=torch.float64, device=learner.device)
+    trainer.module.eval()
+    samples, sums = 0, torch.zeros(2, dtype=torch.float64, device=trainer.device)
     with torch.no_grad():
         for batch in batches:
-            sums += _correct_and_loss(learner, to_device(batch, learner.device))
+            sums += _correct_and_loss(trainer, to_device(batch, trainer.device))
             samples += len(batch[1])
     correct, loss_sum = sums.tolist()
     return {"samples": samples, "correct": int(correct), "loss_sum": loss_sum}
@@ -62,10 +62,10 @@ def combine(shares: list[dict[str, Any]]) -> dict[str, Any]:
     return {"samples": samples, "correct": correct, "loss": loss_sum / samples if known else None}
 
 
-def _correct_and_loss(learner: TrainStep, batch: Batch) -> torch.Tensor:
+def _correct_and_loss(trainer: Trainer, batch: Batch) -> torch.Tensor:
     images, labels = batch
-    with learner.autocast():
-        scores = learner.module(learner.normalize(images))
+    with trainer.autocast():
+        scores = trainer.module(trainer.normalize(images))
     correct = (scores.argmax(dim=1) == labels).sum()
     loss = nn.functional.cross_entropy(scores.double(), labels, reduction="sum")
     return torch.stack((correct.double(), loss))

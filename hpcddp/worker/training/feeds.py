@@ -75,30 +75,30 @@ def training_source(spec: JobSpec) -> Source:
     return open_source(point.workload.data, "train", data_root_as_given(spec))
 
 
-def make_feed(point: Point, source: Source, meeting: ProcessGroup, first_step: int = 0) -> Feed:
+def make_feed(point: Point, source: Source, group: ProcessGroup, first_step: int = 0) -> Feed:
     """The feed that `measure.input` asks for; its first batch is that of the run's step `first_step`."""
     if point.measure.input == "synthetic":
-        return ResidentFeed(first_batch(point, source, meeting), max(1, len(source) // point.global_batch))
+        return ResidentFeed(first_batch(point, source, group), max(1, len(source) // point.global_batch))
     if point.workload.copy_ahead:
-        return CopyAheadFeed(_loader(point, source, meeting), meeting.device, first_step)
-    return LoaderFeed(_loader(point, source, meeting), meeting.device, first_step)
+        return CopyAheadFeed(_loader(point, source, group), group.device, first_step)
+    return LoaderFeed(_loader(point, source, group), group.device, first_step)
 
 
-def first_batch(point: Point, source: Source, meeting: ProcessGroup) -> Batch:
+def first_batch(point: Point, source: Source, group: ProcessGroup) -> Batch:
     """The rank's share of the source's first samples, on the device."""
     samples = point.global_batch // point.ranks
-    first = meeting.rank.rank * samples
+    first = group.rank.rank * samples
     batch = source.batch([index % len(source) for index in range(first, first + samples)])
-    return to_device(batch, meeting.device)
+    return to_device(batch, group.device)
 
 
-def _loader(point: Point, source: Source, meeting: ProcessGroup) -> TrainLoader:
+def _loader(point: Point, source: Source, group: ProcessGroup) -> TrainLoader:
     return TrainLoader(
         source,
         batch_size=point.global_batch // point.ranks,
-        rank=meeting.rank.rank,
-        ranks=meeting.rank.world,
+        rank=group.rank.rank,
+        ranks=group.rank.world,
         workers=point.workload.loader_workers_per_rank,
         seed=point.workload.seed,
-        pin_memory=meeting.device.type == "cuda",
+        pin_memory=group.device.type == "cuda",
     )

@@ -24,8 +24,8 @@ class Looks:
     Rank 0 also says after which step to look again: about once a second, whatever a step lasts.
     """
 
-    def __init__(self, meeting: ProcessGroup, first_step: int, keep_every_min: float) -> None:
-        self._meeting = meeting
+    def __init__(self, group: ProcessGroup, first_step: int, keep_every_min: float) -> None:
+        self._group = group
         self._keep_every_s = 60 * keep_every_min
         self._next = first_step
         self._looked = (first_step, time.monotonic())
@@ -37,8 +37,8 @@ class Looks:
 
     def verdict(self, made: int) -> Verdict:
         """All ranks call it where one is due; the others wait for rank 0 to come there too."""
-        decided = self._decide(made) if self._meeting.rank.rank == 0 else None
-        found, self._next = self._meeting.share(f"look after {made}", decided)
+        decided = self._decide(made) if self._group.rank.rank == 0 else None
+        found, self._next = self._group.share(f"look after {made}", decided)
         verdict: Verdict = found
         return verdict
 

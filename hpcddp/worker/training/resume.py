@@ -31,7 +31,7 @@ from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.checkpoint import newest_intact, prune, to_resume, unpack, write_checkpoint
 from hpcddp.worker.training.preemption import Looks, Verdict
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 
 FRUITLESS = 3
 """Attempts in a row that were told to stop as they began, after which the job is not requeued: one may be a preemption, another a
@@ -60,19 +60,19 @@ class Start:
     """On rank 0: the checkpoints that were passed over."""
 
 
-def find_start(spec: JobSpec, meeting: ProcessGroup, attempt: Path, samples: int) -> Start:
+def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) -> Start:
     """All ranks call it: rank 0 looks for the newest whole checkpoint of the run and hands it to all.
 
     HpcddpError where it is of other software or other data: to go on would mix what cannot be pooled.
     """
     if not spec.point.measure.resume:
         return Start()
-    earlier = to_resume(_attempts_before(spec, attempt)) if meeting.rank.rank == 0 else []
+    earlier = to_resume(_attempts_before(spec, attempt)) if group.rank.rank == 0 else []
     file, data, passed_over = newest_intact(earlier)
     damaged = tuple(earlier[: len(passed_over)])
     for sentence in passed_over:
         tell(attempt, "passed over", sentence)
-    signature, data = _signature(spec, meeting, samples), _to_all(meeting, data)
+    signature, data = _signature(spec, group, samples), _to_all(group, data)
     if not data:
         record = _record(attempt, None, {"steps": 0, "history": []}, passed_over) if passed_over else None
         return Start(signature, record=record, damaged=damaged)
@@ -82,30 +82,30 @@ def find_start(spec: JobSpec, meeting: ProcessGroup, attempt: Path, samples: int
     return Start(signature, state["steps"], tuple(state["history"]), state, record, damaged)
 
 
-def put_back(state: dict[str, Any], learner: TrainStep, rank: int) -> None:
-    """Makes the learner what it was; DDP and the optimizer keep their tensors, which get other values."""
-    learner.module.load_state_dict(state["module"])
+def put_back(state: dict[str, Any], trainer: Trainer, rank: int) -> None:
+    """Makes the trainer what it was; DDP and the optimizer keep their tensors, which get other values."""
+    trainer.module.load_state_dict(state["module"])
     with torch.no_grad():
-        for buffer, value in zip(learner.module.buffers(), state["buffers"], strict=True):
+        for buffer, value in zip(trainer.module.buffers(), state["buffers"], strict=True):
             buffer.copy_(value)
-    learner.optimizer.load_state_dict(state["optimizer"])
-    if learner.scaler:
-        learner.scaler.load_state_dict(state["scaler"])
-    _put_back_random(state["random"][rank], learner.device)
+    trainer.optimizer.load_state_dict(state["optimizer"])
+    if trainer.scaler:
+        trainer.scaler.load_state_dict(state["scaler"])
+    _put_back_random(state["random"][rank], trainer.device)
 
 
 class Checkpointer:
     """Writes the checkpoints of an attempt; all ranks call its methods after the same steps."""
 
-    def __init__(self, spec: JobSpec, meeting: ProcessGroup, learner: TrainStep, start: Start, timer: StepTimer[Any]) -> None:
+    def __init__(self, spec: JobSpec, group: ProcessGroup, trainer: Trainer, start: Start, timer: StepTimer[Any]) -> None:
         self._spec = spec
-        self._meeting = meeting
-        self._attempt = spec.attempt_dir(meeting.rank.job, meeting.rank.restart)
+        self._group = group
+        self._attempt = spec.attempt_dir(group.rank.job, group.rank.restart)
         self._timer = timer
-        self._learner = learner
+        self._trainer = trainer
         self._start = start
         self.first_step = start.step
-        self._looks = Looks(meeting, start.step, spec.point.measure.checkpoint_every_min)
+        self._looks = Looks(group, start.step, spec.point.measure.checkpoint_every_min)
         self.requeues = False
         """On rank 0: the job will be requeued."""
         self.is_fruitless = False
@@ -123,26 +123,26 @@ class Checkpointer:
 
         HpcddpError where ranks do not have the same parameters: a restart would hide it.
         """
-        learner = self._learner
-        told = {"parameters": checksum(learner.module.parameters()), "random": _random(learner.device)}
-        ranks = self._meeting.gather(f"to keep after {made}", told)
+        trainer = self._trainer
+        told = {"parameters": checksum(trainer.module.parameters()), "random": _random(trainer.device)}
+        ranks = self._group.gather(f"to keep after {made}", told)
         if ranks:
             _refuse_different([rank["parameters"] for rank in ranks], made)
             self._write(made, [rank["random"] for rank in ranks])
             self.is_fruitless = last and is_fruitless(history_of(self._start, self._attempt, made))
             self.requeues = last and not self.is_fruitless and ask_for_requeue()
-        self._meeting.share(f"kept after {made}", None)
+        self._group.share(f"kept after {made}", None)
 
     def _write(self, made: int, draws: list[Any]) -> None:
-        began_s, learner = time.monotonic(), self._learner
+        began_s, trainer = time.monotonic(), self._trainer
         state = {
             **self._start.signature,
             "steps": made,
             "history": history_of(self._start, self._attempt, made),
-            "module": learner.module.state_dict(),
-            "buffers": list(learner.module.buffers()),
-            "optimizer": learner.optimizer.state_dict(),
-            "scaler": learner.scaler.state_dict() if learner.scaler else None,
+            "module": trainer.module.state_dict(),
+            "buffers": list(trainer.module.buffers()),
+            "optimizer": trainer.optimizer.state_dict(),
+            "scaler": trainer.scaler.state_dict() if trainer.scaler else None,
             "random": draws,
         }
         file = write_checkpoint(self._attempt, made, state)
@@ -189,9 +189,9 @@ def _attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
     return attempts[: attempts.index(attempt)] if attempt in attempts else attempts
 
 
-def _signature(spec: JobSpec, meeting: ProcessGroup, samples: int) -> dict[str, Any]:
+def _signature(spec: JobSpec, group: ProcessGroup, samples: int) -> dict[str, Any]:
     """What must be the same for a run to go on."""
-    software = env_id(versions(), meeting.device.type, freed_memory(spec.point))
+    software = env_id(versions(), group.device.type, freed_memory(spec.point))
     return {"point": spec.point.id, "run": spec.run, "samples": samples, "torch": str(torch.__version__), "env_id": software}
 
 
@@ -213,13 +213,13 @@ def _refuse_different(sums: list[str], made: int) -> None:
         )
 
 
-def _to_all(meeting: ProcessGroup, data: bytes) -> bytes:
+def _to_all(group: ProcessGroup, data: bytes) -> bytes:
     """Rank 0's bytes, in every rank: one rank reads the file, and all go on from the same."""
-    size: int = meeting.share("checkpoint's bytes", len(data))
-    if not size or meeting.rank.world == 1:
+    size: int = group.share("checkpoint's bytes", len(data))
+    if not size or group.rank.world == 1:
         return data
     mine = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(size, dtype=torch.uint8)
-    shared = mine.to(meeting.device)
+    shared = mine.to(group.device)
     dist.broadcast(shared, 0)
     return bytes(to_bytes(shared))
 

@@ -21,7 +21,7 @@ from hpcddp.worker.training.backward import Mark
 from hpcddp.worker.training.divergence import Divergence
 from hpcddp.worker.training.feeds import Feed
 from hpcddp.worker.training.resume import Checkpointer
-from hpcddp.worker.training.train_step import TrainStep
+from hpcddp.worker.training.trainer import Trainer
 from hpcddp.worker.training.window import Window
 
 Work = Callable[[Batch, Mark], torch.Tensor | None]
@@ -61,23 +61,23 @@ class Trained:
 
 def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     point: Point,
-    learner: TrainStep,
+    trainer: Trainer,
     feed: Feed,
     log: StepLog,
-    meeting: ProcessGroup,
+    group: ProcessGroup,
     *,
-    keeper: Checkpointer | None = None,
+    checkpointer: Checkpointer | None = None,
 ) -> Trained:
     """Makes the point's steps and writes a row for each; what is done between two stretches of steps is not timed.
 
-    `keeper`: of a run that resumes; it says where to begin, and ends the steps early when the ranks are told to stop.
+    `checkpointer`: of a run that resumes; it says where to begin, and ends the steps early when the ranks are told to stop.
     """
-    window = Window(point, feed.steps_per_epoch, log.times_ns, meeting, keeper)
-    work = work_of(point, learner)
-    divergence, timer, timed_from = Divergence(meeting, log), log.timer, window.timed_from
+    window = Window(point, feed.steps_per_epoch, log.times_ns, group, checkpointer)
+    work = work_of(point, trainer)
+    divergence, timer, timed_from = Divergence(group, log), log.timer, window.timed_from
     faults = PageFaults()
-    checksums = {"at the start": checksum(learner.module.parameters())}
-    learner.model.train()
+    checksums = {"at the start": checksum(trainer.module.parameters())}
+    trainer.model.train()
     with log, contextlib.closing(window.stretches()) as stretches:
         for stretch in stretches:
             after_pause = AFTER_PAUSE if stretch.start else 0
@@ -98,8 +98,8 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
             log.pause()
             divergence.check(pause=True)
             if stretch.stop == timed_from - 1:
-                checksums[f"after step {stretch.stop}"] = checksum(learner.module.parameters())
-    checksums["at the end"] = checksum(learner.module.parameters())
+                checksums[f"after step {stretch.stop}"] = checksum(trainer.module.parameters())
+    checksums["at the end"] = checksum(trainer.module.parameters())
     return Trained(
         first_step=window.first_step,
         steps=window.steps,
@@ -112,14 +112,14 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
         epochs=feed.watch.epochs,
         repeated_epoch=feed.watch.repeated,
         protocol=window.record(),
-        peak_memory_bytes=peak_memory_bytes(learner.device),
+        peak_memory_bytes=peak_memory_bytes(trainer.device),
         page_faults=faults.record(),
     )
 
 
-def work_of(point: Point, learner: TrainStep) -> Work:
+def work_of(point: Point, trainer: Trainer) -> Work:
     """What a step does with its batch."""
-    return _nothing if point.measure.input == "io" else learner.step
+    return _nothing if point.measure.input == "io" else trainer.step
 
 
 def _nothing(batch: Batch, mark: Mark) -> None:

@@ -43,18 +43,18 @@ class Window:
         point: Point,
         steps_per_epoch: int,
         times_ns: Sequence[int],
-        meeting: ProcessGroup,
-        keeper: Checkpointer | None = None,
+        group: ProcessGroup,
+        checkpointer: Checkpointer | None = None,
     ) -> None:
         self._measure = point.measure
         self._rule: str = "epoch" if point.work == "epoch" else point.measure.stop
         self._planned = point.measure.warmup_steps + timed_steps(point, steps_per_epoch)
         self._times_ns = times_ns
-        self._meeting = meeting
-        self._keeper = keeper
+        self._group = group
+        self._checkpointer = checkpointer
         self._pauses: list[int] = []
         self._stopped_by = self._rule
-        self.first_step = keeper.first_step if keeper else 0
+        self.first_step = checkpointer.first_step if checkpointer else 0
         self.timed_from = min(self.first_step + point.measure.warmup_steps, self._planned)
         self.steps = self.timed_from
         """Decided upon so far, warm-up included."""
@@ -101,16 +101,16 @@ class Window:
 
     def _cut(self, steps: range) -> Iterator[range | Part]:
         """In one piece, or ended where a checkpoint is due, which is written before the rest is asked for."""
-        keeper = self._keeper
-        if keeper is None:
+        checkpointer = self._checkpointer
+        if checkpointer is None:
             yield steps
             return
         while steps and not self.interrupted:
-            yield (part := Part(steps, keeper.look))
+            yield (part := Part(steps, checkpointer.look))
             steps = range(part.stop, steps.stop)
             if steps:
                 self.interrupted = part.verdict == "stop"
-                keeper.keep(part.stop, last=self.interrupted)
+                checkpointer.keep(part.stop, last=self.interrupted)
                 if self.interrupted:
                     self.steps = part.stop
                 else:
@@ -120,8 +120,8 @@ class Window:
         """How many steps follow from `begin` on before the next pause; 0: no more."""
         if self._rule in {"steps", "epoch"}:
             return self._planned - begin
-        decided = self._decide() if self._meeting.rank.rank == 0 else None
-        more = More(*self._meeting.share(f"steps after {self.steps}", decided))
+        decided = self._decide() if self._group.rank.rank == 0 else None
+        more = More(*self._group.share(f"steps after {self.steps}", decided))
         self._stopped_by = more.stopped_by
         return self.steps - begin + more.steps if more.steps else 0
 

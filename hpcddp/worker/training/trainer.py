@@ -19,7 +19,7 @@ from hpcddp.worker.training.parallel import NOTHING, autocast, spread
 
 
 @dataclass(frozen=True)
-class TrainStep:
+class Trainer:
     """What a step works with. `module` is the model itself, `model` the same as a step calls it: compiled, spread over devices.
 
     With fp16, torch's GradScaler reads on the host, once per step, whether a gradient was infinite: the host waits for the GPU.
@@ -87,7 +87,7 @@ class TrainStep:
         return NOTHING if now or self.ddp is None else self.ddp.no_sync()
 
 
-def make_learner(workload: Workload, source: Source, device: torch.device, rank: int, *, gpus: int = 1) -> TrainStep:
+def make_trainer(workload: Workload, source: Source, device: torch.device, rank: int, *, gpus: int = 1) -> Trainer:
     """The same model in every rank (same seed), its random draws while training (dropout) different in each.
 
     `gpus`: devices of this process, more than one with data_parallel only; `device` is the first of them.
@@ -100,7 +100,7 @@ def make_learner(workload: Workload, source: Source, device: torch.device, rank:
     module.to(device=device, dtype=dtype).to(memory_format=layout)
     torch.manual_seed(workload.seed + 1 + rank)
     chosen = workload.optimizer
-    return TrainStep(
+    return Trainer(
         module=module,
         model=spread(module, workload, device, gpus),
         optimizer=torch.optim.SGD(module.parameters(), chosen.lr, momentum=chosen.momentum, weight_decay=chosen.weight_decay),

@@ -15,7 +15,7 @@ from hpcddp.core.point import Ddp, Workload
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.torch_settings import apply_settings
-from hpcddp.worker.training.train_step import TrainStep, make_learner, make_scaler
+from hpcddp.worker.training.trainer import Trainer, make_scaler, make_trainer
 from tests.worker import forked, given
 
 MICRO_BATCH = ["forward", "backward", "comm_exposed"]
@@ -23,18 +23,18 @@ MICRO_BATCH = ["forward", "backward", "comm_exposed"]
 
 def one_step(accumulate: int) -> tuple[list[str], int]:
     """The marks of a step, and how many buckets of gradients were exchanged in it (the first step has one bucket)."""
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     source, marks, buckets = given.mnist(4), list[str](), list[int]()
-    learner = make_learner(given.workload(accumulate=accumulate), source, meeting.device, meeting.rank.rank)
+    trainer = make_trainer(given.workload(accumulate=accumulate), source, group.device, group.rank.rank)
 
     def counted(group, bucket):  # type: ignore[no-untyped-def]  # DDP accepts no annotation but its own types
         buckets.append(bucket.index())
         return allreduce_hook(group, bucket)
 
-    assert learner.ddp
-    learner.ddp.register_comm_hook(None, counted)
-    learner.step(source.batch([0, 1, 2, 3]), marks.append)
-    meeting.leave()
+    assert trainer.ddp
+    trainer.ddp.register_comm_hook(None, counted)
+    trainer.step(source.batch([0, 1, 2, 3]), marks.append)
+    group.leave()
     return marks, len(buckets)
 
 
@@ -48,21 +48,21 @@ def test_gradients_travel_once_per_step(tmp_path: Path, accumulate: int) -> None
 
 def train_each(workloads: list[Workload]) -> list[torch.Tensor]:
     """The parameters of one rank after five steps of each workload."""
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     source = given.mnist(64)
     found = []
     for workload in workloads:
-        learner = make_learner(workload, source, meeting.device, meeting.rank.rank)
+        trainer = make_trainer(workload, source, group.device, group.rank.rank)
         for step in range(5):
-            first = 4 * (step * meeting.rank.world + meeting.rank.rank)
-            learner.step(source.batch(list(range(first, first + 4))), lambda _: None)
-        found.append(flat(learner))
-    meeting.leave()
+            first = 4 * (step * group.rank.world + group.rank.rank)
+            trainer.step(source.batch(list(range(first, first + 4))), lambda _: None)
+        found.append(flat(trainer))
+    group.leave()
     return found
 
 
-def flat(learner: TrainStep) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in learner.module.parameters()])
+def flat(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in trainer.module.parameters()])
 
 
 def test_one_process_needs_no_ddp(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_compressed_gradients_train_all_ranks_alike(tmp_path: Path) -> None:
 
 def ddp_says(workloads: list[Workload]) -> list[dict[str, Any]]:
     """What torch itself records of how DDP was made."""
-    meeting = join(this_rank("local"), "cpu")
+    group = join(this_rank("local"), "cpu")
     found = []
     for workload in workloads:
-        learner = make_learner(workload, given.mnist(4), meeting.device, meeting.rank.rank)
-        assert learner.ddp
-        found.append(learner.ddp._get_ddp_logging_data())  # type: ignore[no-untyped-call]
-    meeting.leave()
+        trainer = make_trainer(workload, given.mnist(4), group.device, group.rank.rank)
+        assert trainer.ddp
+        found.append(trainer.ddp._get_ddp_logging_data())  # type: ignore[no-untyped-call]
+    group.leave()
     return found
 
 
@@ -107,8 +107,8 @@ def test_ddps_options_reach_it(tmp_path: Path) -> None:
     assert [chosen_ones.get(key, 0) for key in keys] == [3 << 20, 1, 1]
 
 
-def no_ddp(**changes: Any) -> TrainStep:
-    return make_learner(given.workload(parallel="none", **changes), given.cifar(4), torch.device("cpu"), 0)
+def no_ddp(**changes: Any) -> Trainer:
+    return make_trainer(given.workload(parallel="none", **changes), given.cifar(4), torch.device("cpu"), 0)
 
 
 def test_batchnorm_over_all_ranks() -> None:
@@ -121,11 +121,11 @@ def test_batchnorm_over_all_ranks() -> None:
 
 def test_data_parallel_keeps_its_precision_in_threads() -> None:
     """DataParallel's replicas run in threads, where torch's autocast has forgotten its type: the model brings its own."""
-    learner = make_learner(given.workload(parallel="data_parallel", precision="bf16"), given.mnist(4), torch.device("cpu"), 0)
+    trainer = make_trainer(given.workload(parallel="data_parallel", precision="bf16"), given.mnist(4), torch.device("cpu"), 0)
     seen: list[torch.dtype] = []
     torch.set_autocast_dtype("cpu", torch.float16)  # as it is on a GPU
-    images = learner.normalize(given.mnist(4).batch([0, 1])[0])
-    thread = threading.Thread(target=lambda: seen.append(learner.model(images).dtype))
+    images = trainer.normalize(given.mnist(4).batch([0, 1])[0])
+    thread = threading.Thread(target=lambda: seen.append(trainer.model(images).dtype))
     thread.start()
     thread.join()
     assert seen == [torch.bfloat16]
