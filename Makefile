@@ -48,6 +48,7 @@ gpu:
 
 lint: $(VENV)/installed-test packages
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	shellcheck .ci/run

@@ -30,7 +30,7 @@ def compile_parse() -> Any:
 
 
 def parse(data: Any, at: int, end: int, out: Any, bits: Any) -> int:  # noqa: PLR0912  with fewer it takes a sixth longer
-    """See cells.compiled. Up to 64 bytes before and after are looked at; the latter are below ABOVE_DIGITS."""
+    """See csv_reader.compiled. Up to 64 bytes before and after are looked at; the latter are below ABOVE_DIGITS."""
     columns, rows = out.shape
     cells, down = out.reshape(-1), np.uint64(rows)
     begin, row, column, place = at, 0, 0, np.uint64(0)

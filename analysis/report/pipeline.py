@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def tell_study(study: Study, named: Path | None, keep_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
     """What it says, and the folder of its report, None where there is nothing to report; HpcddpError for a damaged study.json.
 
-    The report goes into the folder `named`, by default to where place.report_folder says.
+    The report goes into the folder `named`, by default to where output_paths.report_folder says.
     """
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, keep_in, meanwhile=_load_what_writes)

@@ -71,7 +71,7 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
 
 
 Block = list[str]
-"""A paragraph or a table of the text in all its forms, the widest first; study.StudyResult takes one."""
+"""A paragraph or a table of the text in all its forms, the widest first; result.StudyResult takes one."""
 
 
 def to_blocks(found: Findings, folder: Path) -> list[Block]:

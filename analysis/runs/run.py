@@ -54,7 +54,7 @@ class Run:
     step_ci_percent: float | None = None
     """Half the width of its 95 % interval within this run, % of it."""
     windows_apart: tuple[float, float] | None = None
-    """As numbers/typical.py has it."""
+    """As runs/typical.py has it."""
     stopped_by: str | None = None
     """What ended the timed steps, as the run said; with it, where it saw the end of its warm-up."""
     warmup_detected_steps: int | None = None

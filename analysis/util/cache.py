@@ -80,7 +80,7 @@ def code_key() -> str:
 
 
 class Cache:
-    """A study's kept values by name, in `folder` or where place.kept_folder says."""
+    """A study's kept values by name, in `folder` or where output_paths.cache_folder says."""
 
     def __init__(self, study: Study, folder: Path | None = None) -> None:
         self._study, self._given = study, folder

@@ -31,7 +31,7 @@ class Verdict:
     """A finding about a study."""
 
     name: str
-    """One of verdicts.NAMES."""
+    """A key of verdicts.ALL."""
     where: str
     """`at every point from 1x2 on`, nodes x GPUs per node; `on r007`."""
     evidence: str

@@ -56,7 +56,7 @@ class CloseUp:
     parts: pd.DataFrame
     travels: pd.DataFrame
     trained: pd.DataFrame
-    """See trained.py."""
+    """See trained_bandwidth.py."""
 
 
 def close_up(case: Case, verdicts: Sequence[Verdict]) -> CloseUp:

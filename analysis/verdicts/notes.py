@@ -14,7 +14,7 @@ VAGUE_CLOCK = 0.02
 """Of the step."""
 
 WARMUP_SEEN_FROM = 100
-"""Steps, warm-up included: worker/training/steady.py looks for its end in no fewer."""
+"""Steps, warm-up included: worker/training/steady_state.py looks for its end in no fewer."""
 
 OTHER_STEP = 0.05
 """A step that differs by more than this share is not the same step: the hook costs microseconds."""

@@ -1,18 +1,17 @@
 """Verdicts: named findings about a study, each with its evidence and the next thing to do. A closed list; sound studies get none.
 
-    case.py       what a verdict is, and what each function below is given
-    gates.py      no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
-    steps.py      too few steps, warm-up inside the window, burst network
-    study.py      noisy baseline, mixed hardware, out of line with prediction, baseline missing
-    cores.py      CPU starvation
-    input.py      input-bound
-    stalls.py     stalls
-    comm.py       latency-bound, communication-bound
-    straggler.py  straggler
-    uneven.py     uneven ranks
-    slow_ranks.py who is slow, for these two
-    seen.py       what is read of each run for them
+    context.py        what a verdict is, and what each function below is given
+    gates.py          no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
+    steps.py          too few steps, warm-up inside the window, burst network
+    comparability.py  noisy baseline, mixed hardware, out of line with prediction, baseline missing
+    cores.py          CPU starvation
+    input.py          input-bound
+    stalls.py         stalls
+    comm.py           latency-bound, communication-bound
+    straggler.py      straggler
+    uneven.py         uneven ranks
 
+What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/long_steps.py.
 Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
 """
 

@@ -53,7 +53,7 @@ class Study:
 
     @property
     def outcomes_file(self) -> Path:
-        """How jobs ended that left no end.json (see outcomes.py)."""
+        """How jobs ended that left no end.json (see job_outcomes.py)."""
         return self.folder / "outcomes.jsonl"
 
     @property

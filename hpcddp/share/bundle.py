@@ -1,7 +1,7 @@
 """A study as one archive: records, scripts and predictions, in equal bytes for an equal study.
 
 NAME/bundle.json     what this is, and what was left out
-NAME/...             the study's files under their own paths (bundle_names.py)
+NAME/...             the study's files under their own paths (archive_paths.py)
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class StepLog:
             self._write(self.timer.finished())
 
     def pause(self) -> None:
-        """Hands everything so far to the operating system; waits for it. `timer.restart` ends the pause.
+        """Hands everything so far to the operating system; waits for it. StepTimer.restart ends the pause.
 
         A checkpoint comes after a pause: rows of steps that it holds must outlive a rank that is killed.
         """
