@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.base import Batch, JobState, Submission
-from hpcddp.cluster.ownership import not_for_others
 from hpcddp.cluster.profile import Environment
 from hpcddp.core.bootstrap import PARENT_VARIABLE
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launcher import trust_option
 from hpcddp.core.run_root import Study
+from hpcddp.core.umask import not_for_others
 from hpcddp.script.resources import cores_per_rank
 
 

@@ -25,13 +25,13 @@ from submitit.local.local import LocalExecutor, LocalJob
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.local_queue import Entry
 from hpcddp.backends.local_ranks import GRACE_S, WALLTIME_VARIABLE
-from hpcddp.cluster.ownership import not_for_others
-from hpcddp.cluster.settings import sbatch_environment
 from hpcddp.core.bootstrap import PARENT_VARIABLE, ownership_problems
 from hpcddp.core.entry import call
 from hpcddp.core.jobspec import spec_from_dict
 from hpcddp.core.launcher import command_from_snapshot, trust_option
 from hpcddp.core.run_root import Study
+from hpcddp.core.slurm_environment import slurm_environment
+from hpcddp.core.umask import not_for_others
 
 LOOK_EVERY_S = 0.1
 
@@ -141,7 +141,7 @@ def start(study: Study, job: str) -> subprocess.Popen[bytes]:
 
 def _environment(entry: Entry, job: str, command: str) -> dict[str, str]:
     """What submitit's controller and ranks read (submitit.local.local), and what the worker reads."""
-    environment = sbatch_environment(os.environ)
+    environment = slurm_environment(os.environ)
     environment.update(
         SUBMITIT_EXECUTOR="local",
         SUBMITIT_LOCAL_NTASKS=str(entry.ranks),

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hpcddp.backends.slurm_time import limit_min
-from hpcddp.cluster.settings import sbatch_environment
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import base_id, each_task
+from hpcddp.core.slurm_environment import slurm_environment
 
 SEPARATOR = "\x1f"
 """Between columns: names and comments of other jobs may hold anything printable."""
@@ -74,7 +74,7 @@ def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**sbatch_environment(os.environ), "SLURM_BITSTR_LEN": "0"},  # lists of tasks in full
+            env={**slurm_environment(os.environ), "SLURM_BITSTR_LEN": "0"},  # lists of tasks in full
         )
     except FileNotFoundError as error:
         raise HpcddpError(f"no `{command[0]}` on this machine; Slurm's commands are on the login nodes of a cluster") from error

@@ -15,12 +15,12 @@ from pathlib import Path
 from submitit.core.utils import DelayedSubmission
 
 from hpcddp.backends.base import Batch, Submission
-from hpcddp.cluster.ownership import not_for_others
 from hpcddp.core import array_tasks
 from hpcddp.core.entry import call, call_task
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launcher import command_from_snapshot
+from hpcddp.core.umask import not_for_others
 from hpcddp.script.render import Launch
 
 SCRIPT = "job.sbatch"

@@ -20,9 +20,6 @@ from hpcddp.core.bootstrap import name_of, ownership_problems, writing_group
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study
 
-NO_WRITE = 0o022
-"""Of group and others, as umask(2) has it."""
-
 
 def trusted_gids(settings: Settings | None = None) -> tuple[int, ...]:
     """The user's trusted groups by number, sorted; UsageError for one that this machine does not know."""
@@ -77,16 +74,3 @@ def group_above(study: Study, trusted: Collection[int]) -> str | None:
                     f"their code: chmod g-w {parent}, use --runs, or put `trusted_groups: [{group}]` into your settings"
                 )
     return None
-
-
-@contextlib.contextmanager
-def not_for_others(trusted: Collection[int]) -> Iterator[int]:
-    """What is made meanwhile only this user may write, whatever the umask, which is what is yielded: 002 lets a whole project's
-    group write. Where a group is trusted the umask stays.
-    """
-    before = os.umask(NO_WRITE)
-    os.umask(before if trusted else before | NO_WRITE)
-    try:
-        yield before
-    finally:
-        os.umask(before)

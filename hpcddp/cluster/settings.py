@@ -1,4 +1,4 @@
-"""The user's own settings, and what of the calling environment reaches Slurm.
+"""The user's own settings.
 
 `~/.config/hpcddp/config.yaml` (under XDG_CONFIG_HOME where that is set):
 
@@ -23,7 +23,6 @@ from typing import Any
 from hpcddp.cluster.yamlfile import decode_file, located, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
-from hpcddp.core.job_ids import TASK_VARIABLE
 from hpcddp.core.schema import Path as KeyPath
 from hpcddp.core.schema import SchemaError
 
@@ -76,17 +75,6 @@ def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[s
         settings = dataclasses.replace(settings, **changed)
         remarks.append(f"{key} {env[name]} is taken from {name}, unless the sweep names its own")
     return settings, remarks
-
-
-def sbatch_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` for Slurm's commands: without defaults of the user's own (SBATCH_*, and SQUEUE_* and SACCT_*, which would hide jobs),
-    and without what an enclosing allocation set (SLURM_*, SUBMITIT_*, HPCDDP_TASK).
-
-    SLURM_CONF and SLURM_CLUSTERS stay: the commands find their cluster by them.
-    """
-    dropped = ("SBATCH_", "SQUEUE_", "SACCT_", "SLURM_", "SUBMITIT_", TASK_VARIABLE)
-    kept = ("SLURM_CONF", "SLURM_CLUSTERS")
-    return {name: value for name, value in env.items() if name in kept or not name.startswith(dropped)}
 
 
 def _read(file: Path) -> Settings:

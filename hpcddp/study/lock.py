@@ -22,10 +22,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpcddp.cluster.ownership import check_links, not_for_others, owner_of, trusted_gids
+from hpcddp.cluster.ownership import check_links, owner_of, trusted_gids
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.processes import process_start
 from hpcddp.core.run_root import Study
+from hpcddp.core.umask import not_for_others
 
 BEAT_S = 10.0
 

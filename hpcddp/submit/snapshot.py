@@ -17,8 +17,11 @@ from hpcddp.submit.snapshot_check import verify
 
 PACKAGE = Path(__file__).parents[1]
 
-JOB_SIDE = ("__init__.py", "backends", "cluster", "core", "data", "worker")
-"""What of hpcddp jobs run: workers, and this machine's runner of local jobs, which reads the user's settings."""
+JOB_SIDE = (
+    *("__init__.py", "core/", "data/", "worker/"),
+    *("backends/__init__.py", "backends/local_queue.py", "backends/local_ranks.py", "backends/local_runner.py"),
+)
+"""Folders and files of hpcddp that jobs run: the worker with what it imports, and the runner of jobs on this machine."""
 
 ALWAYS = ("submitit", "cloudpickle", "typing_extensions")
 """What unpickling and running a job needs beside hpcddp; all pure Python."""
@@ -54,7 +57,9 @@ def take_snapshot(study: Study, extra_modules: Sequence[str], near: Sequence[Pat
 def _files(extra_modules: Sequence[str], near: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """Path inside the snapshot and source of every file."""
     yield BOOTSTRAP, PACKAGE / "core" / BOOTSTRAP
-    yield from (each for each in _package_files("hpcddp", PACKAGE) if each[0].split("/")[1] in JOB_SIDE)
+    for name in JOB_SIDE:
+        place = PACKAGE / name
+        yield from _package_files(f"hpcddp/{name.rstrip('/')}", place) if place.is_dir() else [(f"hpcddp/{name}", place)]
     for name in (*ALWAYS, *(name for name in IF_PRESENT if _find(name, ()))):
         yield from _module_files(name, ())
     own = {"hpcddp", *ALWAYS, *sys.stdlib_module_names}
@@ -90,8 +95,8 @@ def _module_files(name: str, near: Sequence[Path]) -> Iterator[tuple[str, Path]]
         yield f"{name}.py", Path(spec.origin)
 
 
-def _package_files(name: str, folder: Path, skip: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
-    for file in _walk(folder, skip):
+def _package_files(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    for file in _walk(folder):
         if file.suffix == ".py":
             yield f"{name}/{file.relative_to(folder).as_posix()}", file
 
@@ -100,11 +105,10 @@ def _is_compiled(folder: Path) -> bool:
     return any(file.name.endswith(tuple(EXTENSION_SUFFIXES)) for file in _walk(folder))
 
 
-def _walk(folder: Path, skip: Sequence[str] = ()) -> Iterator[Path]:
-    """Files below `folder`, sorted; links to folders, hidden folders and `skip` (at the top) are left out."""
+def _walk(folder: Path) -> Iterator[Path]:
+    """Files below `folder`, sorted; links to folders and hidden folders are left out."""
     for here, folders, files in os.walk(folder):
-        left_out = {"__pycache__", *(skip if Path(here) == folder else ())}
-        folders[:] = sorted(name for name in folders if name not in left_out and not name.startswith("."))
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
         yield from (Path(here) / name for name in sorted(files))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcddp.backends.base import Submission
-from hpcddp.cluster.ownership import check_ownership, not_for_others, trusted_gids
+from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings, config_file
 from hpcddp.core.catalog import is_factory
@@ -18,6 +18,7 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
+from hpcddp.core.umask import not_for_others
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.render import Launch, render
 from hpcddp.submit.git import git_commit

@@ -76,7 +76,7 @@ def test_a_snapshot_that_another_user_put_in_place_does_not_run(tmp_path: Path) 
     def plant() -> None:
         Path(".code").mkdir()
         shutil.copytree("copied", Path(".code", ours.name), copy_function=shutil.copyfile)
-        with Path(".code", ours.name, "hpcddp", "entry.py").open("a") as file:
+        with Path(".code", ours.name, "hpcddp", "core", "entry.py").open("a") as file:
             file.write("print('as the submitter')\n")
 
     as_nobody(plant, study.folder)
@@ -92,7 +92,7 @@ def test_a_snapshot_holds_what_its_name_says(tmp_path: Path, change: str) -> Non
     shutil.rmtree(study_of(tmp_path).jobs)
     study_of(tmp_path).submissions_file.unlink()
     snapshot = snapshot_of(study_of(tmp_path))
-    file = snapshot / "hpcddp" / "entry.py"
+    file = snapshot / "hpcddp" / "core" / "entry.py"
     if change == "a line":
         file.chmod(0o644)
         file.write_text(file.read_text() + "print('more')\n")
@@ -240,9 +240,9 @@ def test_a_purged_file_is_put_back_and_what_is_hidden_left_alone(tmp_path: Path)
     """A file that a file server keeps as .nfs0001 is none that Python would import."""
     study = study_of(tmp_path)
     snapshot = take_snapshot(study, [])
-    (snapshot / "hpcddp" / "entry.py").rename(snapshot / "hpcddp" / ".nfs0001")
+    (snapshot / "hpcddp" / "core" / "entry.py").rename(snapshot / "hpcddp" / "core" / ".nfs0001")
     assert take_snapshot(study, []) == snapshot
-    assert (snapshot / "hpcddp" / "entry.py").is_file()
+    assert (snapshot / "hpcddp" / "core" / "entry.py").is_file()
 
 
 def job(study: Study, code: Path) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.settings import Settings, config_file, load_settings, sbatch_environment
+from hpcddp.cluster.settings import Settings, config_file, load_settings
 from hpcddp.core.errors import UsageError
 
 
@@ -77,11 +77,3 @@ def test_other_sbatch_variables_are_set_aside_and_said(tmp_path: Path) -> None:
 def test_relative_config_home_is_ignored() -> None:
     """XDG_CONFIG_HOME must be absolute; a relative one counts as unset."""
     assert config_file({"XDG_CONFIG_HOME": "conf"}) == Path.home() / ".config" / "hpcddp" / "config.yaml"
-
-
-def test_slurm_commands_do_not_see_an_enclosing_allocation() -> None:
-    """Defaults of the user's own and SLURM_*, SUBMITIT_*, HPCDDP_TASK go; what names the cluster stays, and everything else."""
-    gone = {"SLURM_JOB_ID": "1", "SBATCH_ACCOUNT": "a", "SQUEUE_PARTITION": "p", "SACCT_LOCAL": "1", "SUBMITIT_EXECUTOR": "slurm"}
-    gone |= {"HPCDDP_TASK": "1"}
-    kept = {"SLURM_CONF": "/c", "SLURM_CLUSTERS": "east", "PATH": "/bin"}
-    assert sbatch_environment({**gone, **kept}) == kept

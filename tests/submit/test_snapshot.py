@@ -1,5 +1,6 @@
 """The snapshot a job runs: what is in it, and that nothing else gets a say."""
 
+import ast
 import os
 import shutil
 import stat
@@ -14,7 +15,7 @@ from submitit.core.utils import DelayedSubmission
 from hpcddp.core.entry import call
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
-from hpcddp.submit.snapshot import take_snapshot
+from hpcddp.submit.snapshot import PACKAGE, take_snapshot
 
 WHERE = """
 import hpcddp, submitit, cloudpickle, typing_extensions, os, sys
@@ -47,6 +48,23 @@ def names(folder: Path) -> set[str]:
     return {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
 
 
+def is_module(module: str, among: set[str]) -> bool:
+    """Whether `a.b` is a module or a package of those files."""
+    path = module.replace(".", "/")
+    return f"{path}.py" in among or f"{path}/__init__.py" in among
+
+
+def imports_of_hpcddp(file: Path, known: set[str]) -> set[str]:
+    """Modules of hpcddp that a file imports; of `from package import name` the name, too, where it is a module of `known`."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.split(".")[0] == "hpcddp" and is_module(name, known)}
+
+
 def test_snapshot_holds_what_a_job_needs_and_no_more(study: Study, user: Path) -> None:
     """hpcddp's job side, submitit and its needs travel; templates, profiles, sweeps and analysis stay."""
     held = names(take_snapshot(study, []))
@@ -54,9 +72,31 @@ def test_snapshot_holds_what_a_job_needs_and_no_more(study: Study, user: Path) -
     assert {"cloudpickle/cloudpickle.py", "typing_extensions.py"} <= held
     tops = {"bootstrap.py", "hpcddp", "submitit", "cloudpickle", "typing_extensions.py", "pynvml.py"}
     assert {name.split("/")[0] for name in held} <= tops
-    inside = {name.split("/")[1] for name in held if name.startswith("hpcddp/")}
-    assert not inside & {"analysis", "clusters", "templates", "sweeps"}
     assert all(name.endswith(".py") for name in held)
+
+
+def test_snapshot_holds_the_job_side_of_hpcddp(study: Study, user: Path) -> None:
+    """core, data and worker, and the runner of jobs on this machine: what only the login side runs stays behind."""
+    held = {name.removeprefix("hpcddp/") for name in names(take_snapshot(study, [])) if name.startswith("hpcddp/")}
+    assert {name.split("/")[0] for name in held} == {"__init__.py", "backends", "core", "data", "worker"}
+    assert {name for name in held if name.startswith("backends/")} == {
+        f"backends/{name}.py" for name in ("__init__", "local_queue", "local_ranks", "local_runner")
+    }
+
+
+def test_what_a_job_imports_of_hpcddp_is_in_the_snapshot(study: Study, user: Path) -> None:
+    """Wherever in a module an import stands: a job would find it missing hours later, in the queue's own time."""
+    snapshot = take_snapshot(study, [])
+    held = names(snapshot)
+    known = {f"hpcddp/{name}" for name in names(PACKAGE)}
+    missing = {
+        f"{file}: {module}"
+        for file in held
+        if file.startswith("hpcddp/")
+        for module in imports_of_hpcddp(snapshot / file, known)
+        if not is_module(module, held)
+    }
+    assert not missing
 
 
 def test_user_factories_travel_without_being_imported(study: Study, user: Path) -> None:
