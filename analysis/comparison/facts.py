@@ -44,14 +44,14 @@ class Facts:
 
 def facts(study: Study, records: StudyRecords, groups: Iterable[Group]) -> Facts:
     """Reads launch.json and nodes/*.json of the groups' runs; those that are damaged say nothing."""
-    attempts = {(run.label, run.run): run.attempt for run in records.runs}
+    attempts = {run.key: run.attempt for run in records.runs}
     found: dict[str, set[str]] = {}
     started: list[int] = []
     for group in groups:
         for name, value in group.key.items():
             found.setdefault(short_name(name), set()).add(value_text(value))
-        for label, run in group.runs:
-            folder = study.run_dir(label, run) / str(attempts[label, run])
+        for key in group.runs:
+            folder = study.run_dir(*key) / str(attempts[key])
             launch = object_or_nothing(folder / "launch.json")
             for name, text in (*_launched(launch), *_of_nodes(folder)):
                 found.setdefault(name, set()).add(text)

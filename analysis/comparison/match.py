@@ -14,6 +14,7 @@ from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.study.series import FOUND, Key, key_text, order, short_name, value_text, workload_key
 from hpcddp.core.point import Point
+from hpcddp.core.run_key import RunKey
 
 HOLD = "batch_per_gpu"
 """Points are matched by their own batch per GPU, whatever their study holds constant."""
@@ -34,8 +35,8 @@ class Group:
     label: str
     key: Key
     """The point, flat, with `env_id` and `gpu`."""
-    runs: tuple[tuple[str, int], ...]
-    """(label, number) of each; labels differ where points differ in what is outside a series only."""
+    runs: tuple[RunKey, ...]
+    """Labels differ where points differ in what is outside a series only."""
     rates: tuple[Fraction, ...]
     """Samples per second of each."""
     hook: bool
@@ -67,7 +68,7 @@ def groups(records: StudyRecords) -> list[Group]:
             Group(
                 label=" + ".join(sorted(set(timed["label"]))),
                 key={**json.loads(series), "layout.nodes": int(nodes), "layout.gpus_per_node": int(gpus)},
-                runs=tuple((str(label), int(run)) for label, run in zip(timed["label"], timed["run"], strict=True)),
+                runs=tuple(RunKey(str(label), int(run)) for label, run in zip(timed["label"], timed["run"], strict=True)),
                 rates=tuple(rates_per_s(timed)),
                 hook=bool(timed["hook"].any()),
             )

@@ -17,6 +17,7 @@ from hpcddp.analysis.study.frames import RUN_COLUMNS, runs_frame
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.regular_files import object_or_nothing, read_object
 from hpcddp.core.point import flat_keys
+from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 
 SUMMARY = (
@@ -58,7 +59,7 @@ class ExportedRun:
 
     @property
     def name(self) -> str:
-        return f"{self.label} r{self.run}"
+        return str(RunKey(self.label, self.run))
 
     @property
     def end_unix_s(self) -> float:
@@ -92,7 +93,7 @@ def exported(study: Study) -> ExportedStudy:
 
 def _exported(study: Study, run: Run, row: Mapping[Any, Any]) -> ExportedRun:
     assert run.point is not None
-    attempt = study.run_dir(run.label, run.run) / str(run.attempt)
+    attempt = study.run_dir(*run.key) / str(run.attempt)
     parts = [] if run.step_ns is None else _parts(attempt, run)
     measured = {"step_s": None if run.step_ns is None else run.step_ns / 1e9, **{name: row[name] for name in SUMMARY}}
     tags = {"cluster": run.point.cluster, "env_id": run.env_id, "gpu": run.gpu, "attempt": run.attempt, "state": run.state}

@@ -17,6 +17,7 @@ from hpcddp.analysis.study.scaling import by_point, timed_runs
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import scaling_kind
+from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 
 ENOUGH = 0.70
@@ -182,7 +183,7 @@ def times(span: Span, count: int) -> Span:
 
 def _sizes(found: Findings, rows: pd.DataFrame) -> list[Size]:
     """In the order of the table."""
-    records = {(run.label, run.run): run for run in found.records.runs}
+    records = {run.key: run for run in found.records.runs}
     mine = found.runs[found.runs["series"] == rows["series"].iloc[0]]
     timed = {(int(nodes), int(gpus)): timed_runs(members) for (_, nodes, gpus), members in by_point(mine)}
     rejected = {key: members for key, members in mine[mine["state"] == "rejected"].groupby(["nodes", "gpus_per_node"])}
@@ -202,10 +203,10 @@ def _sizes(found: Findings, rows: pd.DataFrame) -> list[Size]:
     return sizes
 
 
-def _of(records: Mapping[tuple[str, int], Run], members: pd.DataFrame | None) -> tuple[Run, ...]:
+def _of(records: Mapping[RunKey, Run], members: pd.DataFrame | None) -> tuple[Run, ...]:
     if members is None:
         return ()
-    return tuple(records[str(label), int(run)] for label, run in zip(members["label"], members["run"], strict=True))
+    return tuple(records[RunKey(str(label), int(run))] for label, run in zip(members["label"], members["run"], strict=True))
 
 
 def _efficiency(row: Mapping[str, Any], baseline: str) -> Ratio | None:

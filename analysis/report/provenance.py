@@ -56,7 +56,7 @@ class _Attempt:
 
 def provenance(study: Study, runs: Iterable[Run]) -> Provenance:
     """Of the attempts that count, and of those that were rejected."""
-    folders = [(run, study.run_dir(run.label, run.run) / run.attempt) for run in runs if run.attempt]
+    folders = [(run, study.run_dir(*run.key) / run.attempt) for run in runs if run.attempt]
     read = object_or_nothing
     attempts = [_Attempt(read(folder / "launch.json"), read(folder / "end.json"), run) for run, folder in folders]
     nodes = _nodes(folder for _, folder in folders)

@@ -18,6 +18,7 @@ from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.runs.timeline import Timeline
 from hpcddp.analysis.runs.typical import TypicalStep
 from hpcddp.core.point import Point
+from hpcddp.core.run_key import RunKey
 from hpcddp.core.text import one_line
 
 
@@ -82,6 +83,11 @@ class Run:
     loss_last: float | None = None
     eval_samples: int | None = None
     eval_correct: int | None = None
+
+    @property
+    def key(self) -> RunKey:
+        """Which run it is."""
+        return RunKey(self.label, self.run)
 
     @property
     def name(self) -> str:

@@ -26,7 +26,7 @@ from hpcddp.analysis.util.regular_files import is_there, read_object, read_regul
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_outcomes import read_outcomes
 from hpcddp.core.point import Point, flat_keys, point_from_dict
-from hpcddp.core.run_ranges import run_ranges
+from hpcddp.core.run_key import RunKey, run_ranges
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count, inert, one_line
 
@@ -73,10 +73,10 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
         label: sorted({*range(1, asked.repeats.get(label, 0) + 1), *_run_numbers(study, label)})
         for label in sorted({*asked.repeats, *points})
     }
-    which = [(label, run) for label in numbers for run in numbers[label]]
-    attempted, large = _load_runs(study, Cache(study, keep_in), which, points, meanwhile)
+    keys = [RunKey(label, run) for label in numbers for run in numbers[label]]
+    attempted, large = _load_runs(study, Cache(study, keep_in), keys, points, meanwhile)
     failures = tuple(each for each in attempted if isinstance(each, Failure))
-    loaded = [_rejected(*of, points.get(of[0]), each) for of, each in zip(which, attempted, strict=True)]
+    loaded = [_rejected(key, points.get(key.label), each) for key, each in zip(keys, attempted, strict=True)]
     warnings.extend(warning for _, odd in loaded for warning in odd)
     runs = _in_sweep([run for run, _ in loaded], asked, warnings)
     gone = {label for label, repeat in asked.in_sweep.items() if not repeat} - {run.label for run in runs}
@@ -95,65 +95,67 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
 
 def _in_sweep(runs: Sequence[Run], asked: StudyFile, warnings: list[str]) -> list[Run]:
     """Without those that have no result and that the sweep did not have any more at the last submission: nobody misses them."""
-    out = {(run.label, run.run) for run in runs if run.state == "missing" and run.run > asked.in_sweep.get(run.label, run.run)}
+    out = {run.key for run in runs if run.state == "missing" and run.run > asked.in_sweep.get(run.label, run.run)}
     if out:
         verb, have = ("is", "has") if len(out) == 1 else ("are", "have")
         which = f"{count(len(out), 'run')} that {verb} not in the sweep any more and {have} no result {verb} left out"
         warnings.append(f"{which}: {run_ranges(out)}")
-    return [run for run in runs if (run.label, run.run) not in out]
+    return [run for run in runs if run.key not in out]
 
 
 def _load_runs(
     study: Study,
     kept: Cache,
-    which: Sequence[tuple[str, int]],
+    keys: Sequence[RunKey],
     points: Mapping[str, Point | None],
     meanwhile: Callable[[], None],
 ) -> tuple[list[Attempted], bool]:
     """In that order. What was kept of a run is taken; the others are read, two at a time: whether it was much, too."""
-    made = {of: made_of(study.run_dir(*of), repr(of), repr(points.get(of[0]))) for of in which if study.run_dir(*of).is_dir()}
-    known = {of: _as_kept(kept.get(_kept_name(*of), made[of]), points.get(of[0])) for of in made}
-    found: dict[tuple[str, int], Attempted] = {of: loaded for of, loaded in known.items() if loaded is not None}
-    unread = [of for of in which if of not in found]
-    sizes = [size for of in unread if (size := made.get(of))]
+    made = {
+        key: made_of(study.run_dir(*key), repr(key), repr(points.get(key.label))) for key in keys if study.run_dir(*key).is_dir()
+    }
+    known = {key: _as_kept(kept.get(_kept_name(key), made[key]), points.get(key.label)) for key in made}
+    found: dict[RunKey, Attempted] = {key: loaded for key, loaded in known.items() if loaded is not None}
+    unread = [key for key in keys if key not in found]
+    sizes = [size for key in unread if (size := made.get(key))]
     much = prepare(sum(size.csv_files for size in sizes), sum(size.csv_bytes for size in sizes))
 
     outcomes = _read_outcomes(study)
 
-    def load(of: tuple[str, int]) -> Loaded:
+    def load(key: RunKey) -> Loaded:
         odd: list[str] = []
-        blank = Run(label=of[0], run=of[1], state="missing", point=points.get(of[0]))
-        run = load_run(study.attempts(*of), blank, outcomes.get(of, {}), odd)
+        blank = Run(label=key.label, run=key.run, state="missing", point=points.get(key.label))
+        run = load_run(study.attempts(*key), blank, outcomes.get(key, {}), odd)
         if run.attempt is not None:
             with contextlib.suppress(TypeError):
-                kept.put(_kept_name(*of), made.get(of), to_plain((replace(run, point=None), tuple(odd))))
+                kept.put(_kept_name(key), made.get(key), to_plain((replace(run, point=None), tuple(odd))))
         return run, tuple(odd)
 
-    def attempt(of: tuple[str, int]) -> Attempted:
-        return contain(f"r{of[1]} of {one_line(of[0])}", lambda: load(of))
+    def attempt(key: RunKey) -> Attempted:
+        return contain(f"r{key.run} of {one_line(key.label)}", lambda: load(key))
 
     found |= zip(unread, each(attempt, unread, much, meanwhile), strict=True)
-    return [found[of] for of in which], much
+    return [found[key] for key in keys], much
 
 
-def _read_outcomes(study: Study) -> dict[tuple[str, int], dict[str, str]]:
-    """Label and number of a run -> its jobs -> why they failed, as their backend said when it was asked last."""
-    found: dict[tuple[str, int], dict[str, str]] = {}
+def _read_outcomes(study: Study) -> dict[RunKey, dict[str, str]]:
+    """Run -> its jobs -> why they failed, as their backend said when it was asked last."""
+    found: dict[RunKey, dict[str, str]] = {}
     with contextlib.suppress(OSError, ValueError):
         for of, reason in read_outcomes(read_regular(study.outcomes_file)).items():
-            found.setdefault((of.label, of.run), {})[of.job] = inert(reason)
+            found.setdefault(RunKey(of.label, of.run), {})[of.job] = inert(reason)
     return found
 
 
-def _rejected(label: str, run: int, point: Point | None, found: Attempted) -> Loaded:
+def _rejected(key: RunKey, point: Point | None, found: Attempted) -> Loaded:
     """A run that cannot be read does not count, for the reason that it raised."""
     if isinstance(found, Failure):
-        return Run(label=label, run=run, state="rejected", reason=found.reason, point=point), ()
+        return Run(label=key.label, run=key.run, state="rejected", reason=found.reason, point=point), ()
     return found
 
 
-def _kept_name(label: str, run: int) -> str:
-    return f"{label}.r{run}"
+def _kept_name(key: RunKey) -> str:
+    return f"{key.label}.r{key.run}"
 
 
 def _as_kept(plain: Any, point: Point | None) -> Loaded | None:

@@ -191,7 +191,7 @@ def _latency_s(case: Case, row: Row) -> float | None:
 
 def _buckets(case: Case, row: Row) -> int:
     """Exchanges per step, in the point's first run with the hook."""
-    numbers = (case.exchanges.get((run.label, run.run)) for run in case.runs_of(row))
+    numbers = (case.exchanges.get(run.key) for run in case.runs_of(row))
     return next(filter(None, numbers), 0)
 
 

@@ -95,7 +95,7 @@ class Case:
 
     @cached_property
     def exchanges(self) -> dict[Hashable, int]:
-        """(label, run) -> all-reduces per step, of runs with the communication hook."""
+        """RunKey -> all-reduces per step, of runs with the communication hook."""
         return dict(self.buckets.groupby(["label", "run"])["bucket"].nunique().items())
 
     def runs_of(self, row: Row) -> list[Run]:

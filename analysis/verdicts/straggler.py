@@ -71,7 +71,7 @@ def _evidence(found: Straggler, more: str) -> str:
 
 def _by_all_reduces(case: Case) -> Iterator[Straggler]:
     """In runs with the communication hook."""
-    by_key: dict[Hashable, Run] = {(run.label, run.run): run for run in case.counting}
+    by_key: dict[Hashable, Run] = {run.key: run for run in case.counting}
     for key, ranks in case.stragglers.groupby(["label", "run"], sort=True):
         run = by_key.get(key)
         if run and run.step_ns and (found := culprit(ranks.assign(step_ns=run.step_ns))):

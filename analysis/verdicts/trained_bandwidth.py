@@ -27,7 +27,7 @@ def _of_point(case: Case, point: pd.Series[Any]) -> Iterator[dict[str, Any]]:
     if pd.isna(point["busbw_bytes_per_s"]) or point["ranks"] < 2:
         return
     runs = case.runs_of(point)
-    hooked = {(run.label, run.run) for run in runs if run.exchange is not None}
+    hooked = {run.key for run in runs if run.exchange is not None}
     mine = case.buckets[[pair in hooked for pair in zip(case.buckets["label"], case.buckets["run"], strict=True)]]
     who = {name: point[name] for name in ("nodes", "gpus_per_node", "gpu")}
     who["layout"] = size_words(int(point["nodes"]), int(point["gpus_per_node"]), str(point["device"]))

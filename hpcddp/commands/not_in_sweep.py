@@ -18,14 +18,14 @@ LIVE = ("queued", "running", "unknown")
 
 def not_in_sweep_words(states: Sequence[RunState], where: Path) -> str | None:
     """Which they are and what ends them; None where there is none but what is done. `where`: the study's folder, or its sweep."""
-    from hpcddp.core.run_ranges import run_ranges
+    from hpcddp.core.run_key import run_ranges
     from hpcddp.core.text import count
 
     gone = [state for state in states if not state.in_sweep and state.phase != "done"]
     if not gone:
         return None
     live = [state for state in gone if state.phase in LIVE]
-    runs = run_ranges((state.label, state.run) for state in live or gone)
+    runs = run_ranges(state.key for state in live or gone)
     if not live:
         verb = "is" if len(gone) == 1 else "are"
         return f"{count(len(gone), 'run')} {verb} not in the sweep any more and not submitted again: {runs}"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hpcddp.backends.base import Backend
     from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.core.point import Point
+    from hpcddp.core.run_key import RunKey
     from hpcddp.core.run_root import Study
     from hpcddp.study.status import RunState
     from hpcddp.submit.budget import Account
@@ -110,6 +111,7 @@ def carry_out(
     from dataclasses import replace
 
     from hpcddp.core.errors import FAILED, INCOMPLETE
+    from hpcddp.core.run_key import RunKey
     from hpcddp.study.status import study_states
     from hpcddp.submit.budget import limited
     from hpcddp.submit.manifest import describe_again
@@ -141,7 +143,7 @@ def carry_out(
             left = len(taken) < len(missing) and _is_any_left(order, study, backend, taken)
             ctx.exit(INCOMPLETE if left or unknown_runs(order, states) else 0)
         more = taken and (until_ci is not None or len(taken) < len(missing))
-        unsent = {(point.label, run) for point, run in missing} - {(run.label, run.run) for run in taken} if more else set()
+        unsent = {RunKey(point.label, run) for point, run in missing} - {run.key for run in taken} if more else set()
         phases = _wait_for_all(order, study, backend, unsent)
         if phases - {"done", "missing"} or not more:
             few = "missing" in phases or is_open(order, study, until_ci)
@@ -149,7 +151,7 @@ def carry_out(
         smoke, yes = False, True  # tested, and said, the first time
 
 
-def _wait_for_all(order: SubmissionPlan, study: Study, backend: Backend, unsent: set[tuple[str, int]]) -> set[str]:
+def _wait_for_all(order: SubmissionPlan, study: Study, backend: Backend, unsent: set[RunKey]) -> set[str]:
     """The phases of the order's runs when all are over, but for those that are not sent yet; Ctrl-C ends the waiting alone."""
     try:
         return until_over(study, backend, {planned.point.label for planned in order.points}, unsent)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 def unknown_words(unknown: Sequence[RunState]) -> str:
     """Which runs, why, and the next step."""
-    from hpcddp.core.run_ranges import run_ranges
+    from hpcddp.core.run_key import run_ranges
     from hpcddp.core.text import count
 
-    runs = run_ranges((state.label, state.run) for state in unknown)
+    runs = run_ranges(state.key for state in unknown)
     what = f"{count(len(unknown), 'run')} {'is' if len(unknown) == 1 else 'are'} unknown and left alone: {runs}"
     return f"{what}: {unknown[0].detail}. Submit again when there is an answer: what is missing then is submitted"
 

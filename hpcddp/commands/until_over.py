@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from hpcddp.backends.base import Backend
+    from hpcddp.core.run_key import RunKey
     from hpcddp.core.run_root import Study
 
 
-def until_over(study: Study, backend: Backend, labels: Collection[str], unsent: Collection[tuple[str, int]] = ()) -> set[str]:
+def until_over(study: Study, backend: Backend, labels: Collection[str], unsent: Collection[RunKey] = ()) -> set[str]:
     """A line on stderr whenever something has changed; the phases of the runs of these points once none waits or runs: of one
     that is yet to be sent again, `missing`.
     """
@@ -32,9 +33,9 @@ def until_over(study: Study, backend: Backend, labels: Collection[str], unsent: 
         if line != shown:
             click.echo(line, err=True)
             shown = line
-        doubtful = (state for state in states if state.phase == "unknown" and (state.label, state.run) in mine)
+        doubtful = (state for state in states if state.phase == "unknown" and state.key in mine)
         if not any(state.phase in ("queued", "running") for state in states) and not any(doubtful):
             break  # a controller that does not answer just now has not ended a job
         time.sleep(pause_s(time.monotonic() - begun_s))
     click.echo(status_table(states))
-    return {"missing" if (state.label, state.run) in unsent else state.phase for state in states}
+    return {"missing" if state.key in unsent else state.phase for state in states}

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcddp.core.errors import UsageError
+from hpcddp.core.run_key import RunKey
 
 NAMED = 8
 """Points named in a sentence."""
@@ -89,10 +90,10 @@ class Study:
         """Repetitions count from 1."""
         return self.folder / label / f"r{run}"
 
-    def begun(self) -> list[tuple[str, int]]:
-        """Label and number of every run that has a folder."""
+    def begun(self) -> list[RunKey]:
+        """Every run that has a folder."""
         folders = (folder for folder in self.folder.glob("*/r*") if folder.name[1:].isdecimal())
-        return [(folder.parent.name, int(folder.name[1:])) for folder in folders]
+        return [RunKey(folder.parent.name, int(folder.name[1:])) for folder in folders]
 
     def attempt_dir(self, label: str, run: int, job: str, restart: int) -> Path:
         return self.run_dir(label, run) / f"{job}.{restart}"

@@ -41,7 +41,7 @@ def waste(study: Study, states: Sequence[RunState]) -> list[Waste]:
 
 def _checkpoints(study: Study, states: Sequence[RunState]) -> Iterator[tuple[Path, str]]:
     for state in states:
-        attempts = study.attempts(state.label, state.run)
+        attempts = study.attempts(*state.key)
         if state.phase == "done":
             yield from (
                 (attempt / "checkpoints", "the run is done") for attempt in attempts if _is_folder(attempt / "checkpoints")

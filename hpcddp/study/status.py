@@ -14,6 +14,7 @@ from hpcddp.backends.slurm_allocation import had_its_turn, turn
 from hpcddp.core.job_outcomes import OfJob, note_outcomes
 from hpcddp.core.launcher import first_failure
 from hpcddp.core.point import Point, point_from_dict
+from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.study.diagnosis import AGAIN, Reason, reason_of, without_node
 from hpcddp.study.logs import last_words
@@ -50,6 +51,11 @@ class RunState:
     """While it waits: when Slurm expects to start it, as ISO 8601."""
     in_sweep: bool = True
     """False: its point was taken out of the sweep, or `repeat` was lowered, since it was submitted."""
+
+    @property
+    def key(self) -> RunKey:
+        """Which run it is."""
+        return RunKey(self.label, self.run)
 
 
 Scope = Mapping[str, int]
@@ -95,9 +101,9 @@ class StudyView:
     """What a study's own files say of its runs."""
 
     study: Study
-    runs: list[tuple[str, int]]
-    told: Mapping[tuple[str, int], SubmissionEvent]
-    done: Mapping[tuple[str, int], RunState]
+    runs: list[RunKey]
+    told: Mapping[RunKey, SubmissionEvent]
+    done: Mapping[RunKey, RunState]
     scope: Scope
 
     def left(self, backend: str) -> list[SubmissionEvent]:
@@ -147,10 +153,12 @@ def states_to_plain(states: list[RunState]) -> list[dict[str, Any]]:
     return [asdict(state) for state in states]
 
 
-def _runs(study: Study, asked: Mapping[str, Any], told: Mapping[tuple[str, int], SubmissionEvent]) -> list[tuple[str, int]]:
+def _runs(study: Study, asked: Mapping[str, Any], told: Mapping[RunKey, SubmissionEvent]) -> list[RunKey]:
     """Asked for by study.json, submitted, or with a folder of records; none of a point that was dropped."""
-    wanted = {(entry["label"], run) for entry in asked["points"] for run in range(1, entry.get("repeat", asked["repeat"]) + 1)}
-    return sorted(key for key in {*wanted, *told, *study.begun()} if study.has_point(key[0]))
+    wanted = {
+        RunKey(entry["label"], run) for entry in asked["points"] for run in range(1, entry.get("repeat", asked["repeat"]) + 1)
+    }
+    return sorted(key for key in {*wanted, *told, *study.begun()} if study.has_point(key.label))
 
 
 def read_study_file(study: Study) -> dict[str, Any]:
@@ -181,7 +189,7 @@ def _poll(backend: Backend, lines: Sequence[SubmissionEvent]) -> dict[_Job, JobS
     return found
 
 
-def _unfinished(study: Study, key: tuple[str, int], told: SubmissionEvent | None, polled: Mapping[_Job, JobState]) -> RunState:
+def _unfinished(study: Study, key: RunKey, told: SubmissionEvent | None, polled: Mapping[_Job, JobState]) -> RunState:
     if told is None or told.job is None:
         return _without_job(study, key, told)
     attempt = newest_of(study.attempts(*key), told.job)
@@ -208,8 +216,8 @@ def _running(study: Study, told: SubmissionEvent, blank: RunState, attempt: Path
     return replace(blank, phase="running", detail=detail, next_step=next_step, **vars(progress))
 
 
-def _without_job(study: Study, key: tuple[str, int], told: SubmissionEvent | None) -> RunState:
-    blank = RunState(label=key[0], run=key[1], phase="missing")
+def _without_job(study: Study, key: RunKey, told: SubmissionEvent | None) -> RunState:
+    blank = RunState(label=key.label, run=key.run, phase="missing")
     if told is None:
         newest = next(reversed(study.attempts(*key)), None)
         return _by_records(study, replace(blank, job=job_of(newest)), newest, None) if newest else blank

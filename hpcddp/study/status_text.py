@@ -40,7 +40,7 @@ def status_table(states: Sequence[RunState], node_hours: float = 0.0) -> str:
 def progress_line(states: Sequence[RunState]) -> str:
     """One line: how many runs are in which state, and how far those that run are."""
     live = [state for state in states if state.phase == "running"]
-    running = [f"{state.label} r{state.run} {told}" for state in live if (told := _progress(state))]
+    running = [f"{state.key} {told}" for state in live if (told := _progress(state))]
     return "; ".join([_counts(states), *running[:RUNNING_SHOWN]])
 
 

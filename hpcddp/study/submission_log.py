@@ -21,6 +21,7 @@ from typing import Any, Literal
 from hpcddp.backends.base import job_name
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import append_line
+from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import SchemaError, decode, encode
 
@@ -45,6 +46,11 @@ class SubmissionEvent:
     nodes: int | None = None
     """Of the one job in which the run is a step."""
     gpus_per_node: int | None = None
+
+    @property
+    def key(self) -> RunKey:
+        """Which run it is."""
+        return RunKey(self.label, self.run)
 
     @property
     def name(self) -> str:
@@ -75,15 +81,15 @@ def append(study: Study, lines: Sequence[SubmissionEvent]) -> None:
         append_line(study.submissions_file, *(encode(line, keep_defaults=False) for line in lines), sync=must_stay)
 
 
-def latest_events(study: Study) -> dict[tuple[str, int], SubmissionEvent]:
-    """The newest line on each run, by label and number; HpcddpError names a line that is damaged."""
-    found: dict[tuple[str, int], SubmissionEvent] = {}
+def latest_events(study: Study) -> dict[RunKey, SubmissionEvent]:
+    """The newest line on each run; HpcddpError names a line that is damaged."""
+    found: dict[RunKey, SubmissionEvent] = {}
     for number, text in enumerate(_whole(study).splitlines(), start=1):
         try:
             told = decode(SubmissionEvent, json.loads(text))
         except (ValueError, SchemaError) as error:
             raise HpcddpError(f"{study.submissions_file}:{number}: not a line hpcddp wrote: {error}") from error
-        found[told.label, told.run] = told
+        found[told.key] = told
     return found
 
 

@@ -58,12 +58,12 @@ def account(study: Study, order: SubmissionPlan, states: Sequence[RunState]) -> 
     used, waiting, told = Hours(), Hours(), latest_events(study)
     points = {planned.point.label: planned.point for planned in order.points}
     for state in states:
-        attempts = study.attempts(state.label, state.run)
+        attempts = study.attempts(*state.key)
         if (point := points.get(state.label) or read_point(study, state.label)) is None:
             continue
         points[state.label] = point
         if state.job is not None and state.phase in ("queued", "running", "unknown"):
-            line = told.get((state.label, state.run))
+            line = told.get(state.key)
             shared = (None, None) if line is None else (line.nodes, line.gpus_per_node)
             waiting += _hours(order, point, order.source.sweep.slurm.walltime_min / 60, *shared)
             at_work = newest_of(attempts, state.job) if state.phase != "queued" else None

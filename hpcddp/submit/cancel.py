@@ -32,7 +32,7 @@ def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -
             raise UsageError(f"no point `{point}` in this study; it has {known}")
     chosen = [state for state in states if not points or state.label.startswith(tuple(points))]
     told = latest_events(study)
-    if doubtful := [state for state in chosen if state.phase == "unknown" and (state.label, state.run) in told]:
+    if doubtful := [state for state in chosen if state.phase == "unknown" and state.key in told]:
         what = f"{count(len(doubtful), 'run')} not known of just now: {doubtful[0].detail}"
         raise HpcddpError(f"{what}. Nothing was cancelled; cancel again when there is an answer")
     return [state for state in chosen if state.phase in ("queued", "running")]
@@ -43,7 +43,7 @@ def cancel_runs(study: Study, runs: Sequence[RunState], backends: Sequence[Backe
     with study_lock(study):
         truncate_torn_tail(study)
         told = latest_events(study)
-        mine = [told[state.label, state.run] for state in runs if (state.label, state.run) in told]
+        mine = [told[state.key] for state in runs if state.key in told]
         for backend in backends:
             lines = [line for line in mine if line.backend == backend.name and line.job is not None]
             if lines:

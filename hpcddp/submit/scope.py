@@ -62,9 +62,9 @@ def recorded_gone(study: Study, sweep: Path) -> list[RunState]:
     """Runs of the study that the file does not have now and that may wait or run, by the records alone: no cluster is asked."""
     scope = study_scope(study, sweep)
     sent = latest_events(study).values()
-    gone = {(told.label, told.run) for told in sent if told.event == "submitted" and told.run > scope.get(told.label, told.run)}
+    gone = {told.key for told in sent if told.event == "submitted" and told.run > scope.get(told.label, told.run)}
     states = run_states(study, scope=scope) if gone else []
-    return [state for state in states if (state.label, state.run) in gone and state.phase == "unknown"]
+    return [state for state in states if state.key in gone and state.phase == "unknown"]
 
 
 def _repeats(sweep: Path, options: Mapping[str, Any]) -> dict[str, int] | None:

@@ -12,6 +12,7 @@ from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.core.errors import FullError, RefusedError
 from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.point import Point
+from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
 from hpcddp.study.lock import Held, study_lock
@@ -34,18 +35,23 @@ class SubmittedRun:
     run: int
     job: str
 
+    @property
+    def key(self) -> RunKey:
+        """Which run it is."""
+        return RunKey(self.label, self.run)
+
 
 def pending_runs(order: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once.
 
     A run whose submission was interrupted counts too: submit_runs looks it up before it asks again.
     """
-    known = {(state.label, state.run): state for state in states}
+    known = {state.key: state for state in states}
     points, repeats = [planned.point for planned in order.points], order.repeats
     wanted = [
         (point, run) for run in range(1, max(repeats.values(), default=0) + 1) for point in points if run <= repeats[point.label]
     ]
-    return [(point, run) for point, run in wanted if _is_pending(known.get((point.label, run)))]
+    return [(point, run) for point, run in wanted if _is_pending(known.get(RunKey(point.label, run)))]
 
 
 def _is_pending(state: RunState | None) -> bool:
@@ -100,7 +106,7 @@ def _live(study: Study, states: Sequence[RunState], backend: Backend) -> list[st
     """The study's jobs there that wait or run; one that runs share counts once."""
     told = latest_events(study)
     live = (state for state in states if state.phase in ("queued", "running"))
-    mine = (state.job for state in live if state.job and told[state.label, state.run].backend == backend.name)
+    mine = (state.job for state in live if state.job and told[state.key].backend == backend.name)
     return list(dict.fromkeys(map(slurm_id, mine)))
 
 

@@ -11,6 +11,7 @@ from hpcddp.backends.base import JobState
 from hpcddp.core.errors import FAILED, USAGE
 from hpcddp.core.point import Data, Point, Workload, point_to_dict
 from hpcddp.core.records import write_json
+from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.study.submission_log import SubmissionEvent, latest_events, tell, user_name
 from tests.commands.conftest import Run
@@ -99,7 +100,7 @@ def test_the_job_of_an_interrupted_submission_is_cancelled_too(
     assert run("cancel", study.folder, "-y").exit_code == 0
     (cancelled,) = backend.cancelled
     assert (cancelled.get("9"), len(cancelled)) == ((f"{FIRST}.r3", 4) if arrived else (None, 3))
-    assert latest_events(study)[FIRST, 3].event == ("cancelled" if arrived else "lost")
+    assert latest_events(study)[RunKey(FIRST, 3)].event == ("cancelled" if arrived else "lost")
 
 
 def test_cancel_asks(run: Run, study: Study, backend: Cancelling) -> None:
