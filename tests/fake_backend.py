@@ -45,7 +45,7 @@ class FakeBackend:
         return [Batch(requests=(request,)) for request in requests]
 
     def submit_batch(self, batch: Batch) -> list[str]:
-        if batch.together is None:
+        if batch.one_allocation is None:
             return [self.submit(request) for request in batch.requests]
         self.batches_taken[str(100 + len(self.queued))] = batch
         job = self.submit(batch.requests[0])

@@ -63,7 +63,7 @@ class Batch:
     """What reaches a cluster in one call: a run, an array of runs that ask for the same, or one job for several runs."""
 
     requests: tuple[Submission, ...]
-    together: OneAllocation | None = None
+    one_allocation: OneAllocation | None = None
     at_once: int | None = None
     """So many of its runs at a time; None: as many as the cluster likes."""
     after: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Batch:
 
     @property
     def is_array(self) -> bool:
-        return len(self.requests) > 1 and self.together is None
+        return len(self.requests) > 1 and self.one_allocation is None
 
     @property
     def name(self) -> str:
@@ -89,8 +89,8 @@ class Batch:
         one job `n16-30runs.1f2e3d4c`.
         """
         first = self.requests[0]
-        if self.together is not None:
-            return f"n{self.together.nodes:02d}-{len(self.requests)}runs.{self.token}"
+        if self.one_allocation is not None:
+            return f"n{self.one_allocation.nodes:02d}-{len(self.requests)}runs.{self.token}"
         layout = first.spec.point.layout
         return f"n{layout.nodes:02d}-g{layout.gpus_per_node}-x{len(self.requests)}.{self.token}" if self.is_array else first.name
 

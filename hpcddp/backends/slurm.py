@@ -71,7 +71,7 @@ class SlurmBackend:
         return shutil.which("srun") is not None
 
     def batches(self, requests: Sequence[Submission]) -> list[Batch]:
-        """Runs of the same shape together, as far as MaxArraySize allows."""
+        """Runs of the same shape in one batch, as far as MaxArraySize allows."""
         return in_arrays(requests, lambda: self.max_array_size)
 
     @functools.cached_property
@@ -105,7 +105,7 @@ class SlurmBackend:
                 raise FullError(str(error)) from None
             raise
         _link(batch.study.job_dir(job), folder)
-        if not batch.is_array and batch.together is None:
+        if not batch.is_array and batch.one_allocation is None:
             return [job]
         return [f"{job}{'_' if batch.is_array else '+'}{task}" for task in range(len(batch.requests))]
 

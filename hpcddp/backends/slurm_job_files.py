@@ -36,7 +36,7 @@ def prepare(folder: Path, batch: Batch) -> list[str]:
 def _write(folder: Path, batch: Batch) -> None:
     first = batch.requests[0]
     specs = [spec_to_dict(request.spec) for request in batch.requests]
-    if batch.is_array or batch.together:
+    if batch.is_array or batch.one_allocation:
         array_tasks.prepare_array(folder, specs)
         delayed = DelayedSubmission(call_task, first.entry, array_tasks.shared_by_all(specs[0]))
     else:
@@ -49,11 +49,11 @@ def _write(folder: Path, batch: Batch) -> None:
 
 def _script(folder: Path, batch: Batch) -> str:
     first, quoted = batch.requests[0], shlex.quote(str(folder))
-    if batch.together:
+    if batch.one_allocation:
         launches = [
             _launch(request, f"{quoted}/{task}", folder / f"{task}/%j_%t_log") for task, request in enumerate(batch.requests)
         ]
-        return batch.together.render_text(batch.name, str(folder), launches)
+        return batch.one_allocation.render_text(batch.name, str(folder), launches)
     if first.render_text is None:
         raise UsageError(f"{first.spec.label}: a Slurm job needs a script")
     if batch.is_array:
@@ -72,7 +72,7 @@ def _launch(request: Submission, own: str, logs: Path) -> Launch:
 
 def _command(folder: Path, batch: Batch) -> list[str]:
     """Name, comment and the batch script's own logs ride on the command line: the script stays as `render` prints it."""
-    spec, several = batch.requests[0].spec, batch.is_array or batch.together
+    spec, several = batch.requests[0].spec, batch.is_array or batch.one_allocation
     own = folder / "%a" if batch.is_array else folder
     awaited = [f"{kind}:{':'.join(jobs)}" for kind, jobs in (("afterok", batch.after_ok), ("afterany", batch.after)) if jobs]
     return [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcddp.commands.options import check_sources, choosing, laying_out, read_study, remark, single_sweep, submitting
-from hpcddp.commands.submit import carry_out, make_order
+from hpcddp.commands.submit import carry_out, make_plan
 
 if TYPE_CHECKING:
     from hpcddp.cluster.profile import ClusterProfile
@@ -49,7 +49,7 @@ def comm(ctx: click.Context, /, sweep: Path | None, job_options: tuple[str, ...]
     flags = ("runs", "dry_run", "smoke", "wait", "yes", "max_running", "max_jobs", "after", "one_allocation")
     how = {name: options.pop(name) for name in flags}
     source, profile, points = _study(sweep, job_options, options)
-    carry_out(ctx, make_order(_one_short_run(source), profile, _distinct(points)), **how)
+    carry_out(ctx, make_plan(_one_short_run(source), profile, _distinct(points)), **how)
 
 
 def _study(

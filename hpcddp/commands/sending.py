@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from hpcddp.submit.submit import SubmittedRun
 
 
-def send(order: SubmissionPlan, study: Study, backend: Backend, submitted: list[SubmittedRun]) -> bool:
+def send(plan: SubmissionPlan, study: Study, backend: Backend, submitted: list[SubmittedRun]) -> bool:
     """Adds what was submitted; False where the cluster did not take all, which is said."""
     from hpcddp.core.errors import FullError
     from hpcddp.submit.submit import submit_runs
 
     try:
-        submit_runs(study, order, backend, submitted.append)
+        submit_runs(study, plan, backend, submitted.append)
     except FullError as error:
         remark(str(error))
         return False

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hpcddp.submit.submission_plan import SubmissionPlan
 
 
-def order_until(order: SubmissionPlan, study: Study, states: Sequence[RunState], percent: float, at_most: int) -> SubmissionPlan:
+def with_repeats(plan: SubmissionPlan, study: Study, states: Sequence[RunState], percent: float, at_most: int) -> SubmissionPlan:
     """The order with as many runs of each point as its records so far ask for; says how well points are known."""
     from dataclasses import replace
 
@@ -28,16 +28,16 @@ def order_until(order: SubmissionPlan, study: Study, states: Sequence[RunState],
         if state.phase == "done" and state.detail:  # the gates that failed
             rejected.setdefault(state.label, []).append(state.run)
     known = precision(study) if had else {}
-    labels = [planned.point.label for planned in order.points]
+    labels = [planned.point.label for planned in plan.points]
     for label in labels:
         if label in rejected:
             remark(rejected_words(label, rejected[label]))
         elif label in had:
             remark(how_well(label, had, known, percent, at_most))
-    return replace(order, more=repeats_until(labels, had, known, percent, at_most), is_cut_at_budget=True)
+    return replace(plan, more=repeats_until(labels, had, known, percent, at_most), is_cut_at_budget=True)
 
 
-def is_open(order: SubmissionPlan, study: Study, until_ci: float | None) -> bool:
+def is_open(plan: SubmissionPlan, study: Study, until_ci: float | None) -> bool:
     """Whether medians are less well known than was asked for: --max-repeat or a rejected run ended it."""
     if until_ci is None:
         return False
@@ -45,4 +45,4 @@ def is_open(order: SubmissionPlan, study: Study, until_ci: float | None) -> bool
     from hpcddp.analysis.study.precision import precision
     from hpcddp.core.repetitions import open_points
 
-    return bool(open_points([planned.point.label for planned in order.points], precision(study), until_ci))
+    return bool(open_points([planned.point.label for planned in plan.points], precision(study), until_ci))

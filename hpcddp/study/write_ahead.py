@@ -50,10 +50,10 @@ class Intents:
 def _intents(batch: Batch, backend: str) -> list[SubmissionEvent]:
     of_all: dict[str, Any] = {"event": "intent", "token": batch.token, "backend": backend, "unix_s": time.time()}
     specs = [request.spec for request in batch.requests]
-    if not batch.is_array and batch.together is None:
+    if not batch.is_array and batch.one_allocation is None:
         return [SubmissionEvent(**of_all, label=spec.label, run=spec.run) for spec in specs]
-    if batch.together is not None:
-        of_all |= {"nodes": batch.together.nodes, "gpus_per_node": batch.together.gpus_per_node}
+    if batch.one_allocation is not None:
+        of_all |= {"nodes": batch.one_allocation.nodes, "gpus_per_node": batch.one_allocation.gpus_per_node}
     return [
         SubmissionEvent(**of_all, label=spec.label, run=spec.run, array=batch.name, task=task) for task, spec in enumerate(specs)
     ]

@@ -12,7 +12,7 @@ from hpcddp.core.run_root import Study, newest_of
 from hpcddp.study.node_hours import lasted_h, nodes_held
 from hpcddp.study.status import RunState, read_point
 from hpcddp.study.submission_log import latest_events
-from hpcddp.submit.one_allocation import one_job
+from hpcddp.submit.one_allocation import allocation_request
 from hpcddp.submit.submission_plan import SubmissionPlan
 
 Run = tuple[Point, int]
@@ -39,60 +39,60 @@ class Account:
         return f"budget {self.budget}: {'; '.join(parts)}"
 
 
-def at_most(order: SubmissionPlan, point: Point) -> Hours:
+def at_most(plan: SubmissionPlan, point: Point) -> Hours:
     """Of one run: the time asked for, on all its nodes."""
-    return _hours(order, point, order.source.sweep.slurm.walltime_min / 60)
+    return _hours(plan, point, plan.source.sweep.slurm.walltime_min / 60)
 
 
-def each_at_most(order: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
+def each_at_most(plan: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
     """Of each run; in one allocation it holds all nodes of the job."""
-    if not order.one_allocation or not runs:
-        return [at_most(order, point) for point, _ in runs]
-    whole = one_job(order, runs)
-    node = whole.nodes * order.source.sweep.slurm.walltime_min / 60
-    return [Hours(node=node, gpu=node * whole.gpus_per_node) for _ in runs]
+    if not plan.one_allocation or not runs:
+        return [at_most(plan, point) for point, _ in runs]
+    request = allocation_request(plan, runs)
+    node = request.nodes * plan.source.sweep.slurm.walltime_min / 60
+    return [Hours(node=node, gpu=node * request.gpus_per_node) for _ in runs]
 
 
-def account(study: Study, order: SubmissionPlan, states: Sequence[RunState]) -> Account:
-    """Of all that was ever submitted of the study, also of points that are not in this order."""
-    used, waiting, told = Hours(), Hours(), latest_events(study)
-    points = {planned.point.label: planned.point for planned in order.points}
+def account(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account:
+    """Of all that was ever submitted of the study, also of points that are not in this plan."""
+    used, waiting, events = Hours(), Hours(), latest_events(study)
+    points = {planned.point.label: planned.point for planned in plan.points}
     for state in states:
         attempts = study.attempts(*state.key)
         if (point := points.get(state.label) or read_point(study, state.label)) is None:
             continue
         points[state.label] = point
         if state.job is not None and state.phase in ("queued", "running", "unknown"):
-            line = told.get(state.key)
+            line = events.get(state.key)
             shared = (None, None) if line is None else (line.nodes, line.gpus_per_node)
-            waiting += _hours(order, point, order.source.sweep.slurm.walltime_min / 60, *shared)
+            waiting += _hours(plan, point, plan.source.sweep.slurm.walltime_min / 60, *shared)
             at_work = newest_of(attempts, state.job) if state.phase != "queued" else None
             attempts = [attempt for attempt in attempts if attempt != at_work]
         for attempt in attempts:
-            used += _hours(order, point, lasted_h(attempt), nodes_held(attempt))
-    return Account(budget=order.source.sweep.budget or order.settings.budget, used=used, waiting=waiting)
+            used += _hours(plan, point, lasted_h(attempt), nodes_held(attempt))
+    return Account(budget=plan.source.sweep.budget or plan.settings.budget, used=used, waiting=waiting)
 
 
-def limited(study: Study, order: SubmissionPlan, states: Sequence[RunState]) -> Account | None:
+def limited(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account | None:
     """The study's account; None, and no records are read, where there is no budget."""
-    return account(study, order, states) if order.source.sweep.budget or order.settings.budget else None
+    return account(study, plan, states) if plan.source.sweep.budget or plan.settings.budget else None
 
 
-def budget_words(taken: Account | None, order: SubmissionPlan, runs: Sequence[Run]) -> str | None:
+def budget_words(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run]) -> str | None:
     """The budget, what is used of it and what these runs would take at most; None where there is none."""
-    return None if taken is None else taken.words(sum(each_at_most(order, runs), Hours()))
+    return None if taken is None else taken.words(sum(each_at_most(plan, runs), Hours()))
 
 
-def affordable(taken: Account | None, order: SubmissionPlan, runs: Sequence[Run]) -> list[Run]:
-    """The runs; of an order that may be cut short, as many of the first as the budget holds. UsageError where it does not hold
-    all of another.
+def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run]) -> list[Run]:
+    """The runs; of a plan that may be cut at its budget, as many of the first as the budget holds. For any other plan it raises
+    UsageError where the budget does not hold them all.
     """
     if taken is None:
         return list(runs)
     more = Hours()
-    for number, hours in enumerate(each_at_most(order, runs)):
+    for number, hours in enumerate(each_at_most(plan, runs)):
         more += hours
-        if order.is_cut_at_budget and not taken.holds(more):
+        if plan.is_cut_at_budget and not taken.holds(more):
             return list(runs[:number])
     if runs and not taken.holds(more):
         raise UsageError(
@@ -102,9 +102,9 @@ def affordable(taken: Account | None, order: SubmissionPlan, runs: Sequence[Run]
     return list(runs)
 
 
-def _hours(order: SubmissionPlan, point: Point, hours: float, nodes: int | None = None, gpus: int | None = None) -> Hours:
+def _hours(plan: SubmissionPlan, point: Point, hours: float, nodes: int | None = None, gpus: int | None = None) -> Hours:
     """`nodes` and `gpus` (of a node): of the job, where they are not the point's own."""
-    request, nodes = order.requests.get(point.label), nodes or point.layout.nodes
+    request, nodes = plan.requests.get(point.label), nodes or point.layout.nodes
     if gpus is None:
         gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_per_node
     return Hours(node=nodes * hours, gpu=nodes * gpus * hours)

@@ -17,55 +17,55 @@ from hpcddp.submit.scope import options_of, scope_by_file
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored
 
 
-def describe(study: Study, order: SubmissionPlan) -> None:
+def describe(study: Study, plan: SubmissionPlan) -> None:
     """study.json and each point.json. Points asked for earlier stay in study.json: their runs are there.
 
     Each submission writes the point.json of all its points, so one that a machine lost as it went down is there again.
     """
-    for planned in order.points:
+    for planned in plan.points:
         point = planned.point
         described_point = {"schema": SCHEMA, "id": point.id, "point": point_to_dict(anchored(point))}
         write_json(study.point_file(point.label), described_point, sync=False)  # there may be thousands
-    write_json(study.study_file, _described(study, order, read_study_file(study)))
+    write_json(study.study_file, _described(study, plan, read_study_file(study)))
 
 
-def describe_again(study: Study, order: SubmissionPlan) -> None:
+def describe_again(study: Study, plan: SubmissionPlan) -> None:
     """study.json alone, where nothing is submitted and the sweep is another than it says: points or runs may have gone. Not where
     another command is at work, or nothing may be written: nothing depends on it yet.
     """
     if not study.study_file.is_file():
         return
     before = read_study_file(study)
-    if _described(study, order, before) != before:
+    if _described(study, plan, before) != before:
         with contextlib.suppress(HpcddpError), study_lock(study):
-            write_json(study.study_file, _described(study, order, read_study_file(study)))
+            write_json(study.study_file, _described(study, plan, read_study_file(study)))
 
 
-def _described(study: Study, order: SubmissionPlan, before: Mapping[str, Any]) -> dict[str, Any]:
+def _described(study: Study, plan: SubmissionPlan, before: Mapping[str, Any]) -> dict[str, Any]:
     """study.json, where it said `before`."""
     entries: dict[str, dict[str, Any]] = {}
     for entry in before["points"]:
         entries[entry["label"]] = {"repeat": before["repeat"], **entry}
-    repeats = order.repeats
-    for planned in order.points:
+    repeats = plan.repeats
+    for planned in plan.points:
         label = planned.point.label
-        own = _entry(order, planned.point, planned.groups, entries.get(label, {}))
+        own = _entry(plan, planned.point, planned.groups, entries.get(label, {}))
         entries[label] = {**own, "repeat": repeats[label]}
-    if order.source.file.is_file():
-        for label, runs in scope_by_file(order.source.file, list(entries.values())).items():
+    if plan.source.file.is_file():
+        for label, runs in scope_by_file(plan.source.file, list(entries.values())).items():
             entries[label]["in_sweep"] = runs
     return {
         "schema": SCHEMA,
         "hpcddp": __version__,
         "name": study.name,
-        "sweep": dict(order.source.document),
-        "repeat": order.source.sweep.repeat,
+        "sweep": dict(plan.source.document),
+        "repeat": plan.source.sweep.repeat,
         "points": list(entries.values()),
     }
 
 
-def _entry(order: SubmissionPlan, point: Point, groups: tuple[str, ...], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a point that the order has, but for its repeat, where study.json said `old`. A benchmark of communication is in no sweep
+def _entry(plan: SubmissionPlan, point: Point, groups: tuple[str, ...], old: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a point that the plan has, but for its repeat, where study.json said `old`. A benchmark of communication is in no sweep
     file, so it has no options.
     """
     entry: dict[str, Any] = {
@@ -74,8 +74,8 @@ def _entry(order: SubmissionPlan, point: Point, groups: tuple[str, ...], old: Ma
         "groups": list(dict.fromkeys([*old.get("groups", []), *groups])),
     }
     if point.work != "comm":
-        mine, earlier = options_of(order), old.get("options", [])
+        mine, earlier = options_of(plan), old.get("options", [])
         entry["options"] = [*earlier, *([] if mine in earlier else [mine])]
-    if until_ci := max(order.more.get(point.label, 0), old.get("until_ci", 0)):
+    if until_ci := max(plan.more.get(point.label, 0), old.get("until_ci", 0)):
         entry["until_ci"] = until_ci
     return entry

@@ -29,10 +29,10 @@ AS_IT_IS: Mapping[str, Any] = {"set": [], "cluster": None, "also": {}}
 """Without options."""
 
 
-def options_of(order: SubmissionPlan) -> dict[str, Any]:
+def options_of(plan: SubmissionPlan) -> dict[str, Any]:
     """As study.json has them; the cluster too where neither the sweep nor an option names it."""
-    given = order.source.options
-    cluster = given.cluster or (order.profile.name if order.source.sweep.cluster is None else None)
+    given = plan.source.options
+    cluster = given.cluster or (plan.profile.name if plan.source.sweep.cluster is None else None)
     return {"set": list(given.settings), "cluster": cluster, "also": {key: list(values) for key, values in given.also.items()}}
 
 

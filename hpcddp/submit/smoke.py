@@ -18,10 +18,10 @@ ENTRY = "hpcddp.worker.smoke:run"
 WALLTIME_MIN = 10
 
 
-def run_smoke(study: Study, order: SubmissionPlan, backend: Backend) -> str:
+def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:
     """Submits the smoke job, waits for it and says what it found; HpcddpError with every problem."""
     study = Study(study.folder.absolute())
-    request = smoke_submission(study, order, backend)
+    request = smoke_submission(study, plan, backend)
     backend.check(request)
     job = backend.submit(request)
     try:
@@ -46,14 +46,14 @@ def _end_of(job: str, name: str, backend: Backend) -> JobState:
     return state
 
 
-def smoke_submission(study: Study, order: SubmissionPlan, backend: Backend) -> Submission:
+def smoke_submission(study: Study, plan: SubmissionPlan, backend: Backend) -> Submission:
     """The worker's smoke test on the smallest layout that the sweep has, on two nodes where it has such."""
-    point = smoke_point([planned.point for planned in order.points])
+    point = smoke_point([planned.point for planned in plan.points])
     shorter = {
         label: dataclasses.replace(request, walltime_min=min(WALLTIME_MIN, request.walltime_min))
-        for label, request in order.requests.items()
+        for label, request in plan.requests.items()
     }
-    (whole,) = submissions(study, dataclasses.replace(order, requests=shorter), backend.name, [(point, 1)])
+    (whole,) = submissions(study, dataclasses.replace(plan, requests=shorter), backend.name, [(point, 1)])
     return dataclasses.replace(whole, entry=ENTRY, title="smoke", walltime_min=WALLTIME_MIN)
 
 

@@ -60,31 +60,31 @@ class SubmissionPlan:
         return {planned.point.label: max(asked, self.more.get(planned.point.label, 0)) for planned in self.points}
 
 
-def obstacles(order: SubmissionPlan) -> list[str]:
+def obstacles(plan: SubmissionPlan) -> list[str]:
     """What is sure to be refused or to fail whatever the cluster says, a sentence each with the next step."""
-    found = without_folder(order.points, order.settings.data_roots)
-    if order.profile.slurm.account_required and _account(order) is None:
+    found = without_folder(plan.points, plan.settings.data_roots)
+    if plan.profile.slurm.account_required and _account(plan) is None:
         found.append(
-            f"{order.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
+            f"{plan.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
         )
-    if order.after and order.profile.backend != "slurm":
-        found.append(f"--after {order.after[0]}: jobs of Slurm are meant, and {order.profile.name} has none; leave it out")
+    if plan.after and plan.profile.backend != "slurm":
+        found.append(f"--after {plan.after[0]}: jobs of Slurm are meant, and {plan.profile.name} has none; leave it out")
     return found
 
 
-def check_order(order: SubmissionPlan) -> None:
+def check_plan(plan: SubmissionPlan) -> None:
     """UsageError with every obstacle."""
-    if found := obstacles(order):
+    if found := obstacles(plan):
         raise UsageError("\n".join(found))
 
 
-def submissions(study: Study, order: SubmissionPlan, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
+def submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
     """One for each run, all with one snapshot."""
-    near, trusted = order.source.file.resolve().parent, trusted_gids(order.settings)
+    near, trusted = plan.source.file.resolve().parent, trusted_gids(plan.settings)
     check_ownership(study, trusted)
     with not_for_others(trusted):
-        code = take_snapshot(study, _factories(order.points), near=[near], trusted=trusted)
-    profile = encode(dataclasses.replace(order.profile, facts={}))
+        code = take_snapshot(study, _factories(plan.points), near=[near], trusted=trusted)
+    profile = encode(dataclasses.replace(plan.profile, facts={}))
     commit = git_commit(near)
     return [
         Submission(
@@ -93,32 +93,32 @@ def submissions(study: Study, order: SubmissionPlan, backend: str, runs: Sequenc
                 run=run,
                 study=str(study.folder),
                 backend="local" if backend == "local" else "slurm",
-                data_root=order.settings.data_roots.get(point.workload.data.name),
+                data_root=plan.settings.data_roots.get(point.workload.data.name),
                 profile=profile,
                 git_commit=commit,
             ),
             code=code,
-            python=order.profile.compute.python,
-            walltime_min=order.source.sweep.slurm.walltime_min,
+            python=plan.profile.compute.python,
+            walltime_min=plan.source.sweep.slurm.walltime_min,
             token=secrets.token_hex(4),
-            render_text=_renderer(order, point),
-            shape=_shape(order, point),
-            account=_account(order),
+            render_text=_renderer(plan, point),
+            shape=_shape(plan, point),
+            account=_account(plan),
             trusted=trusted,
         )
         for point, run in runs
     ]
 
 
-def _renderer(order: SubmissionPlan, point: Point) -> Callable[[Launch], str] | None:
-    request = order.requests.get(point.label)
+def _renderer(plan: SubmissionPlan, point: Point) -> Callable[[Launch], str] | None:
+    request = plan.requests.get(point.label)
     if request is None:
         return None
-    return lambda launch: render(order.profile, point, request, launch)
+    return lambda launch: render(plan.profile, point, request, launch)
 
 
-def _shape(order: SubmissionPlan, point: Point) -> JobRequest | None:
-    request = order.requests.get(point.label)
+def _shape(plan: SubmissionPlan, point: Point) -> JobRequest | None:
+    request = plan.requests.get(point.label)
     return request and dataclasses.replace(request, name="")
 
 
@@ -137,5 +137,5 @@ def anchored(point: Point) -> Point:
     return dataclasses.replace(point, workload=workload)
 
 
-def _account(order: SubmissionPlan) -> str | None:
-    return order.source.sweep.account or order.settings.account
+def _account(plan: SubmissionPlan) -> str | None:
+    return plan.source.sweep.account or plan.settings.account

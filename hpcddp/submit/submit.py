@@ -22,8 +22,8 @@ from hpcddp.study.submission_log import SubmissionEvent, append, follow, latest_
 from hpcddp.study.write_ahead import Intents
 from hpcddp.submit.budget import affordable, limited
 from hpcddp.submit.manifest import describe
-from hpcddp.submit.one_allocation import in_one_job, one_job
-from hpcddp.submit.submission_plan import SubmissionPlan, check_order, submissions
+from hpcddp.submit.one_allocation import allocation_batch, allocation_request
+from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, submissions
 from hpcddp.submit.throttle import Throttle
 
 
@@ -41,13 +41,13 @@ class SubmittedRun:
         return RunKey(self.label, self.run)
 
 
-def pending_runs(order: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
+def pending_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
     """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once.
 
     A run whose submission was interrupted counts too: submit_runs looks it up before it asks again.
     """
     known = {state.key: state for state in states}
-    points, repeats = [planned.point for planned in order.points], order.repeats
+    points, repeats = [planned.point for planned in plan.points], plan.repeats
     wanted = [
         (point, run) for run in range(1, max(repeats.values(), default=0) + 1) for point in points if run <= repeats[point.label]
     ]
@@ -58,21 +58,21 @@ def _is_pending(state: RunState | None) -> bool:
     return state is None or state.phase in ("missing", "failed") or (state.phase == "unknown" and state.job is None)
 
 
-def unknown_runs(order: SubmissionPlan, states: Sequence[RunState]) -> list[RunState]:
-    """Of the runs that the order has, those of whose jobs nobody says what became of them: they may wait or run."""
-    repeats = order.repeats
+def unknown_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[RunState]:
+    """Those runs of the plan of whose jobs nobody says what became of them: they may wait or run."""
+    repeats = plan.repeats
     unknown = (state for state in states if state.phase == "unknown" and state.job is not None)
     return [state for state in unknown if state.run <= repeats.get(state.label, 0)]
 
 
-def runs_now(study: Study, order: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
-    """Of what is pending, what this order submits at once; UsageError where the study's budget does not hold it."""
-    runs = pending_runs(order, states)
-    return affordable(limited(study, order, states), order, runs[: order.max_jobs])
+def runs_now(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
+    """Of what is pending, what this plan submits at once; UsageError where the study's budget does not hold it."""
+    runs = pending_runs(plan, states)
+    return affordable(limited(study, plan, states), plan, runs[: plan.max_jobs])
 
 
 def submit_runs(
-    study: Study, order: SubmissionPlan, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
+    study: Study, plan: SubmissionPlan, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
 ) -> list[SubmittedRun]:
     """Submits what is pending and returns at once; `on_submitted` hears of each run as soon as it has a job, also of those whose
     submission was interrupted and that turn out to have one.
@@ -81,50 +81,50 @@ def submit_runs(
     before it are submitted and recorded.
     """
     study = Study(study.folder.absolute())
-    check_order(order)
-    check_ownership(study, trusted_gids(order.settings))
+    check_plan(plan)
+    check_ownership(study, trusted_gids(plan.settings))
     with study_lock(study, denied="runs cannot go there ({}); give another folder with --runs") as held:
         for line in reconcile(study, backend):
             on_submitted(SubmittedRun(label=line.label, run=line.run, job=str(line.job)))
         states = study_states(study, backend)
-        runs = runs_now(study, order, states)
+        runs = runs_now(study, plan, states)
         if not runs:
             return []
-        if order.one_allocation:
-            one_job(order, runs)
-        requests = submissions(study, order, backend.name, runs)
+        if plan.one_allocation:
+            allocation_request(plan, runs)
+        requests = submissions(study, plan, backend.name, runs)
         for request in requests:
             backend.check(request)
-        describe(study, order)
-        lanes = Throttle(order.max_running, _live(study, states, backend))
-        together = [in_one_job(order, requests)] if order.one_allocation else backend.batches(requests)
-        batches = [dataclasses.replace(batch, after_ok=order.after) for batch in together]
-        return _submit_all(batches, lanes, backend, held, on_submitted)
+        describe(study, plan)
+        throttle = Throttle(plan.max_running, _live(study, states, backend))
+        found = [allocation_batch(plan, requests)] if plan.one_allocation else backend.batches(requests)
+        batches = [dataclasses.replace(batch, after_ok=plan.after) for batch in found]
+        return _submit_all(batches, throttle, backend, held, on_submitted)
 
 
 def _live(study: Study, states: Sequence[RunState], backend: Backend) -> list[str]:
     """The study's jobs there that wait or run; one that runs share counts once."""
-    told = latest_events(study)
+    events = latest_events(study)
     live = (state for state in states if state.phase in ("queued", "running"))
-    mine = (state.job for state in live if state.job and told[state.key].backend == backend.name)
+    mine = (state.job for state in live if state.job and events[state.key].backend == backend.name)
     return list(dict.fromkeys(map(slurm_id, mine)))
 
 
 def _submit_all(
-    batches: Sequence[Batch], lanes: Throttle, backend: Backend, held: Held, on_submitted: Callable[[SubmittedRun], None]
+    batches: Sequence[Batch], throttle: Throttle, backend: Backend, held: Held, on_submitted: Callable[[SubmittedRun], None]
 ) -> list[SubmittedRun]:
     """In order, as many as the cluster takes: where a whole array is too much, a half of it may not be."""
     submitted: list[SubmittedRun] = []
     left = deque(batches)
     with Intents(batches[0].study, backend.name, held) as intents:
         while left:
-            batch = lanes.place(left.popleft())
+            batch = throttle.place(left.popleft())
             try:
                 runs = _submit(batch, backend, intents.take(batch, left))
             except FullError as error:
                 left.extendleft(_halves(batch, left, error))
                 continue
-            lanes.took(batch, [run.job for run in runs])
+            throttle.took(batch, [run.job for run in runs])
             for run in runs:
                 on_submitted(run)
             submitted += runs
@@ -137,7 +137,7 @@ def _halves(batch: Batch, left: Sequence[Batch], error: FullError) -> list[Batch
         waiting = sum(len(other.requests) for other in (batch, *left))
         raise FullError(f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over") from error
     half = len(batch.requests) // 2
-    return [dataclasses.replace(batch, requests=part) for part in (batch.requests[half:], batch.requests[:half])]
+    return [dataclasses.replace(batch, requests=requests) for requests in (batch.requests[half:], batch.requests[:half])]
 
 
 def _submit(batch: Batch, backend: Backend, intents: Sequence[SubmissionEvent]) -> list[SubmittedRun]:

@@ -1,4 +1,4 @@
-"""So many runs at a time on a cluster that would start more: each job waits for the end of an earlier one; Slurm sees to it."""
+"""--max-running: at most N runs at a time. Each job depends on the end of an earlier one, so Slurm itself sees to it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from hpcddp.core.job_ids import base_id
 
 
 class Throttle:
-    """As many queues as runs may run at a time; what is in one runs in turn. An array takes several and may run as many tasks."""
+    """A slot for each run that may run at a time: jobs in one slot run one after the other. An array takes a slot for each of its
+    tasks that may run at a time.
+    """
 
-    def __init__(self, lanes: int | None, live: Iterable[str]) -> None:
-        """`lanes` None: no limit. `live`: jobs that wait or run already, each task of an array too. All of them may run at once:
-        a lane begins with one at most, and with all those that are more than there are lanes.
+    def __init__(self, slots: int | None, live: Iterable[str]) -> None:
+        """`slots` None: no limit. `live`: jobs that wait or run already, each task of an array too. Any of them may run
+        now: each slot starts with at most one of them, and where they are more than the slots, every slot waits for the rest too.
         """
         ids = [base_id(job) for job in sorted(live, key=lambda job: [int(number) for number in re.findall(r"\d+", job)])]
-        more, free = max(0, len(ids) - (lanes or 0)), max(0, (lanes or 0) - len(ids))
-        self._ends = [*([] for _ in range(free)), *([*ids[:more], job] for job in ids[more:])] if lanes else []
+        more, free = max(0, len(ids) - (slots or 0)), max(0, (slots or 0) - len(ids))
+        self._ends = [*([] for _ in range(free)), *([*ids[:more], job] for job in ids[more:])] if slots else []
 
     def place(self, batch: Batch) -> Batch:
-        """The batch, behind those whose end has come to be waited for longest."""
+        """The batch, to start after the jobs of the slots that were filled longest ago."""
         if not self._ends:
             return batch
         taken = self._ends[: _width(batch)]
@@ -36,4 +38,4 @@ class Throttle:
 
 def _width(batch: Batch) -> int:
     """How many of its runs may run at a time."""
-    return 1 if batch.together else len(batch.requests)
+    return 1 if batch.one_allocation else len(batch.requests)

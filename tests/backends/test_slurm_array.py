@@ -208,7 +208,7 @@ def test_runs_in_one_allocation_take_one_lane() -> None:
     """They run one at a time by themselves: the other lane stays free."""
     lanes = Throttle(2, [])
     whole = OneAllocation(nodes=4, gpus_per_node=0, render_text=lambda name, folder, launches: "")
-    batch = lanes.place(Batch(requests=(request(), request(seed=2)), together=whole))
+    batch = lanes.place(Batch(requests=(request(), request(seed=2)), one_allocation=whole))
     lanes.took(batch, ["6+0", "6+1"])
     assert batch.after == ()
     assert [placed(lanes, 1, "7"), placed(lanes, 1, "8")] == [(1, ()), (1, ("6",))]

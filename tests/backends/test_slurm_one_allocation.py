@@ -13,7 +13,7 @@ from hpcddp.backends.slurm_job_files import prepare
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.core.run_root import Study
 from tests.backends.fake_slurm import Say, asked, stand_ins
-from tests.given_one_job import batch_of, order
+from tests.given_one_allocation import batch_of, submission_plan
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 def jobs(tmp_path: Path, say: Say) -> dict[str, str]:
     """Three runs in job 12, which runs, by id and name: 0 is done, 1 at work in step 12.3, 2 to come."""
     study = Study(tmp_path / "study")
-    batch = batch_of(order(tmp_path, "repeat=1"), study.folder)
+    batch = batch_of(submission_plan(tmp_path, "repeat=1"), study.folder)
     prepare(study.jobs / batch.name, batch)
     study.job_dir("12").symlink_to(batch.name)
     told = ['"started","task":0', '"ended","task":0,"code":0', '"started","task":1']

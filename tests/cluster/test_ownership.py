@@ -23,7 +23,7 @@ from hpcddp.study.lock import study_lock
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.submit.submit import submit_runs
 from tests.fake_backend import FakeBackend
-from tests.given_order import order, study_of
+from tests.given_plan import study_of, submission_plan
 from tests.intruder import NOBODY, as_nobody, need_root
 
 
@@ -46,7 +46,7 @@ def umask_002() -> Iterator[None]:
 def submit(folder: Path) -> FakeBackend:
     """Submits the small sweep of `folder`; what was queued."""
     backend = FakeBackend()
-    submit_runs(study_of(folder), order(folder, "repeat=1", user=load_settings()[0]), backend)
+    submit_runs(study_of(folder), submission_plan(folder, "repeat=1", user=load_settings()[0]), backend)
     return backend
 
 
@@ -54,7 +54,7 @@ def refused(folder: Path, words: str) -> None:
     """The submission is, and nothing reaches the cluster."""
     backend = FakeBackend()
     with pytest.raises(HpcddpError, match=words):
-        submit_runs(study_of(folder), order(folder, "repeat=1"), backend)
+        submit_runs(study_of(folder), submission_plan(folder, "repeat=1"), backend)
     assert backend.queued == {}
 
 
@@ -125,7 +125,7 @@ def test_files_of_the_local_queue_are_not_links_either(tmp_path: Path, name: str
     study.jobs.mkdir(parents=True)
     (study.jobs / name).symlink_to(tmp_path / "victim")
     with pytest.raises((HpcddpError, OSError), match="Too many levels of symbolic links"):
-        submit_runs(study, order(tmp_path, "repeat=1"), LocalBackend(study))
+        submit_runs(study, submission_plan(tmp_path, "repeat=1"), LocalBackend(study))
     assert not (tmp_path / "victim").exists()
 
 

@@ -15,7 +15,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
-from tests.given_order import SWEEP
+from tests.given_plan import SWEEP
 
 
 class Cancelling(FakeBackend):

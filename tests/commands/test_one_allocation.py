@@ -8,7 +8,7 @@ import pytest
 
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
-from tests.given_one_job import SWEEP
+from tests.given_one_allocation import SWEEP
 
 
 @pytest.fixture

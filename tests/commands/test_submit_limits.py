@@ -17,7 +17,7 @@ from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import MS, Recorded, write_run
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
-from tests.given_order import SWEEP
+from tests.given_plan import SWEEP
 from tests.intruder import NOBODY, need_root
 
 HOUR_NS = 3_600_000_000_000
@@ -75,9 +75,9 @@ def test_what_another_submission_took_is_not_missing(
 ) -> None:
     """It was shown as missing before the lock was had; all runs are on their way, and none twice: 0."""
 
-    def second(study: Study, order: SubmissionPlan, backend: Backend, *heard: Any) -> list[SubmittedRun]:
-        submit_runs(study, replace(order, max_jobs=others), backend)
-        return submit_runs(study, order, backend, *heard)
+    def second(study: Study, submission_plan: SubmissionPlan, backend: Backend, *heard: Any) -> list[SubmittedRun]:
+        submit_runs(study, replace(submission_plan, max_jobs=others), backend)
+        return submit_runs(study, submission_plan, backend, *heard)
 
     monkeypatch.setattr("hpcddp.submit.submit.submit_runs", second)
     result = run("submit", "small.yaml", "-y")

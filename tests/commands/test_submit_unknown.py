@@ -10,7 +10,7 @@ from hpcddp.backends.base import JobState
 from hpcddp.core.errors import INCOMPLETE
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
-from tests.given_order import SWEEP
+from tests.given_plan import SWEEP
 
 
 @pytest.fixture

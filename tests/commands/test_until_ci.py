@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import Submission
-from hpcddp.commands.until_ci import order_until
+from hpcddp.commands.until_ci import with_repeats
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import study_states
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import FAILED, MS, Recorded, write_run
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
-from tests.given_order import SWEEP, order
+from tests.given_plan import SWEEP, submission_plan
 
 STEPS_MS = (80, 130, 104, 105, 106, 105, 105, 105, 105)
 """Of runs 1, 2, ...: six are known to 17 %, seven to 7.4 %, eight to 2.5 %, nine to 0.7 %."""
@@ -40,26 +40,26 @@ def done(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_runs_are_added_until_medians_are_known(tmp_path: Path) -> None:
     """Asked again and again: six, then one more of each point until it is known to 2 %, then none."""
-    study, backend, small = Study(tmp_path / "runs"), Done(), order(tmp_path)
+    study, backend, small = Study(tmp_path / "runs"), Done(), submission_plan(tmp_path)
     rounds: list[list[SubmittedRun]] = []
     while not rounds or rounds[-1]:
-        rounds.append(submit_runs(study, order_until(small, study, study_states(study, backend), 2.0, 20), backend))
+        rounds.append(submit_runs(study, with_repeats(small, study, study_states(study, backend), 2.0, 20), backend))
     numbers = [[run.run for run in submitted] for submitted in rounds]
     assert numbers == [[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6], [7, 7], [8, 8], [9, 9], []]
 
 
 def test_no_more_than_max_repeat(tmp_path: Path) -> None:
     """Seven, though more would be needed."""
-    study, backend, small = Study(tmp_path / "runs"), Done(), order(tmp_path)
+    study, backend, small = Study(tmp_path / "runs"), Done(), submission_plan(tmp_path)
     for _ in range(3):
-        submit_runs(study, order_until(small, study, study_states(study, backend), 0.1, 7), backend)
+        submit_runs(study, with_repeats(small, study, study_states(study, backend), 0.1, 7), backend)
     assert max(request.spec.run for request in backend.queued.values()) == 7
 
 
 def test_the_command_says_how_well_points_are_known(tmp_path: Path, run: Run) -> None:
     """And what it would add."""
-    study, backend, small = Study(tmp_path / "small"), Done(), order(tmp_path)
-    submit_runs(study, order_until(small, study, study_states(study, backend), 3.0, 20), backend)
+    study, backend, small = Study(tmp_path / "small"), Done(), submission_plan(tmp_path)
+    submit_runs(study, with_repeats(small, study, study_states(study, backend), 3.0, 20), backend)
     (tmp_path / "small.yaml").write_text(SWEEP)
     result = run("submit", "small.yaml", "--until-ci", "2", "--dry-run")
     assert result.exit_code == 0, result.output
@@ -81,7 +81,7 @@ def test_waiting_ends_with_3_where_runs_are_used_up(tmp_path: Path, run: Run, pe
 @pytest.mark.usefixtures("done")
 def test_a_rejected_run_ends_the_wait_and_is_named(tmp_path: Path, run: Run) -> None:
     """No run is added beside it; what to remove to have it again is said; exit code 3."""
-    study, small = Study(tmp_path / "small"), order(tmp_path)
+    study, small = Study(tmp_path / "small"), submission_plan(tmp_path)
     (tmp_path / "small.yaml").write_text(SWEEP)
     run("submit", "small.yaml", "--until-ci", "30", "--wait", "-y")
     point = small.points[0].point

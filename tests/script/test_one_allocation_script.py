@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpcddp.backends.slurm_job_files import SCRIPT, prepare
-from tests.given_one_job import batch_of, order
+from tests.given_one_allocation import batch_of, submission_plan
 
 COMMANDS = {
     "scontrol": 'if [ "$1" = show ]; then printf "host%s\\n" 1 2 3 4; else echo "$@" >> "$SAID/scontrol"; fi',
@@ -27,7 +27,7 @@ class Job:
 
     def __init__(self, folder: Path, *settings: str) -> None:
         self.folder, self._said = folder / "job", folder / "said"
-        prepare(self.folder, batch_of(order(folder, "repeat=1", *settings), folder))
+        prepare(self.folder, batch_of(submission_plan(folder, "repeat=1", *settings), folder))
         self._said.mkdir()
         for name, body in COMMANDS.items():
             (folder / name).write_text(f"#!/bin/bash\n{body}\n")

@@ -19,7 +19,7 @@ from hpcddp.submit.budget import account, at_most, budget_words, limited
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.fake_backend import FakeBackend
-from tests.given_order import order, study_of
+from tests.given_plan import study_of, submission_plan
 from tests.script.test_resources import request_of
 
 HOUR_NS = 3_600_000_000_000
@@ -40,7 +40,7 @@ def ended(study: Study, run: SubmittedRun, hours: float | None, restart: int = 0
 
 def test_a_run_takes_at_most_what_it_asks_for(tmp_path: Path) -> None:
     """Nodes x wall time; GPUs as Slurm is asked for them, else those of the layout, none on CPUs."""
-    planned = order(tmp_path, "slurm.walltime_min=90")
+    planned = submission_plan(tmp_path, "slurm.walltime_min=90")
     point = planned.points[1].point
     assert at_most(planned, point) == Hours(node=1.5)
     on_gpus = dataclasses.replace(point, device="cuda")
@@ -53,7 +53,7 @@ def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
     """From the meeting of the ranks to the end, or to the last rows of an attempt that was lost; a job that waits or runs may yet
     take all its time. An earlier attempt of a run that is submitted again counts too.
     """
-    study, backend, planned = study_of(tmp_path), FakeBackend(), order(tmp_path, "slurm.walltime_min=60")
+    study, backend, planned = study_of(tmp_path), FakeBackend(), submission_plan(tmp_path, "slurm.walltime_min=60")
     first, killed, _, _ = submit_runs(study, planned, backend)
     ended(study, first, 0.25)
     ended(study, killed, None)
@@ -72,7 +72,7 @@ def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("phase", "hours"), [("queued", 2.0), ("running", 1.0), ("unknown", 1.0)])
 def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, hours: float) -> None:
     """Slurm gives it its whole time again: all its attempts count while it waits, all but the last while it may run."""
-    study, backend, planned = study_of(tmp_path), FakeBackend(), order(tmp_path, "slurm.walltime_min=60", "repeat=1")
+    study, backend, planned = study_of(tmp_path), FakeBackend(), submission_plan(tmp_path, "slurm.walltime_min=60", "repeat=1")
     first, _ = submit_runs(study, planned, backend)
     for restart in (0, 1):
         ended(study, first, None, restart)
@@ -84,7 +84,7 @@ def test_what_a_requeued_job_took_before_is_used(tmp_path: Path, phase: Phase, h
 def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> None:
     """Nothing of it is submitted; a part that fits is. What the study takes in all counts, not what one submission asks for."""
     study, backend = study_of(tmp_path), FakeBackend()
-    planned = order(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
+    planned = submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
     with pytest.raises(UsageError) as refused:
         submit_runs(study, planned, backend)
     assert str(refused.value).startswith(
@@ -97,13 +97,13 @@ def test_what_a_budget_does_not_hold_is_refused_with_figures(tmp_path: Path) -> 
         UsageError, match=r"at most 2\.0 node hours by runs not over yet; at most 2\.0 node hours by runs to submit"
     ):
         submit_runs(study, planned, backend)
-    assert len(submit_runs(study, order(tmp_path, "slurm.walltime_min=60", "budget.node_hours=4"), backend)) == 2
+    assert len(submit_runs(study, submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=4"), backend)) == 2
 
 
 def test_an_order_that_may_be_cut_takes_what_fits(tmp_path: Path) -> None:
     """The first runs of all points before the second ones; then none."""
     study, backend = study_of(tmp_path), FakeBackend()
-    planned = order(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
+    planned = submission_plan(tmp_path, "slurm.walltime_min=60", "budget.node_hours=3.5")
     cut = dataclasses.replace(planned, is_cut_at_budget=True)
     assert [run.run for run in submit_runs(study, cut, backend)] == [1, 1, 2]
     assert submit_runs(study, cut, backend) == []
@@ -116,9 +116,9 @@ def test_the_users_budget_holds_where_the_sweep_has_none(tmp_path: Path) -> None
         return budget_words(limited(study_of(tmp_path), planned, []), planned, [])
 
     user = Settings(budget=Budget(gpu_hours=1200))
-    assert words(order(tmp_path)) is None
-    assert words(order(tmp_path, user=user)) == "budget 1,200.0 GPU hours: 0.0 node hours used"
-    own = order(tmp_path, "budget.node_hours=2", user=user)
+    assert words(submission_plan(tmp_path)) is None
+    assert words(submission_plan(tmp_path, user=user)) == "budget 1,200.0 GPU hours: 0.0 node hours used"
+    own = submission_plan(tmp_path, "budget.node_hours=2", user=user)
     assert words(own) == "budget 2.0 node hours: 0.0 node hours used"
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from hpcddp.submit.submit import submit_runs
 from tests.fake_backend import FakeBackend
-from tests.given_order import labels, order, study_of
+from tests.given_plan import labels, study_of, submission_plan
 
 
 def test_study_says_what_was_asked_for(tmp_path: Path) -> None:
     """study.json lists every point ever asked for with groups and repetitions; each point has its point.json."""
-    study, small = study_of(tmp_path), order(tmp_path, "repeat=1", "measure.steps=2")
+    study, small = study_of(tmp_path), submission_plan(tmp_path, "repeat=1", "measure.steps=2")
     submit_runs(study, small, FakeBackend())
-    full = order(tmp_path)
+    full = submission_plan(tmp_path)
     submit_runs(study, full, FakeBackend())
     told = json.loads(study.study_file.read_text())
     assert (told["schema"], told["name"], told["repeat"]) == (1, "small", 2)

@@ -12,45 +12,45 @@ from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.submit.budget import each_at_most
-from hpcddp.submit.one_allocation import one_job, one_job_words
+from hpcddp.submit.one_allocation import allocation_request, allocation_words
 from tests import golden
-from tests.given_one_job import batch_of, order, runs_of
+from tests.given_one_allocation import batch_of, runs_of, submission_plan
 from tests.script.test_render import shellcheck
 
 
 def test_the_job_asks_for_the_most_that_a_run_needs_and_the_time_of_all(tmp_path: Path) -> None:
     """Nodes of the largest point, CPUs, GPUs and memory of the widest; six runs of 30 min; warned two minutes before its end."""
-    planned = order(tmp_path, "layout.gpus_per_node=4", axes="{layout.nodes: [1, 2]}")
-    wide = order(tmp_path, axes="{layout.nodes: [4], layout.physical_cores_per_rank: [3]}")
+    planned = submission_plan(tmp_path, "layout.gpus_per_node=4", axes="{layout.nodes: [1, 2]}")
+    wide = submission_plan(tmp_path, axes="{layout.nodes: [4], layout.physical_cores_per_rank: [3]}")
     both = dataclasses.replace(planned, points=[*planned.points, *wide.points], requests={**planned.requests, **wide.requests})
-    whole = one_job(both, runs_of(both))
+    whole = allocation_request(both, runs_of(both))
     assert (whole.nodes, whole.tasks_per_node, whole.cpus_per_task, whole.gpus_per_node) == (4, 4, 1, 4)
     assert (whole.mem_mb, whole.walltime_min, whole.warning_s) == (2000, 180, 120)
 
 
 def test_the_time_is_no_longer_than_a_job_may_be(tmp_path: Path) -> None:
     """Neither than the profile's limit nor than Slurm's, whichever is less, and the words say what becomes of the rest."""
-    planned = order(tmp_path)
-    assert one_job_words(planned, runs_of(planned)) == "one job of 4 nodes for 180 min: the time of its 6 runs"
+    planned = submission_plan(tmp_path)
+    assert allocation_words(planned, runs_of(planned)) == "one job of 4 nodes for 180 min: the time of its 6 runs"
     short = dataclasses.replace(planned, longest_min=100)
-    assert one_job(short, runs_of(short)).walltime_min == 100
-    assert one_job_words(short, runs_of(short)) == (
+    assert allocation_request(short, runs_of(short)).walltime_min == 100
+    assert allocation_words(short, runs_of(short)) == (
         "one job of 4 nodes for 100 min: as long as one may take; the time of its 6 runs is 180 min, and what is left is requeued"
     )
-    many = order(tmp_path, "repeat=1000")
-    assert one_job(many, runs_of(many)).walltime_min == 10080
+    many = submission_plan(tmp_path, "repeat=1000")
+    assert allocation_request(many, runs_of(many)).walltime_min == 10080
 
 
 def test_a_run_takes_all_nodes_of_the_job(tmp_path: Path) -> None:
     """Whatever its own size: four nodes, each with the GPU that was asked for, for half an hour."""
-    planned = order(tmp_path)
+    planned = submission_plan(tmp_path)
     assert each_at_most(planned, runs_of(planned)) == [Hours(node=2.0, gpu=2.0)] * 6
     assert each_at_most(planned, []) == []
 
 
 def test_repetition_by_repetition_the_largest_first(tmp_path: Path) -> None:
     """So that a job that is cut short has every size."""
-    batch = batch_of(order(tmp_path), tmp_path)
+    batch = batch_of(submission_plan(tmp_path), tmp_path)
     found = [(request.spec.run, request.spec.point.layout.nodes) for request in batch.requests]
     assert found == [(1, 4), (1, 2), (1, 1), (2, 4), (2, 2), (2, 1)]
     assert batch.name == "n04-6runs.1f2e3d4c"
@@ -58,9 +58,9 @@ def test_repetition_by_repetition_the_largest_first(tmp_path: Path) -> None:
 
 def test_a_run_on_its_own_is_a_job_like_any_other(tmp_path: Path) -> None:
     """It bears its own name, and its script is what `render` prints."""
-    planned = order(tmp_path)
+    planned = submission_plan(tmp_path)
     batch = batch_of(planned, tmp_path, runs_of(planned)[:1])
-    assert (batch.together, batch.name) == (None, f"{planned.points[0].point.label}.r1")
+    assert (batch.one_allocation, batch.name) == (None, f"{planned.points[0].point.label}.r1")
 
 
 @pytest.mark.parametrize(
@@ -74,25 +74,25 @@ def test_a_run_on_its_own_is_a_job_like_any_other(tmp_path: Path) -> None:
 )
 def test_what_no_single_job_gives(tmp_path: Path, axes: str, settings: list[str], words: str) -> None:
     """Nodes of two kinds, a warning that the script does not hear, a machine without Slurm: refused with what to do."""
-    planned = order(tmp_path, *settings, axes=axes)
+    planned = submission_plan(tmp_path, *settings, axes=axes)
     with pytest.raises(UsageError, match=re.escape(words)):
-        one_job(planned, runs_of(planned))
+        allocation_request(planned, runs_of(planned))
 
 
 def test_what_points_need_together_may_be_more_than_is_allowed(tmp_path: Path) -> None:
     """Each point fits; four nodes with four GPUs each are more than rcc lets a user have."""
-    small = order(tmp_path, "layout.gpus_per_node=4", axes="{layout.nodes: [1]}")
-    large = order(tmp_path)
+    small = submission_plan(tmp_path, "layout.gpus_per_node=4", axes="{layout.nodes: [1]}")
+    large = submission_plan(tmp_path)
     both = dataclasses.replace(large, points=[*small.points, *large.points], requests={**small.requests, **large.requests})
     rules = dataclasses.replace(both.profile.slurm, max_gpus_per_user=8)
     both = dataclasses.replace(both, profile=dataclasses.replace(both.profile, slurm=rules))
     with pytest.raises(UsageError, match=r"16 GPUs asked for \(4 nodes x 4\): rcc allows 8 a user.\n--one-allocation: one job"):
-        one_job(both, runs_of(both))
+        allocation_request(both, runs_of(both))
 
 
 def test_the_script_is_the_one_that_was_reviewed(tmp_path: Path) -> None:
     """Byte for byte; each run's step is what a job of its own would be given, and shellcheck has nothing to remark."""
-    planned = order(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2], measure.resume: [true, false]}")
+    planned = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2], measure.resume: [true, false]}")
     batch = batch_of(planned, Path("/runs/s"))
     prepare(tmp_path / "job", batch)
     text = (tmp_path / "job" / SCRIPT).read_text().replace(str(tmp_path), "/runs/s/.jobs")
@@ -104,7 +104,7 @@ def test_a_template_that_launches_in_its_own_way_is_refused(tmp_path: Path) -> N
     """It knows one run a job, and would run none."""
     template = tmp_path / "mine.sh.j2"
     template.write_text('{% extends "base.sh.j2" %}\n{% block launch %}\nmpirun {{ launch.command }}\nrc=$?\n{% endblock %}\n')
-    planned = order(tmp_path)
+    planned = submission_plan(tmp_path)
     planned = dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, template=str(template)))
     with pytest.raises(UsageError, match="launches in a way of its own"):
         prepare(tmp_path / "job", batch_of(planned, tmp_path))

@@ -11,7 +11,7 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.submit.smoke import run_smoke
 from tests.fake_backend import FakeBackend
-from tests.given_order import order
+from tests.given_plan import submission_plan
 
 
 class Answers(FakeBackend):
@@ -41,7 +41,7 @@ def test_controller_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
     """Only the end of the job ends the wait; without a result the job's state is told."""
     backend = Answers(JobState(phase="unknown"), JobState(phase="queued"), JobState(phase="failed", detail="a node failed"))
     with pytest.raises(HpcddpError, match="job 100 failed: a node failed"):
-        run_smoke(Study(tmp_path / "runs"), order(tmp_path), backend)
+        run_smoke(Study(tmp_path / "runs"), submission_plan(tmp_path), backend)
     assert backend.answers == []
 
 
@@ -49,7 +49,7 @@ def test_interrupted_wait_leaves_no_job(tmp_path: Path) -> None:
     """Ctrl-C while the smoke job waits cancels it: nobody is left to hear what it finds."""
     backend = Answers(JobState(phase="queued"), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        run_smoke(Study(tmp_path / "runs"), order(tmp_path), backend)
+        run_smoke(Study(tmp_path / "runs"), submission_plan(tmp_path), backend)
     assert backend.cancelled == ["100"]
 
 
@@ -58,4 +58,4 @@ def test_every_problem_found_is_told(tmp_path: Path) -> None:
     study = Study(tmp_path / "runs")
     write_json(study.smoke_dir("100") / "smoke.json", {"ok": False, "problems": ["no torch on gn01", "no data on gn02"]})
     with pytest.raises(HpcddpError, match="no torch on gn01\n  no data on gn02"):
-        run_smoke(study, order(tmp_path), Answers(JobState(phase="done")))
+        run_smoke(study, submission_plan(tmp_path), Answers(JobState(phase="done")))

@@ -1,4 +1,4 @@
-"""What of an order is refused, and what its jobs are told."""
+"""What of a plan is refused, and what its jobs are given."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,14 @@ from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.run_root import Study
 from hpcddp.submit.submit import submit_runs
 from tests.fake_backend import FakeBackend
-from tests.given_order import labels, order, study_of
+from tests.given_plan import labels, study_of, submission_plan
 
 
 def test_every_job_is_told_the_same_code_and_its_own_run(tmp_path: Path) -> None:
     """Specs carry point, run, absolute study, data root from the settings, profile without facts; one snapshot for all."""
     study, backend = study_of(tmp_path), FakeBackend()
     user = Settings(data_roots={"synthetic-mnist": "$WORK/mnist"})
-    submit_runs(study, order(tmp_path, user=user), backend)
+    submit_runs(study, submission_plan(tmp_path, user=user), backend)
     requests = list(backend.queued.values())
     assert len({request.code for request in requests}) == 1
     assert len({request.token for request in requests}) == 4
@@ -35,25 +35,25 @@ def test_missing_account_is_refused_before_anything_is_written(tmp_path: Path) -
     """A cluster that charges needs an account, from the sweep or the user's settings."""
     study = study_of(tmp_path)
     with pytest.raises(UsageError, match="rcc needs an account"):
-        submit_runs(study, order(tmp_path, cluster="rcc"), FakeBackend())
+        submit_runs(study, submission_plan(tmp_path, cluster="rcc"), FakeBackend())
     assert not study.folder.exists()
-    submit_runs(study, order(tmp_path, cluster="rcc", user=Settings(account="abc")), FakeBackend())
+    submit_runs(study, submission_plan(tmp_path, cluster="rcc", user=Settings(account="abc")), FakeBackend())
 
 
 def test_data_without_a_folder_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     """A set on disk needs a folder, from the sweep or the user's settings: else every run would wait in the queue and fail."""
     study, data = study_of(tmp_path), "workload.data.name=bigmnist"
     with pytest.raises(UsageError, match="data `bigmnist` has no folder"):
-        submit_runs(study, order(tmp_path, data), FakeBackend())
+        submit_runs(study, submission_plan(tmp_path, data), FakeBackend())
     assert not study.folder.exists()
-    submit_runs(study, order(tmp_path, data, user=Settings(data_roots={"bigmnist": "/data"})), FakeBackend())
+    submit_runs(study, submission_plan(tmp_path, data, user=Settings(data_roots={"bigmnist": "/data"})), FakeBackend())
 
 
 def test_relative_data_root_is_meant_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job stands elsewhere: a relative root is made absolute, one with variables is left to the job; the id stays."""
     monkeypatch.chdir(tmp_path)
     for root, told in (("data/x", str(tmp_path / "data" / "x")), ("$WORK/x", "$WORK/x")):
-        backend, planned = FakeBackend(), order(tmp_path, f"workload.data.root={root}", "repeat=1")
+        backend, planned = FakeBackend(), submission_plan(tmp_path, f"workload.data.root={root}", "repeat=1")
         study = Study(tmp_path / "runs" / root.strip("$").replace("/", "-"))
         submit_runs(study, planned, backend)
         assert {request.spec.point.workload.data.root for request in backend.queued.values()} == {told}

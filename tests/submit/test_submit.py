@@ -20,7 +20,7 @@ from hpcddp.study.status import RunState, run_states
 from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.submit import SubmittedRun, pending_runs, submit_runs
 from tests.fake_backend import FakeBackend
-from tests.given_order import labels, order, study_of
+from tests.given_plan import labels, study_of, submission_plan
 
 
 def lines(study: Study) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_p
     """Queued, running and done runs are left alone, and unknown ones unless no job of theirs is known; every point comes once
     before any comes twice.
     """
-    one, two = labels(order(tmp_path))
+    one, two = labels(submission_plan(tmp_path))
     states = [
         RunState(label=one, run=1, phase="done"),
         RunState(label=two, run=1, phase="failed"),
@@ -50,28 +50,28 @@ def test_pending_is_what_is_missing_or_failed_one_repetition_after_another(tmp_p
         RunState(label=one, run=4, phase="running"),
         RunState(label=two, run=4, phase="unknown"),
     ]
-    pending = [(point.label, run) for point, run in pending_runs(order(tmp_path, "repeat=4"), states)]
+    pending = [(point.label, run) for point, run in pending_runs(submission_plan(tmp_path, "repeat=4"), states)]
     assert pending == [(two, 1), (one, 2), (two, 2), (two, 4)]
 
 
 def test_runs_are_submitted_once(tmp_path: Path) -> None:
     """All runs get a job and the caller hears of each; asked again, only a run that has failed meanwhile is submitted."""
     study, backend, heard = study_of(tmp_path), FakeBackend(), list[SubmittedRun]()
-    runs = submit_runs(study, order(tmp_path), backend, heard.append)
-    one, two = labels(order(tmp_path))
+    runs = submit_runs(study, submission_plan(tmp_path), backend, heard.append)
+    one, two = labels(submission_plan(tmp_path))
     assert [(run.label, run.run, run.job) for run in runs] == [(one, 1, "100"), (two, 1, "101"), (one, 2, "102"), (two, 2, "103")]
     assert heard == runs
-    assert submit_runs(study, order(tmp_path), backend) == []
+    assert submit_runs(study, submission_plan(tmp_path), backend) == []
     backend.states["101"] = JobState(phase="failed", detail="a node failed (NODE_FAIL)")
-    assert submit_runs(study, order(tmp_path), backend) == [SubmittedRun(label=two, run=1, job="104")]
-    assert submit_runs(study, order(tmp_path), backend) == []
+    assert submit_runs(study, submission_plan(tmp_path), backend) == [SubmittedRun(label=two, run=1, job="104")]
+    assert submit_runs(study, submission_plan(tmp_path), backend) == []
 
 
 def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
     """When a backend is asked, submissions.jsonl says so of the token it is given, and no more."""
     study, backend, seen = study_of(tmp_path), FakeBackend(), list[list[str]]()
     backend.on_submit = lambda request: seen.append(events(study, request.token))
-    submit_runs(study, order(tmp_path), backend)
+    submit_runs(study, submission_plan(tmp_path), backend)
     assert seen == [["intent"]] * 4
     assert [events(study, token) for token in tokens(study)] == [["intent", "submitted"]] * 4
 
@@ -81,7 +81,7 @@ def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("hpcddp.study.write_ahead.AHEAD", 3)
     study, backend, seen = study_of(tmp_path), FakeBackend(), list[int]()
     backend.on_submit = lambda request: seen.append(sum(line["event"] == "intent" for line in lines(study)))
-    submit_runs(study, order(tmp_path), backend)
+    submit_runs(study, submission_plan(tmp_path), backend)
     assert seen == [3, 3, 3, 4]
 
 
@@ -96,13 +96,17 @@ def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> Non
 
     backend.on_submit = refuse
     with pytest.raises(RefusedError, match="QOSMaxSubmitJobPerUserLimit"):
-        submit_runs(study, order(tmp_path), backend)
+        submit_runs(study, submission_plan(tmp_path), backend)
     assert [events(study, token)[-1] for token in tokens(study)] == ["submitted", "refused", "lost", "lost"]
-    one, two = labels(order(tmp_path))
+    one, two = labels(submission_plan(tmp_path))
     refused = next(state for state in run_states(study, backend) if (state.label, state.run) == (two, 1))
     assert refused.phase == "failed"
     backend.on_submit = lambda request: None
-    assert [(run.label, run.run) for run in submit_runs(study, order(tmp_path), backend)] == [(two, 1), (one, 2), (two, 2)]
+    assert [(run.label, run.run) for run in submit_runs(study, submission_plan(tmp_path), backend)] == [
+        (two, 1),
+        (one, 2),
+        (two, 2),
+    ]
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -110,9 +114,9 @@ def test_interrupted_submission_is_looked_up(tmp_path: Path, arrived: bool) -> N
     """Broken off between intent and answer: a job that was queued is taken up, one that was not is submitted again."""
     study, backend = study_of(tmp_path), FakeBackend()
     with backend.breaking_off(arrived=arrived), pytest.raises(KeyboardInterrupt):
-        submit_runs(study, order(tmp_path), backend)
+        submit_runs(study, submission_plan(tmp_path), backend)
     heard = list[SubmittedRun]()
-    runs = submit_runs(study, order(tmp_path), backend, heard.append)
+    runs = submit_runs(study, submission_plan(tmp_path), backend, heard.append)
     assert len(runs) == (3 if arrived else 4)
     assert [run.job for run in heard] == ["100", "101", "102", "103"]
     assert len(backend.queued) == 4
@@ -128,12 +132,12 @@ def test_two_submissions_at_once_do_not_double(tmp_path: Path, monkeypatch: pyte
 
     def submit_too(_: Submission) -> None:
         with pytest.raises(HpcddpError, match="another hpcddp is at work here: process") as caught:
-            submit_runs(study, order(tmp_path), FakeBackend())
+            submit_runs(study, submission_plan(tmp_path), FakeBackend())
         refused.append(str(caught.value))
 
     monkeypatch.setattr("fcntl.flock", no_flock)
     backend.on_submit = submit_too
-    assert len(submit_runs(study, order(tmp_path), backend)) == len(refused) == 4
+    assert len(submit_runs(study, submission_plan(tmp_path), backend)) == len(refused) == 4
     assert len(lines(study)) == 8
 
 
@@ -142,7 +146,7 @@ def test_submission_that_lost_its_lock_stops(tmp_path: Path) -> None:
     study, backend = study_of(tmp_path), FakeBackend()
     backend.on_submit = lambda request: (study.submit_lock / "99").touch()
     with pytest.raises(HpcddpError, match="another has taken over"):
-        submit_runs(study, order(tmp_path), backend)
+        submit_runs(study, submission_plan(tmp_path), backend)
     assert len(backend.queued) == 1
     assert [events(study, token)[-1] for token in tokens(study)] == ["submitted", *["intent"] * 3]  # the other's to look up
 
@@ -151,29 +155,29 @@ def test_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """A run root that is no folder: the error says so, and what to do."""
     (tmp_path / "runs").touch()
     with pytest.raises(HpcddpError, match=r"runs cannot go there .* give another folder with --runs"):
-        submit_runs(study_of(tmp_path), order(tmp_path), FakeBackend())
+        submit_runs(study_of(tmp_path), submission_plan(tmp_path), FakeBackend())
 
 
 def test_torn_last_line_does_not_count(tmp_path: Path) -> None:
     """A line that a full disk cut short was never acted upon: it is passed over, and the next one starts a line of its own."""
     study, backend = study_of(tmp_path), FakeBackend()
-    submit_runs(study, order(tmp_path, "repeat=1"), backend)
+    submit_runs(study, submission_plan(tmp_path, "repeat=1"), backend)
     with study.submissions_file.open("ab") as file:
         file.write(b'{"event":"intent","la')
     assert len(latest_events(study)) == 2
-    assert len(submit_runs(study, order(tmp_path), backend)) == 2
+    assert len(submit_runs(study, submission_plan(tmp_path), backend)) == 2
     assert [line["event"] for line in lines(study)] == ["intent", "intent", "submitted", "submitted"] * 2
 
 
 def test_lost_jobs_are_submitted_again(tmp_path: Path) -> None:
     """Jobs that their controller has lost have failed, and get new ones; nothing else does."""
     study, backend = study_of(tmp_path), FakeBackend()
-    submit_runs(study, order(tmp_path), backend)
+    submit_runs(study, submission_plan(tmp_path), backend)
     lost = JobState(phase="failed", detail="Slurm does not know this job any more")
     backend.states |= {"101": lost, "103": lost}
     assert {state.detail for state in run_states(study, backend) if state.phase == "failed"} == {lost.detail}
-    assert [run.run for run in submit_runs(study, order(tmp_path), backend)] == [1, 2]
-    assert submit_runs(study, order(tmp_path), backend) == []
+    assert [run.run for run in submit_runs(study, submission_plan(tmp_path), backend)] == [1, 2]
+    assert submit_runs(study, submission_plan(tmp_path), backend) == []
 
 
 def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tmp_path: Path) -> None:
@@ -187,12 +191,12 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
         "        super().submit(request)\n"
         "        os.kill(os.getpid(), 9)\n"
         "folder = Path(sys.argv[1])\n"
-        "submit_runs(study_of(folder), order(folder, 'repeat=1'), Dies(study_of(folder)))\n"
+        "submit_runs(study_of(folder), submission_plan(folder, 'repeat=1'), Dies(study_of(folder)))\n"
     )
     killed = subprocess.run([sys.executable, "-c", text, str(tmp_path)], check=False, capture_output=True, text=True)
     assert killed.returncode == -9, killed.stderr
     assert [line["event"] for line in lines(study)] == ["intent", "intent"]
-    backend, planned = LocalBackend(study), order(tmp_path, "repeat=1")
+    backend, planned = LocalBackend(study), submission_plan(tmp_path, "repeat=1")
     runs = submit_runs(study, planned, backend)
     assert [run.label for run in runs] == labels(planned)[1:]
     deadline = time.monotonic() + 120
@@ -210,7 +214,7 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
 def test_done_runs_stay_done_without_their_jobs(tmp_path: Path) -> None:
     """Records decide: with end.json in place nothing is submitted again, even if the queue has forgotten the job."""
     study, backend = study_of(tmp_path), FakeBackend()
-    planned = order(tmp_path, "repeat=1")
+    planned = submission_plan(tmp_path, "repeat=1")
     for run in submit_runs(study, planned, backend):
         write_json(study.attempt_dir(run.label, 1, run.job, 0) / "end.json", {"state": "done", "reason": None, "gates": []})
         backend.states[run.job] = JobState(phase="failed", detail="Slurm does not know this job any more")

@@ -11,7 +11,7 @@ import pytest
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.cluster.profile import SlurmRules
-from hpcddp.commands.submit import make_order
+from hpcddp.commands.submit import make_plan
 from hpcddp.core.errors import FullError
 from hpcddp.core.job_ids import base_id
 from hpcddp.core.run_root import Study
@@ -50,8 +50,8 @@ def held(folder: Path, twin: Twin, *settings: str, max_running: int | None = Non
     file = folder / "small.yaml"
     file.write_text(SWEEP)
     source = read_sweep(file, ["slurm.options=[--hold]", *settings])
-    order = make_order(source, twin.profile, expand(source, twin.profile))
-    return SubmissionPlan(**{**vars(order), "max_running": max_running})
+    plan = make_plan(source, twin.profile, expand(source, twin.profile))
+    return SubmissionPlan(**{**vars(plan), "max_running": max_running})
 
 
 def queue(twin: Twin, column: str) -> list[str]:
@@ -97,10 +97,10 @@ def test_no_more_jobs_than_slurm_lets_a_user_have(slurm: Twin, tmp_path: Path) -
 def test_serial_runs_one_task_at_a_time_and_one_job_after_the_other(slurm: Twin, tmp_path: Path) -> None:
     """Of two shapes: four arrays by turns, each with a throttle of one, each waiting for the end of the one before."""
     study = Study(tmp_path / "small")
-    order = held(tmp_path, slurm, max_running=1)
+    plan = held(tmp_path, slurm, max_running=1)
     other = held(tmp_path, slurm, "layout.physical_cores_per_rank=2", max_running=1)
     both = SubmissionPlan(
-        **{**vars(order), "points": [*order.points, *other.points], "requests": {**order.requests, **other.requests}}
+        **{**vars(plan), "points": [*plan.points, *other.points], "requests": {**plan.requests, **other.requests}}
     )
     submitted = submit_runs(study, both, SlurmBackend())
     arrays = list(dict.fromkeys(base_id(run.job) for run in submitted))
@@ -116,10 +116,10 @@ def test_runs_wait_until_another_job_has_ended_well(slurm: Twin, tmp_path: Path)
     """Every array of them, beside the one whose turn is before its own: a job that prepares data comes before all."""
     ask = ["sbatch", "--parsable", "--account=proj", "--partition=gpu", "--hold", "--wrap=true"]
     prepares = slurm.run(ask, cwd=tmp_path).stdout.strip()
-    order = held(tmp_path, slurm, max_running=1)
+    plan = held(tmp_path, slurm, max_running=1)
     other = held(tmp_path, slurm, "layout.physical_cores_per_rank=2")
-    both = {"points": [*order.points, *other.points], "requests": {**order.requests, **other.requests}, "after": (prepares,)}
-    submitted = submit_runs(Study(tmp_path / "small"), SubmissionPlan(**{**vars(order), **both}), SlurmBackend())
+    both = {"points": [*plan.points, *other.points], "requests": {**plan.requests, **other.requests}, "after": (prepares,)}
+    submitted = submit_runs(Study(tmp_path / "small"), SubmissionPlan(**{**vars(plan), **both}), SlurmBackend())
     arrays = list(dict.fromkeys(base_id(run.job) for run in submitted))
     after = {array: re.sub(r"\([a-z]*\)", "", what) for array, what in zip(queue(slurm, "%F"), queue(slurm, "%E"), strict=True)}
     before = [f",afterany:{array}_*" for array in arrays[:-1]]

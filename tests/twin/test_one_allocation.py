@@ -11,7 +11,7 @@ import pytest
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.cluster.profile import SlurmRules
-from hpcddp.commands.submit import make_order
+from hpcddp.commands.submit import make_plan
 from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import study_states
@@ -152,8 +152,8 @@ def held(folder: Path, twin: Twin) -> SubmissionPlan:
     file = folder / "small.yaml"
     file.write_text(SWEEP)
     source = read_sweep(file, ["slurm.options=[--hold]", "repeat=2"])
-    order = make_order(source, twin.profile, expand(source, twin.profile))
-    return SubmissionPlan(**{**vars(order), "one_allocation": True})
+    plan = make_plan(source, twin.profile, expand(source, twin.profile))
+    return SubmissionPlan(**{**vars(plan), "one_allocation": True})
 
 
 def test_a_job_whose_submission_was_interrupted_is_found_and_cancelled(slurm: Twin, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An order of runs that go to a Slurm cluster together, and what they would submit."""
+"""A plan whose runs go to a Slurm cluster in one allocation, and the batch they are submitted as."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpcddp.commands.options import requests_for
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import User
-from hpcddp.submit.one_allocation import in_one_job
+from hpcddp.submit.one_allocation import allocation_batch
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -34,7 +34,7 @@ slurm: {walltime_min: 30, mem_mb: 2000}
 """
 
 
-def order(folder: Path, *settings: str, axes: str = "{layout.nodes: [1, 2, 4]}", **facts: Any) -> SubmissionPlan:
+def submission_plan(folder: Path, *settings: str, axes: str = "{layout.nodes: [1, 2, 4]}", **facts: Any) -> SubmissionPlan:
     """What `hpcddp submit --one-allocation` makes of the sweep, on an rcc whose nodes need no modules."""
     file = folder / "small.yaml"
     file.write_text(SWEEP.replace("AXES", axes))
@@ -57,7 +57,7 @@ def runs_of(planned: SubmissionPlan) -> list[tuple[Point, int]]:
 
 def batch_of(planned: SubmissionPlan, folder: Path, runs: Sequence[tuple[Point, int]] | None = None) -> Batch:
     """The batch that these runs, or all, are submitted as, of a study in `folder`."""
-    return in_one_job(planned, [_submission(point, run, folder) for point, run in (runs or runs_of(planned))])
+    return allocation_batch(planned, [_submission(point, run, folder) for point, run in (runs or runs_of(planned))])
 
 
 def _submission(point: Point, run: int, folder: Path) -> Submission:

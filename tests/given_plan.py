@@ -1,4 +1,4 @@
-"""An order as `hpcddp submit` makes it of a small sweep file, and the study it is for."""
+"""A submission plan as `hpcddp submit` makes it of a small sweep file, and the study it is for."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ repeat: 2
 """
 
 
-def order(folder: Path, *settings: str, cluster: str | None = None, user: Settings = Settings()) -> SubmissionPlan:  # noqa: B008
+def submission_plan(folder: Path, *settings: str, cluster: str | None = None, user: Settings = Settings()) -> SubmissionPlan:  # noqa: B008
     """What `hpcddp submit` makes of a sweep file."""
     file = folder / "small.yaml"
     file.write_text(SWEEP)
