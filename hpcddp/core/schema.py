@@ -1,32 +1,107 @@
-"""Plain data (from YAML or JSON) to frozen dataclasses and back: strict, with the nearest known key in the error.
+"""Plain data (from YAML or JSON) to frozen dataclasses and back.
 
-Used on login nodes and, with the standard library alone, inside jobs (Python 3.10).
+`decode` is strict, for what people write: an unknown key is an error that names the nearest known one. `decode_record` is for
+what hpcddp wrote itself, in this version or another: keys that a newer one added are passed over, and those that an older one
+did not know, or that are null, have their defaults. Used on login nodes and, with the standard library alone, inside jobs
+(Python 3.10).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, TypeVar
 
 from hpcddp.core.errors import UsageError
 
 T = TypeVar("T")
 Path = tuple[Any, ...]
+Decoder = Callable[[object], Any]
+
+LARGEST_INT = 2**63 - 1
+"""What a record's whole numbers have room in: 64 bits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AtLeast:
+    """In `Annotated[int, AtLeast(1)]`: the least value that makes sense."""
+
+    minimum: float
+
+
+Count = Annotated[int, AtLeast(0)]
+Positive = Annotated[int, AtLeast(1)]
+NonNegative = Annotated[float, AtLeast(0)]
 
 
 class SchemaError(UsageError):
     """A value does not fit; `path` says where in the document (keys and list positions)."""
 
     def __init__(self, path: Path, message: str) -> None:
-        super().__init__(f"{dotted(path)}: {message}" if path else message)
+        super().__init__(path, message)
         self.path = path
         self.message = message
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
+
+    def inside(self, *path: Any) -> SchemaError:
+        """The same error, of a value that lies there in a larger document."""
+        self.path = (*path, *self.path)
+        return self
+
+
+class WrongTypeError(SchemaError):
+    """`value` is not of the type `expected`."""
+
+    def __init__(self, value: object, expected: type) -> None:
+        super().__init__((), f"{value!r} is {_named(type(value))}; {_named(expected)} is expected")
+        self.value, self.expected = value, expected
+
+
+class TooSmallError(SchemaError):
+    """`value` is below `minimum`."""
+
+    def __init__(self, value: float, minimum: float) -> None:
+        super().__init__((), f"{value} is below {minimum}, the least that makes sense")
+        self.value, self.minimum = value, minimum
+
+
+class TooLargeError(SchemaError):
+    """`value` does not fit into 64 bits."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__((), f"{value} does not fit into 64 bits")
+        self.value = value
+
+
+class MissingKeyError(SchemaError):
+    """The mapping at `path` lacks `key`."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__((), f"`{key}` is missing")
+        self.key = key
+
+
+class UnknownKeyError(SchemaError):
+    """The last part of the path is no key of the mapping that it lies in."""
+
+    def __init__(self, key: object, known: Iterable[str]) -> None:
+        super().__init__((key,), "")
+        self._nearest = did_you_mean(str(key), known)
+        self.inside()
+
+    def inside(self, *path: Any) -> SchemaError:
+        super().inside(*path)
+        where = f" in {dotted(self.path[:-1])}" if self.path[1:] else ""
+        self.message = f"unknown key `{self.path[-1]}`{where}{self._nearest}"
+        return self
 
 
 def dotted(path: Path) -> str:
@@ -49,15 +124,21 @@ def at_least(minimum: float, default: Any = dataclasses.MISSING) -> Any:
 
 
 def added_later(default: Any) -> Any:
-    """A dataclass field that came after the first records: it is not written where it has its default. An earlier
-    version that reads the record knows no such key, and what it wrote stays as it is, byte for byte.
+    """A dataclass field that is not written where it has its default: not every record has the key.
+
+    For fields that came after the first records: what an earlier version wrote stays as it is, byte for byte.
     """
     return dataclasses.field(default=default, metadata={"later": True})
 
 
 def decode(cls: type[T], data: object, path: Path = ()) -> T:
     """`data` as a `cls`; raises SchemaError for an unknown or missing key, a wrong type or a number out of range."""
-    return typing.cast(T, _decode(cls, data, path))
+    return _decoded(cls, data, path, is_record=False)
+
+
+def decode_record(cls: type[T], data: object, path: Path = ()) -> T:
+    """The same of a record: unknown keys are passed over, null stands for a field's default, numbers must fit into 64 bits."""
+    return _decoded(cls, data, path, is_record=True)
 
 
 def encode(value: Any, *, keep_defaults: bool = True) -> Any:
@@ -89,92 +170,152 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 @functools.cache
-def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    return {field.name: field for field in dataclasses.fields(cls)}
-
-
-@functools.cache
 def _defaults(cls: type) -> dict[str, Any]:
-    return {name: _default(field) for name, field in _fields(cls).items()}
+    return {field.name: _default(field) for field in dataclasses.fields(cls)}
 
 
 @functools.cache
 def _later(cls: type) -> frozenset[str]:
-    return frozenset(name for name, field in _fields(cls).items() if field.metadata.get("later"))
+    return frozenset(field.name for field in dataclasses.fields(cls) if field.metadata.get("later"))
+
+
+def _decoded(cls: type[T], data: object, path: Path, *, is_record: bool) -> T:
+    try:
+        return typing.cast(T, _decoder(typing.cast(Any, cls), is_record)(data))
+    except SchemaError as error:
+        raise error.inside(*path) from None
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _decode(kind: Any, data: object, path: Path) -> Any:  # noqa: PLR0911 - one return per kind of type
+def _decoder(kind: Any, is_record: bool) -> Decoder:  # noqa: PLR0911 - one return per kind of type
+    """What decodes values of that type; made once per type, since records have thousands of them."""
     if dataclasses.is_dataclass(kind):
-        return _decode_record(typing.cast(type, kind), data, path)
+        return functools.partial(_decode_dataclass, typing.cast(type, kind), is_record)
     origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return functools.partial(_decode_number, _decoder(args[0], is_record), args[1].minimum)
     if origin in (typing.Union, types.UnionType):
-        return _decode_optional(args, data, path)
+        return _union_decoder(args, is_record)
     if origin is typing.Literal:
-        if not any(data == known and type(data) is type(known) for known in args):
-            raise SchemaError(path, f"{data!r} is not one of {', '.join(map(str, args))}")
-        return data
+        return functools.partial(_decode_literal, args)
     if origin is tuple:
-        return tuple(_decode(args[0], item, (*path, i)) for i, item in enumerate(_expect(list, data, path)))
+        return functools.partial(_decode_tuple, _decoder(args[0], is_record))
     if origin is not None and issubclass(origin, Mapping):
-        return {_key(k, path): _decode(args[1], v, (*path, k)) for k, v in _expect(dict, data, path).items()}
+        return functools.partial(_decode_mapping, _decoder(args[1], is_record))
     if kind is Any or kind is object:
-        return data
-    return _decode_scalar(kind, data, path)
+        return lambda data: data
+    if kind is float:
+        return functools.partial(_decode_float, is_record)
+    return _decode_whole if kind is int and is_record else functools.partial(_decode_scalar, kind)
 
 
-def _decode_record(cls: type, data: object, path: Path) -> Any:
-    items = _expect(dict, data, path)
-    fields = _fields(cls)
-    for key in items:
-        if key not in fields:
-            where = f" in {dotted(path)}" if path else ""
-            raise SchemaError((*path, key), f"unknown key `{key}`{where}{did_you_mean(str(key), fields)}")
-    missing = [name for name, default in _defaults(cls).items() if default is dataclasses.MISSING and name not in items]
-    if missing:
-        raise SchemaError(path, f"`{missing[0]}` is missing")
-    values = {key: _decode(_hints(cls)[key], value, (*path, key)) for key, value in items.items()}
-    for key, value in values.items():
-        minimum = fields[key].metadata.get("minimum")
-        if minimum is not None and value is not None and value < minimum:
-            raise SchemaError((*path, key), f"{value} is below {minimum}, the least that makes sense")
+@functools.cache
+def _fields(cls: type, is_record: bool) -> tuple[dict[str, Decoder], dict[str, Any], tuple[str, ...]]:
+    """By name each field's decoder and its default, and the names of those without a default."""
+    hints, decoders, defaults = typing.get_type_hints(cls, include_extras=True), {}, _defaults(cls)
+    for field in dataclasses.fields(cls):
+        decoder, minimum = _decoder(hints[field.name], is_record), field.metadata.get("minimum")
+        decoders[field.name] = decoder if minimum is None else functools.partial(_decode_number, decoder, minimum)
+    return decoders, defaults, tuple(name for name, default in defaults.items() if default is dataclasses.MISSING)
+
+
+def _decode_dataclass(cls: type, is_record: bool, data: object) -> Any:
+    decoders, defaults, required = _fields(cls, is_record)
+    items, values = _expect(dict, data), {}
+    if not is_record:
+        _refuse_unknown(items, decoders)
+    for name in required:
+        if name not in items:
+            raise MissingKeyError(name)
+    for key, item in items.items():
+        if is_record and (key not in decoders or (item is None and defaults[key] is not dataclasses.MISSING)):
+            continue
+        try:
+            values[key] = decoders[key](item)
+        except SchemaError as error:
+            raise error.inside(key) from None
     return cls(**values)
 
 
-def _decode_optional(args: tuple[Any, ...], data: object, path: Path) -> Any:
-    if data is None and type(None) in args:
-        return None
-    kinds = [kind for kind in args if kind is not type(None)]
-    for kind in kinds[:-1]:
+def _refuse_unknown(items: Iterable[object], known: Mapping[str, object]) -> None:
+    for key in items:
+        if key not in known:
+            raise UnknownKeyError(key, known)
+
+
+def _union_decoder(kinds: tuple[Any, ...], is_record: bool) -> Decoder:
+    *others, last = (_decoder(kind, is_record) for kind in kinds if kind is not type(None))
+    nullable = type(None) in kinds
+
+    def decode_any(data: object) -> Any:
+        if data is None and nullable:
+            return None
+        for decoder in others:
+            with contextlib.suppress(SchemaError):
+                return decoder(data)
+        return last(data)
+
+    return decode_any
+
+
+def _decode_number(decoder: Decoder, minimum: float, data: object) -> Any:
+    value = decoder(data)
+    if value is not None and value < minimum:
+        raise TooSmallError(value, minimum)
+    return value
+
+
+def _decode_literal(known: tuple[Any, ...], data: object) -> Any:
+    if not any(data == each and type(data) is type(each) for each in known):
+        raise SchemaError((), f"{data!r} is not one of {', '.join(map(str, known))}")
+    return data
+
+
+def _decode_tuple(decoder: Decoder, data: object) -> Any:
+    values: list[Any] = []
+    try:
+        for item in _expect(list, data):
+            values.append(decoder(item))
+    except SchemaError as error:
+        raise error.inside(len(values)) if isinstance(data, list) else error from None
+    return tuple(values)
+
+
+def _decode_mapping(decoder: Decoder, data: object) -> Any:
+    values: dict[str, Any] = {}
+    for key, item in _expect(dict, data).items():
         try:
-            return _decode(kind, data, path)
-        except SchemaError:
-            continue
-    return _decode(kinds[-1], data, path)
+            values[_expect(str, key)] = decoder(item)
+        except SchemaError as error:
+            raise error.inside(key) if isinstance(key, str) else error from None
+    return values
 
 
-def _decode_scalar(kind: type, data: object, path: Path) -> Any:
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
+def _decode_float(is_record: bool, data: object) -> Any:
+    if isinstance(data, int) and not isinstance(data, bool):
+        return float(_decode_whole(data) if is_record else data)
+    return _decode_scalar(float, data)
+
+
+def _decode_whole(data: object) -> Any:
+    value = _decode_scalar(int, data)
+    if abs(value) > LARGEST_INT:
+        raise TooLargeError(value)
+    return value
+
+
+def _decode_scalar(kind: type, data: object) -> Any:
     if isinstance(data, float) and not math.isfinite(data):
-        raise SchemaError(path, f"{data} is not a finite number")
-    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
-        raise SchemaError(path, f"{data!r} is {_named(type(data))}; {_named(kind)} is expected")
-    return data
+        raise SchemaError((), f"{data} is not a finite number")
+    if isinstance(data, bool) and kind is not bool:
+        raise WrongTypeError(data, kind)
+    return _expect(kind, data)
 
 
-def _expect(kind: type, data: object, path: Path) -> Any:
+def _expect(kind: type, data: object) -> Any:
     if not isinstance(data, kind):
-        raise SchemaError(path, f"{data!r} is {_named(type(data))}; {_named(kind)} is expected")
+        raise WrongTypeError(data, kind)
     return data
-
-
-def _key(key: object, path: Path) -> str:
-    return typing.cast(str, _expect(str, key, path))
 
 
 def _named(kind: type) -> str:

@@ -1,0 +1,371 @@
+"""launch.json, end.json, nodes/HOST.json and error files of an attempt as frozen dataclasses. For Python 3.10, without libraries.
+
+The worker writes them by `schema.encode`, study and analysis read them by `schema.decode_record`: a key that an older version did
+not write, or that is null, has its default, and one that a newer version added is passed over. A field without a default is one
+that no reader can do without. Units are in the names; what is None was not measured, or does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpcddp.core.records import SCHEMA
+from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode_record
+from hpcddp.core.telemetry_record import Telemetry
+
+Fact = str | int | float | bool | None
+"""A setting or a version, for display."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeType:
+    """What the worker and the analysis need of a node type of the cluster's profile."""
+
+    smt: Positive | None = None
+    """Logical CPUs per core."""
+    physical_cores: Positive | None = None
+    gpus: Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """The network between nodes."""
+
+    gbps_per_node: NonNegative | None = None
+    """Of all of a node's adapters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileFacts:
+    """What the worker and the analysis need of the cluster's profile as it was used."""
+
+    fabric: Fabric = Fabric()
+    node_types: Mapping[str, NodeType] = field(default_factory=dict)
+    default_node_type: str | None = None
+
+    def node_type(self, name: str | None) -> NodeType:
+        """The node type of that name, or the default one; one of which nothing is known where the profile has neither."""
+        return self.node_types.get(name or self.default_node_type or "", NodeType())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """What the training set is and where it lay."""
+
+    name: str | None = None
+    root: str | None = None
+    samples: Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """launch.json: what ran where, on what, with which settings."""
+
+    schema: int
+    step_rows: int = 1
+    """Version of the columns of step rows."""
+    point: str
+    run: int | None = None
+    job: str | None = None
+    restart: int | None = None
+    backend: str | None = None
+    launcher: str | None = None
+    """What started the ranks: `direct` (srun, or the local runner) or `torchrun`."""
+    communication: str | None = None
+    """gloo or nccl."""
+    started_unix_ns: Count | None = None
+    """When all ranks had met."""
+    hosts: tuple[str, ...] = ()
+    ranks: Positive
+    ranks_per_node: Positive = 1
+    cpus_of_ranks: tuple[Count, ...] = ()
+    """Logical CPUs that each rank may run on."""
+    gpus: tuple[str, ...]
+    """The GPUs' names, each once."""
+    device: str | None = None
+    freed_memory: str | None = None
+    versions: Mapping[str, Fact] = field(default_factory=dict)
+    env_id: str
+    """Attempts with different ones are never pooled."""
+    environment: Mapping[str, Fact] = field(default_factory=dict)
+    """Variables that may explain a number."""
+    profile: Mapping[str, Any] = field(default_factory=dict)
+    """The cluster's profile as used; `profile_facts` has what is read of it."""
+    git_commit: str | None = None
+    data: TrainingData = TrainingData()
+    clock: str | None = None
+    """By which steps were timed, in words."""
+    tf32: Mapping[str, bool | str] | None = None
+    """Whether fp32 may run in TF32, by kind of operation."""
+    gates: tuple[str, ...] = ()
+    """Those that end.json will have if the attempt is done; older versions did not say."""
+
+    def profile_facts(self) -> ProfileFacts:
+        """Raises SchemaError where the profile is not one."""
+        return decode_record(ProfileFacts, self.profile, ("profile",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRange:
+    """Steps of a run that one of its attempts made and that count."""
+
+    attempt: str
+    """JOB.RESTART"""
+    first_step: Count
+    steps: Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumed:
+    """The checkpoint that an attempt went on from; at step 0 there was none that could be read."""
+
+    attempt: str | None
+    checkpoint: str | None
+    """Below the run's folder."""
+    step: Count
+    history: tuple[StepRange, ...] = ()
+    """The steps before it, by the attempts that made them."""
+    passed_over: tuple[str, ...] = ()
+    """Checkpoints that could not be read, in sentences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingLaunch(Launch):
+    """launch.json of an attempt that trains."""
+
+    resumed: Resumed | None = None
+    """None where the run begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """What must hold before a run's figures count, and whether it did; `evidence` is a sentence."""
+
+    name: str
+    passed: bool
+    evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockOffset:
+    """`offset_ns` to add to a rank's times to have rank 0's, give or take `error_ns`, measured at `unix_ns`."""
+
+    unix_ns: Count
+    offset_ns: int
+    error_ns: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankClock:
+    """A rank's clock against rank 0's before and after training; None is unknown."""
+
+    start: ClockOffset | None = None
+    end: ClockOffset | None = None
+
+    @property
+    def offsets(self) -> list[ClockOffset]:
+        """Those that are known, in the order of time."""
+        return [offset for offset in (self.start, self.end) if offset is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """What end.json says of a rank that trained."""
+
+    rank: Count
+    host: str
+    rows: Count
+    """Of its step rows."""
+    crc32: Count | None
+    """Of all bytes of that file; None only where an attempt came to write no end.json."""
+    bucket_rows: Count | None = added_later(None)
+    bucket_crc32: Count | None = added_later(None)
+    clock: RankClock | None = added_later(None)
+    peak_memory_bytes: Mapping[str, Count] | None = added_later(None)
+    """`allocated` and `reserved` of its GPU, or `resident` on a CPU."""
+    page_faults: Mapping[str, Count] | None = added_later(None)
+    """`minor` and `major` ones in so many timed `steps`."""
+
+    @property
+    def offsets(self) -> list[ClockOffset]:
+        """Of its clock, those that are known."""
+        return self.clock.offsets if self.clock else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringProtocol:
+    """How an attempt was measured: what was asked for, and what came of it."""
+
+    input: str | None = None
+    gc: str | None = None
+    warmup: str | None = None
+    warmup_steps: Count | None = None
+    warmup_detected_steps: Count | None = None
+    """Where the run saw the end of its warm-up."""
+    steady_from_step: Count = 0
+    """The first step that counts."""
+    stop: str | None = None
+    stopped_by: str | None = None
+    timed_steps: Count | None = None
+    pauses: tuple[Count, ...] = ()
+    interval_of: str | None = None
+    interval_percent: float | None = None
+    effective_steps: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationResult:
+    """The whole evaluation set's counts; the mean loss is None where it is no number."""
+
+    samples: Count | None = None
+    correct: Count | None = None
+    loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommCheck:
+    """With `comm: check`: how the views of the exchange agree, on the rank where they agree least; see worker/comm/views.py.
+
+    What the profiler saw is missing where it saw nothing.
+    """
+
+    rank: Count | None = None
+    closes: bool | None = None
+    """Whether they agree."""
+    sentence: str | None = None
+    residual_s: float | None = None
+    pairs: Count | None = added_later(None)
+    discarded: Count | None = added_later(None)
+    profiled_pairs: Count | None = added_later(None)
+    sync_step_s: float | None = added_later(None)
+    no_sync_step_s: float | None = added_later(None)
+    difference_s: float | None = added_later(None)
+    difference_interval_s: tuple[float, ...] = added_later(())
+    hook_exposed_s: float | None = added_later(None)
+    profiled_difference_s: float | None = added_later(None)
+    profiled_hook_exposed_s: float | None = added_later(None)
+    profiler_exposed_s: float | None = added_later(None)
+    contention_s: float | None = added_later(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What went wrong, on which rank. `kind` is one of a closed list, for programs; `sentence` is for people.
+
+    user: the user can mend it. diverged: a loss is not finite. out_of_memory. disk: it cannot be written to, or read. loader:
+    a process of the data loader died. contact: a collective failed, and nobody is known to be the cause; time_out: the same
+    after a long wait. died: the process ended without a word. hung: no progress, and no sign of life. late: others waited for
+    it until the time was over. silent: not heard from. stuck: no rank gets any further. interrupted: ended by a signal.
+    error: anything else.
+    """
+
+    kind: str
+    rank: int
+    host: str
+    sentence: str
+    line: str | None = None
+    """As the rank's log has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptEnd:
+    """end.json, whatever was measured; of an attempt that failed there is no more."""
+
+    schema: int = SCHEMA
+    state: str
+    """`done`, `interrupted` or `failed`."""
+    reason: str | None = None
+    """A sentence, of the last two."""
+    ended_unix_ns: Count | None = None
+    fault: Fault | None = added_later(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankName:
+    """A rank and where it ran."""
+
+    rank: Count
+    host: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommEnd(AttemptEnd):
+    """end.json of a benchmark of collectives that is done."""
+
+    gates: tuple[GateResult, ...]
+    ranks: tuple[RankName, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingEnd(AttemptEnd):
+    """end.json of an attempt that trained and is done, or was interrupted."""
+
+    gates: tuple[GateResult, ...]
+    ranks: tuple[RankEnd, ...]
+    global_batch: Positive
+    first_step: Count = 0
+    """The run's step with which the attempt began."""
+    steps: Count | None = None
+    """Of the run that are made, those before `first_step` included."""
+    history: tuple[StepRange, ...] = ()
+    """Whose steps make up the run."""
+    protocol: MeasuringProtocol = MeasuringProtocol()
+    loss_first: float | None = None
+    loss_last: float | None = None
+    """Mean over ranks of the first and the last step."""
+    evaluation: EvaluationResult | None = None
+    compile_s: float | None = None
+    comm_check: CommCheck | None = None
+    telemetry: Telemetry | None = None
+    flops_per_sample: Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorRecord:
+    """ranks/RANK.error.json: why a rank failed."""
+
+    schema: int = SCHEMA
+    rank: int
+    host: str
+    unix_ns: int
+    type: str
+    """Of the exception."""
+    message: str
+    traceback: str = ""
+    fault: Fault | None = None
+    """0.1.0 did not write it at first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuFacts:
+    """A GPU as CUDA describes it."""
+
+    name: str
+    memory_bytes: int
+    capability: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """A node's processors, memory and GPUs as a process of the job sees them."""
+
+    schema: int = SCHEMA
+    host: str | None = None
+    machine: str | None = None
+    kernel: str | None = None
+    cpu: str | None = None
+    cpus: int | None = None
+    cpus_usable: int | None = None
+    memory_bytes: int | None = None
+    gpu_driver: str | None = None
+    gpus: tuple[GpuFacts, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRecord(NodeFacts):
+    """nodes/HOST.json"""
+
+    telemetry: Mapping[str, Any] | None = None
+    """What the sampler reads there: `hz`, `gpus`, and `no_gpus`, why there are none."""

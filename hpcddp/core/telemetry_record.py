@@ -1,0 +1,77 @@
+"""`telemetry` of end.json: each node's readings over its timed window, and energy over all nodes.
+
+Unknown is None everywhere, and a share is of 1. Readings lie inside the window; energy and samples are of the whole window, whose
+ends between readings are taken at the mean. Standard library only, Python 3.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpcddp.core.schema import NonNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuTelemetry:
+    """Of one GPU of the job."""
+
+    gpu: int
+    """As CUDA numbers them in this job."""
+    readings: int
+    util_percent_mean: float | None = None
+    """Share of time in which any kernel ran, %."""
+    mem_used_peak_bytes: int | None = None
+    power_w_mean: float | None = None
+    power_w_peak: float | None = None
+    sm_mhz_median: float | None = None
+    sm_mhz_min: float | None = None
+    sm_mhz_begin: float | None = None
+    sm_mhz_end: float | None = None
+    """Medians over the first and the last quarter of the readings."""
+    temperature_c_peak: float | None = None
+    throttle: Mapping[str, float] | None = None
+    """Reason (of telemetry.summary.THROTTLE) -> share of the readings that had it; {} if none, None if unknown."""
+    energy_j: float | None = None
+    """Over the whole window."""
+    energy_from: str | None = None
+    """`counter`, or `power` (mean power x window) where the GPU does not count its energy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTelemetry:
+    """Of one node."""
+
+    host: str | None = None
+    window_s: float | None = None
+    """From the first to the end of the last timed step of the node's first rank."""
+    samples: int | None = None
+    """Of the whole job, trained in that window."""
+    readings: int | None = None
+    """Of the node within the window; rates and shares need two."""
+    cpu_busy_share: NonNegative | None = None
+    """Busy time of all logical CPUs / all their time (waiting for disks is idle, stolen time busy)."""
+    cpu_job_share: NonNegative | None = None
+    """The same of this job's processes only."""
+    cpu_foreign_share: NonNegative | None = None
+    """Busy less job, at least 0."""
+    net_rx_bytes_per_s: float | None = None
+    net_tx_bytes_per_s: float | None = None
+    ib_rx_bytes_per_s: float | None = None
+    ib_tx_bytes_per_s: float | None = None
+    mem_used_peak_bytes: int | None = None
+    mem_total_bytes: int | None = None
+    gpus: tuple[GpuTelemetry, ...] = ()
+    """One per GPU of the job; none without NVML."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telemetry:
+    """Of a run."""
+
+    hz: float | None = None
+    """Readings per second asked for."""
+    energy_j_per_1000_samples: NonNegative | None = None
+    """GPU energy of all nodes / samples trained in the window x 1000; None if any GPU's is unknown."""
+    nodes: tuple[NodeTelemetry, ...] = ()
+    """In the order of their first ranks."""
