@@ -29,7 +29,7 @@ from hpcddp.worker.training.feeds import training_source
 from hpcddp.worker.training.resume import find_start, history_of
 from hpcddp.worker.training.torch_settings import apply_settings
 from hpcddp.worker.training_run import measure_further, prepare, train_timed
-from hpcddp.worker.watchdog.thread import Heart, stepping
+from hpcddp.worker.watchdog.thread import Watchdog, stepping
 
 
 def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
     _check(spec.point, rank)
     group = join(rank, spec.point.device)
     measure = _bench if spec.point.work == "comm" else _train
-    with Heart(rank, group.store, attempt, spec.point) as heart:
-        told = measure(spec, replace(group, heart=heart), attempt)
+    with Watchdog(rank, group.store, attempt, spec.point) as watchdog:
+        told = measure(spec, replace(group, watchdog=watchdog), attempt)
     return {"point": spec.point.id, "run": spec.run, "rank": rank.rank, **told}
 
 
@@ -54,7 +54,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
     record_launch(spec, group, attempt, samples=len(source), watched=watched, resumed=start.record)
     training = prepare(spec, source, group, attempt, start)
     with contextlib.closing(training.feed):
-        with stepping(group.heart, training.log.timer, sampler.pid if sampler else None):
+        with stepping(group.watchdog, training.log.timer, sampler.pid if sampler else None):
             told = train_timed(training)
         trained_s = time.monotonic()
         watched = telemetry.finish(sampler, spec.point, group, attempt, told["protocol"]["steady_from_step"])

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.worker.json_socket import listen
 from hpcddp.worker.ranks import Rank
 
 LOWEST_PORT, PORTS, APART = 10_000, 20_000, 9_973
@@ -58,6 +57,14 @@ def check_address(rank: Rank) -> None:
 def ports(first: int) -> tuple[int, int]:
     """MASTER_PORT, and the one that is tried where it is taken."""
     return first, LOWEST_PORT + (first - LOWEST_PORT + APART) % PORTS
+
+
+def listen(near: str, ranks: int, port: int = 0) -> socket.socket:
+    """`port` (0: a free one) on every address of this host, in the family in which the others look for it; `near` is its name."""
+    family = socket.getaddrinfo(near, 0, type=socket.SOCK_STREAM)[0][0]
+    listener = socket.create_server(("", port), family=family, backlog=ranks)
+    listener.setblocking(False)
+    return listener
 
 
 @contextlib.contextmanager

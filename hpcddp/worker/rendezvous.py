@@ -15,7 +15,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.gpus import require_gpu
 from hpcddp.worker.master import find_store, naming_store
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.watchdog.thread import Heart
+from hpcddp.worker.watchdog.thread import Watchdog
 
 TIMEOUT = timedelta(minutes=10)
 """NCCL's own default: long enough for nodes that start late, short against a job that would hang to its time limit."""
@@ -29,7 +29,7 @@ class ProcessGroup:
     device: torch.device
     store: Any
     """A torch.distributed.Store: the keys are this attempt's, whoever else may still be connected."""
-    heart: Heart | None = None
+    watchdog: Watchdog | None = None
     """Where the ranks watch each other."""
 
     @property
@@ -54,8 +54,8 @@ class ProcessGroup:
 
     def leave(self) -> None:
         """Waits for all ranks: rank 0 holds the store, and NCCL's watchdog complains on the others when it goes first."""
-        if self.heart:
-            self.heart.leave()
+        if self.watchdog:
+            self.watchdog.leave()
         dist.barrier(device_ids=[self.rank.local_rank] if self.device.type == "cuda" else None)
         dist.destroy_process_group()
 

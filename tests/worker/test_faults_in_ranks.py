@@ -22,17 +22,14 @@ from torch import nn
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Ddp, Point
 from hpcddp.core.records import error_file
-from hpcddp.worker import json_socket as wire_module
-from hpcddp.worker.json_socket import Wire
 from hpcddp.worker.main import run
 from hpcddp.worker.training.models import build_model
-from hpcddp.worker.watchdog.progress import HANG_VARIABLE
+from hpcddp.worker.watchdog.messages import Connection, Message
+from hpcddp.worker.watchdog.progress import HANG_VARIABLE, Beat
 from tests.worker import forked, given
 
 STEP = 4
 """In which it happens: the first steps may take what they take, so nobody hangs in them."""
-
-BEFORE_THE_STEPS = ((-1, 0), None, False)
 
 
 def end_of(study: Path, what: Point) -> tuple[dict[str, Any], list[forked.Outcome]]:
@@ -46,20 +43,20 @@ def attempt(study: Path, what: Point) -> Path:
     return given.job(study, what).attempt_dir("7", 0)
 
 
-TOLD = threading.Event()
-"""That this rank is in its steps."""
+BEAT_IN_STEPS = threading.Event()
+"""This rank has sent a beat from its steps."""
 
 
 def run_with(spec: dict[str, Any]) -> Any:
     os.environ[HANG_VARIABLE] = "5"
-    send = Wire.send
+    send = Connection.send
 
-    def seen(wire: Wire, plain: Any) -> None:
-        send(wire, plain)
-        if plain.get("beat", BEFORE_THE_STEPS)[2]:
-            TOLD.set()
+    def noting(connection: Connection, message: Message) -> None:
+        send(connection, message)
+        if isinstance(message, Beat) and message.stepping:
+            BEAT_IN_STEPS.set()
 
-    vars(wire_module)["Wire"].send = seen
+    Connection.send = noting  # type: ignore[assignment, method-assign]
     return run(spec)
 
 
@@ -102,7 +99,7 @@ def hangs(_: nn.Module) -> None:
 
 def stops(_: nn.Module) -> None:
     """As on a node that is lost: the connections stay, and nothing comes. Killed once the others have said so."""
-    assert TOLD.wait(100)
+    assert BEAT_IN_STEPS.wait(100)
     mine = os.getpid()
     if os.fork():
         os.kill(mine, signal.SIGSTOP)

@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from hpcddp.worker.json_socket import listen
+from hpcddp.worker.master import listen
 from hpcddp.worker.rendezvous import ProcessGroup
 
 EXCHANGES = 50

@@ -1,4 +1,4 @@
-"""Who is to blame when ranks stand still: a pure judgement on what each of them told, and when."""
+"""The failure detector: which rank is to blame when ranks stand still, from the last beat of each and when it came."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ class LastBeat:
     heard_s: float
 
 
-def judge(seen: Mapping[int, LastBeat], world: int, now_s: float) -> Fault | None:
-    """The rank that holds up the others, None while there may be none. `seen`: ranks that are watched and have not left.
+def judge(beats: Mapping[int, LastBeat], world: int, now_s: float) -> Fault | None:
+    """The rank that holds up the others, None while there may be none. `beats`: of ranks that are watched and have not left.
 
     A rank is silent that has not been heard from: it is stopped, or its node is lost. Ranks that are further than another wait
     for it, so only those behind all others are judged, and only in their steps: they hang when they neither get on nor show a
-    sign of life for as long as their patience, or, whatever they do, for LONGEST_S. One that is not watched may be behind.
+    sign of life for as long as their patience, or, whatever they do, for LONGEST_S. A rank that is not watched may be behind.
     """
-    return silent(seen, now_s) or _behind(seen, world)
+    return silent_rank(beats, now_s) or _hanging_rank(beats, world)
 
 
-def silent(seen: Mapping[int, LastBeat], now_s: float) -> Fault | None:
+def silent_rank(beats: Mapping[int, LastBeat], now_s: float) -> Fault | None:
     """A rank that has not been heard from for too long, None while there is none."""
-    for rank, one in sorted(seen.items()):
-        silent_s = now_s - one.heard_s
-        if silent_s > (one.beat.patience_s if one.beat.stepping else LONGEST_S):
+    for rank, last in sorted(beats.items()):
+        silent_s = now_s - last.heard_s
+        if silent_s > (last.beat.patience_s if last.beat.stepping else LONGEST_S):
             what = "it is stopped, or its node or the network is lost"
-            words = f"has not been heard of for {silent_s:.0f} s, when it was {place(one.beat)}: {what}"
-            return Fault(kind="silent", rank=rank, host=one.host, sentence=f"rank {rank} on {one.host} {words}")
+            words = f"has not been heard of for {silent_s:.0f} s, when it was {place(last.beat)}: {what}"
+            return Fault(kind="silent", rank=rank, host=last.host, sentence=f"rank {rank} on {last.host} {words}")
     return None
 
 
-def waited_for(fault: Fault, seen: Mapping[int, LastBeat]) -> Fault:
+def late_rank(fault: Fault, beats: Mapping[int, LastBeat]) -> Fault:
     """Of a collective that timed out in the rank of `fault`: the fault of the rank furthest behind that one, if any is."""
-    own = seen.get(fault.rank)
+    own = beats.get(fault.rank)
     if fault.kind != "time_out" or own is None:
         return fault
-    rank, last = min(sorted(seen.items()), key=lambda each: each[1].beat.position)
+    rank, last = min(sorted(beats.items()), key=lambda each: each[1].beat.position)
     if last.beat.position == own.beat.position:
         return fault
     words = f"kept the others waiting until their time was over, when it was {place(last.beat)}"
@@ -60,20 +60,20 @@ def waited_for(fault: Fault, seen: Mapping[int, LastBeat]) -> Fault:
     return replace(fault, kind="late", rank=rank, host=last.host, sentence=sentence)
 
 
-def _behind(seen: Mapping[int, LastBeat], world: int) -> Fault | None:
-    if not seen:
+def _hanging_rank(beats: Mapping[int, LastBeat], world: int) -> Fault | None:
+    if not beats:
         return None
-    lowest = min(one.beat.position for one in seen.values())
-    behind = {rank: one for rank, one in sorted(seen.items()) if one.beat.position == lowest}
-    if not all(one.beat.stepping for one in behind.values()):
+    lowest = min(last.beat.position for last in beats.values())
+    behind = {rank: last for rank, last in sorted(beats.items()) if last.beat.position == lowest}
+    if not all(last.beat.stepping for last in behind.values()):
         return None
     rank, first = next(iter(behind.items()))
-    alone = len(behind) < len(seen) == world or world == 1
-    too_long = all(one.beat.still_s >= LONGEST_S for one in behind.values())
-    if alone and (too_long or all(one.beat.idle_s >= one.beat.patience_s for one in behind.values())):
+    others_wait = len(behind) < len(beats) == world or world == 1
+    too_long = all(last.beat.still_s >= LONGEST_S for last in behind.values())
+    if others_wait and (too_long or all(last.beat.idle_s >= last.beat.patience_s for last in behind.values())):
         return Fault(kind="hung", rank=rank, host=first.host, sentence=_hung(behind, too_long=too_long))
     if too_long:
-        hosts = ", ".join(dict.fromkeys(one.host for one in seen.values()))
+        hosts = ", ".join(dict.fromkeys(last.host for last in beats.values()))
         words = f"no rank got any further for {first.beat.still_s:.0f} s, {place(first.beat)}"
         return Fault(kind="stuck", rank=rank, host=first.host, sentence=f"{words}: look at the network between {hosts}")
     return None
@@ -93,4 +93,4 @@ def place(beat: Beat) -> str:
         return "before its first step"
     if beat.position == AFTER:
         return "after its last step"
-    return f"in step {beat.position[0]}, {_AFTER.get(beat.after, f'after its {beat.after}')}"
+    return f"in step {beat.steps}, {_AFTER.get(beat.after, f'after its {beat.after}')}"

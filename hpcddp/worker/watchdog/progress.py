@@ -1,4 +1,4 @@
-"""How far a rank is, and whether it is alive: looked at from a thread beside it, so that its steps do nothing for it."""
+"""How far a rank is, and whether it is alive: read by a thread beside its steps, which do nothing for it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ FIRST_STEPS = 2
 LATE_S = 5.0
 """Two beats further apart than this: this process itself was stopped, or starved, and nothing is known of the time between."""
 
+Position = tuple[int, int]
+"""Steps closed, and marks in the step after that."""
+
 BEFORE, AFTER = (-1, 0), (1 << 60, 0)
 """Positions before the first step, and when the steps are over."""
 
@@ -38,10 +41,12 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Beat:
-    """What a rank tells of itself."""
+    """A heartbeat: what a rank tells of itself once a second."""
 
-    position: tuple[int, int]
-    """Steps closed, and marks in the step after that: the rank with the lowest is the one that others wait for."""
+    steps: int
+    """Closed."""
+    marks: int
+    """In the step after those."""
     after: str | None
     """The part of the step that was marked last; None where none was."""
     stepping: bool
@@ -53,23 +58,28 @@ class Beat:
     patience_s: float
     """How long idle_s may be."""
 
+    @property
+    def position(self) -> Position:
+        """The rank with the lowest is the one that others wait for."""
+        return self.steps, self.marks
 
-class Pulse:
-    """`limit_s`: as the user set it, whatever a rank does meanwhile; None: HANG_S without a sign of life."""
+
+class Progress:
+    """Of this rank. `limit_s`: how long it may stand still, as the user set it; None: HANG_S without a sign of life."""
 
     def __init__(self, limit_s: float | None, now_s: float) -> None:
         self._timer: StepTimer[Any] | None = None
         self._first_step: int | None = None
         self._limit_s = limit_s
-        self._place = (BEFORE, False)
-        self._since_s = self._alive_s = self._looked_s = now_s
+        self._last_place = (BEFORE, False)
+        self._since_s = self._alive_s = self._beat_at_s = now_s
         self._cpu_s = 0.0
         self._longest_s = 0.0
         self.late = False
         """At its last beat: LATE_S had passed since the one before."""
         self._sampler: int | None = None
 
-    def watch(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
+    def watch_steps(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
         """The steps that the timer times begin; None: they are over. `sampler`: the process that reads the node's counters."""
         self._timer, self._sampler = timer, sampler
         if timer:
@@ -78,20 +88,20 @@ class Pulse:
     def beat(self, now_s: float) -> Beat:
         """Called about once a second, by one thread."""
         position, after, stepping = self._where()
-        self.late = now_s - self._looked_s > LATE_S
+        self.late = now_s - self._beat_at_s > LATE_S
         if self.late:
             self._since_s = self._alive_s = now_s
-        if (position, stepping) != self._place:
-            if stepping and self._place[1]:
+        if (position, stepping) != self._last_place:
+            if stepping and self._last_place[1]:
                 self._longest_s = max(self._longest_s, now_s - self._since_s)
-            self._place, self._since_s, self._alive_s = (position, stepping), now_s, now_s
-        elif self._limit_s is None and self._is_alive(now_s - self._looked_s):
+            self._last_place, self._since_s, self._alive_s = (position, stepping), now_s, now_s
+        elif self._limit_s is None and self._is_alive(now_s - self._beat_at_s):
             self._alive_s = now_s
-        self._looked_s = now_s
+        self._beat_at_s = now_s
         patience_s = self._limit_s or max(HANG_S, TIMES_LONGEST * self._longest_s)
-        return Beat(position, after, stepping, now_s - self._since_s, now_s - self._alive_s, min(patience_s, LONGEST_S))
+        return Beat(*position, after, stepping, now_s - self._since_s, now_s - self._alive_s, min(patience_s, LONGEST_S))
 
-    def _where(self) -> tuple[tuple[int, int], str | None, bool]:
+    def _where(self) -> tuple[Position, str | None, bool]:
         timer, first_step = self._timer, self._first_step
         if timer is None or first_step is None:
             return (BEFORE if first_step is None else AFTER), None, False
@@ -114,15 +124,15 @@ def hang_limit_s() -> float | None:
         return None
 
 
-def signs_of_life(but: int | None = None) -> tuple[float, bool]:
+def signs_of_life(sampler: int | None = None) -> tuple[float, bool]:
     """Seconds that this process and its children have computed; whether its main thread or a child is in an uninterruptible
-    wait, as for a disk or a file server (state D of proc(5)). The child `but` lives whatever the rank does, and does not count.
-    Where there is no /proc, nobody is ever idle.
+    wait, as for a disk or a file server (state D of proc(5)). `sampler`, a child that computes whatever the rank does, is left
+    out. Where there is no /proc, nobody is ever idle.
     """
     main = f"/proc/{os.getpid()}/task/{os.getpid()}"
     try:
         children = Path(f"{main}/children").read_text().split()
-        stats = [_stat(f"{main}/stat"), *(_stat(f"/proc/{child}/stat") for child in children if int(child) != but)]
+        stats = [_stat(f"{main}/stat"), *(_stat(f"/proc/{child}/stat") for child in children if int(child) != sampler)]
     except OSError:
         return time.process_time(), True
     return time.process_time() + sum(cpu_s for cpu_s, _ in stats[1:]), any(disk for _, disk in stats)

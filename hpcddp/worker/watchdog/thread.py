@@ -1,4 +1,4 @@
-"""A heartbeat: every rank tells rank 0 once a second how far it is, so that one that dies, stops or hangs is named at once.
+"""The watchdog thread: every rank tells rank 0 once a second how far it is; one that dies, stops or hangs is named at once.
 
 Nothing else knows: gloo and NCCL tell the others that a connection broke, or nothing for ten minutes, and Slurm sees processes.
 Over TCP to rank 0, at the address where the ranks met: a file system that nodes share may show a beat a minute late, and its
@@ -27,7 +27,7 @@ from hpcddp.worker.faults import Fault, fault_of
 from hpcddp.worker.finish import end_with_others, fail
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.watchdog.progress import Pulse, hang_limit_s
+from hpcddp.worker.watchdog.progress import Progress, hang_limit_s
 from hpcddp.worker.watchdog.protocol import Ending, Hub, SelfMonitor, Spoke
 
 PERIOD_S = 1.0
@@ -40,29 +40,29 @@ ROWS_S = 1.0
 """How long a rank that ends with another waits for its own main thread to fail of the same: it writes the last rows out."""
 
 
-class Heart:
-    """Around all that ranks do together: `with Heart(...)` ends the process, the fault recorded, where an error leaves it."""
+class Watchdog:
+    """Around all that ranks do together: `with Watchdog(...)` ends the process, the fault recorded, where an error leaves it."""
 
     def __init__(self, rank: Rank, store: Any, attempt: Path, point: Point) -> None:
         self._rank, self._attempt, self._point = rank, attempt, point
-        self._pulse = Pulse(hang_limit_s(), time.monotonic())
-        self._side = _side(rank, store)
+        self._progress = Progress(hang_limit_s(), time.monotonic())
+        self._monitor = _monitor(rank, store)
         self._wake, self._waker = os.pipe()
-        self._side.ends.register(self._wake, select.POLLIN)
+        self._monitor.ends.register(self._wake, select.POLLIN)
         self._stopped = False
         self._failing = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="hpcddp-heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="hpcddp-watchdog", daemon=True)
 
-    def watch(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
+    def watch_steps(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
         """The steps begin, and `timer` tells how far they are; None: they are over. `sampler`: telemetry's process."""
-        self._pulse.watch(timer, sampler)
+        self._progress.watch_steps(timer, sampler)
 
     def leave(self) -> None:
         """This rank goes its way from here on, and so may the others."""
-        self._side.leave()
+        self._monitor.leave()
 
-    def __enter__(self) -> Heart:
-        os.register_at_fork(after_in_child=self._side.close)  # a loader's process that holds it would keep the connection open
+    def __enter__(self) -> Watchdog:
+        os.register_at_fork(after_in_child=self._monitor.close)  # a loader's process that holds it would keep the connection open
         self._thread.start()
         return self
 
@@ -72,18 +72,18 @@ class Heart:
         self._stopped = True
         os.write(self._waker, b"\n")
         self._thread.join()
-        self._side.close()
+        self._monitor.close()
 
     def _fail(self, error: BaseException) -> None:
         self._failing.set()
         fault = fault_of(error, self._rank, self._point)
         if fault.kind in ("contact", "time_out"):
             self._thread.join(ANSWER_S)  # it ends the process when the cause is told
-            fault = self._side.blamed(fault)
-        self._side.tell(fault)
+            fault = self._monitor.cause_of(fault)
+        self._monitor.report(fault)
         fail(self._attempt, self._rank, error, fault)
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
             self._beat_until_stopped()
         except Exception:
@@ -93,13 +93,13 @@ class Heart:
     def _beat_until_stopped(self) -> None:
         due_s = time.monotonic()
         while not self._stopped:
-            some_ended = self._side.ends.poll(max(0.0, 1000 * (due_s - time.monotonic())))
+            some_ended = self._monitor.ends.poll(max(0.0, 1000 * (due_s - time.monotonic())))
             now_s = time.monotonic()
-            ending = self._side.news(now_s) if some_ended else None
+            ending = self._monitor.receive(now_s) if some_ended else None
             if not ending and now_s >= due_s:
                 due_s = now_s + PERIOD_S
-                beat = self._pulse.beat(now_s)
-                ending = self._side.tick(beat, now_s, late=self._pulse.late)
+                beat = self._progress.beat(now_s)
+                ending = self._monitor.tick(beat, now_s, late=self._progress.late)
             if ending:
                 self._end(ending)
 
@@ -107,11 +107,11 @@ class Heart:
         fault, own = ending.fault, ending.fault.rank == self._rank.rank
         if own and fault.kind in ("hung", "late"):
             fault = self._with_place(fault)
-        if ending.how != "hangs itself":
+        if ending.action != "locate":
             self._failing.wait(ROWS_S)
-        if ending.how == "with others":
+        if ending.action == "follow":
             end_with_others(self._rank, fault)
-        self._side.tell(fault)
+        self._monitor.report(fault)
         fail(self._attempt, self._rank, HpcddpError(fault.sentence), fault, for_all=ending.for_all)
 
     def _with_place(self, fault: Fault) -> Fault:
@@ -125,16 +125,16 @@ class Heart:
 
 
 @contextlib.contextmanager
-def stepping(heart: Heart | None, timer: StepTimer[Any], sampler: int | None) -> Iterator[None]:
+def stepping(watchdog: Watchdog | None, timer: StepTimer[Any], sampler: int | None) -> Iterator[None]:
     """Around the steps: outside of them ranks may take as long as they like."""
-    if heart:
-        heart.watch(timer, sampler)
+    if watchdog:
+        watchdog.watch_steps(timer, sampler)
     yield
-    if heart:
-        heart.watch(None)
+    if watchdog:
+        watchdog.watch_steps(None)
 
 
-def _side(rank: Rank, store: Any) -> Hub | Spoke | SelfMonitor:
+def _monitor(rank: Rank, store: Any) -> Hub | Spoke | SelfMonitor:
     """Whatever keeps the ranks from being watched, they train."""
     if rank.world == 1:
         return SelfMonitor(rank)
