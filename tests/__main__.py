@@ -14,9 +14,9 @@ from typing import IO
 
 from tests.twin.signals import Ended, ending_signals_raise
 
-ALONE = ("tests/net", "tests/worker")
+EXCLUSIVE = ("tests/net", "tests/worker")
 ON_SLURM = ("-m", "slurm and not soak")
-OTHERS = ("-m", "not slurm and not soak", *(f"--ignore={path}" for path in ALONE))
+OTHERS = ("-m", "not slurm and not soak", *(f"--ignore={path}" for path in EXCLUSIVE))
 
 Session = subprocess.Popen[bytes]
 
@@ -30,7 +30,7 @@ def main() -> int:
             said.seek(0)
             shutil.copyfileobj(said, sys.stdout.buffer)
             sys.stdout.flush()
-        codes += _ended(_begin(ALONE))
+        codes += _ended(_begin(EXCLUSIVE))
     print(f"== exit codes: {codes[0]} of the tests without a Slurm, {codes[1]} on one, {codes[2]} alone")
     return int(any(codes))
 
@@ -43,9 +43,9 @@ def _ended(*sessions: Session) -> list[int]:
     """Their exit codes. Where this process is told to end they are, too: by Ctrl-C of the terminal, or from here."""
     try:
         return [session.wait() for session in sessions]
-    except KeyboardInterrupt as told:
+    except KeyboardInterrupt as ending:
         for session in sessions:
-            if isinstance(told, Ended):
+            if isinstance(ending, Ended):
                 session.terminate()
             session.wait()
         raise

@@ -21,7 +21,11 @@ OFF_BY = 0.01
 def closure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """When all tests have run, reads every whole file of steps below their folders."""
     yield
-    odd = [told for end in sorted(tmp_path_factory.getbasetemp().rglob("end.json")) for told in that_do_not_add_up(end.parent)]
+    odd = [
+        sentence
+        for end in sorted(tmp_path_factory.getbasetemp().rglob("end.json"))
+        for sentence in that_do_not_add_up(end.parent)
+    ]
     assert not odd, "\n".join(["steps whose parts do not add up to their total:", *odd])
 
 
@@ -34,18 +38,18 @@ def that_do_not_add_up(attempt: Path) -> Iterator[str]:
     for entry in end.get("ranks", ()) if end.get("state") == "done" else ():
         file = steps_file(attempt, entry["rank"])
         if file.is_file() and zlib.crc32(file.read_bytes()) == entry["crc32"]:
-            odd = _first_odd(file, made_up="clock" not in launch)
+            odd = _first_odd(file, synthetic="clock" not in launch)
             yield from [f"{file}: {odd}"] if odd else []
 
 
-def _first_odd(file: Path, *, made_up: bool) -> str | None:
+def _first_odd(file: Path, *, synthetic: bool) -> str | None:
     with file.open(newline="") as lines:
         rows = csv.reader(lines)
         column = {name: place for place, name in enumerate(next(rows, ()))}
         parts = [column[f"{part}_ns"] for part in PARTS if column]
         for row in rows:
             total_ns, parts_ns = int(row[column["total_ns"]] or 0), sum(int(row[part] or 0) for part in parts)
-            if abs(parts_ns - total_ns) >= OFF_BY * total_ns and not (made_up and not row[column["other_ns"]]):
+            if abs(parts_ns - total_ns) >= OFF_BY * total_ns and not (synthetic and not row[column["other_ns"]]):
                 return f"step {row[column['step']]} lasted {total_ns} ns and its parts {parts_ns} ns"
     return None
 

@@ -43,10 +43,10 @@ def submission_plan(folder: Path, *settings: str, axes: str = "{layout.nodes: [1
     profile = dataclasses.replace(profile, compute=dataclasses.replace(profile.compute, modules=(), activate=()))
     points = expand(source, profile)
     requests = requests_for(source, profile, points, User(account="proj")) if profile.backend == "slurm" else {}
-    made = SubmissionPlan(
+    planned = SubmissionPlan(
         source=source, profile=profile, points=points, requests=requests, settings=Settings(), one_allocation=True
     )
-    return dataclasses.replace(made, **facts)
+    return dataclasses.replace(planned, **facts)
 
 
 def runs_of(planned: SubmissionPlan) -> list[tuple[Point, int]]:

@@ -31,12 +31,12 @@ def write_given(folder: Path) -> Study:
     study = write_study(folder, points, repeat=2)
     for each in points:
         for run in (1, 2):
-            _write_run(study, each.label, write_run(study, each, _told(each.layout.nodes, run), run), each.layout.nodes)
+            _write_run(study, each.label, write_run(study, each, _recorded(each.layout.nodes, run), run), each.layout.nodes)
     _write_job(study)
     return study
 
 
-def _told(nodes: int, run: int) -> Recorded:
+def _recorded(nodes: int, run: int) -> Recorded:
     environment = {
         "SLURM_JOB_USER": "alice",
         "SLURM_JOB_ACCOUNT": "phys042",

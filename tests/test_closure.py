@@ -15,9 +15,9 @@ from tests.closure import that_do_not_add_up
 def attempt(folder: Path, shares: Mapping[str, float], *, by_worker: bool, state: str = "done") -> Path:
     """A run of two ranks whose steps last 10 ms; it is not left behind as `done`, as the session's own check would find it."""
     what = point(1, 2)
-    made = write_run(write_study(folder, [what]), what, Recorded(step_ns=10 * MS, shares=shares, state=state))
-    write_json(made / "launch.json", {"clock": "host"} if by_worker else {})
-    return made
+    written = write_run(write_study(folder, [what]), what, Recorded(step_ns=10 * MS, shares=shares, state=state))
+    write_json(written / "launch.json", {"clock": "host"} if by_worker else {})
+    return written
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,13 @@ def attempt(folder: Path, shares: Mapping[str, float], *, by_worker: bool, state
 )
 def test_a_step_adds_up_to_one_percent(tmp_path: Path, shares: Mapping[str, float], by_worker: bool, odd: int) -> None:
     """Each rank's first odd step is named; rows that a test made up without `other` do not claim to be whole."""
-    made = attempt(tmp_path, shares, by_worker=by_worker)
-    found = list(that_do_not_add_up(made))
-    (made / "end.json").unlink()
+    written = attempt(tmp_path, shares, by_worker=by_worker)
+    found = list(that_do_not_add_up(written))
+    (written / "end.json").unlink()
     assert len(found) == odd
-    assert all(f"{made}/ranks/0000{rank}.steps.csv: step 0 lasted 100000000 ns" in told for rank, told in enumerate(found))
+    assert all(
+        f"{written}/ranks/0000{rank}.steps.csv: step 0 lasted 100000000 ns" in sentence for rank, sentence in enumerate(found)
+    )
 
 
 def test_only_what_claims_to_be_done_and_whole_is_asked(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_every_verdict_has_a_row() -> None:
 
 def test_thresholds_are_the_codes() -> None:
     """Each number on the page is the constant it names, and no constant of the verdicts is missing."""
-    told = re.findall(r"`(\w+)\.([A-Z_]+)` ([\d.]+) ?(%|KiB|)", " ".join(verdict_rows().values()))
-    for module, name, number, unit in told:
+    named = re.findall(r"`(\w+)\.([A-Z_]+)` ([\d.]+) ?(%|KiB|)", " ".join(verdict_rows().values()))
+    for module, name, number, unit in named:
         value = getattr(importlib.import_module(f"hpcddp.analysis.verdicts.{module}"), name)
         assert float(number) * (1 if name.endswith("_PERCENT") else UNITS[unit]) == pytest.approx(value), name
     folder = ROOT / "analysis/verdicts"
@@ -66,4 +66,4 @@ def test_thresholds_are_the_codes() -> None:
         if file.stem != "verdicts"  # its numbers are about lines on a terminal
         for name in re.findall(r"^([A-Z_]+) = [\d.* ]+$", file.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert {(module, name) for module, name, _, _ in told} == constants
+    assert {(module, name) for module, name, _, _ in named} == constants

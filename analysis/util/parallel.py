@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from hpcddp.core.malloc import keep_memory
+from hpcddp.core.malloc import retain_freed_memory
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -60,7 +60,7 @@ _works: list[Callable[[Any], Any]] = []
 
 def _begin(work: Callable[[Any], Any]) -> None:
     gc.freeze()  # what is there already is no garbage: to look for some in it takes a tenth of the time
-    keep_memory()  # page faults were a fourteenth of it
+    retain_freed_memory()  # page faults were a fourteenth of it
     _works.append(work)
 
 

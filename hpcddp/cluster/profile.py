@@ -78,13 +78,13 @@ class Qos:
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmRules:
-    """How jobs are asked for on this cluster."""
+    """How jobs are requested on this cluster."""
 
     partition: str | None = None
     account_required: bool = False
     gpu_request: Literal["gres", "gpus-per-node"] = "gres"
     exclusive_needs_all_gpus: bool = False
-    """True where `--exclusive` alone leaves the node shared unless all its GPUs are asked for."""
+    """True where `--exclusive` alone leaves the node shared unless all its GPUs are requested."""
     qos: tuple[Qos, ...] = (Qos(),)
     max_mb_per_core: int | None = at_least(1, None)
     default_mb_per_core: int | None = at_least(1, None)
@@ -157,8 +157,8 @@ class ClusterProfile:
             raise UsageError(f"the profile of {self.name} names no node types; `node_types: {{main: {{gpus: 4}}}}` is the least")
         key = name or self.default_node_type
         if key is None or key not in self.node_types:
-            asked = f"no node type `{key}` in {self.name}" if key else f"{self.name} needs a node type"
-            raise UsageError(f"{asked}{did_you_mean(key or '', self.node_types)} (`hpcddp clusters show {self.name}`)")
+            problem = f"no node type `{key}` in {self.name}" if key else f"{self.name} needs a node type"
+            raise UsageError(f"{problem}{did_you_mean(key or '', self.node_types)} (`hpcddp clusters show {self.name}`)")
         return self.node_types[key]
 
 

@@ -139,7 +139,7 @@ def _notes(profile: ClusterProfile) -> str:
     """One entry per fact that has something to add: what other sources say instead, and the remark."""
     rows = []
     for path, fact in profile.facts.items():
-        claims = [f"{_told(one)} [{one.grade} {one.source}]" for one in (fact, *fact.conflicts)]
+        claims = [f"{_fact_text(one)} [{one.grade} {one.source}]" for one in (fact, *fact.conflicts)]
         texts = [f"{claims[0]}, but {', '.join(claims[1:])}"] if fact.conflicts else []
         texts += [fact.note] if fact.note else []
         if texts:
@@ -157,7 +157,7 @@ def _provenance(profile: ClusterProfile) -> str:
         return ""
     first, second = (max(len(pair[i]) for pair in gathered) + 2 for i in (0, 1))
     lines, last = ["Where each value comes from"], None
-    for (place, origin), keys in sorted(gathered.items(), key=lambda item: _order(profile, item[0][0])):
+    for (place, origin), keys in sorted(gathered.items(), key=lambda item: _place_in_file(profile, item[0][0])):
         lead = f"  {place if place != last else '':<{first}}{origin:<{second}}"
         lines += _wrapped(", ".join(keys), " " * len(lead), lead)
         last = place
@@ -178,17 +178,17 @@ def _values(profile: ClusterProfile, path: str, record: Any, skip: Sequence[str]
     for field in dataclasses.fields(record):
         value, fact = getattr(record, field.name), profile.facts.get(f"{path}.{field.name}")
         if fact is not None:
-            rows.append((field.name, _told(fact, field.name) + _mark(fact)))
+            rows.append((field.name, _fact_text(fact, field.name) + _mark(fact)))
         elif field.name not in skip and (value != field.default or isinstance(value, str)):
-            rows.append((field.name, _plain(value, field.name)))
+            rows.append((field.name, _value_text(value, field.name)))
     return rows
 
 
-def _told(fact: Fact, key: str = "") -> str:
+def _fact_text(fact: Fact, key: str = "") -> str:
     """The value in words; nothing is `unknown` where the fact is not verified, and `none` where it is known."""
     if fact.value is None:
         return "unknown" if fact.grade == "?" else "none"
-    return _plain(fact.value, key)
+    return _value_text(fact.value, key)
 
 
 def _mark(fact: Fact) -> str:
@@ -197,7 +197,7 @@ def _mark(fact: Fact) -> str:
     return grade + ("*" if fact.conflicts else "")
 
 
-def _plain(value: Any, key: str = "") -> str:
+def _value_text(value: Any, key: str = "") -> str:
     """A value in words; durations in minutes are told in hours or days too."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -218,7 +218,7 @@ def _placed(profile: ClusterProfile, path: str) -> tuple[str, str]:
     return " ".join(parents) or profile.name, key
 
 
-def _order(profile: ClusterProfile, place: str) -> int:
+def _place_in_file(profile: ClusterProfile, place: str) -> int:
     """Where a part comes in the file; sorting by it is stable within a part."""
     places = list(dict.fromkeys(_placed(profile, path)[0] for path in profile.facts))
     return places.index(place)

@@ -83,19 +83,19 @@ def _loader() -> Any:
 
         def flatten_mapping(self, node: Any) -> None:
             """`<<` is a key like any other; a repeated key is refused."""
-            seen = set()
+            keys = set()
             for key, _ in node.value:
                 if not isinstance(key.value, str):
                     problem = "a key is a list or a mapping; `{` and `[` open those, so quote text that begins with one"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                if key.value in seen:
+                if key.value in keys:
                     problem = f"found duplicate key `{key.value}`"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add(key.value)
+                keys.add(key.value)
 
     for tag, pattern in (("null", NULL), ("bool", BOOL), ("int", INT), ("float", FLOAT)):
-        whole = re.compile(f"(?:{pattern.pattern})$")
-        Loader.yaml_implicit_resolvers.setdefault(None, []).append((f"tag:yaml.org,2002:{tag}", whole))
+        exact = re.compile(f"(?:{pattern.pattern})$")
+        Loader.yaml_implicit_resolvers.setdefault(None, []).append((f"tag:yaml.org,2002:{tag}", exact))
     Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: _int(loader.construct_scalar(node)))
     Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _float(loader.construct_scalar(node)))
     return Loader

@@ -43,9 +43,9 @@ def main() -> None:
     if found := list(ownership_problems(*job_folders(Path(__file__), Path(*own)), trusted)):
         sys.exit("\n".join(f"hpcddp: {text}" for text in found))
     use_snapshot(HERE)
-    from hpcddp.core.stop_signal import hold_back
+    from hpcddp.core.stop_signal import block_stop_signal
 
-    hold_back()
+    block_stop_signal()
     if arguments[:1] == ["--module"]:
         module, arguments = arguments[1], arguments[2:]
     else:

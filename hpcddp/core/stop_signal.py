@@ -1,4 +1,4 @@
-"""SIGUSR2, by which Slurm tells a job that its time is nearly over: held back, and asked for between steps.
+"""SIGUSR2, by which Slurm warns a job that its time is nearly over: blocked, and looked for between steps.
 
 Slurm sends it to every process of a step (sbatch --signal, without `B:`), on each node at a moment of its own. It is blocked, not
 handled: a mask, unlike a handler, holds in every thread and in every process that a rank forks or spawns (signal(7)). So it ends
@@ -17,18 +17,18 @@ REQUEUE_VARIABLE = "HPCDDP_REQUEUE"
 """The file that asks the batch script to requeue its job; not set where nothing requeues."""
 
 
-def hold_back() -> None:
-    """From now on SIGUSR2 waits until it is asked for."""
+def block_stop_signal() -> None:
+    """From now on SIGUSR2 stays pending, for stop_requested to find."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
 
 
-def told_to_stop() -> bool:
-    """Whether SIGUSR2 has come."""
+def stop_requested() -> bool:
+    """Whether SIGUSR2 has arrived; it stays pending."""
     return signal.SIGUSR2 in signal.sigpending()
 
 
-def ask_for_requeue() -> bool:
-    """Leaves word for the batch script; False where there is none that would requeue its job."""
+def request_requeue() -> bool:
+    """Makes the file at which the batch script requeues its job; False where no script waits for one."""
     file = os.environ.get(REQUEUE_VARIABLE)
     if file:
         Path(file).touch()

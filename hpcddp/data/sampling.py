@@ -34,8 +34,8 @@ class EpochOrder:
 
     def samples_at(self, positions: Tensor) -> Tensor:
         """Sample indices at these positions of the epoch; int64 in and out, any shape."""
-        whole = positions + (positions >= self._gap_at) * self._short
-        return self._runs[whole // self._run].long() * self._run + whole % self._run
+        shifted = positions + (positions >= self._gap_at) * self._short
+        return self._runs[shifted // self._run].long() * self._run + shifted % self._run
 
 
 @dataclass(frozen=True)

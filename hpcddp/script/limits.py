@@ -49,14 +49,14 @@ def _not_raw(request: JobRequest) -> Iterator[str]:
 
 
 def _beyond_nodes(profile: ClusterProfile, point: Point, node: NodeType) -> Iterator[str]:
-    asked, name = point.layout.nodes, point.layout.node_type
-    if node.count is not None and asked > node.count:
+    wanted, name = point.layout.nodes, point.layout.node_type
+    if node.count is not None and wanted > node.count:
         names = f" ({node.names})" if node.names else ""
         counts = [other.count for other in profile.node_types.values()]
         total = sum(count for count in counts if count is not None)
-        mixed = f"; {total} nodes in all if types may mix" if None not in counts and total >= asked else ""
+        mixed = f"; {total} nodes in all if types may mix" if None not in counts and total >= wanted else ""
         yield (
-            f"{profile.name} has {node.count} nodes of type {name}{names}; {asked} asked for. "
+            f"{profile.name} has {node.count} nodes of type {name}{names}; {wanted} asked for. "
             f"`hpcddp clusters show {profile.name}` lists them{mixed}."
         )
 

@@ -25,7 +25,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         cpus_per_rank=None if cores is None else cores * node.smt,
         physical_cores_per_rank=cores,
         launcher=layout.launcher,
-        gpus_per_node=_gpus_asked(profile, node, point),
+        gpus_per_node=_gpus_requested(profile, node, point),
         gres_type=node.gres_type,
         gpu_request=profile.slurm.gpu_request,
         mem_mb=slurm.mem_mb or _memory_share_mb(profile, node, point),
@@ -58,16 +58,16 @@ def hours_at_most(request: JobRequest) -> Hours:
     return Hours(node=node, gpu=node * request.gpus_per_node)
 
 
-def _gpus_asked(profile: ClusterProfile, node: NodeType, point: Point) -> int:
+def _gpus_requested(profile: ClusterProfile, node: NodeType, point: Point) -> int:
     """A run on CPUs asks for GPUs too where nothing else gives it the node alone, or a node of the type meant."""
-    asked, there = point.layout.gpus_per_node, node.gpus or 0
+    requested, there = point.layout.gpus_per_node, node.gpus or 0
     on_cpus = point.device == "cpu"
     if point.layout.exclusive and profile.slurm.exclusive_needs_all_gpus and there:
-        return there if on_cpus else max(there, asked)
+        return there if on_cpus else max(there, requested)
     only_by_type = len(profile.node_types) > 1 and node.gres_type is not None
     if on_cpus:
-        return min(asked, there) if only_by_type else 0
-    return asked
+        return min(requested, there) if only_by_type else 0
+    return requested
 
 
 def _pinned_nodes(profile: ClusterProfile, node: NodeType, point: Point) -> str | None:
@@ -80,7 +80,7 @@ def _memory_share_mb(profile: ClusterProfile, node: NodeType, point: Point) -> i
     """All the node's memory on an exclusive node, else the share of the cores asked for; never above the site's cap."""
     if node.memory_mb is None or node.physical_cores is None:
         return None
-    asked = (point.layout.physical_cores_per_rank or 1) * point.layout.gpus_per_node
-    cores = node.physical_cores if point.layout.exclusive else min(asked, node.physical_cores)
+    requested = (point.layout.physical_cores_per_rank or 1) * point.layout.gpus_per_node
+    cores = node.physical_cores if point.layout.exclusive else min(requested, node.physical_cores)
     share = node.memory_mb * cores // node.physical_cores
     return min(share, (profile.slurm.max_mb_per_core or share) * cores)

@@ -26,7 +26,7 @@ from hpcddp.share.pseudonyms import Pseudonyms, pseudonyms
 SCHEMA = 1
 """Of bundle.json: 1 (0.1.0)."""
 
-TELL = ("logs", "profiles")
+FREE_TEXT = ("logs", "profiles")
 """Kinds of files that may say anything: no name in them can be replaced for sure."""
 
 LINKS = "links: they point elsewhere"
@@ -72,7 +72,7 @@ def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = Fals
     """Writes the bundle beside `out` and renames it; UsageError where `out` is there and `force` is not given."""
     if out.exists() and not force:
         raise UsageError(f"{out} is already there; give -o another name, or --force to replace it")
-    contents = _contents(study, TELL if pseudonymise else ())
+    contents = _contents(study, FREE_TEXT if pseudonymise else ())
     names = pseudonyms(_texts(study, contents), str(study.folder.resolve())) if pseudonymise else None
     remaining: dict[str, tuple[str, ...]] = {}
     aside = out.with_name(f".{out.name}.{os.getpid()}")

@@ -14,7 +14,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.schema import SchemaError
 
-KEPT = (
+UNCHANGED_KEYS = (
     *("schema", "hpcddp", "id", "label", "name", "groups", "model", "precision", "layout", "measure", "node_type"),
     *("point", "env_id", "versions", "gpus", "backend", "launcher", "communication", "device", "clock", "tf32", "git_commit"),
     *("state", "job", "array", "task", "token", "event", "entry", "code"),
@@ -115,8 +115,8 @@ class Pseudonyms:
         return "nodes" if any(host.startswith(found[1]) for host in self.hosts) else found[0]
 
     def plain(self, value: Any, key: str = "", hosts: tuple[str, ...] = ()) -> Any:
-        """The same for the strings of a JSON value, but for those of KEPT; `hosts` are those of the record it is in."""
-        if key in KEPT and not (key == "point" and isinstance(value, dict)):
+        """The strings of a JSON value replaced, except under UNCHANGED_KEYS; `hosts` are those of the record it is in."""
+        if key in UNCHANGED_KEYS and not (key == "point" and isinstance(value, dict)):
             return value
         if isinstance(value, dict):
             hosts = tuple(map(str, value["hosts"])) if isinstance(value.get("hosts"), list) else hosts
@@ -181,7 +181,7 @@ def pseudonyms(files: Iterable[tuple[str, bytes]], folder: str) -> Pseudonyms:
         if "/nodes/" in path:
             _add(found, "node", host_of(PurePosixPath(path).name))
         values = _values(path, data.decode("utf-8", errors="replace"))
-        for kind, name in (each for key, text in values for each in (*_told(key, text), *_written(text))):
+        for kind, name in (each for key, text in values for each in (*_named_by_key(key, text), *_named_in_text(text))):
             studies.add(name) if kind == "study" else _add(found, kind, name)
         paths.update(path for _, text in values for path in _PATH.findall(text))
         domains.update(name.partition("@")[2] for _, text in values for name in _MAIL.findall(text))
@@ -207,7 +207,7 @@ def host_of(file_name: str) -> str:
     return re.sub(r"\.(?:json|node\.csv|gpus\.csv)$", "", file_name)
 
 
-def _told(key: str, value: str) -> Iterator[tuple[str, str]]:
+def _named_by_key(key: str, value: str) -> Iterator[tuple[str, str]]:
     """(kind, name) of what stands under a key that says what it is."""
     if key in _HOSTS:
         yield "node", value
@@ -217,7 +217,7 @@ def _told(key: str, value: str) -> Iterator[tuple[str, str]]:
         yield "study", value
 
 
-def _written(text: str) -> Iterator[tuple[str, str]]:
+def _named_in_text(text: str) -> Iterator[tuple[str, str]]:
     """(kind, name) of what options of sbatch and folders of users name."""
     for option, value, short, other in _OPTION.findall(text):
         yield ("account" if short else _OF_OPTION.get(option, option)), value or other

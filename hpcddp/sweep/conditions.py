@@ -55,14 +55,14 @@ def compared(point: Point) -> Compared:
 
 def chosen(points: Sequence[Point], conditions: Sequence[str]) -> list[bool]:
     """Of each point, whether every `--where` holds."""
-    kept = [True] * len(points)
+    matches = [True] * len(points)
     for text in conditions:
         try:
             condition = parse_condition(text)
-            kept = [keep and condition.holds(compared(point)) for keep, point in zip(kept, points, strict=True)]
+            matches = [so_far and condition.holds(compared(point)) for so_far, point in zip(matches, points, strict=True)]
         except UsageError as error:
             raise UsageError(f"--where {text!r}: {error}") from error
-    return kept
+    return matches
 
 
 def _parse(text: str) -> tuple[str, str, Any]:

@@ -89,12 +89,12 @@ def _points(
     source: SweepFile, group: Group, profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
 ) -> Iterator[tuple[Sweep, Point]]:
     """Of one group, those that its conditions leave; what none of them chooses need not be possible."""
-    choice = _Choice(source, group)
+    conditions = _Conditions(source, group)
     rest = {key: value for key, value in source.document.items() if key != "points"}  # the values of an axis may be thousands
     none = True
     for combination in group.combinations(also):
         sweep = _decode(rest, combination, source, group)
-        if combination.included or choice.keeps(_filled(sweep, profile)):
+        if combination.included or conditions.admits(_filled(sweep, profile)):
             none = False
             yield sweep, resolve(sweep, profile)
     if none:
@@ -102,7 +102,7 @@ def _points(
         raise placed(SchemaError(("points", group.name), message), source.file)
 
 
-class _Choice:
+class _Conditions:
     """What `where` and `exclude` of a group leave of its product."""
 
     def __init__(self, source: SweepFile, group: Group) -> None:
@@ -114,7 +114,7 @@ class _Choice:
             for text in texts
         ]
 
-    def keeps(self, point: Point) -> bool:
+    def admits(self, point: Point) -> bool:
         if not self._conditions:
             return True
         values = compared(point)

@@ -74,7 +74,7 @@ def read_group(name: str, plain: Mapping[str, Any]) -> Group:
     factors = []
     for key, value in plain.items():
         if key == "zip":
-            factors.append(_together(value, (*here, key), places))
+            factors.append(_zipped(value, (*here, key), places))
         elif key not in WORDS:
             values = _values(key, value, (*here, key), name, places)
             factors.append(tuple({key: each} for each in values))
@@ -95,7 +95,7 @@ def _factors(axes: Mapping[str, Sequence[Any]], without: frozenset[str]) -> list
     return [[{key: value} for value in values] for key, values in axes.items() if key not in without]
 
 
-def _together(plain: Any, here: Path, places: dict[str, Path]) -> tuple[Values, ...]:
+def _zipped(plain: Any, here: Path, places: dict[str, Path]) -> tuple[Values, ...]:
     """Lists of one length as one axis: its values are the first of each, the second of each, and so on."""
     lists = {
         key: _values(key, values, (*here, key), str(here[1]), places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from hpcddp.core.malloc import can_keep
+from hpcddp.core.malloc import is_glibc
 from hpcddp.core.point import Point
 
 
@@ -12,7 +12,7 @@ def freed_memory(point: Point) -> str | None:
     """`kept`, or `returned` to the kernel as glibc sees fit; None on a GPU, whose steps do not ask the host for memory."""
     if point.device != "cpu":
         return None
-    return "kept" if point.measure.keep_memory and can_keep() else "returned"
+    return "kept" if point.measure.keep_memory and is_glibc() else "returned"
 
 
 class PageFaults:

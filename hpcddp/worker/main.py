@@ -8,9 +8,9 @@ from typing import Any
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
-from hpcddp.core.malloc import keep_memory
+from hpcddp.core.malloc import retain_freed_memory
 from hpcddp.core.records import steps_file
-from hpcddp.core.stop_signal import hold_back
+from hpcddp.core.stop_signal import block_stop_signal
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.finish import fail, reserve
 from hpcddp.worker.freed_memory import freed_memory
@@ -24,7 +24,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     Raises what is wrong with the spec or the launcher's variables, or that the attempt has records already. Any later error
     is recorded in the attempt's folder, and the process ends with exit code 1 without returning: srun then ends the other ranks.
     """
-    hold_back()
+    block_stop_signal()
     job = spec_from_dict(spec)
     rank = this_rank(job.backend)
     attempt = job.attempt_dir(rank.job, rank.restart)
@@ -34,7 +34,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         if rank.rank == 0:
             reserve(attempt)
         if freed_memory(job.point) == "kept":
-            keep_memory()
+            retain_freed_memory()
         check_address(rank)
         return _run_attempt(job, rank, attempt)
     except BaseException as error:

@@ -30,7 +30,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpcddp.core.malloc import keep_memory
+from hpcddp.core.malloc import retain_freed_memory
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Batch
 from hpcddp.worker.comm.hook import time_buckets
@@ -145,7 +145,7 @@ def compared(model: str, ranks: int, hook: bool | None, share: float) -> dict[st
 
 def in_turns(point: Point, folder: Path, hook: bool | None, ours_first: bool) -> tuple[Pairs, dict[str, float]]:
     """In a rank: train() against the bare loop, and the `buckets` of a step and `pass_us` over gradients to be averaged."""
-    if not keep_memory():
+    if not retain_freed_memory():
         sys.exit("this bench needs glibc: without keeping memory the MNIST CNN takes thousands of page faults a step")
     group = join(this_rank("local"), "cpu")
     source = given.cifar(256) if point.workload.model == "resnet18" else given.mnist(256)

@@ -22,7 +22,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
+class Document:
     name: str
     part: Part = field(default_factory=Part)
     parts: tuple[Part, ...] = ()
@@ -106,7 +106,7 @@ def test_complaint_names_its_place(tmp_path: Path, text: str, place: str, messag
     """What does not fit is refused as file:line:column of its key, list entry or, where it is missing, of its parent."""
     file = written(tmp_path, text)
     with pytest.raises(UsageError) as caught:
-        decode_file(Whole, read_yaml(file), file)
+        decode_file(Document, read_yaml(file), file)
     assert str(caught.value) == f"{file}:{place}: {message}"
 
 

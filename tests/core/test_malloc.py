@@ -9,9 +9,9 @@ ROUNDS, PAGES = 10, 2**25 // 4096
 
 PROGRAM = """
 import resource, sys
-from hpcddp.core.malloc import keep_memory
+from hpcddp.core.malloc import retain_freed_memory
 if "keep" in sys.argv:
-    assert keep_memory()
+    assert retain_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for round in range(11):
@@ -24,8 +24,8 @@ print(faults() - before)
 
 def page_faults(*arguments: str) -> int:
     """Of ROUNDS times 32 MiB that are taken, filled and freed."""
-    told = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
-    return int(told.stdout)
+    printed = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
+    return int(printed.stdout)
 
 
 def test_kept_memory_costs_no_page_faults() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.core.stop_signal import ask_for_requeue, hold_back, told_to_stop
+from hpcddp.core.stop_signal import block_stop_signal, request_requeue, stop_requested
 from tests.worker import forked
 
 USR2_THEN_TERM = (signal.SIGUSR2, signal.SIGTERM)
@@ -44,18 +44,18 @@ def of_a_rank() -> dict[str, Any]:
     """With a handler that somebody has left behind, and a thread."""
     handled = []
     signal.signal(signal.SIGUSR2, lambda *_: handled.append(1))
-    hold_back()
-    before = told_to_stop()
+    block_stop_signal()
+    before = stop_requested()
     found = {"spawned": spawned(), "forked": forks()}
-    told = threading.Event()
-    thread = threading.Thread(target=told.wait)
+    released = threading.Event()
+    thread = threading.Thread(target=released.wait)
     thread.start()
-    meanwhile = told_to_stop()
+    meanwhile = stop_requested()
     os.kill(os.getpid(), signal.SIGUSR2)
-    asked = [told_to_stop(), told_to_stop()]
-    told.set()
+    afterwards = [stop_requested(), stop_requested()]
+    released.set()
     thread.join()
-    return {**found, "before": before, "meanwhile": meanwhile, "asked": asked, "handled": len(handled)}
+    return {**found, "before": before, "meanwhile": meanwhile, "afterwards": afterwards, "handled": len(handled)}
 
 
 def test_it_is_held_back(tmp_path: Path) -> None:
@@ -63,13 +63,13 @@ def test_it_is_held_back(tmp_path: Path) -> None:
     (found,) = forked.values(tmp_path, 1, of_a_rank)
     assert found.pop("spawned") == -signal.SIGTERM
     assert found.pop("forked") == -signal.SIGTERM
-    assert found == {"before": False, "meanwhile": False, "asked": [True, True], "handled": 0}
+    assert found == {"before": False, "meanwhile": False, "afterwards": [True, True], "handled": 0}
 
 
 def test_word_for_the_batch_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file, where the script says that it looks for one."""
     monkeypatch.delenv("HPCDDP_REQUEUE", raising=False)
-    assert ask_for_requeue() is False
+    assert request_requeue() is False
     monkeypatch.setenv("HPCDDP_REQUEUE", str(tmp_path / "requeue"))
-    assert ask_for_requeue() is True
+    assert request_requeue() is True
     assert (tmp_path / "requeue").exists()

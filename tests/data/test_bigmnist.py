@@ -15,7 +15,7 @@ from hpcddp.data import TrainLoader, open_source
 from hpcddp.data.bigmnist import Shard, ShardedSource, open_bigmnist
 from hpcddp.data.digits import Digits
 from hpcddp.data.prepare import prepare_bigmnist
-from tests.data.digits import made_digits
+from tests.data.digits import noise_digits
 
 VARIANTS = ("plain", "flipped", "rotated")
 DATA = Data(name="bigmnist", copies=4, variants=VARIANTS)
@@ -23,7 +23,7 @@ DATA = Data(name="bigmnist", copies=4, variants=VARIANTS)
 
 @pytest.fixture
 def digits() -> Digits:
-    return made_digits(50, 9)
+    return noise_digits(50, 9)
 
 
 @pytest.fixture

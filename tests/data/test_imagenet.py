@@ -97,13 +97,13 @@ def test_draws_depend_on_seed_epoch_and_picture_only(tree: Path) -> None:
 
     def epoch(n: int, ranks: int, workers: int) -> dict[int, bytes]:
         source = open_source(IMAGENET, "train", str(tree))
-        seen = {}
+        images_of = {}
         for rank in range(ranks):
             loader = TrainLoader(source, batch_size=2 // ranks, rank=rank, ranks=ranks, workers=workers, seed=4, pin_memory=False)
             for step, (images, _) in enumerate(loader.epoch(n)):
                 for place, image in enumerate(images):
-                    seen[step * 2 + rank + place] = bytes(image.flatten().tolist())
-        return seen
+                    images_of[step * 2 + rank + place] = bytes(image.flatten().tolist())
+        return images_of
 
     assert epoch(0, 1, 0) == epoch(0, 2, 1)
     assert not set(epoch(0, 1, 0).values()) & set(epoch(1, 1, 0).values())

@@ -29,17 +29,17 @@ def labels(batches: Iterator[Batch]) -> list[list[int]]:
 def test_an_epoch_has_the_promised_steps_and_drops_the_rest() -> None:
     """23 samples in global batches of 5 are 4 steps; no sample twice."""
     loading = loader(numbered(23))
-    seen = labels(loading.epoch(0))
-    assert loading.steps_per_epoch == len(seen) == 4
-    assert len({label for batch in seen for label in batch}) == 20
+    batches = labels(loading.epoch(0))
+    assert loading.steps_per_epoch == len(batches) == 4
+    assert len({label for batch in batches for label in batch}) == 20
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ranks_share_the_batches_of_a_single_rank(workers: int) -> None:
     """Two ranks of 5 get together, step by step, what one rank of 10 gets, with or without worker processes."""
-    alone = labels(loader(numbered(47), batch_size=10).epoch(3))
+    single = labels(loader(numbered(47), batch_size=10).epoch(3))
     halves = [labels(loader(numbered(47), rank=rank, ranks=2, workers=workers).epoch(3)) for rank in (0, 1)]
-    assert [first + second for first, second in zip(*halves, strict=True)] == alone
+    assert [first + second for first, second in zip(*halves, strict=True)] == single
 
 
 def test_an_epoch_is_the_same_whatever_ran_before_it() -> None:

@@ -14,9 +14,9 @@ from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import VARIANTS
 from hpcddp.data.bigmnist import Manifest, read_manifest
 from hpcddp.data.prepare import prepare_bigmnist
-from tests.data.digits import made_digits
+from tests.data.digits import noise_digits
 
-DIGITS = made_digits(1100, 9)
+DIGITS = noise_digits(1100, 9)
 """More than one batch of augmentation per block."""
 REPOSITORY = Path(hpcddp.__file__).parents[1]
 WATCHED = """
@@ -48,23 +48,23 @@ def content(root: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What an uninterrupted preparation leaves."""
-    root = tmp_path_factory.mktemp("whole")
+    root = tmp_path_factory.mktemp("uninterrupted")
     prepare(root)
     return content(root)
 
 
-def test_a_prepared_folder_holds_shards_and_a_manifest(tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_a_prepared_folder_holds_shards_and_a_manifest(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
     """Whole blocks per shard, sizes as promised, nothing left over, and the manifest says what it is made of."""
     manifest = prepare(tmp_path / "new" / "folder")
     shards = {f"train-{number:05d}.u8": 2200 * 784 for number in range(6)} | {"eval.u8": 9 * 784}
     labels = {name.replace(".u8", ".labels.u8"): size // 784 for name, size in shards.items()}
-    sizes = {name: len(data) for name, data in whole.items() if name != "bigmnist.json"}
+    sizes = {name: len(data) for name, data in uninterrupted.items() if name != "bigmnist.json"}
     assert sizes == shards | labels
     assert manifest == read_manifest(tmp_path / "new" / "folder" / "bigmnist.json")
     assert (manifest.samples, manifest.base_samples, manifest.eval_samples) == (13_200, 1100, 9)
-    assert json.loads(whole["bigmnist.json"]) == {
+    assert json.loads(uninterrupted["bigmnist.json"]) == {
         "schema": 1,
         "copies": 2,
         "variants": list(VARIANTS),
@@ -76,36 +76,36 @@ def test_a_prepared_folder_holds_shards_and_a_manifest(tmp_path: Path, whole: di
         "seed": 1,
         "shape": [1, 28, 28],
     }
-    assert content(tmp_path / "new" / "folder") == whole
+    assert content(tmp_path / "new" / "folder") == uninterrupted
 
 
-def test_a_block_follows_from_seed_copy_and_variant_only(tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_a_block_follows_from_seed_copy_and_variant_only(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
     """Other shard sizes, variants and copies around it change none of its bytes; another seed and another copy do."""
     block = 1100 * 784
-    pixels = b"".join(whole[f"train-{number:05d}.u8"] for number in range(6))
+    pixels = b"".join(uninterrupted[f"train-{number:05d}.u8"] for number in range(6))
     elastic = [pixels[start * block : (start + 1) * block] for start in (5, 11)]
     prepare(tmp_path / "a", variants=("elastic", "plain"), copies=3, shard_samples=10**6)
-    alone = (tmp_path / "a" / "train-00000.u8").read_bytes()
-    assert [alone[:block], alone[2 * block : 3 * block]] == elastic
+    elsewhere = (tmp_path / "a" / "train-00000.u8").read_bytes()
+    assert [elsewhere[:block], elsewhere[2 * block : 3 * block]] == elastic
     prepare(tmp_path / "b", variants=("elastic",), copies=1, seed=2)
     assert (tmp_path / "b" / "train-00000.u8").read_bytes() != elastic[0] != elastic[1]
 
 
 @pytest.mark.parametrize("batches", [1, 6, 24])
-def test_a_killed_preparation_goes_on_to_the_same_bytes(tmp_path: Path, whole: dict[str, bytes], batches: int) -> None:
+def test_a_killed_preparation_goes_on_to_the_same_bytes(tmp_path: Path, uninterrupted: dict[str, bytes], batches: int) -> None:
     """SIGKILL in the first shard, in the second, and in the last: finished shards are kept, the result is the same."""
     _kill_after(batches, tmp_path)
     left = content(tmp_path)
     assert "bigmnist.json" not in left
-    finished = {name for name, data in left.items() if whole.get(name) == data}
+    finished = {name for name, data in left.items() if uninterrupted.get(name) == data}
     assert len([name for name in finished if name.startswith("train")]) == 2 * ((batches - 1) // 4)
     written = {name: (tmp_path / name).stat().st_mtime_ns for name in finished}
-    seen: list[int] = []
-    prepare(tmp_path, progress=lambda done, total: seen.append(done))
-    assert content(tmp_path) == whole
+    reported: list[int] = []
+    prepare(tmp_path, progress=lambda done, total: reported.append(done))
+    assert content(tmp_path) == uninterrupted
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in finished} == written
-    assert seen == sorted(seen)
-    assert seen[-1] == 13_200
+    assert reported == sorted(reported)
+    assert reported[-1] == 13_200
 
 
 def _kill_after(batches: int, root: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:
         ({"copies": 3}, r"copies = 2 \(asked for: 3\)"),
         ({"seed": 2}, r"seed = 1 \(asked for: 2\)"),
         ({"variants": ("plain",)}, r"variants = .* \(asked for: \['plain'\]\)"),
-        ({"digits": made_digits(1100, 8)}, "eval_samples = 9 .asked for: 8.*digits_sha256 = "),
+        ({"digits": noise_digits(1100, 8)}, "eval_samples = 9 .asked for: 8.*digits_sha256 = "),
     ],
 )
 @pytest.mark.parametrize("finished", [True, False])

@@ -39,10 +39,10 @@ def test_72_million_samples_are_shuffled_in_runs_of_18() -> None:
     order = EpochOrder(BIGMNIST, 1, 0)
     assert order._runs.numel() == 4_000_000
     assert order._runs.element_size() == 4
-    seen = torch.zeros(BIGMNIST, dtype=torch.bool)
+    visited = torch.zeros(BIGMNIST, dtype=torch.bool)
     for part in torch.split(torch.arange(BIGMNIST), 8_000_000):
-        seen[order.samples_at(part)] = True
-    assert bool(seen.all())
+        visited[order.samples_at(part)] = True
+    assert bool(visited.all())
     assert 17_000 <= int((order.samples_at(torch.arange(18_000)).diff() == 1).sum()) < 17_010
 
 
@@ -63,10 +63,10 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(samples: int, globa
         share = Share(global_batch // ranks, rank, ranks)
         return list(train_batches(EpochOrder(samples, 3, epoch), share, range(steps)))
 
-    alone = rank_batches(0, 1)
+    single = rank_batches(0, 1)
     for ranks in (count for count in (2, 3, 4, 6) if global_batch % count == 0):
         shares = zip(*(rank_batches(rank, ranks) for rank in range(ranks)), strict=True)
-        assert [list(itertools.chain(*parts)) for parts in shares] == alone
+        assert [list(itertools.chain(*parts)) for parts in shares] == single
 
 
 @settings(max_examples=200)

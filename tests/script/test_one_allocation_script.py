@@ -50,7 +50,7 @@ class Job:
         done = subprocess.run(["bash", self.folder / SCRIPT], cwd=self.folder, env=env, check=False, timeout=180)
         return done.returncode
 
-    def told(self) -> list[tuple[Any, ...]]:
+    def events(self) -> list[tuple[Any, ...]]:
         lines = [json.loads(line) for line in (self.folder / "steps.jsonl").read_text().splitlines()]
         return [tuple(line[key] for key in ("event", "task", "code", "word", "limit_min") if key in line) for line in lines]
 
@@ -65,24 +65,24 @@ def job(tmp_path: Path) -> Job:
 
 
 def ran(*tasks: int) -> list[tuple[Any, ...]]:
-    """What is told of a job that starts and runs these to their ends."""
+    """Events of a job that starts and runs these to their ends."""
     return [("begun", None), *(line for task in tasks for line in (("started", task), ("ended", task, 0)))]
 
 
 def test_runs_one_after_the_other_on_the_first_nodes(job: Job) -> None:
     """Each on so many as it needs; the job ends well and is not requeued."""
     assert job.start() == 0
-    assert job.told() == ran(0, 1, 2)
+    assert job.events() == ran(0, 1, 2)
     nodes = [next(word for word in line.split() if word.startswith("--nodelist=")) for line in job.said("srun")]
     assert nodes == ["--nodelist=host1,host2,host3,host4", "--nodelist=host1,host2", "--nodelist=host1"]
     assert job.said("scontrol") == []
 
 
 def test_a_run_that_fails_stops_no_other(job: Job) -> None:
-    """Its exit code is told, its words are in its own folder, and the job ends with 1."""
+    """Its exit code is recorded, its words are in its own folder, and the job ends with 1."""
     job.does("1", "echo no such data >&2; exit 7")
     assert job.start() == 1
-    assert job.told() == [*ran(0), ("started", 1), ("ended", 1, 7), *ran(2)[1:]]
+    assert job.events() == [*ran(0), ("started", 1), ("ended", 1, 7), *ran(2)[1:]]
     assert (job.folder / "1" / "batch.err").read_text() == "no such data\n"
     assert job.said("scontrol") == []
 
@@ -92,7 +92,7 @@ def test_what_ended_is_not_run_again(job: Job) -> None:
     job.does("1", "exit 7")
     job.start()
     assert job.start(restart=1) == 0
-    assert job.told()[7:] == [("begun", None)]
+    assert job.events()[7:] == [("begun", None)]
     assert len(job.said("srun")) == 3
 
 
@@ -100,7 +100,7 @@ def test_a_cancelled_run_is_passed_over(job: Job) -> None:
     """And is no reason to requeue."""
     (job.folder / "1" / "cancelled").touch()
     assert job.start() == 0
-    assert job.told() == ran(0, 2)
+    assert job.events() == ran(0, 2)
     assert job.said("scontrol") == []
 
 
@@ -108,12 +108,12 @@ def test_at_the_warning_the_job_is_requeued_and_the_run_at_work_begins_anew(job:
     """Nothing more is begun; then it and the rest run, and what was done before does not."""
     job.does("1", f"{WARN}; sleep 1")
     assert job.start() == 0
-    assert job.told() == [*ran(0), ("started", 1)]
+    assert job.events() == [*ran(0), ("started", 1)]
     assert job.said("scontrol") == ["requeue 12"]
     assert job.said("scancel") == []
     job.does("1", "exit 0")
     assert job.start(restart=1) == 0
-    assert job.told()[4:] == ran(1, 2)
+    assert job.events()[4:] == ran(1, 2)
     assert job.said("scontrol") == ["requeue 12"]
 
 
@@ -121,10 +121,10 @@ def test_a_run_that_had_all_the_time_there_is_does_not_get_it_again(job: Job) ->
     """It would be requeued for ever: it has ended as a job at its time limit, and the others go on."""
     job.does("0", f"{WARN}; sleep 1")
     job.start()
-    assert job.told() == [("begun", None), ("started", 0), ("ended", 0, 1, "TIMEOUT", 30)]
+    assert job.events() == [("begun", None), ("started", 0), ("ended", 0, 1, "TIMEOUT", 30)]
     assert job.said("scontrol") == ["requeue 12"]
     job.start(restart=1)
-    assert job.told()[3:] == ran(1, 2)
+    assert job.events()[3:] == ran(1, 2)
 
 
 def test_a_run_has_the_time_it_asked_for_and_no_more(job: Job) -> None:
@@ -133,7 +133,7 @@ def test_a_run_has_the_time_it_asked_for_and_no_more(job: Job) -> None:
     script.write_text(script.read_text().replace("run_step 1 30 ", "run_step 1 0 "))
     job.does("1", "exit 9")
     assert job.start() == 1
-    assert job.told() == [*ran(0), ("started", 1), ("ended", 1, 1, "TIMEOUT", 0), *ran(2)[1:]]
+    assert job.events() == [*ran(0), ("started", 1), ("ended", 1, 1, "TIMEOUT", 0), *ran(2)[1:]]
     assert [word for line in job.said("srun") for word in line.split() if "--time" in word] == [
         "--time=30",
         "--time=0",
@@ -148,11 +148,11 @@ def test_a_run_that_writes_checkpoints_is_told_and_goes_on(tmp_path: Path) -> No
     assert job.start() == 0
     assert job.said("scancel") == ["--signal=USR2 12"]
     assert "--time" not in job.said("srun")[0]
-    assert job.told() == [("begun", None), ("started", 0)]
+    assert job.events() == [("begun", None), ("started", 0)]
     assert job.said("scontrol") == ["requeue 12"]
     job.does("0", "exit 0")
     assert job.start(restart=1) == 0
-    assert job.told()[2:] == ran(0, 1, 2)
+    assert job.events()[2:] == ran(0, 1, 2)
 
 
 def test_a_run_that_is_done_before_it_hears_of_the_warning_is_done(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_a_run_that_is_done_before_it_hears_of_the_warning_is_done(tmp_path: Pat
     job = Job(tmp_path, "measure.resume=true")
     job.does("1", f'{WARN}; until [ -e "$SAID/scancel" ]; do sleep 0.05; done')
     assert job.start() == 0
-    assert (job.told(), job.said("scontrol")) == (ran(0, 1), ["requeue 12"])
+    assert (job.events(), job.said("scontrol")) == (ran(0, 1), ["requeue 12"])
     job.does("2", f"{WARN}; sleep 0.2")
     assert job.start(restart=1) == 0
-    assert (job.told()[5:], job.said("scontrol")) == (ran(2), ["requeue 12"])
+    assert (job.events()[5:], job.said("scontrol")) == (ran(2), ["requeue 12"])
 
 
 def test_a_lost_node_fails_no_run(job: Job) -> None:
@@ -172,7 +172,7 @@ def test_a_lost_node_fails_no_run(job: Job) -> None:
     job.does("probe", "exit 1")
     for restart in range(2):
         assert job.start(restart) == 0
-    assert job.told() == [*ran(0), ("started", 1), ("begun", None), ("started", 1)]
+    assert job.events() == [*ran(0), ("started", 1), ("begun", None), ("started", 1)]
     assert job.said("scontrol") == ["requeue 12"] * 2
     assert job.start(2) == 1
-    assert job.told()[6:] == [("begun", None), ("started", 1), ("ended", 1, 1), *ran(2)[1:]]
+    assert job.events()[6:] == [("begun", None), ("started", 1), ("ended", 1, 1), *ran(2)[1:]]

@@ -85,9 +85,9 @@ def test_a_type_without_a_gpu_type_is_pinned() -> None:
 
 def test_hours_at_most() -> None:
     """Nodes x wall time: 4 nodes for 90 minutes are 6 hours, of one GPU each. Where a node comes with all its GPUs, all count."""
-    asked = {"layout__nodes": 4, "slurm__walltime_min": 90}
-    assert hours_at_most(request_of("rcc", **asked)) == Hours(node=6.0, gpu=6.0)
-    assert hours_at_most(request_of("marconi100", **asked)) == Hours(node=6.0, gpu=24.0)
+    changes = {"layout__nodes": 4, "slurm__walltime_min": 90}
+    assert hours_at_most(request_of("rcc", **changes)) == Hours(node=6.0, gpu=6.0)
+    assert hours_at_most(request_of("marconi100", **changes)) == Hours(node=6.0, gpu=24.0)
 
 
 @pytest.mark.parametrize(

@@ -179,8 +179,8 @@ def test_a_name_that_is_a_word_of_the_point_is_not_replaced_in_silence(tmp_path:
 def test_names_that_stay_are_told(tmp_path: Path) -> None:
     """What a sweep is called is no secret to hpcddp; it says so when it holds a name."""
     study = write_given(tmp_path / "scaling")
-    asked = json.loads(study.study_file.read_text())
-    write_json(study.study_file, {**asked, "name": "alice-scaling"})
+    recorded = json.loads(study.study_file.read_text())
+    write_json(study.study_file, {**recorded, "name": "alice-scaling"})
     packed = pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
     assert packed.remaining == {"study.json": ("alice",)}
 
@@ -254,9 +254,9 @@ def test_what_is_no_bundle_is_named(tmp_path: Path, kind: str) -> None:
     """A file of another kind, one cut off, one without a study: exit code 2 with its name."""
     file = tmp_path / "b.tar.gz"
     pack(write_given(tmp_path / "scaling"), file)
-    whole = file.read_bytes()
+    content = file.read_bytes()
     if kind in ("text", "torn"):
-        file.write_bytes(b"hello" if kind == "text" else whole[: len(whole) // 2])
+        file.write_bytes(b"hello" if kind == "text" else content[: len(content) // 2])
     else:
         archive_of(file, *{"empty": (), "two studies": ("a/study.json", "b/study.json"), "twice": ("a/study.json",) * 2}[kind])
     with pytest.raises(UsageError, match=r"b\.tar\.gz: not a bundle that `hpcddp bundle` wrote, or damaged"), opened(file):
@@ -277,9 +277,9 @@ def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
 def test_what_a_site_is_known_by_is_replaced(tmp_path: Path) -> None:
     """The login node's Python, temporary folders, lists of hosts, the site's domain, a comment: in JSON and scripts."""
     study = write_given(tmp_path / "scaling")
-    asked = json.loads(study.study_file.read_text())
-    asked["sweep"]["slurm"] = {"options": ["--comment=for bob miller", "--mail-user=carol"]}
-    write_json(study.study_file, asked)
+    recorded = json.loads(study.study_file.read_text())
+    recorded["sweep"]["slurm"] = {"options": ["--comment=for bob miller", "--mail-user=carol"]}
+    write_json(study.study_file, recorded)
     (end,) = (study.folder / LABEL / "r1").glob("*/end.json")
     plain = json.loads(end.read_text())
     plain["gates"][0]["evidence"] = (

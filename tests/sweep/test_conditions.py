@@ -15,7 +15,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize(
-    ("conditions", "kept"),
+    ("conditions", "expected"),
     [
         ([], [0, 1, 2, 3]),
         (["layout.nodes <= 2"], [0, 1, 2]),
@@ -27,9 +27,9 @@ POINTS = [
         (["ranks <= 8 and global_batch > 32"], [1, 2]),
     ],
 )
-def test_conditions(conditions: list[str], kept: list[int]) -> None:
+def test_conditions(conditions: list[str], expected: list[int]) -> None:
     """All conditions must hold; `and` joins several in one."""
-    assert [at for at, keep in enumerate(chosen(POINTS, conditions)) if keep] == kept
+    assert [at for at, holds in enumerate(chosen(POINTS, conditions)) if holds] == expected
 
 
 @pytest.mark.parametrize(

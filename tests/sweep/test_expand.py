@@ -59,10 +59,10 @@ def test_what_is_excluded_is_what_where_would_keep(texts: list[str]) -> None:
         return points
 
     joined = " and ".join(texts)
-    kept, dropped = left(where=joined), left(exclude=joined)
-    assert [id_ for id_ in EVERY if id_ in kept] == kept
-    assert [id_ for id_ in EVERY if id_ not in kept] == dropped
-    assert left(where=texts) == kept
+    included, dropped = left(where=joined), left(exclude=joined)
+    assert [id_ for id_ in EVERY if id_ in included] == included
+    assert [id_ for id_ in EVERY if id_ not in included] == dropped
+    assert left(where=texts) == included
     each = [set(left(exclude=text)) for text in texts]
     assert left(exclude=texts) == [id_ for id_ in EVERY if all(id_ in one for one in each)]
 

@@ -26,11 +26,11 @@ def run_noting_malloc(spec: dict[str, Any]) -> int:
     """Runs a rank; how often it had malloc keep memory."""
     calls: list[None] = []
 
-    def keep_memory() -> bool:
+    def retain_freed_memory() -> bool:
         calls.append(None)
-        return malloc.keep_memory()
+        return malloc.retain_freed_memory()
 
-    with patch.object(main, "keep_memory", keep_memory):
+    with patch.object(main, "retain_freed_memory", retain_freed_memory):
         main.run(spec)
     return len(calls)
 

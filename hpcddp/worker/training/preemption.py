@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Literal
 
-from hpcddp.core.stop_signal import told_to_stop
+from hpcddp.core.stop_signal import stop_requested
 from hpcddp.worker.rendezvous import ProcessGroup
 
 LOOK_EVERY_S = 1.0
@@ -47,7 +47,7 @@ class Looks:
         self._looked = (made, now_s)
         step_s = (now_s - before_s) / (made - before)
         farther = min(FARTHEST, max(1, int(LOOK_EVERY_S / step_s)))
-        if told_to_stop():
+        if stop_requested():
             return "stop", made
         if self._keep_every_s and now_s >= self._kept_s + self._keep_every_s:
             self._kept_s = now_s

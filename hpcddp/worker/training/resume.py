@@ -22,7 +22,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import append_line
 from hpcddp.core.run_root import Study
-from hpcddp.core.stop_signal import ask_for_requeue
+from hpcddp.core.stop_signal import request_requeue
 from hpcddp.data.source import to_bytes
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.freed_memory import freed_memory
@@ -130,7 +130,7 @@ class Checkpointer:
             _refuse_different([rank["parameters"] for rank in ranks], made)
             self._write(made, [rank["random"] for rank in ranks])
             self.is_fruitless = last and is_fruitless(history_of(self._start, self._attempt, made))
-            self.requeues = last and not self.is_fruitless and ask_for_requeue()
+            self.requeues = last and not self.is_fruitless and request_requeue()
         self._group.share(f"kept after {made}", None)
 
     def _write(self, made: int, draws: list[Any]) -> None:
