@@ -192,9 +192,10 @@ def test_ranks_go_first(started: telemetry.Sampler) -> None:
 def test_it_runs_the_code_of_its_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is imported from where the rank's path finds it (a snapshot), never from the working directory."""
     snapshot, checkout = tmp_path / "snapshot", tmp_path / "checkout"
-    shutil.copytree(Path(hpcddp.__file__).parent / "worker", snapshot / "hpcddp" / "worker")
-    for file in Path(hpcddp.__file__).parent.glob("*.py"):
-        shutil.copy(file, snapshot / "hpcddp")
+    package = Path(hpcddp.__file__).parent
+    for folder in ("core", "worker"):
+        shutil.copytree(package / folder, snapshot / "hpcddp" / folder)
+    shutil.copy(package / "__init__.py", snapshot / "hpcddp")
     code = snapshot / "hpcddp" / "worker" / "telemetry" / "sampler.py"
     code.write_text(code.read_text().replace("the run uses no GPU", "said by the snapshot"))
     (checkout / "hpcddp").mkdir(parents=True)

@@ -113,11 +113,11 @@ def test_a_figure_of_the_page_that_raises_leaves_the_page(tmp_path: Path, monkey
 
 
 PARTS = {
-    "findings.fit_study": ("laws of scaling",),
-    "findings.sentences": ("the sentences",),
-    "findings.close_up": ("figures of single runs",),
-    "told.breakdown_table": ("the table of the step's parts",),
-    "write.csv_text": ("scaling.csv", "breakdown.csv", "runs.csv"),
+    "verdicts.findings.fit_study": ("laws of scaling",),
+    "verdicts.findings.sentences": ("the sentences",),
+    "verdicts.findings.close_up": ("figures of single runs",),
+    "report.terminal.breakdown_table": ("the table of the step's parts",),
+    "report.write.csv_text": ("scaling.csv", "breakdown.csv", "runs.csv"),
     "report.provenance._gates": ("what stands behind the numbers",),
     "report.report.report_tables": ("the report's tables",),
     "report.report.report_markdown": ("report.md",),
