@@ -53,17 +53,19 @@ def test_every_verdict_has_a_row() -> None:
     assert list(verdict_rows()) == list(ALL)
 
 
+NO_VERDICTS = ("detail", "notes", "sentence", "verdicts")
+"""Of analysis/verdicts: their numbers are about words and pictures."""
+
+
 def test_thresholds_are_the_codes() -> None:
     """Each number on the page is the constant it names, and no constant of the verdicts is missing."""
     named = re.findall(r"`(\w+)\.([A-Z_]+)` ([\d.]+) ?(%|KiB|)", " ".join(verdict_rows().values()))
-    for module, name, number, unit in named:
-        value = getattr(importlib.import_module(f"hpcddp.analysis.verdicts.{module}"), name)
-        assert float(number) * (1 if name.endswith("_PERCENT") else UNITS[unit]) == pytest.approx(value), name
-    folder = ROOT / "analysis/verdicts"
     constants = {
-        (file.stem, name)
-        for file in folder.glob("*.py")
-        if file.stem != "verdicts"  # its numbers are about lines on a terminal
+        (file.stem, name): getattr(importlib.import_module(f"hpcddp.analysis.{file.parent.name}.{file.stem}"), name)
+        for file in (*(ROOT / "analysis/verdicts").glob("*.py"), ROOT / "analysis/runs/long_steps.py")
+        if file.stem not in NO_VERDICTS
         for name in re.findall(r"^([A-Z_]+) = [\d.* ]+$", file.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert {(module, name) for module, name, _, _ in named} == constants
+    assert {(module, name) for module, name, _, _ in named} == set(constants)
+    for module, name, number, unit in named:
+        assert float(number) * (1 if name.endswith("_PERCENT") else UNITS[unit]) == pytest.approx(constants[module, name]), name
