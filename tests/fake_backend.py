@@ -61,6 +61,3 @@ class FakeBackend:
     def find(self, study: Study, name: str, token: str) -> str | None:
         names = {job: self.batches_taken[job].name if job in self.batches_taken else one.name for job, one in self.queued.items()}
         return next((job for job, one in self.queued.items() if (names[job], one.token) == (name, token)), None)
-
-    def fetch(self, study: Study) -> None:
-        """Nothing to bring."""

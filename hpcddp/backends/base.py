@@ -146,9 +146,6 @@ class Backend(Protocol):
         HpcddpError where that cannot be told.
         """
 
-    def fetch(self, study: Study) -> None:
-        """Brings the records of the study's jobs to this machine, where they are not on a shared file system."""
-
 
 def pause_s(waited_s: float) -> float:
     """Between two looks at a queue: 2 s at first, half a minute from ten minutes on, since all share its controller."""

@@ -1,4 +1,4 @@
-"""This machine (Linux) as a cluster: runs are queued in the study, and one detached runner takes them in turn."""
+"""This machine (Linux) as a cluster: runs are queued in the study, and one detached runner executes them one after another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LocalBackend:
             raise UsageError(f"{request.spec.label}: layout.nodes is {nodes}; this machine is one node: use layout.gpus_per_node")
 
     def submit(self, request: Submission) -> str:
-        """Queues the run, and makes sure that a runner is at work."""
+        """Queues the run, and starts a runner where none is alive."""
         study = self._study
         with not_for_others(request.trusted):
             study.jobs.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class LocalBackend:
             if lock is None:
                 return _add(study, request)
             try:
-                queue.close_all(study, running=_GONE["running"], queued=_GONE["queued"])
+                queue.fail_all(study, _RUNNER_GONE)
                 job = _add(study, request)
                 _start_runner(study, request, lock)
             finally:
@@ -52,7 +52,7 @@ class LocalBackend:
             return job
 
     def batches(self, requests: Sequence[Submission]) -> list[Batch]:
-        """One by one: they run in turn anyway."""
+        """One run each: they run one after another anyway."""
         return [Batch(requests=(request,)) for request in requests]
 
     def submit_batch(self, batch: Batch) -> list[str]:
@@ -61,7 +61,7 @@ class LocalBackend:
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """From the state files; a run whose runner has gone has failed."""
         if not jobs or not self._study.jobs.is_dir():
-            return {job: _NOT_THERE for job in jobs}
+            return {job: _NOT_QUEUED for job in jobs}
         with queue.queue_lock(self._study):
             alive = queue.runner_alive(self._study)
             return {job: self._state(job, name, alive) for job, name in jobs.items()}
@@ -69,9 +69,9 @@ class LocalBackend:
     def _state(self, job: str, name: str, alive: bool | None) -> JobState:
         state = queue.read_state(self._study, job)
         if state is None or queue.read_entry(self._study, job).name != name:
-            return _NOT_THERE
-        if alive is False and state.phase in _GONE:
-            return JobState(phase="failed", detail=_GONE[state.phase])
+            return _NOT_QUEUED
+        if alive is False and state.phase in _RUNNER_GONE:
+            return JobState(phase="failed", detail=_RUNNER_GONE[state.phase])
         if state.phase == "running":
             limit_s = queue.read_entry(self._study, job).walltime_s
             left_s = limit_s - queue.running_s(self._study, job)
@@ -79,7 +79,7 @@ class LocalBackend:
         return JobState(phase=state.phase, detail=state.reason or ("waiting for its turn" if state.phase == "queued" else None))
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
-        """Queued runs are closed, the running one is ended by its runner."""
+        """Queued runs are marked as failed, the running one is ended by its runner."""
         states = self.poll(jobs)
         with queue.queue_lock(self._study):
             for job in jobs:
@@ -90,16 +90,13 @@ class LocalBackend:
 
     def find(self, study: Study, name: str, token: str) -> str | None:
         """The run with that token in its spec.json."""
-        written = (job for job in queue.jobs(self._study) if queue.read_state(self._study, job) is not None)
-        return next((job for job in written if queue.read_entry(self._study, job).token == token), None)
-
-    def fetch(self, study: Study) -> None:
-        """Nothing: the records are on this machine."""
+        complete = (job for job in queue.jobs(self._study) if queue.read_state(self._study, job) is not None)
+        return next((job for job in complete if queue.read_entry(self._study, job).token == token), None)
 
 
-_GONE = {"running": "its runner has gone", "queued": "its runner had gone before it started"}
+_RUNNER_GONE = {"running": "its runner has gone", "queued": "its runner had gone before it started"}
 
-_NOT_THERE = JobState(phase="failed", detail="not in the local queue any more")
+_NOT_QUEUED = JobState(phase="failed", detail="not in the local queue any more")
 
 
 def _add(study: Study, request: Submission) -> str:
@@ -109,14 +106,14 @@ def _add(study: Study, request: Submission) -> str:
 
 def _entry(request: Submission) -> queue.Entry:
     point = request.spec.point
-    own = request.python == Environment().python
+    is_default = request.python == Environment().python
     return queue.Entry(
         name=request.name,
         token=request.token,
         entry=request.entry,
         spec=spec_to_dict(request.spec),
         code=request.code.name,
-        python=shlex.quote(sys.executable) if own else request.python,
+        python=shlex.quote(sys.executable) if is_default else request.python,
         ranks=point.ranks,
         threads_per_rank=threads_per_rank(point.ranks, cores_per_rank(point)),
         walltime_s=request.walltime_min * 60,
@@ -125,13 +122,13 @@ def _entry(request: Submission) -> queue.Entry:
     )
 
 
-def threads_per_rank(ranks: int, asked: int | None) -> int:
-    """The cores asked for, at most an equal share of those this process may use, at least one."""
+def threads_per_rank(ranks: int, cores: int | None) -> int:
+    """The cores that the point asks for, at most an equal share of those this process may use, at least one."""
     share = max(1, len(os.sched_getaffinity(0)) // ranks)
-    return share if asked is None else min(share, asked)
+    return share if cores is None else min(share, cores)
 
 
-def _no_link(file: str, flags: int) -> int:
+def _open_unless_link(file: str, flags: int) -> int:
     return os.open(file, flags | os.O_NOFOLLOW, 0o666)
 
 
@@ -142,7 +139,7 @@ def _start_runner(study: Study, request: Submission, lock: int) -> None:
     command = [sys.executable, "-u", str(request.code / "bootstrap.py"), *trust, *runner]
     environment = {name: value for name, value in os.environ.items() if name != PARENT_VARIABLE}
     try:
-        with open(study.jobs / "runner.log", "ab", opener=_no_link) as log:
+        with open(study.jobs / "runner.log", "ab", opener=_open_unless_link) as log:
             process = subprocess.Popen(
                 command,
                 env=environment,

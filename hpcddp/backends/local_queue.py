@@ -1,8 +1,14 @@
 """The queue of runs on this machine: folders `.jobs/L0001/` of a study, with spec.json (what to run) and state.json.
 
-`queue.lock` is held while the queue changes, `runner.lock` by the runner as long as it lives. The lock on runner.lock is
-taken by whoever starts a runner and inherited by it, so there is never a second one and never a gap; it goes when the
-runner ends, however that happens. Status reads runner.json instead (process and its start), to keep its hands off the lock.
+`queue.lock` is held while the queue changes, `runner.lock` by the runner as long as it lives. The submitting process locks
+runner.lock and the runner that it starts inherits the handle, so there is never a second runner and never a gap; the kernel
+releases the lock when the runner ends, however that happens. Status reads runner.json instead (process and its start), and never
+takes that lock.
+
+These locks are flock's, that of a study (study/lock.py) is made of links, since neither can do the other's work. A link cannot be
+inherited by another process, and who may only read a study cannot take it (tried in place of queue.lock, which status takes:
+`Permission denied`). flock is refused by some shared file systems, or kept to one machine, and a study is submitted to from
+several login nodes; this queue is of one machine.
 """
 
 from __future__ import annotations
@@ -12,7 +18,6 @@ import errno
 import fcntl
 import json
 import os
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.processes import process_start
+from hpcddp.core.processes import HostProcess
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode, encode
@@ -37,6 +42,7 @@ class Entry:
     entry: str
     """`package.module:function`, called with `spec` in every rank."""
     spec: Mapping[str, Any]
+    """Of jobspec.spec_to_dict; decoded only where it runs, since status reads the queues of older versions too."""
     code: str
     """Folder name of the snapshot, below the study's `.code`."""
     python: str
@@ -78,7 +84,7 @@ def jobs(study: Study) -> list[str]:
 
 
 def next_queued(study: Study) -> str | None:
-    """The run whose turn it is."""
+    """The oldest run that waits."""
     return next((job for job in jobs(study) if _phase(study, job) == "queued"), None)
 
 
@@ -87,7 +93,7 @@ def read_entry(study: Study, job: str) -> Entry:
 
 
 def read_state(study: Study, job: str) -> State | None:
-    """None for a folder whose making was interrupted, or that is not there."""
+    """None for a folder that is not there, or that a submission which was interrupted left without its files."""
     try:
         return decode(State, json.loads((study.job_dir(job) / "state.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -95,7 +101,7 @@ def read_state(study: Study, job: str) -> State | None:
 
 
 def running_s(study: Study, job: str) -> float:
-    """Since a run that is at work was said to be."""
+    """Seconds since a running run was started."""
     return time.time() - (study.job_dir(job) / "state.json").stat().st_mtime
 
 
@@ -103,12 +109,12 @@ def write_state(study: Study, job: str, phase: Phase, reason: str | None = None)
     write_json(study.job_dir(job) / "state.json", encode(State(phase=phase, reason=reason)))
 
 
-def close_all(study: Study, running: str, queued: str) -> None:
-    """Marks every run that is not over as failed, for the reason given for its phase."""
+def fail_all(study: Study, reasons: Mapping[str, str]) -> None:
+    """Marks every run that is not over as failed; `reasons`: by its phase, `running` and `queued`."""
     for job in jobs(study):
         phase = _phase(study, job)
-        if phase in ("running", "queued"):
-            write_state(study, job, "failed", running if phase == "running" else queued)
+        if phase is not None and phase in reasons:
+            write_state(study, job, "failed", reasons[phase])
 
 
 def _phase(study: Study, job: str) -> Phase | None:
@@ -117,7 +123,7 @@ def _phase(study: Study, job: str) -> Phase | None:
 
 
 def cancel_file(study: Study, job: str) -> Path:
-    """Made to ask the runner to end a run."""
+    """Its presence asks the runner to end that run."""
     return study.job_dir(job) / "cancel"
 
 
@@ -148,7 +154,7 @@ def _lock(file: Path, how: int) -> int:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EROFS):
             raise
-        # another user's study, or one on a file system mounted read-only, to look at
+        # a reader of another user's study, or of one on a file system that is mounted read-only
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, how)
@@ -162,16 +168,13 @@ def _lock(file: Path, how: int) -> int:
 
 def write_runner(study: Study, pid: int) -> None:
     """Notes which process works through the queue."""
-    write_json(study.jobs / "runner.json", {"host": socket.gethostname(), "pid": pid, "start": process_start(pid)})
+    write_json(study.jobs / "runner.json", encode(HostProcess.here(pid)))
 
 
 def runner_alive(study: Study) -> bool | None:
-    """Whether the last runner still lives; None if it was started on another host."""
+    """Whether the last runner still lives; None where that is not known, as on another host."""
     try:
-        noted = json.loads((study.jobs / "runner.json").read_text(encoding="utf-8"))
+        runner = decode(HostProcess, json.loads((study.jobs / "runner.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
         return False
-    if noted["host"] != socket.gethostname():
-        return None
-    start = process_start(noted["pid"])
-    return start is not None and start == noted["start"]
+    return runner.is_alive()

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,23 @@ from submitit.local.local import Controller
 from hpcddp.core.bootstrap import PARENT_VARIABLE, die_with_parent
 from hpcddp.core.launcher import ended_words, first_failure
 from hpcddp.core.records import write_json
+from hpcddp.core.schema import encode
+
+EXIT_FILE = "exit.json"
 
 WALLTIME_VARIABLE = "HPCDDP_WALLTIME_S"
 
 GRACE_S = 2.0
-"""Between asking a process to end and killing it."""
+"""From SIGTERM to SIGKILL."""
 
-LOOK_EVERY_S = 0.05
+POLL_EVERY_S = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class RanksExit:
+    """exit.json: what ended the run, None if all ranks came to their end."""
+
+    why: str | None
 
 
 class Ranks(Controller):
@@ -35,11 +46,11 @@ class Ranks(Controller):
         super().__init__(folder)
         self.why: str | None = None
         self._walltime_s = walltime_s
-        self._told_to_end = False
+        self._terminated = False
         signal.signal(signal.SIGTERM, self._end)
 
     def _end(self, *_: Any) -> None:
-        self._told_to_end = True
+        self._terminated = True
 
     def watch(self) -> None:
         """Returns when no rank runs any more."""
@@ -49,7 +60,7 @@ class Ranks(Controller):
             if self.why:
                 self._stop()
                 break
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
         self.why = self.why or self._failure()
 
     def _codes(self) -> list[int | None]:
@@ -57,7 +68,7 @@ class Ranks(Controller):
 
     def _reason(self, deadline_s: float) -> str | None:
         """Why the run cannot go on, None while it can."""
-        if self._told_to_end:
+        if self._terminated:
             return "ended from outside"
         if time.monotonic() >= deadline_s:
             return f"timed out: still running after {self._walltime_s / 60:g} min"
@@ -69,11 +80,11 @@ class Ranks(Controller):
         return next((first_failure(self.folder) or ended_words(rank, code) for rank, code in failed), None)
 
     def _stop(self) -> None:
-        """Asks all ranks to end, then makes them."""
+        """Ends all ranks: by SIGTERM, then by SIGKILL."""
         self._forward_signal(signal.SIGTERM)
         deadline_s = time.monotonic() + GRACE_S
         while time.monotonic() < deadline_s and any(code is None for code in self._codes()):
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
         self._forward_signal(signal.SIGKILL)
         for task in self.tasks:
             task.wait()
@@ -91,7 +102,7 @@ def main() -> None:
         ranks.kill_tasks()  # closes the logs
     except OSError as error:
         ranks.why = f"its ranks could not be run: {error}"
-    write_json(folder / "exit.json", {"why": ranks.why})
+    write_json(folder / EXIT_FILE, encode(RanksExit(why=ranks.why)))
     os.killpg(0, signal.SIGKILL)
 
 

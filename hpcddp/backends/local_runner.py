@@ -1,7 +1,7 @@
-"""The runner: one detached process per study that takes the queued runs in turn, each in a process group of its own.
+"""The runner: one detached process per study that executes the queued runs one after another, each in a process group of its own.
 
 Started by LocalBackend as `bootstrap.py --module hpcddp.backends.local_runner STUDY LOCK [--trust GIDS]`, where LOCK is the
-inherited handle that holds runner.lock. Told to end (SIGTERM, SIGINT), it stops the run at hand and closes the queue.
+inherited handle that holds runner.lock. On SIGTERM and SIGINT it ends the run at hand and marks all that wait as failed.
 """
 
 from __future__ import annotations
@@ -24,37 +24,41 @@ from submitit.local.local import LocalExecutor, LocalJob
 
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.local_queue import Entry
-from hpcddp.backends.local_ranks import GRACE_S, WALLTIME_VARIABLE
+from hpcddp.backends.local_ranks import EXIT_FILE, GRACE_S, WALLTIME_VARIABLE, RanksExit
 from hpcddp.core.bootstrap import PARENT_VARIABLE, ownership_problems
 from hpcddp.core.entry import call
 from hpcddp.core.jobspec import spec_from_dict
 from hpcddp.core.launcher import command_from_snapshot, trust_option
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import decode
 from hpcddp.core.slurm_environment import slurm_environment
 from hpcddp.core.umask import not_for_others
 
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 
 PORTS = range(20000, 32768)
 """Below Linux's ephemeral range, which starts at 32768."""
 
 
+_TERMINATED = "its runner was told to end"
+
+
 class Runner:
-    """Works through one study's queue."""
+    """Executes the runs of one study's queue."""
 
     def __init__(self, study: Study, lock: int, trusted: Sequence[int]) -> None:
         """`trusted`: groups, by number, that may write in the study."""
         self._study = study
         self._lock = lock
         self._trusted = trusted
-        self._told_to_end = False
+        self._terminated = False
 
     def end(self, *_: Any) -> None:
         """Handler of SIGTERM and SIGINT."""
-        self._told_to_end = True
+        self._terminated = True
 
     def work(self) -> None:
-        """Runs what is queued until nothing is left, or until told to end."""
+        """Runs what is queued until nothing is left, or until a signal ends it."""
         while job := self._take():
             self._run(job)
 
@@ -63,9 +67,8 @@ class Runner:
         after that finds no runner and starts one.
         """
         with queue.queue_lock(self._study):
-            if self._told_to_end:
-                reason = "its runner was told to end"
-                queue.close_all(self._study, running=reason, queued=f"{reason} before it started")
+            if self._terminated:
+                queue.fail_all(self._study, {"running": _TERMINATED, "queued": f"{_TERMINATED} before it started"})
             job = queue.next_queued(self._study)
             if job is None:
                 os.close(self._lock)
@@ -80,17 +83,17 @@ class Runner:
             return
         print(f"{time.strftime('%F %T')} {job} {queue.read_entry(self._study, job).name}", flush=True)
         process = start(self._study, job)
-        asked = None
-        while asked is None and not _has_ended(process):
-            time.sleep(LOOK_EVERY_S)
-            asked = self._asked_to_stop(job)
+        stopped = None
+        while stopped is None and not _has_ended(process):
+            time.sleep(POLL_EVERY_S)
+            stopped = self._stop_reason(job)
         end_group(process)
-        reason = asked or _why(self._study, job)
+        reason = stopped or _why(self._study, job)
         queue.write_state(self._study, job, "failed" if reason else "done", reason)
 
-    def _asked_to_stop(self, job: str) -> str | None:
-        if self._told_to_end:
-            return "its runner was told to end"
+    def _stop_reason(self, job: str) -> str | None:
+        if self._terminated:
+            return _TERMINATED
         return "cancelled" if queue.cancel_file(self._study, job).exists() else None
 
 
@@ -180,16 +183,17 @@ def free_port() -> int:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """True once the process has ended; it is not reaped, so that its id still stands for its group alone."""
+    """True once the process has ended; it is not reaped, so that no other group can get its id."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Asks the controller to end its ranks, then kills what is left of the whole group."""
-    process.send_signal(signal.SIGTERM) if not _has_ended(process) else None
+    """Lets the controller end its ranks (SIGTERM), then kills what is left of the group."""
+    if not _has_ended(process):
+        process.send_signal(signal.SIGTERM)
     deadline_s = time.monotonic() + 2 * GRACE_S
     while time.monotonic() < deadline_s and not _has_ended(process):
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -198,13 +202,13 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 def _why(study: Study, job: str) -> str | None:
     """Why a run failed, None if all its ranks came to their end."""
     try:
-        why: str | None = json.loads((study.job_dir(job) / "exit.json").read_text(encoding="utf-8"))["why"]
+        return decode(RanksExit, json.loads((study.job_dir(job) / EXIT_FILE).read_text(encoding="utf-8"))).why
     except FileNotFoundError:
         return f"the process that watches its ranks died; see {study.job_dir(job).relative_to(study.folder)}/batch.err"
-    return why
 
 
 def main() -> None:
+    """`STUDY LOCK [--trust GIDS]`, as LocalBackend starts it."""
     trusted = [int(number) for option in sys.argv[4:] for number in option.split(",")]
     runner = Runner(Study(Path(sys.argv[1])), int(sys.argv[2]), trusted)
     signal.signal(signal.SIGTERM, runner.end)

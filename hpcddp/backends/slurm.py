@@ -216,9 +216,6 @@ class SlurmBackend:
         if ended:
             slurm_commands.ask(["scancel", *ended])
 
-    def fetch(self, study: Study) -> None:
-        """Nothing: the run root is on a file system that login and compute nodes share."""
-
 
 def _state(name: str, queued: Row | None, over: Row | None, doubt: str | None) -> JobState:
     """From the rows of squeue and sacct under that id; another job's do not count (sacct's newest are nameless for a moment).

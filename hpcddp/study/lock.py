@@ -1,12 +1,17 @@
-"""One at a time on a file system that several machines share: a lock that needs no flock, which some mounts refuse (Lustre
-without `flock`) and others keep to one machine (`localflock`).
+"""A lock on a file system that several machines share. It needs no flock, which some mounts refuse (Lustre without `flock`) and
+others keep to one machine (`localflock`).
 
 The lock is a folder of numbered files. The highest number counts: with a holder's name in it the lock is held, empty it is free.
-To take it is to link the next number, which one of several succeeds in (open(2) advises link for NFS); to let it go is to empty
-one's own. Numbers only grow, so that whoever was late with a decision finds a higher one and gives way.
+A process takes the lock by linking the next number, which only one of several can (open(2) advises link for NFS), and releases it
+by emptying its own file. Numbers only grow: a process that decided too late finds a higher one and gives way.
 
-A holder that was killed is noticed on its own machine at once, by its process; from another machine by its file's time, which a
-living holder renews every BEAT_S. Times are compared with that of a file just made: one clock, the file server's.
+A killed holder is noticed on its own machine at once, by its process; from another machine by its file's time, which a living
+holder renews every RENEW_EVERY_S. Times are compared with that of a file just made: one clock, the file server's.
+
+Why not flufl.lock 10.0, which links too? It passed five of the eight tests of tests/study/test_lock.py, and broke these rules:
+a holder that was killed held on until its lifetime was over while its parent had not waited for it (a zombie counts as alive); a
+stopped holder on the same machine lost the lock to the next process once its lifetime was over; and it named its machine
+`localhost` (socket.getfqdn), as any machine may, so that the process of another login node is looked for on this one.
 """
 
 from __future__ import annotations
@@ -16,7 +21,6 @@ import itertools
 import json
 import os
 import secrets
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -24,11 +28,11 @@ from pathlib import Path
 
 from hpcddp.cluster.ownership import check_links, owner_of, trusted_gids
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.processes import process_start
+from hpcddp.core.processes import HostProcess
 from hpcddp.core.run_root import Study
 from hpcddp.core.umask import not_for_others
 
-BEAT_S = 10.0
+RENEW_EVERY_S = 10.0
 
 STALE_S = 60.0
 """A holder on another machine that gave no sign for so long is gone: no busy node or file server delays it that much."""
@@ -38,17 +42,8 @@ class HeldError(HpcddpError):
     """Another process holds the lock; the message says which."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Holder:
-    """A process on a machine; `start` tells it from a later one of the same id."""
-
-    host: str
-    pid: int
-    start: int | None
-
-
 @dataclass(frozen=True)
-class Held:
+class HeldLock:
     """The lock, held by this process."""
 
     file: Path
@@ -60,39 +55,38 @@ class Held:
 
 
 @contextlib.contextmanager
-def only_one(folder: Path) -> Iterator[Held]:
-    """Holds the lock `folder` meanwhile; HeldError at once where another process does."""
+def exclusive_lock(folder: Path) -> Iterator[HeldLock]:
+    """Holds the lock `folder` inside the block; HeldError at once where another process does."""
     folder.mkdir(parents=True, exist_ok=True)
-    mine = Held(_take(folder))
-    over = threading.Event()
-    beating = threading.Thread(target=_beat, args=(mine.file, over), daemon=True)
-    beating.start()
+    held = HeldLock(_take(folder))
+    released = threading.Event()
+    renewal = threading.Thread(target=_renew, args=(held.file, released), daemon=True)
+    renewal.start()
     try:
-        yield mine
+        yield held
     finally:
-        over.set()
-        beating.join()
+        released.set()
+        renewal.join()
         with contextlib.suppress(FileNotFoundError):
-            os.truncate(mine.file, 0)
+            os.truncate(held.file, 0)
 
 
 def _take(folder: Path) -> Path:
     """The file that makes this process the holder."""
-    name = f".{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
-    aside = folder / name
-    me = Holder(host=socket.gethostname(), pid=os.getpid(), start=process_start(os.getpid()))
-    aside.write_text(json.dumps(asdict(me)), encoding="utf-8")
+    own = HostProcess.here(os.getpid())
+    aside = folder / f".{own.host}.{own.pid}.{secrets.token_hex(4)}"
+    aside.write_text(json.dumps(asdict(own)), encoding="utf-8")
     try:
         while True:
             number = _newest(folder)
             _refuse_while_held(folder / str(number), now_s=aside.stat().st_mtime)
-            mine = folder / str(number + 1)
-            with contextlib.suppress(FileExistsError):  # somebody was faster: who is it?
-                mine.hardlink_to(aside)
+            file = folder / str(number + 1)
+            with contextlib.suppress(FileExistsError):  # another process was faster: look again who holds it
+                file.hardlink_to(aside)
                 if _newest(folder) == number + 1:
-                    _tidy(folder, number + 1)
-                    return mine
-                mine.unlink(missing_ok=True)  # linked long after it was decided: the lock has moved on
+                    _remove_older(folder, number + 1)
+                    return file
+                file.unlink(missing_ok=True)  # linked long after it was decided: the lock has moved on
     finally:
         aside.unlink()
 
@@ -100,36 +94,20 @@ def _take(folder: Path) -> Path:
 def _refuse_while_held(file: Path, now_s: float) -> None:
     try:
         with file.open(encoding="utf-8") as text:  # opening makes NFS ask the server for content and time
-            told, renewed_s = text.read(), os.fstat(text.fileno()).st_mtime
+            content, renewed_s = text.read(), os.fstat(text.fileno()).st_mtime
     except FileNotFoundError:
-        return  # number 0, or tidied away meanwhile
-    if not told:
+        return  # number 0, or removed by a newer holder just now
+    if not content:
         return
-    holder = Holder(**json.loads(told))
+    holder = HostProcess(**json.loads(content))
     silent_s = max(0.0, now_s - renewed_s)
-    lives = _lives(holder)
-    if lives or (lives is None and silent_s < STALE_S):
+    alive = holder.is_alive()
+    if alive or (alive is None and silent_s < STALE_S):
         raise HeldError(f"process {holder.pid} on {holder.host}, which gave a sign of life {silent_s:.0f} s ago")
 
 
-def _lives(holder: Holder) -> bool | None:
-    """None where this cannot be told: on another machine, or another user's where /proc is hidden."""
-    if holder.host != socket.gethostname():
-        return None
-    start = process_start(holder.pid)
-    if start is not None:
-        return start == holder.start
-    try:
-        os.kill(holder.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return None
-    return False  # one's own that has ended, but that its parent has not asked about
-
-
 def _newest(folder: Path) -> int:
-    """The highest number; what a listing does not show yet is asked for by name."""
+    """The highest number; a listing over NFS may lack the newest files, so the next numbers are tried by name."""
     listed = max((int(name) for name in os.listdir(folder) if name.isdecimal()), default=0)
     return next(number for number in itertools.count(listed) if not (folder / str(number + 1)).exists())
 
@@ -138,32 +116,31 @@ def _number(file: Path) -> int:
     return int(file.name)
 
 
-def _tidy(folder: Path, holder: int) -> None:
+def _remove_older(folder: Path, holder: int) -> None:
     for name in os.listdir(folder):
         if name.isdecimal() and int(name) < holder:
             (folder / name).unlink(missing_ok=True)
 
 
-def _beat(file: Path, over: threading.Event) -> None:
-    while not over.wait(BEAT_S):
+def _renew(file: Path, released: threading.Event) -> None:
+    while not released.wait(RENEW_EVERY_S):
         with contextlib.suppress(OSError):  # a file server that is away for a moment; check() sees what matters
             os.utime(file)
 
 
 @contextlib.contextmanager
-def study_lock(study: Study, denied: str | None = None) -> Iterator[Held]:
-    """Holds the study's lock meanwhile; HpcddpError says who else does, or that nothing can be written there: `denied`, with the
-    reason in its braces, or else who may.
+def study_lock(study: Study, denied: str | None = None) -> Iterator[HeldLock]:
+    """Holds the study's lock inside the block; HpcddpError says who else does, or that nothing can be written there: `denied`,
+    with the reason in its braces, or else who may.
     """
     check_links(study)
     with contextlib.ExitStack() as stack:
         try:
             with not_for_others(trusted_gids()):
                 study.submit_lock.mkdir(parents=True, exist_ok=True)
-            held = stack.enter_context(only_one(study.submit_lock))
+            held = stack.enter_context(exclusive_lock(study.submit_lock))
         except HeldError as error:
-            text = f"{study.folder}: another hpcddp is at work here: {error}. Try again when it is done"
-            raise HpcddpError(text) from error
+            raise HpcddpError(f"{study.folder}: another hpcddp is at work here: {error}. Try again when it is done") from error
         except OSError as error:
             words = denied or f"nothing can be changed there ({{}}); it belongs to {owner_of(study.folder)}"
             raise HpcddpError(f"{study.folder}: {words.format(error.strerror)}") from error

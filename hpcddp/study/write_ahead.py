@@ -11,7 +11,7 @@ from typing import Any
 from hpcddp.backends.base import Batch
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.study.lock import Held
+from hpcddp.study.lock import HeldLock
 from hpcddp.study.submission_log import SubmissionEvent, append, follow
 
 AHEAD = 16
@@ -21,7 +21,7 @@ AHEAD = 16
 class Intents:
     """Those of a study's next submissions; in the end what was not taken is withdrawn."""
 
-    def __init__(self, study: Study, backend: str, held: Held) -> None:
+    def __init__(self, study: Study, backend: str, held: HeldLock) -> None:
         """`held`: the study's lock."""
         self._study, self._backend, self._held = study, backend, held
         self._told: dict[str, list[SubmissionEvent]] = {}

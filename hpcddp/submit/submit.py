@@ -15,7 +15,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
-from hpcddp.study.lock import Held, study_lock
+from hpcddp.study.lock import HeldLock, study_lock
 from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState, study_states
 from hpcddp.study.submission_log import SubmissionEvent, append, follow, latest_events
@@ -111,7 +111,7 @@ def _live(study: Study, states: Sequence[RunState], backend: Backend) -> list[st
 
 
 def _submit_all(
-    batches: Sequence[Batch], throttle: Throttle, backend: Backend, held: Held, on_submitted: Callable[[SubmittedRun], None]
+    batches: Sequence[Batch], throttle: Throttle, backend: Backend, held: HeldLock, on_submitted: Callable[[SubmittedRun], None]
 ) -> list[SubmittedRun]:
     """In order, as many as the cluster takes: where a whole array is too much, a half of it may not be."""
     submitted: list[SubmittedRun] = []

@@ -227,7 +227,7 @@ def test_two_nodes_are_refused(study: Study) -> None:
         LocalBackend(study).check(submission(study, "succeed", nodes=2))
 
 
-@pytest.mark.parametrize(("ranks", "asked", "threads"), [(1, 1, 1), (10_000, None, 1), (10_000, 4, 1)])
-def test_threads_never_exceed_the_share(ranks: int, asked: int | None, threads: int) -> None:
-    """Threads per rank: what was asked, at most the equal share, at least one."""
-    assert threads_per_rank(ranks, asked) == threads
+@pytest.mark.parametrize(("ranks", "cores", "threads"), [(1, 1, 1), (10_000, None, 1), (10_000, 4, 1)])
+def test_threads_never_exceed_the_share(ranks: int, cores: int | None, threads: int) -> None:
+    """Threads per rank: the cores of the point, at most the equal share, at least one."""
+    assert threads_per_rank(ranks, cores) == threads

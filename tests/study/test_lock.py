@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.study.lock import STALE_S, HeldError, only_one
+from hpcddp.study.lock import STALE_S, HeldError, exclusive_lock
 
 NO_FLOCK = (
     "import errno, fcntl, os\n"
@@ -23,19 +23,19 @@ NO_FLOCK = (
 
 HOLD = NO_FLOCK + (
     "import pathlib, sys\n"
-    "from hpcddp.study.lock import only_one\n"
-    "with only_one(pathlib.Path(sys.argv[1])):\n"
+    "from hpcddp.study.lock import exclusive_lock\n"
+    "with exclusive_lock(pathlib.Path(sys.argv[1])):\n"
     "    print('held', flush=True)\n"
     "    sys.stdin.read()\n"
 )
 
 COUNT = NO_FLOCK + (
     "import pathlib, sys\n"
-    "from hpcddp.study.lock import HeldError, only_one\n"
+    "from hpcddp.study.lock import HeldError, exclusive_lock\n"
     "lock, total, left = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 20\n"
     "while left:\n"
     "    try:\n"
-    "        with only_one(lock):\n"
+    "        with exclusive_lock(lock):\n"
     "            before = int(total.read_text())\n"
     "            total.write_text(str(before + 1))\n"
     "            left -= 1\n"
@@ -62,11 +62,11 @@ def test_second_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
     """Who holds it is said; afterwards it can be had again, as often as one likes, and the folder does not grow."""
     lock = tmp_path / "lock"
     holder = hold(lock)
-    with pytest.raises(HeldError, match=f"process {holder.pid} on {socket.gethostname()}"), only_one(lock):
+    with pytest.raises(HeldError, match=f"process {holder.pid} on {socket.gethostname()}"), exclusive_lock(lock):
         pass
     end(holder)
     for _ in range(3):
-        with only_one(lock), pytest.raises(HeldError), only_one(lock):
+        with exclusive_lock(lock), pytest.raises(HeldError), exclusive_lock(lock):
             pass
     assert len(os.listdir(lock)) == 1
 
@@ -77,7 +77,7 @@ def test_killed_holder_holds_nothing(tmp_path: Path, how: signal.Signals) -> Non
     holder = hold(tmp_path)
     holder.send_signal(how)
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
-    with only_one(tmp_path):
+    with exclusive_lock(tmp_path):
         pass
     end(holder)
 
@@ -88,7 +88,7 @@ def test_stopped_holder_still_holds(tmp_path: Path) -> None:
     holder.send_signal(signal.SIGSTOP)
     try:
         _grow_old(tmp_path)
-        with pytest.raises(HeldError), only_one(tmp_path):
+        with pytest.raises(HeldError), exclusive_lock(tmp_path):
             pass
     finally:
         end(holder, signal.SIGCONT)
@@ -98,25 +98,25 @@ def test_holder_elsewhere_is_judged_by_its_sign_of_life(tmp_path: Path, monkeypa
     """Seen from another machine: held while its file is fresh, whatever process has that number here; taken over when it is
     old; the first one, should it wake up, sees that it has lost the lock, and does not free the other's.
     """
-    with only_one(tmp_path) as first:
+    with exclusive_lock(tmp_path) as first:
         first.check()
         monkeypatch.setattr(socket, "gethostname", lambda: "login2")
-        with pytest.raises(HeldError), only_one(tmp_path):
+        with pytest.raises(HeldError), exclusive_lock(tmp_path):
             pass
         _grow_old(tmp_path)
-        with only_one(tmp_path) as second:
+        with exclusive_lock(tmp_path) as second:
             with pytest.raises(HpcddpError, match="another has taken over"):
                 first.check()
             second.check()
             monkeypatch.undo()
-    with only_one(tmp_path):
+    with exclusive_lock(tmp_path):
         pass
 
 
 def test_sign_of_life_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the lock is held its file does not grow old."""
-    monkeypatch.setattr("hpcddp.study.lock.BEAT_S", 0.01)
-    with only_one(tmp_path) as held:
+    monkeypatch.setattr("hpcddp.study.lock.RENEW_EVERY_S", 0.01)
+    with exclusive_lock(tmp_path) as held:
         _grow_old(tmp_path)
         deadline = time.monotonic() + 60
         while time.time() - held.file.stat().st_mtime > STALE_S:
@@ -137,7 +137,7 @@ def test_many_at_once(tmp_path: Path) -> None:
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     """Where the lock cannot be made, that is an OSError that says where; nothing is taken for held."""
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"), only_one(tmp_path / "file" / "lock"):
+    with pytest.raises(OSError, match="file"), exclusive_lock(tmp_path / "file" / "lock"):
         pass
 
 
