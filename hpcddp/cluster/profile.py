@@ -78,12 +78,12 @@ class Qos:
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmRules:
-    """How jobs are requested on this cluster."""
+    """How jobs are requested on this cluster. A rule of yes or no may be null: not documented, and taken as no."""
 
     partition: str | None = None
-    account_required: bool = False
+    account_required: bool | None = False
     gpu_request: Literal["gres", "gpus-per-node"] = "gres"
-    exclusive_needs_all_gpus: bool = False
+    exclusive_needs_all_gpus: bool | None = False
     """True where `--exclusive` alone leaves the node shared unless all its GPUs are requested."""
     qos: tuple[Qos, ...] = (Qos(),)
     max_mb_per_core: int | None = at_least(1, None)

@@ -177,7 +177,9 @@ def _values(profile: ClusterProfile, path: str, record: Any, skip: Sequence[str]
     rows = []
     for field in dataclasses.fields(record):
         value, fact = getattr(record, field.name), profile.facts.get(f"{path}.{field.name}")
-        if fact is not None:
+        if value is None and isinstance(field.default, bool):
+            rows.append((field.name, "unknown" + (_mark(fact) if fact else "")))
+        elif fact is not None:
             rows.append((field.name, _fact_text(fact, field.name) + _mark(fact)))
         elif field.name not in skip and (value != field.default or isinstance(value, str)):
             rows.append((field.name, _value_text(value, field.name)))

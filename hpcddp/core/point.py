@@ -115,7 +115,7 @@ class Measure:
     """Timed steps after the warm-up; with `work: epoch` an epoch's steps less the warm-up, and this is not used."""
     stop: Literal["steps", "seconds", "interval"] = "steps"
     """When a run has enough timed steps: after `steps`; after `seconds`; or, from `steps` on, when the 95 % interval of its
-    median step is narrow enough."""
+    mean step is narrow enough."""
     seconds: float | None = at_least(0, None)
     """`stop: seconds` only: how long the timed steps last."""
     interval_percent: float = at_least(0, 2.0)

@@ -68,6 +68,21 @@ def test_bare_profile(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("null", "unknown"),
+        ('{value: null, grade: "?", source: wiki}', "unknown [?]"),
+        ("{value: false, grade: A, source: wiki}", "no"),
+    ],
+)
+def test_a_rule_that_is_not_documented_is_unknown(tmp_path: Path, value: str, shown: str) -> None:
+    """Null is shown for what it is, and is not the `no` that a site documents."""
+    file = tmp_path / "bare.yaml"
+    file.write_text(f"{BARE}sources: {{wiki: the wiki}}\nslurm: {{exclusive_needs_all_gpus: {value}}}\n")
+    assert f"  exclusive_needs_all_gpus  {shown}\n" in show_cluster(read_profile(file))
+
+
 def test_many_types_are_stacked(tmp_path: Path) -> None:
     """Node types that do not fit side by side stand one below the other."""
     types = "".join(f"  type-{i}: {{cpu: a processor with a long name, gpus: {i}}}\n" for i in range(1, 5))

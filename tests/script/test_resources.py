@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +20,12 @@ from hpcddp.sweep.file import SlurmOptions, make_sweep
 
 def request_of(cluster: str, **settings: Any) -> JobRequest:
     """The request of a one-point sweep with `--set key=value`."""
-    document = {"schema": 1, "cluster": cluster, "workload": {"model": "resnet18", "data": {"name": "cifar10"}}}
-    from pathlib import Path
+    return request_on(load_profile(cluster), **settings)
 
+
+def request_on(profile: ClusterProfile, **settings: Any) -> JobRequest:
+    document = {"schema": 1, "cluster": profile.name, "workload": {"model": "resnet18", "data": {"name": "cifar10"}}}
     sweep = make_sweep(document, [f"{key.replace('__', '.')}={value}" for key, value in settings.items()], Path("x")).sweep
-    profile = load_profile(cluster)
     return job_request(profile, resolve(sweep, profile), sweep.slurm, User(account="proj"))
 
 
@@ -56,6 +58,13 @@ def test_exclusive_needs_all_gpus_on_marconi100() -> None:
     assert request_of("marconi100").gpus_per_node == 4
     assert request_of("marconi100", layout__exclusive="false").gpus_per_node == 1
     assert request_of("rcc").gpus_per_node == 1
+
+
+def test_a_rule_that_is_not_documented_is_taken_as_no() -> None:
+    """Null in a profile is for the reader; what is asked of Slurm is its own default."""
+    profile = load_profile("marconi100")
+    rules = dataclasses.replace(profile.slurm, exclusive_needs_all_gpus=None)
+    assert request_on(dataclasses.replace(profile, slurm=rules)).gpus_per_node == 1
 
 
 def test_no_gpus_for_a_cpu_run() -> None:
