@@ -47,12 +47,12 @@ def test_an_error_of_the_gpu_is_a_sentence(tmp_path: Path) -> None:
 
 def die_in_step_3() -> None:
     """Of rank 1."""
-    real, made = Trainer.step, 0
+    real, steps_done = Trainer.step, 0
 
     def step(self: Trainer, *arguments: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made == 3 and os.environ["SUBMITIT_LOCAL_GLOBALID"] == "1":
+        nonlocal steps_done
+        steps_done += 1
+        if steps_done == 3 and os.environ["SUBMITIT_LOCAL_GLOBALID"] == "1":
             os.kill(os.getpid(), signal.SIGKILL)
         return real(self, *arguments)
 

@@ -24,14 +24,14 @@ def stop_after(steps: int | None) -> Callable[[], None]:
 
     def prepare() -> None:
         same_bits_every_time()
-        vars(preemption)["LOOK_EVERY_S"] = 0.0  # after every step
-        real, made = Trainer.step, 0
+        vars(preemption)["POLL_EVERY_S"] = 0.0  # after every step
+        real, steps_done = Trainer.step, 0
 
         def step(self: Trainer, *arguments: Any) -> Any:
-            nonlocal made
-            made += 1
+            nonlocal steps_done
+            steps_done += 1
             loss = real(self, *arguments)
-            if made == steps:
+            if steps_done == steps:
                 os.kill(os.getpid(), signal.SIGUSR2)
             return loss
 

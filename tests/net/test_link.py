@@ -32,12 +32,12 @@ def test_plain_tcp_gets_the_payload_share_of_the_rate(link: Link, tmp_path: Path
     """Bytes per second of a socket are rate x 1448/1514 within 2 %, once the token bucket is empty."""
     link.set_rate(mbit)
     expected = mbit * 1e6 / 8 * PAYLOAD_SHARE
-    seen = []
+    rates = []
     for attempt in range(ATTEMPTS):
-        seen.append(link.values(tmp_path / f"{attempt}", _transfer, round(expected * 0.6))[1])
-        if abs(seen[-1] / expected - 1) < 0.02:
+        rates.append(link.values(tmp_path / f"{attempt}", _transfer, round(expected * 0.6))[1])
+        if abs(rates[-1] / expected - 1) < 0.02:
             return
-    pytest.fail(f"{[f'{rate / expected:.4f}' for rate in seen]} of the payload rate of {mbit} Mbit/s")
+    pytest.fail(f"{[f'{rate / expected:.4f}' for rate in rates]} of the payload rate of {mbit} Mbit/s")
 
 
 def test_the_rate_may_change_and_go(link: Link, tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from tests.worker.test_checkpoint_resume import attempt, launch, read, small
 
 
 def a_step_short(spec: dict[str, Any]) -> Any:
-    whole = vars(training_run)["train"]
+    real = vars(training_run)["train"]
 
     def train(*about: Any, **how: Any) -> Any:
-        trained = whole(*about, **how)
+        trained = real(*about, **how)
         return dataclasses.replace(trained, rows=trained.rows - 1)
 
     vars(training_run)["train"] = train
@@ -25,7 +25,7 @@ def a_step_short(spec: dict[str, Any]) -> Any:
 
 def test_steps_are_counted_as_the_run_does(tmp_path: Path) -> None:
     """A rank that ends a step early is missed in that step of the run, not of the attempt."""
-    launch(tmp_path, small(1, steps=12), "7", told_after=8)
+    launch(tmp_path, small(1, steps=12), "7", stop_after=8)
     spec = given.job(tmp_path, small(1, steps=12))
     forked.ranks(tmp_path / "output8", 1, a_step_short, spec_to_dict(spec))
     reason = read(spec.attempt_dir("8", 0) / "end.json")["reason"]

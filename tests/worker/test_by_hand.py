@@ -37,8 +37,8 @@ def worker(runs: Path, spec: JobSpec | None) -> subprocess.CompletedProcess[str]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    told = {} if spec is None else {"HPCDDP_SPEC": json.dumps(spec_to_dict(spec))}
-    env = {**os.environ, **STEP, **told, "MASTER_PORT": port, "HPCDDP_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
+    spec_variable = {} if spec is None else {"HPCDDP_SPEC": json.dumps(spec_to_dict(spec))}
+    env = {**os.environ, **STEP, **spec_variable, "MASTER_PORT": port, "HPCDDP_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
     env["PYTHONPATH"] = str(_absent(runs / "absent"))
     return subprocess.run(
         [sys.executable, "-m", "hpcddp.worker"], env=env, capture_output=True, text=True, timeout=120, check=False

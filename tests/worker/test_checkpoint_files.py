@@ -76,8 +76,8 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, damage: str) -> None:
     before, newest = (write_checkpoint(tmp_path / "7.0", steps, state(steps)) for steps in (10, 20))
     data = newest.read_bytes()
     newest.write_bytes({"cut": data[:-1], "flipped": data[:99] + bytes([data[99] ^ 1]) + data[100:], "empty": b""}[damage])
-    found, whole, passed_over = newest_intact([newest, before])
-    assert (found, unpack(whole)["steps"]) == (before, 10)
+    found, data, passed_over = newest_intact([newest, before])
+    assert (found, unpack(data)["steps"]) == (before, 10)
     assert len(passed_over) == 1
     assert passed_over[0].startswith(f"7.0/checkpoints/{newest.name} is damaged: its ")
     assert newest_intact([newest])[:2] == (None, b"")

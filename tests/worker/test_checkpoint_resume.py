@@ -65,19 +65,19 @@ def small(ranks: int = RANKS, *, steps: int = STEPS, ddp: Ddp | None = None, **m
     )
 
 
-def attempt(job: str, spec: dict[str, Any], told_after: int | None, killed_in: int | None) -> Any:
+def attempt(job: str, spec: dict[str, Any], stop_after: int | None, killed_in: int | None) -> Any:
     """A rank's part of an attempt: told to stop, as every rank is, or one rank killed in a step of it."""
     os.environ["HPCDDP_JOB"] = job
-    vars(preemption)["LOOK_EVERY_S"] = 0.0  # after every step
-    whole, made = Trainer.step, 0
+    vars(preemption)["POLL_EVERY_S"] = 0.0  # after every step
+    real_step, steps_done = Trainer.step, 0
 
     def step(self: Trainer, *arguments: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made == killed_in and os.environ["SUBMITIT_LOCAL_GLOBALID"] == "2":
+        nonlocal steps_done
+        steps_done += 1
+        if steps_done == killed_in and os.environ["SUBMITIT_LOCAL_GLOBALID"] == "2":
             os.kill(os.getpid(), signal.SIGKILL)
-        loss = whole(self, *arguments)
-        if made == told_after:
+        loss = real_step(self, *arguments)
+        if steps_done == stop_after:
             os.kill(os.getpid(), signal.SIGUSR2)
         return loss
 
@@ -85,10 +85,10 @@ def attempt(job: str, spec: dict[str, Any], told_after: int | None, killed_in: i
     return run(spec)
 
 
-def launch(study: Path, what: Point, job: str, told_after: int | None = None, killed_in: int | None = None) -> Path:
+def launch(study: Path, what: Point, job: str, stop_after: int | None = None, killed_in: int | None = None) -> Path:
     """The folder of an attempt that has ended; one that is not killed ends well in all ranks."""
     spec = given.job(study, what)
-    outcomes = forked.ranks(study / f"output{job}", what.ranks, attempt, job, spec_to_dict(spec), told_after, killed_in)
+    outcomes = forked.ranks(study / f"output{job}", what.ranks, attempt, job, spec_to_dict(spec), stop_after, killed_in)
     codes = [outcome.code for outcome in outcomes]
     assert any(codes) if killed_in else not any(codes), "\n".join(outcome.output for outcome in outcomes)
     return spec.attempt_dir(job, 0)
@@ -122,8 +122,8 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def thrice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The attempts of a run that was told to stop in the warm-up, after it, and again: 3, 70 and 60 steps, and what was left."""
     study = tmp_path_factory.mktemp("thrice")
-    told = [launch(study, small(comm="on"), job, told_after=steps) for job, steps in (("7", 3), ("8", 70), ("9", 60))]
-    return [*told, launch(study, small(comm="on"), "10")]
+    interrupted = [launch(study, small(comm="on"), job, stop_after=steps) for job, steps in (("7", 3), ("8", 70), ("9", 60))]
+    return [*interrupted, launch(study, small(comm="on"), "10")]
 
 
 def test_three_interruptions_do_not_show(thrice: list[Path], uninterrupted: list[str]) -> None:
@@ -139,8 +139,8 @@ def test_every_step_is_recorded_by_the_attempt_that_made_it(thrice: list[Path]) 
             assert [step for step, _ in rows(attempt, rank)] == list(range(first, first + steps))
         end = read(attempt / "end.json")
         assert (end["first_step"], end["steps"]) == (first, first + steps)
-    made = zip(("7.0", "8.0", "9.0", "10.0"), parts, strict=True)
-    history = [{"attempt": name, "first_step": first, "steps": steps} for name, (first, steps) in made]
+    by_attempt = zip(("7.0", "8.0", "9.0", "10.0"), parts, strict=True)
+    history = [{"attempt": name, "first_step": first, "steps": steps} for name, (first, steps) in by_attempt]
     assert end["history"] == history
     launched = read(thrice[-1] / "launch.json")["resumed"]
     assert (launched["attempt"], launched["step"], launched["history"]) == ("9.0", 133, history[:3])
@@ -213,15 +213,16 @@ def test_a_killed_rank(tmp_path: Path, uninterrupted: list[str]) -> None:
     what = small(checkpoint_every_min=0.002)
     killed = launch(tmp_path, what, "7", killed_in=110)
     events = [json.loads(line) for line in (killed / "events.jsonl").read_text().splitlines()]
-    kept = [event["step"] for event in events]
+    checkpoints = [event["step"] for event in events]
     assert {event["event"] for event in events} == {"checkpoint"}
     paused = {step for step, flags in rows(killed, 0) if flags & AFTER_PAUSE}
-    assert paused - {WARMUP_STEPS - 1} <= set(kept)
+    assert paused - {WARMUP_STEPS - 1} <= set(checkpoints)
     again = launch(tmp_path, what, "8")
     assert at_the_end(again) == uninterrupted
     history = read(again / "end.json")["history"]
     assert [part["attempt"] for part in history] == ["7.0", "8.0"]
-    assert (history[0]["steps"], history[1]["first_step"], history[1]["steps"]) == (kept[-1], kept[-1], 200 - kept[-1])
+    newest = checkpoints[-1]
+    assert (history[0]["steps"], history[1]["first_step"], history[1]["steps"]) == (newest, newest, 200 - newest)
     run, parts = counted(again, what)
     assert joined([part.steps for part in parts]).step.tolist() == list(range(200))
     assert (run.state, run.restarts, run.lost_steps) == ("counts", 1, 0)
@@ -230,8 +231,8 @@ def test_a_killed_rank(tmp_path: Path, uninterrupted: list[str]) -> None:
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
     """It is said which was passed over and why; its steps are made again."""
     what = small(2, steps=24)
-    launch(tmp_path, what, "7", told_after=7)
-    (newest,) = launch(tmp_path, what, "8", told_after=9).glob("checkpoints/*")
+    launch(tmp_path, what, "7", stop_after=7)
+    (newest,) = launch(tmp_path, what, "8", stop_after=9).glob("checkpoints/*")
     data = bytearray(newest.read_bytes())
     data[len(data) // 2] ^= 1
     newest.write_bytes(data)
@@ -250,13 +251,13 @@ def test_restarts_for_nothing_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """
     ask = tmp_path / "requeue"
     monkeypatch.setenv("HPCDDP_REQUEUE", str(ask))
-    what, asked, reasons = small(1, steps=60), [], []
-    for number, told_after in enumerate([1, 1, 9, 1, 1, 1]):
-        attempt = launch(tmp_path, what, str(number), told_after=told_after)
+    what, requeued, reasons = small(1, steps=60), [], []
+    for number, stop_after in enumerate([1, 1, 9, 1, 1, 1]):
+        attempt = launch(tmp_path, what, str(number), stop_after=stop_after)
         reasons.append(read(attempt / "end.json")["reason"])
-        asked.append(ask.exists())
+        requeued.append(ask.exists())
         ask.unlink(missing_ok=True)
-    assert asked == [True] * 5 + [False]
+    assert requeued == [True] * 5 + [False]
     assert reasons[1] == "told to stop (SIGUSR2): there is a checkpoint after step 1; the job is requeued and goes on from there"
     assert reasons[-1] == (
         "told to stop (SIGUSR2) as it began, and so were the 2 attempts before it: each made one step, so the job is not "
@@ -267,12 +268,12 @@ def test_restarts_for_nothing_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_benchmark_never_resumes(tmp_path: Path) -> None:
     """Without `resume` a checkpoint in the run's folder is left alone, and SIGUSR2 changes nothing: all steps are made."""
     what = small(1, steps=12, resume=False)
-    old = launch(tmp_path, small(1, steps=12), "7", told_after=8)
+    old = launch(tmp_path, small(1, steps=12), "7", stop_after=8)
     left = next(old.glob("checkpoints/*"))
     folder = given.job(tmp_path, what).attempt_dir("7", 0) / "checkpoints"
     folder.mkdir(parents=True)
     (folder / left.name).write_bytes(left.read_bytes())
-    attempt = launch(tmp_path, what, "8", told_after=8)
+    attempt = launch(tmp_path, what, "8", stop_after=8)
     assert [step for step, _ in rows(attempt, 0)] == list(range(12))
     assert (read(attempt / "launch.json")["resumed"], read(attempt / "end.json")["state"]) == (None, "done")
     assert not (attempt / "checkpoints").exists()
@@ -280,7 +281,7 @@ def test_a_benchmark_never_resumes(tmp_path: Path) -> None:
 
 def test_what_is_left_may_be_warm_up_alone(tmp_path: Path) -> None:
     """Then the attempt times nothing, and the run is done all the same."""
-    launch(tmp_path, small(1, steps=12), "7", told_after=9)
+    launch(tmp_path, small(1, steps=12), "7", stop_after=9)
     attempt = launch(tmp_path, small(1, steps=12), "8")
     assert [(step, flags & WARMUP) for step, flags in rows(attempt, 0)] == [(9, 1), (10, 1), (11, 1)]
     end = read(attempt / "end.json")
@@ -289,7 +290,7 @@ def test_what_is_left_may_be_warm_up_alone(tmp_path: Path) -> None:
 
 def test_other_software_is_refused(tmp_path: Path) -> None:
     """Steps of two versions are not of one run: the checkpoint's is named, and what to do."""
-    launch(tmp_path, small(1, steps=12), "7", told_after=8)
+    launch(tmp_path, small(1, steps=12), "7", stop_after=8)
     spec = given.job(tmp_path, small(1, steps=12))
     (outcome,) = forked.ranks(tmp_path / "output8", 1, of_another_torch, spec_to_dict(spec))
     assert outcome.code == 1
@@ -321,6 +322,6 @@ def test_other_ways_to_train(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Each has its own first step; an interrupted run ends as one in one piece."""
     point = small(steps=40)
     what = dataclasses.replace(point, workload=dataclasses.replace(point.workload, **changes))
-    whole = at_the_end(launch(tmp_path / "whole", what, "7"))
-    launch(tmp_path / "parts", what, "7", told_after=17)
-    assert at_the_end(launch(tmp_path / "parts", what, "8")) == whole
+    in_one_piece = at_the_end(launch(tmp_path / "whole", what, "7"))
+    launch(tmp_path / "parts", what, "7", stop_after=17)
+    assert at_the_end(launch(tmp_path / "parts", what, "8")) == in_one_piece

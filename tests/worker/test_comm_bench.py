@@ -190,11 +190,11 @@ def test_the_rate_of_a_wire_is_recovered(link: Link, tmp_path: Path) -> None:
     """
     link.set_rate(300)
     expected = 300e6 / 8 * PAYLOAD_SHARE
-    seen = []
+    ratios = []
     for attempt in range(3):
         found, _ = link.values(tmp_path / f"{attempt}", bench, (4 * MIB, 8 * MIB), ("all_reduce", "send_recv"))
         reduced, sent = (found["ops"][op]["fit"]["bandwidth_bytes_per_s"] / expected for op in ("all_reduce", "send_recv"))
-        seen.append(f"{reduced:.4f} {sent:.4f}")
+        ratios.append(f"{reduced:.4f} {sent:.4f}")
         if math.isclose(reduced, 1, rel_tol=0.02) and math.isclose(sent, 1, rel_tol=0.05):
             return
-    pytest.fail(f"{seen} of the payload rate")
+    pytest.fail(f"{ratios} of the payload rate")

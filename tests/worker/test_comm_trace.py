@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.worker.comm.trace import has_kernels, seen
+from hpcddp.worker.comm.trace import has_kernels, profiled_steps
 
 NODE = "autograd::engine::evaluate_function: "
 
@@ -36,7 +36,7 @@ def test_operators_on_a_processor() -> None:
         event("cpu_op", NODE + "Elsewhere", 2100, 2200),
         {"ph": "i", "name": "no duration"},
     ]
-    (step,) = seen(events, "step")
+    (step,) = profiled_steps(events, "step")
     assert step.backward_s == pytest.approx(290e-6)
     assert step.exposed_s == pytest.approx(550e-6)
 
@@ -51,8 +51,8 @@ def test_steps_come_in_order_and_without_exchange_nothing_is_exposed() -> None:
         event("cpu_op", NODE + "A", 100, 300),
         event("cpu_op", NODE + "A", 4100, 4900),
     ]
-    assert [step.backward_s for step in seen(events, "step")] == pytest.approx([200e-6, 300e-6])
-    assert [step.exposed_s for step in seen(events, "step")] == [0.0, 0.0]
+    assert [step.backward_s for step in profiled_steps(events, "step")] == pytest.approx([200e-6, 300e-6])
+    assert [step.exposed_s for step in profiled_steps(events, "step")] == [0.0, 0.0]
 
 
 def test_kernels_on_a_gpu() -> None:
@@ -70,6 +70,6 @@ def test_kernels_on_a_gpu() -> None:
     ]
     assert has_kernels(events)
     assert not has_kernels([each for each in events if each["cat"] != "kernel"])
-    (step,) = seen(events, "step")
+    (step,) = profiled_steps(events, "step")
     assert step.backward_s == pytest.approx(350e-6)
     assert step.exposed_s == pytest.approx(480e-6)

@@ -63,11 +63,11 @@ def compile_and_step(options: Ddp, group: ProcessGroup) -> dict[str, Any]:
         "gradients": all(part.grad is None for part in trainer.module.parameters()),
         "optimizer": not trainer.optimizer.state,
     }
-    made = graphs() - graphs_before
+    compiled = graphs() - graphs_before
     for _ in range(3):
         trainer.step(batch, lambda _: None)
-    later = graphs() - graphs_before - made
-    return {"untouched": untouched, "seconds": seconds, "graphs": made, "graphs_later": later}
+    later = graphs() - graphs_before - compiled
+    return {"untouched": untouched, "seconds": seconds, "graphs": compiled, "graphs_later": later}
 
 
 def test_compiling_leaves_no_trace(tmp_path: Path) -> None:

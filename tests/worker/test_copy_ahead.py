@@ -20,8 +20,8 @@ STEPS_PER_EPOCH = 4
 
 
 def loader(samples: int = 16, **changes: Any) -> TrainLoader:
-    told: dict[str, Any] = {"rank": 0, "ranks": 1, "workers": 0, "seed": 1, "pin_memory": False, **changes}
-    return TrainLoader(given.mnist(samples), batch_size=samples // STEPS_PER_EPOCH, **told)
+    options: dict[str, Any] = {"rank": 0, "ranks": 1, "workers": 0, "seed": 1, "pin_memory": False, **changes}
+    return TrainLoader(given.mnist(samples), batch_size=samples // STEPS_PER_EPOCH, **options)
 
 
 def take(feed: Feed, timer: StepTimer[Any], steps: int, work: Callable[[Batch], None] = lambda _: None) -> list[Batch]:
@@ -42,26 +42,26 @@ def same(ours: list[Batch], theirs: list[Batch]) -> bool:
 @pytest.fixture
 def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """CUDA's streams by their names only: what is asked of them, in this order. Nothing is copied anywhere."""
-    asked: list[str] = []
+    calls: list[str] = []
 
     class Stream:
         def __init__(self, device: Any, priority: int = 0) -> None:
             self.priority = priority
 
         def wait_event(self, event: Any) -> None:
-            asked.append("wait")
+            calls.append("wait")
 
     @contextlib.contextmanager
     def within(stream: Stream) -> Iterator[None]:
         assert stream.priority < 0, "it may be any other's stream, too"
-        asked.append("copy")
+        calls.append("copy")
         yield
 
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", within)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda part, stream: asked.append("keep"))
-    return asked
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda part, stream: calls.append("keep"))
+    return calls
 
 
 def test_the_next_batch_is_under_way_before_this_one_is_waited_for(order: list[str]) -> None:

@@ -58,27 +58,27 @@ def train_ranks(folder: Path, ranks: int, source: TensorSource, **changes: Any) 
 def test_ranks_train_what_one_process_would(tmp_path: Path, ranks: int) -> None:
     """N ranks of batch b give the parameters of one rank of batch N x b; 6 steps, over the end of an epoch."""
     source = given.mnist(60)
-    (alone,) = train_ranks(tmp_path, 1, source, batch_per_gpu=4 * ranks)
-    together = train_ranks(tmp_path, ranks, source, batch_per_gpu=4)
-    assert all(torch.equal(parameters, together[0]) for parameters in together)
-    assert relative_difference(together[0], alone) < 1e-10
-    assert relative_difference(together[0], flat(fresh("mnist-cnn", 28))) > 1e-3  # they did train
+    (single,) = train_ranks(tmp_path, 1, source, batch_per_gpu=4 * ranks)
+    by_rank = train_ranks(tmp_path, ranks, source, batch_per_gpu=4)
+    assert all(torch.equal(parameters, by_rank[0]) for parameters in by_rank)
+    assert relative_difference(by_rank[0], single) < 1e-10
+    assert relative_difference(by_rank[0], flat(fresh("mnist-cnn", 28))) > 1e-3  # they did train
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_micro_batches_add_up(tmp_path: Path, ranks: int) -> None:
     """Two micro-batches per step give the parameters of one, whose gradients are exchanged once."""
     source = given.mnist(60)
-    whole, halves = (train_ranks(tmp_path, ranks, source, batch_per_gpu=4, accumulate=parts) for parts in (1, 2))
-    assert relative_difference(halves[0], whole[0]) < 1e-10
+    full_batch, halves = (train_ranks(tmp_path, ranks, source, batch_per_gpu=4, accumulate=parts) for parts in (1, 2))
+    assert relative_difference(halves[0], full_batch[0]) < 1e-10
 
 
 def test_batchnorm_sees_a_ranks_own_samples(tmp_path: Path) -> None:
     """With BatchNorm, two ranks train what one process does that splits each batch in two and averages the gradients."""
     source = given.cifar(32)
-    together = train_ranks(tmp_path, 2, source, warmup=0, steps=2, **RESNET)
+    by_rank = train_ranks(tmp_path, 2, source, warmup=0, steps=2, **RESNET)
     (split,) = forked.values(tmp_path / "split", 1, train_split_in_two, source)
-    assert relative_difference(together[0], split) < 1e-10
+    assert relative_difference(by_rank[0], split) < 1e-10
 
 
 def train_split_in_two(source: TensorSource) -> torch.Tensor:

@@ -123,7 +123,7 @@ class Little(nn.Module):
 
 def run_with_checkpoints(spec: dict[str, Any], job: str) -> Any:
     os.environ["HPCDDP_JOB"] = job
-    vars(preemption)["LOOK_EVERY_S"] = 0.0
+    vars(preemption)["POLL_EVERY_S"] = 0.0
     return run(spec)
 
 
@@ -139,15 +139,15 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
     end = json.loads((first / "end.json").read_text())
     assert (outcome.code, end["state"], end["fault"]["kind"]) == (1, "failed", "disk")
     assert "No space left on device" in end["reason"]
-    kept, _, passed_over = newest_intact(to_resume([first]))
-    assert kept
+    intact, _, passed_over = newest_intact(to_resume([first]))
+    assert intact
     assert not passed_over
     (small / "ballast").unlink()
     monkeypatch.delenv("DISK")
     (outcome,) = forked.ranks(tmp_path / "output8", 1, run_with_checkpoints, spec_to_dict(spec), "8")
     second = spec.attempt_dir("8", 0)
     assert outcome.code == 0, outcome.output
-    assert json.loads((second / "launch.json").read_text())["resumed"]["checkpoint"] == f"7.0/checkpoints/{kept.name}"
+    assert json.loads((second / "launch.json").read_text())["resumed"]["checkpoint"] == f"7.0/checkpoints/{intact.name}"
     assert json.loads((second / "end.json").read_text())["state"] == "done"
 
 

@@ -9,12 +9,12 @@ from hpcddp.worker.training.eval_check import EvalWatch
 from tests.worker import given
 
 
-def after(due: range, served: Source, asked: Source) -> int | None:
+def after(due: range, served: Source, source: Source) -> int | None:
     """What a watch over `due` finds, by `asked`, when batches of three come from `served`."""
     watch = EvalWatch(due)
     parts = [list(due[begin : begin + 3]) for begin in range(0, len(due), 3)]
     assert sum(len(labels) for _, labels in watch.passing(served.batch(part) for part in parts)) == len(due)
-    return watch.stray(asked)
+    return watch.stray(source)
 
 
 def test_its_own_samples_pass() -> None:

@@ -35,19 +35,19 @@ def evaluated(source: TensorSource) -> dict[str, Any] | None:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def single_rank(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What one rank counts."""
     (found,) = forked.values(tmp_path_factory.mktemp("alone"), 1, evaluated, given.mnist(SAMPLES))
     return found
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])
-def test_counts_are_exact(tmp_path: Path, alone: dict[str, Any], ranks: int) -> None:
+def test_counts_are_exact(tmp_path: Path, single_rank: dict[str, Any], ranks: int) -> None:
     """97 samples are 97 at 1, 2, 3 and 5 ranks, as many of them right, with the same mean loss."""
     counts = forked.values(tmp_path, ranks, evaluated, given.mnist(SAMPLES))[0]
-    assert (counts["samples"], counts["correct"]) == (SAMPLES, alone["correct"])
-    assert alone["samples"] == SAMPLES
-    assert counts["loss"] == pytest.approx(alone["loss"], rel=1e-12)
+    assert (counts["samples"], counts["correct"]) == (SAMPLES, single_rank["correct"])
+    assert single_rank["samples"] == SAMPLES
+    assert counts["loss"] == pytest.approx(single_rank["loss"], rel=1e-12)
 
 
 def buffers_used(source: TensorSource) -> list[float]:
@@ -58,8 +58,8 @@ def buffers_used(source: TensorSource) -> list[float]:
     trainer.module.register_buffer("seen", torch.full((1,), float(group.rank.rank + 1)))
     evaluate_share(trainer, [source.batch([0, 1])])
     group.leave()
-    seen: list[float] = trainer.module.get_buffer("seen").tolist()
-    return seen
+    value: list[float] = trainer.module.get_buffer("seen").tolist()
+    return value
 
 
 def test_all_ranks_evaluate_the_same_model(tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ def run_noting_malloc(spec: dict[str, Any]) -> int:
     return len(calls)
 
 
-def records(study: Path, keep: bool) -> tuple[int, dict[str, Any], dict[str, Any]]:
+def records(study: Path, keep_memory: bool) -> tuple[int, dict[str, Any], dict[str, Any]]:
     """How often memory was kept, launch.json, and page faults of the rank."""
-    what = given.point(1, batch_per_gpu=64, steps=STEPS, warmup=10, measure={"keep_memory": keep, "input": "synthetic"})
+    what = given.point(1, batch_per_gpu=64, steps=STEPS, warmup=10, measure={"keep_memory": keep_memory, "input": "synthetic"})
     spec = given.job(study, what)
     (calls,) = forked.values(study / "output", 1, run_noting_malloc, spec_to_dict(spec))
     attempt = spec.attempt_dir("7", 0)
@@ -47,12 +47,12 @@ def records(study: Path, keep: bool) -> tuple[int, dict[str, Any], dict[str, Any
 
 def test_freed_memory_is_kept_unless_the_user_says_otherwise(tmp_path: Path) -> None:
     """What was done is recorded, and is another environment. How many faults it saves is a matter of where the heap ends."""
-    (once, kept, few), (never, returned, some) = records(tmp_path / "kept", True), records(tmp_path / "returned", False)
+    (once, retained, few), (never, returned, some) = records(tmp_path / "kept", True), records(tmp_path / "returned", False)
     assert (once, never) == (1, 0)
-    assert (kept["freed_memory"], returned["freed_memory"]) == ("kept", "returned")
+    assert (retained["freed_memory"], returned["freed_memory"]) == ("kept", "returned")
     assert few["steps"] == some["steps"] == STEPS + 1  # from the pause before the last warm-up step on
     assert few["minor"] / STEPS < 400  # thousands otherwise, mostly
-    assert kept["env_id"] != returned["env_id"]
+    assert retained["env_id"] != returned["env_id"]
 
 
 def test_page_faults_are_those_of_the_stretch() -> None:
@@ -75,10 +75,12 @@ def test_environments_of_before_stay_what_they_were() -> None:
     assert env_id(versions, "cpu", "kept") != env_id(versions, "cpu")
 
 
-@pytest.mark.parametrize(("device", "keep", "says"), [("cpu", True, "kept"), ("cpu", False, "returned"), ("cuda", True, None)])
-def test_what_is_done_with_freed_memory(device: Any, keep: bool, says: str | None) -> None:
+@pytest.mark.parametrize(
+    ("device", "keep_memory", "recorded"), [("cpu", True, "kept"), ("cpu", False, "returned"), ("cuda", True, None)]
+)
+def test_what_is_done_with_freed_memory(device: Any, keep_memory: bool, recorded: str | None) -> None:
     """On GPUs nothing: steps there take none from the host."""
-    assert freed_memory(given.point(1, device=device, measure={"keep_memory": keep})) == says
+    assert freed_memory(given.point(1, device=device, measure={"keep_memory": keep_memory})) == recorded
 
 
 def test_the_key_is_written_where_it_is_not_the_default() -> None:

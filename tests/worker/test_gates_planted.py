@@ -30,8 +30,9 @@ from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training import evaluate as evaluate_module
 from hpcddp.worker.training import parallel
 from hpcddp.worker.training import train as train_module
+from hpcddp.worker.training.preemption import PolledSteps
 from hpcddp.worker.training.trainer import Trainer
-from hpcddp.worker.training.window import Part, Window
+from hpcddp.worker.training.window import StepWindow
 from tests.worker import forked, given
 
 SMALL = Data(name="tests.worker.test_evaluate:tiny")
@@ -185,14 +186,14 @@ def test_a_rank_evaluates_anothers_share(tmp_path: Path) -> None:
 
 def one_step_short(short: int, rank: int) -> None:
     """The loop of one rank ends a step early."""
-    whole = Window.stretches
+    real = StepWindow.stretches
 
-    def shorter(self: Window) -> Iterator[range | Part]:
-        for stretch in whole(self):
+    def shorter(self: StepWindow) -> Iterator[range | PolledSteps]:
+        for stretch in real(self):
             yield range(stretch.start, STEPS - 1) if stretch.stop == STEPS else stretch
 
     if rank == short:
-        Window.stretches = shorter  # type: ignore[method-assign, assignment]
+        StepWindow.stretches = shorter  # type: ignore[method-assign, assignment]
 
 
 def rows(attempt: Path, rank: int) -> int:
@@ -229,11 +230,11 @@ def test_a_ranks_data_are_shorter(tmp_path: Path) -> None:
 
 def one_exchange_left_out(rank: int) -> None:
     """A rank keeps its gradients to itself once: at the end the other makes an all-reduce that nobody answers."""
-    whole, calls = Trainer._exchange, [0]
+    real, calls = Trainer._exchange, [0]
 
     def exchange(self: Trainer, now: bool) -> Any:
         calls[0] += 1
-        return whole(self, now and not (rank == 1 and calls[0] == 5))
+        return real(self, now and not (rank == 1 and calls[0] == 5))
 
     Trainer._exchange = exchange  # type: ignore[method-assign]
     vars(training_run)["end_together"] = lambda group, steps, _: end_together(group, steps, SOON)
@@ -248,10 +249,10 @@ def test_a_rank_leaves_out_an_exchange(tmp_path: Path) -> None:
 
 def restarted(fresh_count: bool, _: int) -> None:
     """The loop begins anew inside the window, and does not say so."""
-    whole, restart = Window.stretches, StepTimer.restart
+    real, restart = StepWindow.stretches, StepTimer.restart
 
-    def in_two(self: Window) -> Iterator[range | Part]:
-        for stretch in whole(self):
+    def in_two(self: StepWindow) -> Iterator[range | PolledSteps]:
+        for stretch in real(self):
             yield from (range(stretch.start, 6), range(6, stretch.stop)) if 6 in stretch else (stretch,)
 
     def forgetful(self: StepTimer[Any]) -> None:
@@ -259,7 +260,7 @@ def restarted(fresh_count: bool, _: int) -> None:
         self._step = 0
 
     vars(train_module)["AFTER_PAUSE"] = 0
-    Window.stretches = in_two  # type: ignore[method-assign, assignment]
+    StepWindow.stretches = in_two  # type: ignore[method-assign, assignment]
     if fresh_count:
         StepTimer.restart = forgetful  # type: ignore[method-assign]
 

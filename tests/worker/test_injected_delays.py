@@ -91,13 +91,13 @@ def slow_model(classes: int) -> nn.Module:
 
 def test_a_slow_rank_is_slow_itself_and_the_others_wait_for_it(tmp_path: Path) -> None:
     """A sleep in rank 1's forward: its own forward and the other ranks' peer wait rise by it, within 10 %; transfer does not."""
-    seen = see(tmp_path, hooked(3, model="tests.worker.test_injected_delays:slow_model"))
-    slow = seen.part("forward")[1] > DELAY_NS
+    found = see(tmp_path, hooked(3, model="tests.worker.test_injected_delays:slow_model"))
+    slow = found.part("forward")[1] > DELAY_NS
     assert (slow[::2] != slow[1::2]).all()
-    assert rise(seen.part("forward"), slow) == near(0, 1, 0)
-    assert rise(seen.exchange.peer_wait_ns, slow) == near(1, 0, 1)
-    assert rise(seen.exchange.transfer_ns, slow) == near(0, 0, 0)
-    assert (seen.exchange.slack_ns[1][np.repeat(slow, 2)] == 0).all()
+    assert rise(found.part("forward"), slow) == near(0, 1, 0)
+    assert rise(found.exchange.peer_wait_ns, slow) == near(1, 0, 1)
+    assert rise(found.exchange.transfer_ns, slow) == near(0, 0, 0)
+    assert (found.exchange.slack_ns[1][np.repeat(slow, 2)] == 0).all()
 
 
 class SlowData:
@@ -124,12 +124,12 @@ def slow_data(root: str | None, split: str) -> SlowData:
 
 def test_slow_data_are_waited_for(tmp_path: Path) -> None:
     """Data wait rises by what a batch takes longer, on every rank; nobody waits for a peer."""
-    seen = see(tmp_path, hooked(2, data=Data(name="tests.worker.test_injected_delays:slow_data")))
-    slow = seen.part("data_wait")[0] > DELAY_NS
+    found = see(tmp_path, hooked(2, data=Data(name="tests.worker.test_injected_delays:slow_data")))
+    slow = found.part("data_wait")[0] > DELAY_NS
     assert (slow[::2] != slow[1::2]).all()
-    assert rise(seen.part("data_wait"), slow) == near(1, 1)
-    assert rise(seen.exchange.peer_wait_ns, slow) == near(0, 0)
-    assert rise(seen.exchange.transfer_ns, slow) == near(0, 0)
+    assert rise(found.part("data_wait"), slow) == near(1, 1)
+    assert rise(found.exchange.peer_wait_ns, slow) == near(0, 0)
+    assert rise(found.exchange.transfer_ns, slow) == near(0, 0)
 
 
 def test_a_slower_wire_is_transfer(link: Link, tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_slower_wire_is_transfer(link: Link, tmp_path: Path) -> None:
     lasted_ns = {}
     for mbit in (100, 50):
         link.set_rate(mbit)
-        seen = see(tmp_path / f"{mbit}", hooked(2, steps=10), lambda folder, _, *call: link.values(folder, *call))
-        lasted_ns[mbit] = np.median(seen.exchange.transfer_ns, axis=1)
-        assert (np.median(seen.exchange.peer_wait_ns, axis=1) < 0.1 * lasted_ns[mbit]).all()
+        found = see(tmp_path / f"{mbit}", hooked(2, steps=10), lambda folder, _, *call: link.values(folder, *call))
+        lasted_ns[mbit] = np.median(found.exchange.transfer_ns, axis=1)
+        assert (np.median(found.exchange.peer_wait_ns, axis=1) < 0.1 * lasted_ns[mbit]).all()
     slower_s_per_byte = (1 / 50 - 1 / 100) * 8e-6 / PAYLOAD_SHARE
-    expected_ns = seen.step_bytes * 2 * (2 - 1) / 2 * slower_s_per_byte * 1e9
+    expected_ns = found.step_bytes * 2 * (2 - 1) / 2 * slower_s_per_byte * 1e9
     assert list((lasted_ns[50] - lasted_ns[100]) / expected_ns) == near(1, 1)

@@ -45,8 +45,8 @@ def test_batches_from_any_step_on(first_step: int, workers: int) -> None:
         loader = TrainLoader(given.mnist(64), batch_size=8, rank=0, ranks=1, workers=workers, seed=3, pin_memory=False)
         return [batch[1].tolist() for batch in itertools.islice(endless(loader, watch, first), 20 - first)], watch
 
-    (whole, _), (rest, watch) = labels(0), labels(first_step)
-    assert rest == whole[first_step:]
+    (full_epoch, _), (rest, watch) = labels(0), labels(first_step)
+    assert rest == full_epoch[first_step:]
     assert (watch.epochs, watch.repeated) == (3, None)
 
 

@@ -51,8 +51,8 @@ def test_an_address_that_does_not_resolve(tmp_path: Path, rank: int) -> None:
     assert "`getent hosts no-such-node.invalid`" in end["reason"]
 
 
-@pytest.mark.parametrize(("answers", "asked"), [([socket.EAI_AGAIN], 2), ([socket.EAI_AGAIN] * 3, 3), ([socket.EAI_NONAME], 1)])
-def test_a_name_server_that_is_busy(monkeypatch: pytest.MonkeyPatch, answers: list[int], asked: int) -> None:
+@pytest.mark.parametrize(("answers", "lookups"), [([socket.EAI_AGAIN], 2), ([socket.EAI_AGAIN] * 3, 3), ([socket.EAI_NONAME], 1)])
+def test_a_name_server_that_is_busy(monkeypatch: pytest.MonkeyPatch, answers: list[int], lookups: int) -> None:
     """Is asked again, a few times; one that does not know the name is not."""
     calls = list[int]()
 
@@ -65,9 +65,9 @@ def test_a_name_server_that_is_busy(monkeypatch: pytest.MonkeyPatch, answers: li
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     monkeypatch.setattr("hpcddp.worker.master.AGAIN_S", 0.0)
     rank = Rank(rank=1, local_rank=0, world=2, nodes=2, job="7", restart=0, host="gn02", master_addr="gn01", master_port=1)
-    with contextlib.nullcontext() if asked > len(answers) else pytest.raises(NoAddressError, match="no answer"):
+    with contextlib.nullcontext() if lookups > len(answers) else pytest.raises(NoAddressError, match="no answer"):
         check_address(rank)
-    assert len(calls) == asked
+    assert len(calls) == lookups
 
 
 class Stranger:

@@ -19,14 +19,14 @@ from tests.worker import forked, given
 def run_on_two_nodes(study: Path, **changes: Any) -> dict[str, Any]:
     """smoke.json of one rank on each of two nodes; DATA is a folder on the first only."""
     spec = given.job(study, given.point(2, nodes=2, **changes), data_root="$DATA/mnist")
-    outcomes = forked.ranks(study / "output", 2, look, spec_to_dict(spec), study, nodes=2)
+    outcomes = forked.ranks(study / "output", 2, smoke_in_rank, spec_to_dict(spec), study, nodes=2)
     assert [outcome.code for outcome in outcomes] == [0, 0], "\n".join(outcome.output for outcome in outcomes)
     summary: dict[str, Any] = json.loads((study / ".jobs" / "7.smoke" / "smoke.json").read_text())
     assert summary == outcomes[0].value
     return summary
 
 
-def look(spec: dict[str, Any], study: Path) -> dict[str, Any]:
+def smoke_in_rank(spec: dict[str, Any], study: Path) -> dict[str, Any]:
     node = os.environ["SLURMD_NODENAME"]
     (study / "node0" / "mnist").mkdir(parents=True, exist_ok=True)
     os.environ["DATA"] = str(study / node)

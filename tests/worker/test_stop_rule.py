@@ -20,11 +20,11 @@ def measure(**changes: Any) -> Measure:
 
 def run(rule: Callable[[list[int]], More], step_ns: Callable[[], int], warmup: int = 10) -> tuple[list[int], list[int], str]:
     """All step times, the steps at which the rule was asked, and what stopped the run."""
-    times, asked = [step_ns() for _ in range(warmup - 1)], []
+    times, pauses = [step_ns() for _ in range(warmup - 1)], []
     while (more := rule(times)).steps:
-        asked.append(len(times))
+        pauses.append(len(times))
         times += [step_ns() for _ in range(more.steps + (len(times) == warmup - 1))]
-    return times, asked, more.stopped_by
+    return times, pauses, more.stopped_by
 
 
 def noisy(seed: int, ms: float, percent: float) -> Callable[[], int]:
@@ -41,9 +41,9 @@ def test_seconds_are_the_timed_steps_own() -> None:
 
 def test_pauses_are_rare() -> None:
     """Stretches double from 2 s on: for 600 s some ten pauses, two of them at most less than 2 s apart."""
-    times, asked, _ = run(lambda times: more_for_seconds(measure(seconds=600.0), times), noisy(2, 50, 10))
-    stretches_s = [sum(times[begin:end]) / 1e9 for begin, end in zip(asked, [*asked[1:], len(times)], strict=True)]
-    assert len(asked) <= 12
+    times, pauses, _ = run(lambda times: more_for_seconds(measure(seconds=600.0), times), noisy(2, 50, 10))
+    stretches_s = [sum(times[begin:end]) / 1e9 for begin, end in zip(pauses, [*pauses[1:], len(times)], strict=True)]
+    assert len(pauses) <= 12
     assert all(stretch_s >= 1.8 for stretch_s in stretches_s[:-1])
 
 
@@ -74,17 +74,17 @@ def test_seconds_end_at_the_limit() -> None:
 
 def test_the_interval_is_looked_at_from_steps_on() -> None:
     """Steps of 1 % noise are known to 2 % at once: exactly `steps` are timed, in one stretch."""
-    times, asked, stopped_by = run(lambda times: more_for_interval(measure(), times, ()), noisy(1, 10, 1))
-    assert (len(times) - 10, asked, stopped_by) == (100, [9], "interval")
+    times, pauses, stopped_by = run(lambda times: more_for_interval(measure(), times, ()), noisy(1, 10, 1))
+    assert (len(times) - 10, pauses, stopped_by) == (100, [9], "interval")
 
 
 def test_steps_are_added_until_the_interval_is_narrow() -> None:
     """Noise of 30 % needs some 1,100 steps for +-2 % (2.09 x 1.08 x 30 % / sqrt(n)): found in a few stretches, not overdone."""
     for seed in range(10):
-        times, asked, stopped_by = run(lambda times: more_for_interval(measure(), times, ()), noisy(seed, 10, 30))
+        times, pauses, stopped_by = run(lambda times: more_for_interval(measure(), times, ()), noisy(seed, 10, 30))
         assert stopped_by == "interval"
         assert 600 <= len(times) - 10 <= 3000
-        assert len(asked) <= 7
+        assert len(pauses) <= 7
         found = steady_state(measure(), times, ()).interval
         assert found
         assert found.half_percent

@@ -148,12 +148,12 @@ def test_it_ends_when_told(tmp_path: Path, started: telemetry.Sampler) -> None:
     assert time.monotonic() - begin < telemetry.LAST_READING_S
 
 
-def _start_and_wait(attempt: Path, told: Any) -> None:
+def _start_and_wait(attempt: Path, pids: Any) -> None:
     found = sampler(attempt)
     assert found
     loader = os.fork()
     if loader:
-        told.send((pid_of(found), loader))
+        pids.send((pid_of(found), loader))
     time.sleep(60)
     os._exit(0)
 

@@ -122,13 +122,13 @@ def test_batchnorm_over_all_ranks() -> None:
 def test_data_parallel_keeps_its_precision_in_threads() -> None:
     """DataParallel's replicas run in threads, where torch's autocast has forgotten its type: the model brings its own."""
     trainer = make_trainer(given.workload(parallel="data_parallel", precision="bf16"), given.mnist(4), torch.device("cpu"), 0)
-    seen: list[torch.dtype] = []
+    dtypes: list[torch.dtype] = []
     torch.set_autocast_dtype("cpu", torch.float16)  # as it is on a GPU
     images = trainer.normalize(given.mnist(4).batch([0, 1])[0])
-    thread = threading.Thread(target=lambda: seen.append(trainer.model(images).dtype))
+    thread = threading.Thread(target=lambda: dtypes.append(trainer.model(images).dtype))
     thread.start()
     thread.join()
-    assert seen == [torch.bfloat16]
+    assert dtypes == [torch.bfloat16]
 
 
 def test_torchs_switches_are_the_workloads() -> None:

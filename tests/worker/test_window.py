@@ -94,37 +94,37 @@ def test_the_limit_ends_a_run(tmp_path: Path) -> None:
 class Watched(LoaderFeed):
     """Notes for each step whether garbage is collected; fails when told to."""
 
-    seen: list[bool]
+    enabled: list[bool]
     fails_at = 10**9
 
     def next(self, timer: Any) -> Any:
-        if len(self.seen) == self.fails_at:
+        if len(self.enabled) == self.fails_at:
             raise RuntimeError("no more data")
-        self.seen.append(gc.isenabled())
+        self.enabled.append(gc.isenabled())
         return super().next(timer)
 
 
-def garbage_seen(point: Point, folder: Path, fails_at: int) -> tuple[list[bool], bool]:
+def gc_enabled_in_steps(point: Point, folder: Path, fails_at: int) -> tuple[list[bool], bool]:
     group = join(this_rank("local"), "cpu")
     source = given.mnist(200)
     feed = make_feed(point, source, group)
     assert isinstance(feed, LoaderFeed)
     feed.__class__ = Watched
     watched: Any = feed
-    watched.seen, watched.fails_at = [], fails_at
+    watched.enabled, watched.fails_at = [], fails_at
     trainer = make_trainer(point.workload, source, group.device, 0)
     with contextlib.suppress(RuntimeError):
         train(point, trainer, feed, StepLog(StepTimer(HostClock()), folder, 0, buckets=False), group)
     group.leave()
-    return watched.seen, gc.isenabled()
+    return watched.enabled, gc.isenabled()
 
 
 @pytest.mark.parametrize("fails_at", [10**9, 15])
 def test_nothing_is_collected_in_the_timed_steps(tmp_path: Path, fails_at: int) -> None:
     """From the last warm-up step on, when timing begins; afterwards it is as before, also after an error."""
     point = measured(gc="off")
-    ((seen, afterwards),) = forked.values(tmp_path, 1, garbage_seen, point, tmp_path / "records", fails_at)
-    assert seen == ([True] * 4 + [False] * 21)[:fails_at]
+    ((enabled, afterwards),) = forked.values(tmp_path, 1, gc_enabled_in_steps, point, tmp_path / "records", fails_at)
+    assert enabled == ([True] * 4 + [False] * 21)[:fails_at]
     assert afterwards is True
 
 

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.data import Batch
-from hpcddp.worker.comm.trace import has_kernels, seen
+from hpcddp.worker.comm.trace import has_kernels, profiled_steps
 from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, worst
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
@@ -88,7 +88,9 @@ class _Steps:
         events = _trace(profiler)
         if cuda and not has_kernels(events):
             return []
-        return [Profiled(*both) for both in zip(pairs, seen(events, SYNC), seen(events, NO_SYNC), strict=True)][1:]
+        return [
+            Profiled(*both) for both in zip(pairs, profiled_steps(events, SYNC), profiled_steps(events, NO_SYNC), strict=True)
+        ][1:]
 
     def _timed(self, *, exchange: bool, name: str = "") -> Timed:
         """One step that all ranks begin together; its last kernel has ended."""

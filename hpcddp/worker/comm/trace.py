@@ -31,11 +31,11 @@ class ProfiledStep(NamedTuple):
     """From the end of the last of them to the end of the exchange; 0 without one."""
 
 
-def seen(events: Sequence[Event], name: str) -> list[ProfiledStep]:
+def profiled_steps(events: Sequence[Event], name: str) -> list[ProfiledStep]:
     """The steps that were run inside a record_function of this name, in order."""
     timed = [event for event in events if event.get("ph") == "X"]
     steps = sorted((event for event in timed if event["cat"] == "user_annotation" and event["name"] == name), key=_start)
-    return [_seen([event for event in timed if _start(step) <= _start(event) < _end(step)], timed) for step in steps]
+    return [_profiled_step([event for event in timed if _start(step) <= _start(event) < _end(step)], timed) for step in steps]
 
 
 def has_kernels(events: Iterable[Event]) -> bool:
@@ -43,7 +43,7 @@ def has_kernels(events: Iterable[Event]) -> bool:
     return any(event.get("cat") == "kernel" for event in events)
 
 
-def _seen(inside: list[Event], timed: list[Event]) -> ProfiledStep:
+def _profiled_step(inside: list[Event], timed: list[Event]) -> ProfiledStep:
     nodes = sorted((event for event in inside if event["name"].startswith(NODE_OF_BACKWARD)), key=_start)
     launches = {event["args"]["correlation"]: event for event in inside if event["cat"] in LAUNCHES}
     kernels = [event for event in timed if event["cat"] in KERNELS and event["args"].get("correlation") in launches]

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 Stamp = TypeVar("Stamp")
 
 
-class Clock(Protocol[Stamp]):
+class StepClock(Protocol[Stamp]):
     """A timeline."""
 
     def anchor(self) -> tuple[Stamp, int]:
@@ -125,7 +125,7 @@ class EventClock:
         self._spare += stamps
 
 
-def clock_for(device_type: str) -> Clock[Any]:
+def clock_for(device_type: str) -> StepClock[Any]:
     """The compute stream's events on `cuda`, the host's clock otherwise."""
     if device_type != "cuda":
         return HostClock()

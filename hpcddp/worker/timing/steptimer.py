@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple
 
 from hpcddp.core.records import MOST_LOSS_E9, PARTS, STEP_COLUMNS
-from hpcddp.worker.timing.clock import Clock, Stamp
+from hpcddp.worker.timing.clock import Stamp, StepClock
 from hpcddp.worker.timing.losses import HostLosses, LossReader
 
 Row = tuple[int | None, ...]
@@ -56,7 +56,7 @@ class _Open(Generic[Stamp]):
 class StepTimer(Generic[Stamp]):
     """Collects the marks of steps and turns them into rows, in order, once their time has passed; counts from `first_step`."""
 
-    def __init__(self, clock: Clock[Stamp], first_step: int = 0, losses: LossReader | None = None) -> None:
+    def __init__(self, clock: StepClock[Stamp], first_step: int = 0, losses: LossReader | None = None) -> None:
         self.clock = clock
         self._losses = losses or HostLosses()
         self._stamp = clock.stamp

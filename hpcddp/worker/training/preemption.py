@@ -3,53 +3,78 @@
 from __future__ import annotations
 
 import time
-from typing import Literal
+from collections.abc import Callable, Iterator
+from enum import Enum
 
 from hpcddp.core.stop_signal import stop_requested
 from hpcddp.worker.rendezvous import ProcessGroup
 
-LOOK_EVERY_S = 1.0
-"""A look costs a question to rank 0's store, some 0.1 ms."""
+POLL_EVERY_S = 1.0
+"""A poll costs a question to rank 0's store, some 0.1 ms."""
 
-FARTHEST = 200
-"""Steps between two looks at most: steps may become slower than they were."""
-
-Verdict = Literal["on", "keep", "stop"]
-"""What comes after a step: the next one; a checkpoint and then the next one; a checkpoint and the end of the attempt."""
+MOST_STEPS = 200
+"""Between two polls: steps may become slower than they were."""
 
 
-class Looks:
-    """Whether a checkpoint is due, asked by all ranks after the same steps and answered by rank 0, so that all do the same.
+class Action(Enum):
+    """What all ranks do after a step."""
 
-    Rank 0 also says after which step to look again: about once a second, whatever a step lasts.
+    CONTINUE = "continue"
+    CHECKPOINT = "checkpoint"
+    STOP = "stop"
+    """A checkpoint, and the end of the attempt."""
+
+
+class ActionPoll:
+    """All ranks ask after the same steps what to do, and rank 0 answers, so that all do the same.
+
+    Rank 0 also says after which step to ask again: about once a second, whatever a step lasts.
     """
 
-    def __init__(self, group: ProcessGroup, first_step: int, keep_every_min: float) -> None:
+    def __init__(self, group: ProcessGroup, first_step: int, checkpoint_every_min: float) -> None:
         self._group = group
-        self._keep_every_s = 60 * keep_every_min
-        self._next = first_step
-        self._looked = (first_step, time.monotonic())
-        self._kept_s = time.monotonic()
+        self._checkpoint_every_s = 60 * checkpoint_every_min
+        self._next_step = first_step
+        self._last_poll = (first_step, time.monotonic())
+        self._checkpoint_at_s = time.monotonic()
 
-    def due(self, made: int) -> bool:
-        """Whether all ranks look after `made` steps."""
-        return made >= self._next
+    def due(self, steps: int) -> bool:
+        """Whether all ranks ask after `steps` steps."""
+        return steps >= self._next_step
 
-    def verdict(self, made: int) -> Verdict:
+    def action(self, steps: int) -> Action:
         """All ranks call it where one is due; the others wait for rank 0 to come there too."""
-        decided = self._decide(made) if self._group.rank.rank == 0 else None
-        found, self._next = self._group.share(f"look after {made}", decided)
-        verdict: Verdict = found
-        return verdict
+        decided = self._decide(steps) if self._group.rank.rank == 0 else None
+        action, self._next_step = self._group.share(f"action after {steps}", decided)
+        return Action(action)
 
-    def _decide(self, made: int) -> tuple[Verdict, int]:
-        (before, before_s), now_s = self._looked, time.monotonic()
-        self._looked = (made, now_s)
-        step_s = (now_s - before_s) / (made - before)
-        farther = min(FARTHEST, max(1, int(LOOK_EVERY_S / step_s)))
+    def _decide(self, steps: int) -> tuple[str, int]:
+        """The action's value, and the step to ask after next."""
+        (before, before_s), now_s = self._last_poll, time.monotonic()
+        self._last_poll = (steps, now_s)
+        step_s = (now_s - before_s) / (steps - before)
+        next_step = steps + min(MOST_STEPS, max(1, int(POLL_EVERY_S / step_s)))
         if stop_requested():
-            return "stop", made
-        if self._keep_every_s and now_s >= self._kept_s + self._keep_every_s:
-            self._kept_s = now_s
-            return "keep", made + farther
-        return "on", made + farther
+            return Action.STOP.value, steps
+        if self._checkpoint_every_s and now_s >= self._checkpoint_at_s + self._checkpoint_every_s:
+            self._checkpoint_at_s = now_s
+            return Action.CHECKPOINT.value, next_step
+        return Action.CONTINUE.value, next_step
+
+
+class PolledSteps:
+    """Steps that end early where an action is due; after the last of them nobody asks."""
+
+    def __init__(self, steps: range, poll: Callable[[int], Action]) -> None:
+        self.start, self.stop = steps.start, steps.stop
+        self.action = Action.CONTINUE
+        self._poll = poll
+
+    def __iter__(self) -> Iterator[int]:
+        for step in range(self.start, self.stop):
+            yield step
+            if step + 1 < self.stop:
+                self.action = self._poll(step + 1)
+                if self.action is not Action.CONTINUE:
+                    self.stop = step + 1
+                    return

@@ -30,7 +30,7 @@ from hpcddp.worker.launch_record import env_id, versions
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.checkpoint import newest_intact, prune, to_resume, unpack, write_checkpoint
-from hpcddp.worker.training.preemption import Looks, Verdict
+from hpcddp.worker.training.preemption import Action, ActionPoll
 from hpcddp.worker.training.trainer import Trainer
 
 FRUITLESS = 3
@@ -71,7 +71,7 @@ def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) 
     file, data, passed_over = newest_intact(earlier)
     damaged = tuple(earlier[: len(passed_over)])
     for sentence in passed_over:
-        tell(attempt, "passed over", sentence)
+        log_event(attempt, "passed over", sentence)
     signature, data = _signature(spec, group, samples), _to_all(group, data)
     if not data:
         record = _record(attempt, None, {"steps": 0, "history": []}, passed_over) if passed_over else None
@@ -105,50 +105,52 @@ class Checkpointer:
         self._trainer = trainer
         self._start = start
         self.first_step = start.step
-        self._looks = Looks(group, start.step, spec.point.measure.checkpoint_every_min)
+        self._polls = ActionPoll(group, start.step, spec.point.measure.checkpoint_every_min)
         self.requeues = False
         """On rank 0: the job will be requeued."""
         self.is_fruitless = False
         """On rank 0: it will not be, since restarts bring the run no further."""
 
-    def look(self, made: int) -> Verdict:
-        """What comes after `made` steps; what asking takes is part of the next step's record_ns."""
-        verdict = self._looks.verdict(made) if self._looks.due(made) else None
-        if verdict == "on":
+    def poll(self, steps: int) -> Action:
+        """What to do after so many `steps`; what asking takes is part of the next step's record_ns."""
+        if not self._polls.due(steps):
+            return Action.CONTINUE
+        action = self._polls.action(steps)
+        if action is Action.CONTINUE:
             self._timer.mark("record")
-        return verdict or "on"
+        return action
 
-    def keep(self, made: int, *, last: bool) -> None:
-        """Returns when the checkpoint after `made` steps is there. `last`: the attempt ends with it, the job shall be requeued.
+    def write(self, steps: int, *, last: bool) -> None:
+        """Returns when the checkpoint after so many `steps` is written. `last`: the attempt ends with it, to be requeued.
 
         HpcddpError where ranks do not have the same parameters: a restart would hide it.
         """
         trainer = self._trainer
-        told = {"parameters": checksum(trainer.module.parameters()), "random": _random(trainer.device)}
-        ranks = self._group.gather(f"to keep after {made}", told)
+        own = {"parameters": checksum(trainer.module.parameters()), "random": _random(trainer.device)}
+        ranks = self._group.gather(f"checkpoint after {steps}", own)
         if ranks:
-            _refuse_different([rank["parameters"] for rank in ranks], made)
-            self._write(made, [rank["random"] for rank in ranks])
-            self.is_fruitless = last and is_fruitless(history_of(self._start, self._attempt, made))
+            _refuse_different([rank["parameters"] for rank in ranks], steps)
+            self._write_file(steps, [rank["random"] for rank in ranks])
+            self.is_fruitless = last and is_fruitless(history_of(self._start, self._attempt, steps))
             self.requeues = last and not self.is_fruitless and request_requeue()
-        self._group.share(f"kept after {made}", None)
+        self._group.share(f"written after {steps}", None)
 
-    def _write(self, made: int, draws: list[Any]) -> None:
+    def _write_file(self, steps: int, draws: list[Any]) -> None:
         began_s, trainer = time.monotonic(), self._trainer
         state = {
             **self._start.signature,
-            "steps": made,
-            "history": history_of(self._start, self._attempt, made),
+            "steps": steps,
+            "history": history_of(self._start, self._attempt, steps),
             "module": trainer.module.state_dict(),
             "buffers": list(trainer.module.buffers()),
             "optimizer": trainer.optimizer.state_dict(),
             "scaler": trainer.scaler.state_dict() if trainer.scaler else None,
             "random": draws,
         }
-        file = write_checkpoint(self._attempt, made, state)
+        file = write_checkpoint(self._attempt, steps, state)
         prune([*_attempts_before(self._spec, self._attempt), self._attempt], self._start.damaged)
-        facts = {"step": made, "bytes": file.stat().st_size, "took_s": round(time.monotonic() - began_s, 3)}
-        tell(self._attempt, "checkpoint", file.name, **facts)
+        facts = {"step": steps, "bytes": file.stat().st_size, "took_s": round(time.monotonic() - began_s, 3)}
+        log_event(self._attempt, "checkpoint", file.name, **facts)
 
 
 def _record(attempt: Path, file: Path | None, state: dict[str, Any], passed_over: list[str]) -> dict[str, Any]:
@@ -165,9 +167,9 @@ def _record(attempt: Path, file: Path | None, state: dict[str, Any], passed_over
     }
 
 
-def history_of(start: Start, attempt: Path, made: int) -> list[Stretch]:
-    """Whose steps make up a run of which `made` steps are made, in order; an attempt that made none is left out."""
-    mine = {"attempt": attempt.name, "first_step": start.step, "steps": made - start.step}
+def history_of(start: Start, attempt: Path, steps: int) -> list[Stretch]:
+    """Whose steps make up a run of which so many `steps` are made, in order; an attempt that made none is left out."""
+    mine = {"attempt": attempt.name, "first_step": start.step, "steps": steps - start.step}
     return [*start.history, *([mine] if mine["steps"] else [])]
 
 
@@ -176,7 +178,7 @@ def is_fruitless(history: Sequence[Stretch]) -> bool:
     return len(history) >= FRUITLESS and all(stretch["steps"] <= 1 for stretch in history[-FRUITLESS:])
 
 
-def tell(attempt: Path, event: str, what: str, **facts: Any) -> None:
+def log_event(attempt: Path, event: str, what: str, **facts: Any) -> None:
     """A line of events.jsonl, and of the job's output where it is more than a matter of course."""
     append_line(attempt / "events.jsonl", {"unix_ns": time.time_ns(), "event": event, "what": what, **facts})
     if event != "checkpoint":
@@ -204,11 +206,11 @@ def _check_same(state: dict[str, Any], mine: dict[str, Any], run: Path) -> None:
         )
 
 
-def _refuse_different(sums: list[str], made: int) -> None:
+def _refuse_different(sums: list[str], steps: int) -> None:
     odd = next((rank for rank, found in enumerate(sums) if found != sums[0]), None)
     if odd is not None:
         raise HpcddpError(
-            f"after {made} steps the parameters of rank {odd} are not rank 0's ({sums[odd]}, {sums[0]}): no checkpoint is "
+            f"after {steps} steps the parameters of rank {odd} are not rank 0's ({sums[odd]}, {sums[0]}): no checkpoint is "
             f"written, as going on from it would hide that. Is the model called outside DDP?"
         )
 

@@ -22,7 +22,7 @@ from hpcddp.worker.training.divergence import Divergence
 from hpcddp.worker.training.feeds import Feed
 from hpcddp.worker.training.resume import Checkpointer
 from hpcddp.worker.training.trainer import Trainer
-from hpcddp.worker.training.window import Window
+from hpcddp.worker.training.window import StepWindow
 
 Work = Callable[[Batch, Mark], torch.Tensor | None]
 
@@ -72,7 +72,7 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
 
     `checkpointer`: of a run that resumes; it says where to begin, and ends the steps early when the ranks are told to stop.
     """
-    window = Window(point, feed.steps_per_epoch, log.times_ns, group, checkpointer)
+    window = StepWindow(point, feed.steps_per_epoch, log.times_ns, group, checkpointer)
     work = work_of(point, trainer)
     divergence, timer, timed_from = Divergence(group, log), log.timer, window.timed_from
     faults = PageFaults()

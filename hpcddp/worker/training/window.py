@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.gc_control import collecting
-from hpcddp.worker.training.preemption import Verdict
+from hpcddp.worker.training.preemption import Action, PolledSteps
 from hpcddp.worker.training.resume import Checkpointer
 from hpcddp.worker.training.stop_rule import More, more_for_interval, more_for_seconds, steady_state
 
 
-class Part:
-    """Steps up to the next checkpoint: after each but the last it is asked whether one is due, and then they end there."""
-
-    def __init__(self, steps: range, look: Callable[[int], Verdict]) -> None:
-        self.start, self.stop = steps.start, steps.stop
-        self.verdict: Verdict = "on"
-        self._look = look
-
-    def __iter__(self) -> Iterator[int]:
-        for step in range(self.start, self.stop):
-            yield step
-            if step + 1 < self.stop:
-                self.verdict = self._look(step + 1)
-                if self.verdict != "on":
-                    self.stop = step + 1
-                    return
-
-
-class Window:
+class StepWindow:
     """`times_ns` grows as the attempt goes: the total of every step of it that a pause has waited for.
 
     Steps count from the run's first; where the attempt takes the run up at a later one, the warm-up begins there again.
@@ -61,7 +43,7 @@ class Window:
         self.interrupted = False
         """Told to stop: a later attempt makes the steps that are left."""
 
-    def stretches(self) -> Generator[range | Part, None, None]:
+    def stretches(self) -> Generator[range | PolledSteps, None, None]:
         """Steps with no pause among them; what is done before the next stretch is asked for is outside the timing.
 
         The pause between warm-up and timed steps comes before the last warm-up step, so that the device's queue is full again
@@ -99,22 +81,22 @@ class Window:
             "effective_steps": found.effective_steps if found else None,
         }
 
-    def _cut(self, steps: range) -> Iterator[range | Part]:
+    def _cut(self, steps: range) -> Iterator[range | PolledSteps]:
         """In one piece, or ended where a checkpoint is due, which is written before the rest is asked for."""
         checkpointer = self._checkpointer
         if checkpointer is None:
             yield steps
             return
         while steps and not self.interrupted:
-            yield (part := Part(steps, checkpointer.look))
-            steps = range(part.stop, steps.stop)
+            yield (polled := PolledSteps(steps, checkpointer.poll))
+            steps = range(polled.stop, steps.stop)
             if steps:
-                self.interrupted = part.verdict == "stop"
-                checkpointer.keep(part.stop, last=self.interrupted)
+                self.interrupted = polled.action is Action.STOP
+                checkpointer.write(polled.stop, last=self.interrupted)
                 if self.interrupted:
-                    self.steps = part.stop
+                    self.steps = polled.stop
                 else:
-                    self._pauses.append(part.stop)
+                    self._pauses.append(polled.stop)
 
     def _more(self, begin: int) -> int:
         """How many steps follow from `begin` on before the next pause; 0: no more."""

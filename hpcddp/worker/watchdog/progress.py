@@ -64,7 +64,7 @@ class Beat:
         return self.steps, self.marks
 
 
-class Progress:
+class RankProgress:
     """Of this rank. `limit_s`: how long it may stand still, as the user set it; None: HANG_S without a sign of life."""
 
     def __init__(self, limit_s: float | None, now_s: float) -> None:

@@ -27,7 +27,7 @@ from hpcddp.worker.faults import Fault, fault_of
 from hpcddp.worker.finish import end_with_others, fail
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.watchdog.progress import Progress, hang_limit_s
+from hpcddp.worker.watchdog.progress import RankProgress, hang_limit_s
 from hpcddp.worker.watchdog.protocol import Ending, Hub, SelfMonitor, Spoke
 
 PERIOD_S = 1.0
@@ -45,7 +45,7 @@ class Watchdog:
 
     def __init__(self, rank: Rank, store: Any, attempt: Path, point: Point) -> None:
         self._rank, self._attempt, self._point = rank, attempt, point
-        self._progress = Progress(hang_limit_s(), time.monotonic())
+        self._progress = RankProgress(hang_limit_s(), time.monotonic())
         self._monitor = _monitor(rank, store)
         self._wake, self._waker = os.pipe()
         self._monitor.ends.register(self._wake, select.POLLIN)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcddp.worker.watchdog import progress as progress_module
-from hpcddp.worker.watchdog.progress import AFTER, LATE_S, TIMES_LONGEST, Beat, Progress, signs_of_life
+from hpcddp.worker.watchdog.progress import AFTER, LATE_S, TIMES_LONGEST, Beat, RankProgress, signs_of_life
 
 
 class SetTimer:
@@ -31,14 +31,14 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_module, "signs_of_life", lambda _: (0.0, False))
 
 
-def watched(limit_s: float | None = None) -> tuple[Progress, Any]:
-    progress, timer = Progress(limit_s, 0.0), SetTimer()
+def watched(limit_s: float | None = None) -> tuple[RankProgress, Any]:
+    progress, timer = RankProgress(limit_s, 0.0), SetTimer()
     any_timer: Any = timer
     progress.watch_steps(any_timer)
     return progress, timer
 
 
-def beats(progress: Progress, begin_s: int, end_s: int) -> Beat:
+def beats(progress: RankProgress, begin_s: int, end_s: int) -> Beat:
     for now_s in range(begin_s, end_s):
         progress.beat(float(now_s))
     return progress.beat(float(end_s))
@@ -47,7 +47,7 @@ def beats(progress: Progress, begin_s: int, end_s: int) -> Beat:
 @pytest.mark.usefixtures("idle")
 def test_the_first_steps_take_what_they_take() -> None:
     """Kernels are chosen and buckets rebuilt: a rank counts as stepping from the third of its own steps on, resumed or not."""
-    progress = Progress(None, 0.0)
+    progress = RankProgress(None, 0.0)
     timer: Any = SetTimer()
     timer.at = (500, 0, None)
     progress.watch_steps(timer)
@@ -58,7 +58,7 @@ def test_the_first_steps_take_what_they_take() -> None:
     assert progress.beat(5.0).position == AFTER
 
 
-def _at(progress: Progress, timer: SetTimer, step: int) -> bool:
+def _at(progress: RankProgress, timer: SetTimer, step: int) -> bool:
     timer.at = (step, 0, None)
     return progress.beat(2.0).stepping
 
