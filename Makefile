@@ -3,6 +3,7 @@
 #   make demo     data, training on 1, 2 and 4 local ranks, and a report under demo/
 #   make test     all tests; those on a real Slurm need root and Debian's packages, and are skipped without
 #   make lint     ruff, mypy, import-linter, shellcheck
+#   make docs     writes the pages of docs/ that are made from the code
 #   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour
 #   make soak     the tests that take long
 #   make gpu      what touches CUDA, on the GPUs of this machine, in ten minutes; says so where there is none
@@ -14,7 +15,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 NEWEST := python3 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for p in $(NEWEST); do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint bench soak gpu packages
+.PHONY: demo test lint docs bench soak gpu packages
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed-demo
@@ -52,6 +53,9 @@ lint: $(VENV)/installed-test packages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	shellcheck .ci/run
+
+docs: $(VENV)/installed-test
+	$(BIN)/python -m tests.docs
 
 $(VENV)/installed-demo: EXTRAS := train,demo
 $(VENV)/installed-test: EXTRAS := train,demo,test

@@ -1,11 +1,10 @@
-"""The command line explains itself, agrees with the README, and starts without what it does not need."""
+"""The command line explains itself, agrees with the pages on it, and starts without what it does not need."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,19 +13,12 @@ import pytest
 import hpcddp.core.errors
 from hpcddp.cli import main
 from tests.analysis.synthetic import point, write_study
+from tests.docs.command_line import walk
 from tests.fresh_install import CHECKOUT
 
-README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+USAGE, TROUBLESHOOTING = ((CHECKOUT / "docs" / name).read_text(encoding="utf-8") for name in ("usage.md", "troubleshooting.md"))
 HEAVY = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "sklearn")
 SWEEP = "jobs/rcc-bigmnist.yaml"
-
-
-def walk(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    """`hpcddp`, `hpcddp data`, `hpcddp data prepare`, ... with their commands."""
-    yield name, command
-    if isinstance(command, click.Group):
-        for key, child in command.commands.items():
-            yield from walk(child, f"{name} {key}")
 
 
 COMMANDS = dict(walk(main, "hpcddp"))
@@ -49,15 +41,15 @@ def test_options_have_help(name: str) -> None:
 
 
 @each_command
-def test_readme_mentions(name: str) -> None:
-    """The README shows every command."""
-    assert re.search(rf"^\s*(\$ )?{re.escape(name)}\b|`{re.escape(name)}\b", README, re.MULTILINE)
+def test_usage_mentions(name: str) -> None:
+    """The page on usage shows every command."""
+    assert re.search(rf"^\s*(\$ )?{re.escape(name)}\b|`{re.escape(name)}\b", USAGE, re.MULTILINE)
 
 
-def test_readme_names_the_exit_codes() -> None:
-    """The README's table of exit codes is that of the code, and so is the end of --help."""
+def test_the_exit_codes_have_a_table() -> None:
+    """The table of docs/troubleshooting.md of exit codes is that of the code, and so is the end of --help."""
     codes = {value for key, value in vars(hpcddp.core.errors).items() if key.isupper() and isinstance(value, int)}
-    assert {int(code) for code in re.findall(r"^\| (\d) \|", README, re.MULTILINE)} == codes | {0}
+    assert {int(code) for code in re.findall(r"^\| (\d) \|", TROUBLESHOOTING, re.MULTILINE)} == codes | {0}
     epilog = main.epilog or ""
     assert {int(code) for code in re.findall(r"\b(\d) ", epilog)} == codes | {0}
 

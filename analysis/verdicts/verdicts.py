@@ -10,6 +10,7 @@
     comm.py           latency-bound, communication-bound
     straggler.py      straggler
     uneven.py         uneven ranks
+    slow_ranks.py     who is slow, for these two
 
 What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/long_steps.py.
 Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.

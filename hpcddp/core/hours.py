@@ -30,7 +30,9 @@ class Budget:
     """Of a whole study, whatever was submitted when. None: no limit."""
 
     node_hours: float | None = at_least(0, None)
+    """Nodes times the hours that jobs have them."""
     gpu_hours: float | None = at_least(0, None)
+    """The same of GPUs that are requested, used or not."""
 
     def holds(self, hours: Hours) -> bool:
         """Whether so much may be taken."""

@@ -23,6 +23,7 @@ class Data:
     """What is trained on: a known name, or `package.module:factory` called with (root, split)."""
 
     name: str
+    """A known data set, or `package.module:factory`."""
     root: str | None = None
     """Folder of the prepared data; variables in it are expanded in the job. Outside the id: it moves, the data does not."""
     copies: int = at_least(1, 200)
@@ -36,8 +37,11 @@ class Optimizer:
     """Stochastic gradient descent; the rate is used as given, never scaled behind the user's back."""
 
     lr: float = at_least(0, 0.01)
+    """Learning rate."""
     momentum: float = at_least(0, 0.9)
+    """Of SGD; 0: none."""
     weight_decay: float = at_least(0, 0.0)
+    """L2 penalty on the parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,9 @@ class Ddp:
     bucket_cap_mb: float | None = at_least(0, None)
     """MiB of gradients per all-reduce. None: 25 with a first bucket of 1 MiB; a number, 25 too, is the first bucket's as well."""
     static_graph: bool = False
+    """The graph of a step never changes, which lets DDP do more in advance."""
     gradient_as_bucket_view: bool = False
+    """Gradients lie in the buckets that travel, so that no copy is made."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
     """torch's communication hooks of these names."""
     powersgd_rank: int = at_least(1, 1)
@@ -61,6 +67,7 @@ class Workload:
     model: str
     """A known name, or `package.module:factory` called with (num_classes)."""
     data: Data
+    """What is trained on."""
     precision: Literal["fp32", "fp16", "bf16", "fp64"] = "fp32"
     """fp16 and bf16 are autocast (fp16 with loss scaling); fp64 is for checks on a CPU. fp32 is torch's: launch.json says whether
     convolutions may take TF32."""
@@ -71,21 +78,27 @@ class Workload:
     accumulate: int = at_least(1, 1)
     """Micro-batches per optimizer step; batch_per_gpu is divided among them."""
     loader_workers_per_rank: int = at_least(0, 2)
+    """Processes that load data for one rank; 0: the rank loads its own."""
     channels_last: bool = False
+    """Images lie in memory as torch.channels_last."""
     parallel: Literal["ddp", "data_parallel", "none"] = "ddp"
     """data_parallel: torch.nn.DataParallel, one process with all GPUs of one node. none: the bare model in one process."""
     ddp: Ddp = Ddp()
+    """How gradients are exchanged."""
     sync_batchnorm: bool = False
     """BatchNorm's statistics over all ranks instead of each rank's own; CUDA only."""
     tf32: bool | None = None
     """Whether fp32 may run as TF32, in products and convolutions alike. None: as torch has it; launch.json says how."""
     cudnn_benchmark: bool = True
+    """cuDNN tries its algorithms on the first batch and takes the fastest."""
     compile: bool = False
     """torch.compile; the time it takes is recorded apart from the steps."""
     copy_ahead: bool = False
     """The next batch travels to the GPU on a stream of its own while this one trains; CUDA only."""
     optimizer: Optimizer = Optimizer()
+    """How parameters are updated."""
     seed: int = at_least(0, 1)
+    """Of parameters, order of samples and augmentation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +106,15 @@ class Layout:
     """Where it trains: one rank per GPU (with `device: cpu`, one rank where a GPU would be)."""
 
     nodes: int = at_least(1, 1)
+    """Nodes of a run."""
     gpus_per_node: int = at_least(1, 1)
+    """GPUs on each node, and with `parallel: ddp` ranks."""
     node_type: str | None = None
     """None in a sweep: the profile's default; always named in a point of a cluster that has types."""
     physical_cores_per_rank: int | None = at_least(1, None)
     """None in a sweep: the node's cores divided by its GPUs. Physical: a profile knows how many CPUs Slurm counts per core."""
     exclusive: bool = True
+    """Nodes are shared with no other job."""
     launcher: Literal["direct", "torchrun"] = "direct"
     """direct: the backend (srun, or the local runner) starts every rank. torchrun: it starts one torchrun per node."""
 
@@ -132,7 +148,7 @@ class Measure:
     profile_steps: int = at_least(0, 0)
     """After the timed steps, this many under torch.profiler."""
     profile_ranks: tuple[int, ...] = (0,)
-    """Ranks whose trace is kept."""
+    """Ranks that write a trace."""
     keep_memory: bool = added_later(True)
     """`device: cpu` only: a rank keeps memory that it frees, with glibc. False: it goes back to the kernel, and where the heap
     happens to end decides how many page faults a step takes, equal runs differing by 15 to 20 %. Attempts of before this key are

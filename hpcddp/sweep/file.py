@@ -20,43 +20,60 @@ from hpcddp.sweep.groups import Group, read_group
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions:
-    """How the jobs are asked for; outside the id. None: the profile's rule, or what the user's settings say."""
+    """What jobs ask of Slurm; outside the id. None: the profile's rule, or what the user's settings say."""
 
     walltime_min: int = at_least(1, 30)
+    """Time limit of a run's job."""
     partition: str | None = None
+    """Partition of the jobs. None: the profile's."""
     qos: str | None = None
+    """Quality of service. None: Slurm's own default."""
     mem_mb: int | None = at_least(1, None)
+    """Memory on each node. None: all of an exclusive node's, else the share of its cores."""
     reservation: str | None = None
+    """Reservation to run in. None: the user's settings or SBATCH_RESERVATION."""
     nodelist: str | None = None
+    """Hosts that a job must have, as sbatch writes them: `gn[01-04]`."""
     exclude: str | None = None
+    """Hosts that no job may have."""
     options: tuple[str, ...] = ()
     """Raw sbatch options (`--constraint=hdr`), last in the header."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """The file, typed; keys as in design and README."""
+    """What to measure, and how often."""
 
     schema: Literal[1]
+    """Version of this format."""
     cluster: str | None = None
     """A profile by name, or its file, relative to the sweep's; None: HPCDDP_CLUSTER, or the one of this machine."""
     hold: Literal["batch_per_gpu", "global_batch"] = "batch_per_gpu"
+    """What stays constant as the number of ranks grows; strong or weak scaling follows from it and `work`."""
     work: Literal["steps", "epoch"] = "steps"
+    """What one run does: a number of steps, or one epoch of the data."""
     workload: Workload
+    """What trains."""
     layout: Layout = Layout()
+    """Where it trains."""
     points: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Groups; sweep_groups says what one may hold."""
+    """Groups of points by name; each point is measured once, however many groups have it."""
     baselines: bool = True
     """Whether points of one GPU and of one node are added where points of other sizes have none to compare with."""
     measure: Measure = Measure()
+    """How a run is timed."""
     repeat: int = at_least(1, 1)
+    """Runs of each point; from six on, medians come with a 95 % interval. Outside the id."""
     train_epochs: int | None = at_least(1, None)
-    """Epochs that a whole training takes: what it would cost at each size is told with the results. Outside the id."""
+    """Epochs that a whole training takes: results then say what it would cost at each size. Outside the id."""
     budget: Budget = Budget()
     """What the study may take; nothing above it is submitted. Outside the id. None: what the user's settings say."""
     device: Literal["cuda", "cpu"] = "cuda"
+    """cpu: a rank wherever a GPU would be."""
     account: str | None = None
+    """Account that pays for the jobs. None: the user's settings or SBATCH_ACCOUNT. Outside the id."""
     slurm: SlurmOptions = SlurmOptions()
+    """What jobs ask of Slurm besides nodes and GPUs."""
 
 
 @dataclass(frozen=True)

@@ -364,15 +364,15 @@ def test_a_template_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: st
 
 
 def compute_environments() -> list[str]:
-    """The examples of README.md."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    return re.findall(r"^    compute: (\{.+\})$", readme, re.MULTILINE)
+    """The examples of docs/clusters.md."""
+    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text()
+    return re.findall(r"^    compute: (\{.+\})$", page, re.MULTILINE)
 
 
 @pytest.mark.parametrize("shown", compute_environments())
-def test_the_environments_that_readme_shows(tmp_path: Path, shown: str) -> None:
+def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown: str) -> None:
     """Each is a profile's key as it stands there, and its script starts the Python that it names, variables filled in."""
-    compute = parse_yaml(shown, "README.md")
+    compute = parse_yaml(shown, "clusters.md")
     text = (JOBS.parent / "clusters" / "rcc.yaml").read_text()
     before, _, rest = text.partition("compute:\n")
     (tmp_path / "mine.yaml").write_text(f"{before}compute: {shown}\n{rest[rest.index('env: {}') :]}")
@@ -398,4 +398,9 @@ def test_the_environments_that_readme_shows(tmp_path: Path, shown: str) -> None:
 
 def test_there_is_an_example_of_each_kind() -> None:
     """A venv, conda, modules and a container."""
-    assert {parse_yaml(text, "README.md")["kind"] for text in compute_environments()} == {"venv", "conda", "module", "container"}
+    assert {parse_yaml(text, "clusters.md")["kind"] for text in compute_environments()} == {
+        "venv",
+        "conda",
+        "module",
+        "container",
+    }

@@ -125,11 +125,11 @@ def test_complaints_name_the_line(tmp_path: Path, old: str, new: str, message: s
         expand(read_sweep(file), RCC)
 
 
-def test_the_group_that_readme_shows() -> None:
+def test_the_group_that_the_page_on_sweeps_shows() -> None:
     """It is read as it stands there: of 3 x 2 points one is excluded and one, on 8 nodes, is included."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    block = next(text for text in readme.split("\n\n") if text.startswith("    points:\n      shrinking:"))
-    points = parse_yaml(textwrap.dedent(block), "README.md")["points"]
+    page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
+    block = next(text for text in page.split("\n\n") if text.startswith("    points:\n      shrinking:"))
+    points = parse_yaml(textwrap.dedent(block), "sweeps.md")["points"]
     planned = expand(
         make_sweep({**BASE, "baselines": False, "cluster": "marconi100", "layout": {}, "points": points}, (), Path("x")), M100
     )

@@ -1,0 +1,24 @@
+"""The pages of docs/ that are made from the code, and all pages there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.docs import command_line, sweep_reference
+
+ROOT = Path(__file__).parents[2]
+PAGES: Mapping[str, Callable[[], str]] = {"command-line.md": command_line.page, "sweep-reference.md": sweep_reference.page}
+WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def anchors(text: str) -> set[str]:
+    """What links may point to: headings as GitHub turns them into anchors."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(text: str) -> list[tuple[str, str]]:
+    """File and anchor of each link that stays in the checkout."""
+    return [(file, anchor) for file, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text) if "://" not in file]

@@ -1,0 +1,120 @@
+"""docs/sweep-reference.md from the dataclasses that read a sweep: each field's type and default, and the sentence below it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpcddp.sweep.file import Sweep
+
+HEAD = """# Keys of a sweep
+
+Made by `make docs` from the code that reads a sweep. [sweeps.md](sweeps.md) explains how to write one, and what a group of
+`points` may hold. A key that is not required may be left out, and then has its default. Outside the id: the key is no part of a
+point, and changing it makes no other point.
+"""
+
+UNITS = {"min": "minutes", "mb": "MiB", "percent": "%", "hz": "per second", "seconds": "seconds", "hours": "hours"}
+"""Last word of a key -> the unit of its number."""
+
+TYPES: Mapping[Any, str] = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+
+
+def page() -> str:
+    """All of it, in Markdown: a table for the sweep itself and for each part of it."""
+    return "\n".join([HEAD, *_section("", Sweep)])
+
+
+def sections(cls: type = Sweep, prefix: str = "") -> Iterator[tuple[str, type]]:
+    """`""`, `workload`, `workload.data`, ... with their dataclasses."""
+    yield prefix, cls
+    for field in dataclasses.fields(cls):
+        kind = typing.get_type_hints(cls)[field.name]
+        if dataclasses.is_dataclass(kind):
+            yield from sections(typing.cast(type, kind), f"{prefix}.{field.name}".lstrip("."))
+
+
+def sentences(cls: type) -> dict[str, str]:
+    """Field -> the docstring below it, as a sweep's author reads it."""
+    (tree,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for field, below in zip(tree.body, tree.body[1:], strict=False):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = _as_yaml(" ".join(text.split()))
+            case _:
+                pass
+    return found
+
+
+def _section(prefix: str, cls: type) -> Iterator[str]:
+    for path, part in sections(cls, prefix):
+        yield f"## {f'`{path}`' if path else 'The sweep'}\n"
+        yield f"{_as_yaml(inspect.getdoc(part) or '')}\n"
+        yield "| key | type | default | meaning |\n|---|---|---|---|"
+        yield from _rows(path, part)
+        yield ""
+
+
+def _rows(path: str, cls: type) -> Iterator[str]:
+    meaning, hints = sentences(cls), typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        key = f"{path}.{field.name}".lstrip(".")
+        cells = (f"`{key}`", _type(field, hints[field.name], key), _default(field), meaning.get(field.name, ""))
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _type(field: dataclasses.Field[Any], kind: Any, key: str) -> str:
+    if dataclasses.is_dataclass(kind):
+        return f"[keys of its own](#{key.replace('.', '')})"
+    unit = UNITS.get(field.name.rpartition("_")[2]) if _plain(kind) in (int, float) else None
+    least = field.metadata.get("minimum")
+    parts = [_named(_plain(kind)), unit, None if least is None else f"{least} or more"]
+    return ", ".join(part for part in parts if part)
+
+
+def _plain(kind: Any) -> Any:
+    """The type without `| None`."""
+    if isinstance(kind, types.UnionType):
+        (kind,) = (arg for arg in typing.get_args(kind) if arg is not types.NoneType)
+    return kind
+
+
+def _named(kind: Any) -> str:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return " or ".join(f"`{arg}`" for arg in args)
+    if origin is tuple:
+        return f"list of {TYPES[args[0]]}s" if args[0] is int else "list of texts"
+    return TYPES.get(kind, "mapping of groups")
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING or dataclasses.is_dataclass(field.default):
+        return ""
+    if field.default is dataclasses.MISSING:
+        return "required"
+    return f"`{_yaml(field.default)}`"
+
+
+def _yaml(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_yaml, value))}]"
+    return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
+
+
+def _as_yaml(text: str) -> str:
+    """What Python calls None, True and False is null, true and false in a sweep."""
+    return re.sub(r"\b(None|True|False)\b", lambda word: f"`{'null' if word[0] == 'None' else word[0].lower()}`", text)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

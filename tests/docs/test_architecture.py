@@ -1,0 +1,75 @@
+"""The page on architecture is that of this code: its files exist, its floors are those that lint holds."""
+
+from __future__ import annotations
+
+import configparser
+import re
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.test_words import BANNED
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """The text below a heading."""
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def rows(title: str) -> list[list[str]]:
+    """Cells of the section's tables, without their heads."""
+    lines = [line for line in section(title).splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def files(text: str) -> list[str]:
+    """Paths in backticks."""
+    return re.findall(r"`((?:hpcddp|analysis|templates|clusters|tests)/[\w./-]*)`", text)
+
+
+def test_every_file_that_it_names_exists() -> None:
+    """Folders, too."""
+    assert len(files(PAGE)) > 60
+    assert [file for file in files(PAGE) if not (ROOT / file).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "what_its_file_has"),
+    [
+        ("the sbatch call", "sbatch"),
+        ("step timing", "class StepTimer"),
+        ("exposed communication", 'mark("comm_exposed")'),
+        ("a verdict's text", "Verdict("),
+        ("the id's hash", "hashlib.sha256"),
+        ("the 95 % interval", "def spread"),
+        ("the requeue", "scontrol requeue"),
+        ("the hang detector", "def judge"),
+    ],
+)
+def test_behaviours_are_found(behaviour: str, what_its_file_has: str) -> None:
+    """One of the files that the page names for it does it."""
+    (where,) = [row[1] for row in rows("Where behaviours are found") if row[0] == behaviour]
+    texts = [(ROOT / file).read_text(encoding="utf-8") for file in files(where) if (ROOT / file).is_file()]
+    assert any(what_its_file_has in text for text in texts)
+
+
+@pytest.mark.parametrize(("contract", "heading"), [("floors", "`hpcddp/`"), ("analysis", "`analysis/`")])
+def test_floors_are_those_of_lint(contract: str, heading: str) -> None:
+    """From the top, each once, and those that are side by side on one line."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    layers = config[f"importlinter:contract:{contract}"]["layers"].split("\n")
+    of_lint = [sorted(layer.split(" | ")) for layer in layers if layer and layer not in ("__main__", "cli")]
+    table = section("Floors").partition(f"{heading}, from the top:")[2].partition("\n\n`")[0]
+    floors = [re.findall(r"`(\w+)`", line.split(" | ")[0]) for line in table.splitlines() if line.startswith("| `")]
+    assert [sorted(floor) for floor in floors if "cli" not in floor] == of_lint
+
+
+def test_words_have_one_meaning_each() -> None:
+    """No word twice, none that the code refuses."""
+    words = [row[0] for row in rows("Words")[1:]]
+    assert len(words) == len(set(words))
+    assert not BANNED & set(words)
+    assert set(re.findall(r"\w+", section("Words").partition("refuses them:")[2])) == BANNED
