@@ -27,7 +27,7 @@ from hpcddp.commands.reproduce import reproduce
 from hpcddp.commands.status import status
 from hpcddp.commands.submit import submit
 from hpcddp.core.errors import FAILED, USAGE, HpcddpError
-from hpcddp.core.text import inert
+from hpcddp.core.text import escape_controls
 
 EPILOG = """\b
 Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),
@@ -52,7 +52,7 @@ class Commands(click.Group):
         except click.UsageError as error:
             _explain(error)
         except HpcddpError as error:
-            click.echo(inert(str(error)), err=True)
+            click.echo(escape_controls(str(error)), err=True)
             ctx.exit(error.exit_code)
         except OSError as error:
             if error.errno == errno.EPIPE:  # `hpcddp ... | head`: click ends quietly
@@ -67,7 +67,7 @@ def _explain(error: click.UsageError) -> NoReturn:
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # from click 8.2 on: the help is the reason
         raise error
     path = error.ctx.command_path if error.ctx else "hpcddp"
-    click.echo(f"{inert(error.format_message())}\n(`{path} -h` explains)", err=True)
+    click.echo(f"{escape_controls(error.format_message())}\n(`{path} -h` explains)", err=True)
     raise click.exceptions.Exit(USAGE)
 
 

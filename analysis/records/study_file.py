@@ -11,7 +11,7 @@ from hpcddp.analysis.records.schema import Count, Some, check_shape
 from hpcddp.analysis.util.regular_files import is_there, read_raw
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
-from hpcddp.core.text import inert
+from hpcddp.core.text import escape_controls
 
 MOST_RUNS = 1_000_000
 HOLDS = ("batch_per_gpu", "global_batch")
@@ -78,4 +78,4 @@ def _asked(plain: Mapping[str, Any], name: str, study: Study) -> StudyFile:
         raise Rejected(f"hold is {hold!r}")
     there = {label: repeat for label, repeat in repeats.items() if study.has_point(label)}
     in_sweep = {entry["label"]: entry["in_sweep"] for entry in plain["points"] if "in_sweep" in entry}
-    return StudyFile(inert(plain.get("name", name)), hold, there, sweep.get("train_epochs"), in_sweep)
+    return StudyFile(escape_controls(plain.get("name", name)), hold, there, sweep.get("train_epochs"), in_sweep)

@@ -10,7 +10,7 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import differing, key_text, series_key, words
 from hpcddp.analysis.util.wording import quantity, unit
-from hpcddp.core.bandwidth import bus_share, disturbed, fit
+from hpcddp.core.bandwidth import bus_share, disturbed, fit_link
 from hpcddp.core.text import count, message_size
 
 OPS = {
@@ -146,7 +146,7 @@ def size_words(nodes: int, gpus: int, device: str) -> str:
 
 
 def _fitted(who: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    largest, fitted = found["sizes"][-1], fit(_least_s(found))
+    largest, fitted = found["sizes"][-1], fit_link(_least_s(found))
     bandwidth = fitted.bandwidth_bytes_per_s
     return {
         "latency_s": fitted.latency_s,

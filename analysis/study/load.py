@@ -28,7 +28,7 @@ from hpcddp.core.job_outcomes import read_outcomes
 from hpcddp.core.point import Point, flat_keys, point_from_dict
 from hpcddp.core.run_key import RunKey, run_ranges
 from hpcddp.core.run_root import Study
-from hpcddp.core.text import count, inert, one_line
+from hpcddp.core.text import count, escape_controls, one_line
 
 Loaded = tuple[Run, tuple[str, ...]]
 """A run, and what is odd about its records but harmless."""
@@ -143,7 +143,7 @@ def _read_outcomes(study: Study) -> dict[RunKey, dict[str, str]]:
     found: dict[RunKey, dict[str, str]] = {}
     with contextlib.suppress(OSError, ValueError):
         for of, reason in read_outcomes(read_regular(study.outcomes_file)).items():
-            found.setdefault(RunKey(of.label, of.run), {})[of.job] = inert(reason)
+            found.setdefault(RunKey(of.label, of.run), {})[of.job] = escape_controls(reason)
     return found
 
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.records import write_aside
-from hpcddp.core.text import inert, inert_values
+from hpcddp.core.text import escape_controls, escape_json
 
 
 def write_plain(file: Path, plain: Mapping[str, Any]) -> None:
     """JSON, two spaces, sorted keys."""
-    text = json.dumps(inert_values(plain), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(escape_json(plain), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     write_text(file, text + "\n")
 
 
 def write_text(file: Path, text: str) -> None:
     """In UTF-8, with nothing in it that a terminal or a browser would act on."""
-    write_file(file, inert(text).encode())
+    write_file(file, escape_controls(text).encode())
 
 
 def write_file(file: Path, data: bytes) -> None:

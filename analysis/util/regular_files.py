@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.text import inert_values
+from hpcddp.core.text import escape_json
 
 MOST_BYTES = 1 << 28
 """Of one JSON file; end.json of 100,000 ranks has 50 MB."""
@@ -44,7 +44,7 @@ def read_regular(file: Path, most_bytes: int = MOST_BYTES, *, cut: bool = False)
 
 def read_object(file: Path) -> dict[str, Any]:
     """As read_raw does, but what terminals, browsers and fonts would act on or stumble over is spelled out in every string."""
-    plain: dict[str, Any] = inert_values(read_raw(file))
+    plain: dict[str, Any] = escape_json(read_raw(file))
     return plain
 
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from hpcddp.core.entry import WORKER
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.run_root import Study
-from hpcddp.script.render import Launch
+from hpcddp.script.render import ScriptLaunch
 
 Phase = Literal["queued", "running", "done", "failed", "unknown"]
 
@@ -28,7 +28,7 @@ class Submission:
     """Slurm takes whole minutes: rounded up there."""
     token: str
     """Unlike any other submission's: by it a job is found again whose id never arrived."""
-    render_text: Callable[[Launch], str] | None = None
+    render_text: Callable[[ScriptLaunch], str] | None = None
     """The job's script around its launch; None where the backend needs no script."""
     shape: Hashable = None
     """Submissions that differ in it have different scripts; those that do not may have."""
@@ -54,7 +54,7 @@ class OneAllocation:
 
     nodes: int
     gpus_per_node: int
-    render_text: Callable[[str, str, Sequence[Launch]], str]
+    render_text: Callable[[str, str, Sequence[ScriptLaunch]], str]
     """The job's script from its name, its folder, and the launch of each run."""
 
 

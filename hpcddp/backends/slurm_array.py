@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from hpcddp.backends.base import Batch, Submission
 from hpcddp.core.launcher import command_from_snapshot
-from hpcddp.script.render import Launch
+from hpcddp.script.render import ScriptLaunch
 
 
 def in_arrays(requests: Sequence[Submission], most: Callable[[], int]) -> list[Batch]:
@@ -46,7 +46,7 @@ def _script(request: Submission) -> str:
     if request.render_text is None:
         return request.spec.label
     command = command_from_snapshot(request.python, request.code, "", request.spec.point, request.trusted)
-    return f"{request.entry}\n{request.render_text(Launch(command=command, array=''))}"
+    return f"{request.entry}\n{request.render_text(ScriptLaunch(command=command, array=''))}"
 
 
 def _parts(group: list[Submission], most: Callable[[], int]) -> Iterator[tuple[Submission, ...]]:

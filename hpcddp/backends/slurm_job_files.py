@@ -21,7 +21,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launcher import command_from_snapshot
 from hpcddp.core.umask import not_for_others
-from hpcddp.script.render import Launch
+from hpcddp.script.render import ScriptLaunch
 
 SCRIPT = "job.sbatch"
 
@@ -62,12 +62,12 @@ def _script(folder: Path, batch: Batch) -> str:
     return first.render_text(_launch(first, quoted, folder / "%j_%t_log"))
 
 
-def _launch(request: Submission, own: str, logs: Path) -> Launch:
+def _launch(request: Submission, own: str, logs: Path) -> ScriptLaunch:
     """`own`: where the run's files are, as shell text; `logs`: those of its ranks, without what tells them apart."""
     command = command_from_snapshot(request.python, request.code, own, request.spec.point, request.trusted)
     if request.spec.point.layout.launcher == "torchrun":  # its ranks open their logs themselves
-        return Launch(command=command)
-    return Launch(command=command, output=f"{logs}.out", error=f"{logs}.err")
+        return ScriptLaunch(command=command)
+    return ScriptLaunch(command=command, output=f"{logs}.out", error=f"{logs}.err")
 
 
 def _command(folder: Path, batch: Batch) -> list[str]:

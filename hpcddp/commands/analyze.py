@@ -50,17 +50,17 @@ def analyze(
     from hpcddp.analysis.util.output_paths import user_cache_folder
     from hpcddp.analysis.util.wording import WIDE
     from hpcddp.core.errors import FAILED, INCOMPLETE
-    from hpcddp.core.text import inert
-    from hpcddp.share.unbundle import opened
+    from hpcddp.core.text import escape_controls
+    from hpcddp.share.unbundle import opened_study
 
     if runs.is_file():
         output = output or user_cache_folder("reports", runs)
-    with opened(runs) as root:
+    with opened_study(runs) as root:
         results = analyze_runs(root, output, How(overlay, overlay_rejected, epochs, style))
     if format_ == "json":
         print_json({"schema": 1, "studies": [result.plain for result in results]})
     else:
         width = shutil.get_terminal_size((WIDE, 0)).columns
-        click.echo(inert("\n\n".join(result.text_in(width) for result in results)))
+        click.echo(escape_controls("\n\n".join(result.text_in(width) for result in results)))
     if any(result.damaged or result.incomplete for result in results):
         ctx.exit(FAILED if any(result.damaged for result in results) else INCOMPLETE)

@@ -44,12 +44,12 @@ def audit(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> 
     """
     from hpcddp.analysis.audit.audit import audit as audit_table
     from hpcddp.core.errors import DIFFERS
-    from hpcddp.core.text import inert
+    from hpcddp.core.text import escape_controls
 
     found = audit_table(file, _known_nodes(cluster) if cluster else None)
     for text in found.table.remarks:
-        remark(inert(text))
-    print_json(found.plain) if format_ == "json" else click.echo(inert(found.text))
+        remark(escape_controls(text))
+    print_json(found.plain) if format_ == "json" else click.echo(escape_controls(found.text))
     if found.findings:
         ctx.exit(DIFFERS)
 

@@ -31,7 +31,7 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
     hpcddp cancel jobs/rcc-bigmnist.yaml --not-in-sweep
     """
     from hpcddp.core.run_root import single_study
-    from hpcddp.core.text import count, inert
+    from hpcddp.core.text import count, escape_controls
     from hpcddp.study.status import study_backends, study_states
     from hpcddp.study.status_text import status_table
     from hpcddp.submit.cancel import cancel_runs, live_runs, look_up
@@ -46,7 +46,7 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
     if not runs:
         click.echo(f"nothing to cancel: no run {_kind(not_in_sweep, sweep)}")
         return
-    click.echo(inert(status_table(runs)))
+    click.echo(escape_controls(status_table(runs)))
     if not yes:
         click.confirm("Cancel?", abort=True, err=True)
     cancel_runs(of, runs, backends)

@@ -25,7 +25,7 @@ def clean(study: Path, yes: bool) -> None:
     from contextlib import nullcontext
 
     from hpcddp.core.run_root import single_study
-    from hpcddp.core.text import inert, size, table
+    from hpcddp.core.text import escape_controls, size, table
     from hpcddp.study.clean import waste
     from hpcddp.study.lock import study_lock
     from hpcddp.study.status import study_states
@@ -40,6 +40,6 @@ def clean(study: Path, yes: bool) -> None:
         click.echo("nothing to remove")
         return
     rows = [(one.path.relative_to(of.folder), one.why, size(one.bytes)) for one in found]
-    click.echo(inert(table(("path", "why", "size"), rows, left=("path", "why"))))
+    click.echo(escape_controls(table(("path", "why", "size"), rows, left=("path", "why"))))
     total = size(sum(one.bytes for one in found))
     click.echo(f"{total} removed" if yes else f"{total} to remove: hpcddp clean {study} --yes")

@@ -60,13 +60,13 @@ def compare(
     from hpcddp.analysis.util.output_files import write_plain, write_text
     from hpcddp.core.errors import DIFFERS, INCOMPLETE
     from hpcddp.core.run_root import single_study
-    from hpcddp.core.text import inert
-    from hpcddp.share.unbundle import opened
+    from hpcddp.core.text import escape_controls
+    from hpcddp.share.unbundle import opened_study
 
-    with opened(a) as root_a, opened(b) as root_b:
+    with opened_study(a) as root_a, opened_study(b) as root_b:
         found = compare_studies(single_study(root_a), single_study(root_b), threshold / 100, (str(a), str(b)))
     plain = to_plain(found)
-    print_json(plain) if format_ == "json" else click.echo(inert(to_text(found)))
+    print_json(plain) if format_ == "json" else click.echo(escape_controls(to_text(found)))
     failures = Failures()
     if output is not None:
         from hpcddp.analysis.comparison.figure import compare_figure
@@ -78,6 +78,6 @@ def compare(
     if junit is not None:
         failures.contain(str(junit), lambda: write_text(junit, to_junit(found)), None)
     for failure in failures:
-        remark(inert(f"failed: {failure.of}: {failure.reason}"))
+        remark(escape_controls(f"failed: {failure.of}: {failure.reason}"))
     if found.regressions or found.unfinished or failures:
         ctx.exit(DIFFERS if found.regressions else INCOMPLETE)

@@ -37,12 +37,12 @@ def export(runs: Path, target: str, output: Path) -> None:
     from hpcddp.core.errors import UsageError
     from hpcddp.core.run_root import studies
     from hpcddp.core.text import count
-    from hpcddp.share.unbundle import opened
+    from hpcddp.share.unbundle import opened_study
 
     if output.is_dir() and any(output.iterdir()):
         raise UsageError(f"{output} is not empty; name a new folder, or remove it: runs would be there twice")
     writer = importlib.import_module(f"hpcddp.analysis.export.to_{target}")
-    with opened(runs) as root:
+    with opened_study(runs) as root:
         found = [exported(study) for study in studies(root)]
         if not found:
             raise UsageError(f"{runs}: no study in it; name the folder `hpcddp submit` wrote to, or the one above")

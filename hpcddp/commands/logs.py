@@ -22,7 +22,7 @@ def logs(point: Path, rank: int | None) -> None:
     hpcddp logs jobs/rcc-bigmnist/n04-g4-b32-3fa9c1d2e07b/r2 --rank 3
     """
     from hpcddp.core.run_root import Study, point_folder
-    from hpcddp.core.text import inert
+    from hpcddp.core.text import escape_controls
     from hpcddp.study.logs import job_logs, newest_job, rank_at_fault, shown
 
     folder = point_folder(point).resolve()
@@ -32,4 +32,4 @@ def logs(point: Path, rank: int | None) -> None:
     run, job = newest_job(study, label.name, int(one[1]) if one else None)
     which = rank_at_fault(study, label.name, run, job) if rank is None else rank
     for file in job_logs(study, job, which):
-        click.echo(inert(shown(file)))
+        click.echo(escape_controls(shown(file)))

@@ -157,9 +157,9 @@ def submitting(command: F) -> F:
 
 def remark(text: str) -> None:
     """Something worth knowing that is not the result: on stderr."""
-    from hpcddp.core.text import inert
+    from hpcddp.core.text import escape_controls
 
-    click.echo(inert(f"! {text}"), err=True)
+    click.echo(escape_controls(f"! {text}"), err=True)
 
 
 def print_json(plain: Any) -> None:
@@ -205,7 +205,7 @@ def read_study(
 
     from hpcddp.core.errors import UsageError
     from hpcddp.submit.plan import added_words
-    from hpcddp.sweep.conditions import chosen
+    from hpcddp.sweep.conditions import matching
     from hpcddp.sweep.expand import expand
     from hpcddp.sweep.file import read_sweep, with_job_options, without_effect
 
@@ -213,7 +213,7 @@ def read_study(
     source = replace(source, options=replace(source.options, also=dict(also or {})))
     profile = pick_cluster(source.sweep.cluster)
     points = expand(source, profile, groups, also)
-    kept = chosen([planned.point for planned in points], conditions)
+    kept = matching([planned.point for planned in points], conditions)
     points = [planned for planned, keep in zip(points, kept, strict=True) if keep]
     if not points:
         raise UsageError(f"{sweep}: no point is left by --where {' '.join(conditions)}")
@@ -268,7 +268,7 @@ def user_of(source: SweepFile, settings: Settings) -> User:
 def requests_for(source: SweepFile, profile: ClusterProfile, points: Sequence[PlannedPoint], user: User) -> dict[str, JobRequest]:
     """Label -> request; one UsageError names everything the cluster would refuse, each sentence once."""
     from hpcddp.core.errors import UsageError
-    from hpcddp.core.text import alike_once
+    from hpcddp.core.text import merge_similar
     from hpcddp.script.resources import job_request
 
     requests, refused = {}, list[str]()
@@ -278,7 +278,7 @@ def requests_for(source: SweepFile, profile: ClusterProfile, points: Sequence[Pl
         except UsageError as error:
             refused += str(error).splitlines()
     if refused:
-        raise UsageError("\n".join(alike_once(refused)))
+        raise UsageError("\n".join(merge_similar(refused)))
     return requests
 
 

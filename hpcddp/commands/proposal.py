@@ -50,14 +50,14 @@ def proposal(
     from hpcddp.analysis.util.failures import Failures
     from hpcddp.core.errors import INCOMPLETE
     from hpcddp.core.run_root import single_study
-    from hpcddp.core.text import inert
-    from hpcddp.share.unbundle import opened
+    from hpcddp.core.text import escape_controls
+    from hpcddp.share.unbundle import opened_study
 
-    with opened(study) as root:
+    with opened_study(study) as root:
         found = propose(single_study(root), nodes, epochs, trainings)
     write = to_latex if format_ == "latex" else to_markdown
     if output is None:
-        click.echo(inert(write(page(found))), nl=False)
+        click.echo(escape_controls(write(page(found))), nl=False)
         return
     from hpcddp.analysis.figures.style import STYLES, save
     from hpcddp.analysis.proposal.figures import drawings
@@ -73,6 +73,6 @@ def proposal(
     write_text(file, write(page(found, drawn)))
     click.echo(file)
     for failure in failures:
-        remark(inert(f"failed: the figure `{failure.of}`: {failure.reason}"))
+        remark(escape_controls(f"failed: the figure `{failure.of}`: {failure.reason}"))
     if failures:
         ctx.exit(INCOMPLETE)

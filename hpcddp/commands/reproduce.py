@@ -64,21 +64,21 @@ def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[s
     from hpcddp.cluster.profile import is_profile_file
     from hpcddp.core.errors import UsageError
     from hpcddp.core.run_root import single_study
-    from hpcddp.share.reproduce import in_order, transplanted
-    from hpcddp.share.unbundle import opened
+    from hpcddp.share.reproduce import for_cluster, in_file_order
+    from hpcddp.share.unbundle import opened_study
     from hpcddp.study.status import read_study_file
     from hpcddp.sweep.file import make_sweep
 
-    with opened(study) as root:
+    with opened_study(study) as root:
         found = single_study(root)
         asked = read_study_file(found)
         name = found.folder.resolve().name
     if not asked.get("sweep"):
         raise UsageError(f"{study}: its study.json holds no sweep, so there is nothing to run again")
     place = os.path.abspath(cluster) if is_profile_file(cluster) else cluster
-    document, dropped = transplanted(asked["sweep"], place)
+    document, dropped = for_cluster(asked["sweep"], place)
     groups = [group for entry in asked["points"] for group in entry.get("groups", ())]
-    source = make_sweep(in_order(document, groups), settings, Path(f"{study}: the sweep in study.json"))
+    source = make_sweep(in_file_order(document, groups), settings, Path(f"{study}: the sweep in study.json"))
     for each in dropped:
         remark(f"left out, as it means something on its own cluster only: {each}")
     head = f"# The sweep of {name}, by `hpcddp reproduce`.\n"

@@ -92,9 +92,9 @@ def _look(runs: Path, sweep: Path | None) -> dict[str, Found]:
 
 
 def _text(found: dict[str, Found]) -> str:
-    from hpcddp.core.text import inert
+    from hpcddp.core.text import escape_controls
 
-    return inert("\n\n".join(_study_text(name, one) for name, one in found.items()))
+    return escape_controls("\n\n".join(_study_text(name, one) for name, one in found.items()))
 
 
 def _study_text(name: str, one: Found) -> str:

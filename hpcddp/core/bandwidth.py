@@ -37,7 +37,7 @@ def bus_share(op: str, ranks: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class LinkFit:
     """A time of about latency_s + bytes / bandwidth_bytes_per_s; None where no size says."""
 
     latency_s: float | None
@@ -46,7 +46,7 @@ class Fit:
     how: str
 
 
-def fit(least_s: Mapping[int, float]) -> Fit:
+def fit_link(least_s: Mapping[int, float]) -> LinkFit:
     """Message bytes -> the least time of a call in seconds, one statistic for both; sizes that were disturbed have no say.
 
     The least, since stalls only take away from a link: on a wire of 100 Mbit/s one gloo all-reduce in three took 5 to 10 %
@@ -61,7 +61,7 @@ def fit(least_s: Mapping[int, float]) -> Fit:
     for _ in range(ROUNDS):
         s_per_byte = _median((time_s - (latency_s or 0.0)) / size for size, time_s in large.items()) or 0.0
         latency_s = _median(max(0.0, time_s - size * s_per_byte) for size, time_s in small.items())
-    return Fit(
+    return LinkFit(
         latency_s=latency_s,
         bandwidth_bytes_per_s=1 / s_per_byte if s_per_byte > 0 else None,
         how=_how(len(small), len(large), len(odd)),

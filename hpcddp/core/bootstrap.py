@@ -49,9 +49,9 @@ def main() -> None:
     if arguments[:1] == ["--module"]:
         module, arguments = arguments[1], arguments[2:]
     else:
-        from hpcddp.core.launcher import take_place
+        from hpcddp.core.launcher import become_submitit_task
 
-        take_place(Path(arguments[0]))
+        become_submitit_task(Path(arguments[0]))
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

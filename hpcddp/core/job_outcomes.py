@@ -18,7 +18,7 @@ from hpcddp.core.records import append_line
 from hpcddp.core.run_root import Study
 
 
-class OfJob(NamedTuple):
+class JobRun(NamedTuple):
     """A run as a job had it: an id may be given out again."""
 
     label: str
@@ -26,7 +26,7 @@ class OfJob(NamedTuple):
     job: str
 
 
-def note_outcomes(study: Study, found: Iterable[tuple[OfJob, str | None]]) -> None:
+def note_outcomes(study: Study, found: Iterable[tuple[JobRun, str | None]]) -> None:
     """Adds what is new: why jobs failed, None of those that wait or run."""
     with contextlib.suppress(OSError):
         if study.folder.stat().st_uid != os.geteuid():
@@ -37,12 +37,12 @@ def note_outcomes(study: Study, found: Iterable[tuple[OfJob, str | None]]) -> No
             append_line(study.outcomes_file, *new, sync=False)
 
 
-def read_outcomes(content: bytes) -> dict[OfJob, str]:
+def read_outcomes(content: bytes) -> dict[JobRun, str]:
     """Why jobs failed; a line that is torn or damaged says nothing."""
-    found: dict[OfJob, str | None] = {}
+    found: dict[JobRun, str | None] = {}
     for line in content.splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError):
             plain = json.loads(line)
             reason = plain["reason"]
-            found[OfJob(str(plain["label"]), int(plain["run"]), str(plain["job"]))] = None if reason is None else str(reason)
+            found[JobRun(str(plain["label"]), int(plain["run"]), str(plain["job"]))] = None if reason is None else str(reason)
     return {of: reason for of, reason in found.items() if reason is not None}

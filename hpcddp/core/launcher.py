@@ -59,7 +59,7 @@ def by_torchrun(env: Mapping[str, str] = os.environ) -> bool:
     return RUN_ID in env
 
 
-def take_place(folder: Path) -> None:
+def become_submitit_task(folder: Path) -> None:
     """Makes this process the one that submitit expects in `folder`: the pickle is there, and a rank of torchrun has the number
     that it would have if each rank were a task, and logs of its own.
     """

@@ -22,7 +22,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, left: Sequ
     return "\n".join(lines)
 
 
-def inert(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""The same with what a terminal would act on (escape sequences, marks that turn text around) as `\x1b`: records, bundles and
     tables come from others.
     """
@@ -32,13 +32,13 @@ def inert(text: str) -> str:
     return text.translate(acting) if acting else text
 
 
-def inert_values(value: Any) -> Any:
+def escape_json(value: Any) -> Any:
     """The same of every string in a JSON value, keys included: what is cleaned in its text alone would be no JSON."""
     if isinstance(value, dict):
-        return {inert_values(key): inert_values(each) for key, each in value.items()}
+        return {escape_json(key): escape_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [inert_values(each) for each in value]
-    return inert(value) if isinstance(value, str) else value
+        return [escape_json(each) for each in value]
+    return escape_controls(value) if isinstance(value, str) else value
 
 
 def one_line(text: str) -> str:
@@ -46,7 +46,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def alike_once(texts: Iterable[str], at_most: int = 2) -> list[str]:
+def merge_similar(texts: Iterable[str], at_most: int = 2) -> list[str]:
     """Each text once; of more than `at_most` that differ in numbers alone the first, and how many there are besides."""
     kinds: dict[str, list[str]] = {}
     for text in dict.fromkeys(texts):
@@ -58,7 +58,7 @@ def alike_once(texts: Iterable[str], at_most: int = 2) -> list[str]:
     ]
 
 
-def some(names: Sequence[str], at_most: int = 4) -> str:
+def first_few(names: Sequence[str], at_most: int = 4) -> str:
     """`a, b, c, d and 96 more`"""
     more = len(names) - at_most
     return ", ".join(names[:at_most]) + (f" and {more:,} more" if more > 0 else "")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from hpcddp.data.loading import Part, data_loader, read_part
+from hpcddp.data.loading import BatchSpec, data_loader, read_batch
 from hpcddp.data.sampling import EpochOrder
 from hpcddp.data.source import Batch, Source, to_bytes
 
@@ -46,9 +46,9 @@ class _Repeatable(Dataset[Batch]):
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def __getitems__(self, part: Part) -> Batch:
+    def __getitems__(self, part: BatchSpec) -> Batch:
         with _seeded():
-            return read_part(self._source, part)
+            return read_batch(self._source, part)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.data.sampling import EpochOrder, Share, eval_parts, generator_for, train_batches
 from hpcddp.data.source import Batch, DrawnSource, Source
 
-Part = tuple[str, list[int]]
+BatchSpec = tuple[str, list[int]]
 """What to read for one batch: the word that seeds random augmentation, and the indices."""
 
 
@@ -47,13 +47,13 @@ def eval_batches(source: Source, *, batch_size: int, rank: int, ranks: int, work
     return iter(data_loader(_Batches(source), parts, workers, ("eval", rank)))
 
 
-def read_part(source: Source, part: Part) -> Batch:
+def read_batch(source: Source, part: BatchSpec) -> Batch:
     """The samples of `part`, augmented by its word where the source augments."""
     draw, indices = part
     return source.drawn_batch(indices, draw) if isinstance(source, DrawnSource) else source.batch(indices)
 
 
-class _EpochParts(Iterable[Part]):
+class _EpochParts(Iterable[BatchSpec]):
     """Iterated anew by the DataLoader at the start of each epoch, in the rank's own process."""
 
     def __init__(self, samples: int, seed: int, share: Share) -> None:
@@ -63,7 +63,7 @@ class _EpochParts(Iterable[Part]):
         self.epoch = 0
         self.first_step = 0
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[BatchSpec]:
         order = EpochOrder(self._samples, self._seed, self.epoch)
         draw, steps = f"{self._seed}/{self.epoch}", range(self.first_step, self._samples // self._share.global_batch)
         return ((draw, indices) for indices in train_batches(order, self._share, steps))
@@ -75,12 +75,12 @@ class _Batches(Dataset[Batch]):
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def __getitems__(self, part: Part) -> Batch:
-        return read_part(self._source, part)
+    def __getitems__(self, part: BatchSpec) -> Batch:
+        return read_batch(self._source, part)
 
 
 def data_loader(
-    batches: Dataset[Batch], parts: Iterable[Part], workers: int, seeds: tuple[object, ...], *, pin_memory: bool = False
+    batches: Dataset[Batch], parts: Iterable[BatchSpec], workers: int, seeds: tuple[object, ...], *, pin_memory: bool = False
 ) -> DataLoader[Batch]:
     """Hands each of `parts` to the `__getitems__` of `batches`, in forked workers or, with none, in this process."""
     # Forked: no import of torch per worker, the source's memory is shared, and a user's module needs no import guard.

@@ -29,7 +29,7 @@ SHARD_SAMPLES = 600_000
 BATCH = 1024
 """Digits augmented at a time: few enough that their working memory stays in a core's cache, twice as fast as 4096."""
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called with (samples done, samples in all) after every batch, hundreds of times a second."""
 
 
@@ -40,7 +40,7 @@ def prepare_bigmnist(  # noqa: PLR0913 - the contract with the command
     copies: int,
     variants: tuple[str, ...],
     seed: int,
-    progress: Progress,
+    progress: ProgressCallback,
     shard_samples: int = SHARD_SAMPLES,
 ) -> Manifest:
     """Writes bigMNIST into `root`, or what `root` lacks of it.
@@ -149,7 +149,7 @@ def _augmented(manifest: Manifest, digits: Digits, number: int) -> Iterator[Batc
             yield augment(variant, digits.train_images[batch], generator), digits.train_labels[batch]
 
 
-def _counted(batches: Iterable[Batch], done: int, total: int, progress: Progress) -> Iterator[Batch]:
+def _counted(batches: Iterable[Batch], done: int, total: int, progress: ProgressCallback) -> Iterator[Batch]:
     for batch in batches:
         yield batch
         done += len(batch[1])

@@ -10,7 +10,7 @@ from hpcddp.cluster.profile import ClusterProfile, NodeType, Qos
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest
 
-NOT_RAW = {
+OWN_OPTIONS = {
     "--nodes": "set layout.nodes",
     "--ntasks": "set layout.gpus_per_node",
     "--ntasks-per-node": "set layout.gpus_per_node",
@@ -30,10 +30,10 @@ BEGIN_S = 60
 """Python, torch and the data on every rank, 10 to 40 s on a shared file system, and some steps: else a restart is for nothing."""
 
 
-def refusals(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
+def broken_limits(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
     """A sentence for each thing the cluster would refuse: the value, the limit and the next step."""
     node = profile.node_type(point.layout.node_type)
-    yield from _not_raw(request)
+    yield from _own_options(request)
     yield from _beyond_nodes(profile, point, node)
     yield from _untyped(profile, point, request, node)
     yield from _beyond_one_node(profile, point, request, node)
@@ -42,10 +42,10 @@ def refusals(profile: ClusterProfile, point: Point, request: JobRequest) -> Iter
     yield from _warned_at_once(request)
 
 
-def _not_raw(request: JobRequest) -> Iterator[str]:
+def _own_options(request: JobRequest) -> Iterator[str]:
     for option in request.options:
-        if (name := option.partition("=")[0]) in NOT_RAW:
-            yield f"job option {option}: hpcddp sets {name} itself; {NOT_RAW[name]}."
+        if (name := option.partition("=")[0]) in OWN_OPTIONS:
+            yield f"job option {option}: hpcddp sets {name} itself; {OWN_OPTIONS[name]}."
 
 
 def _beyond_nodes(profile: ClusterProfile, point: Point, node: NodeType) -> Iterator[str]:

@@ -35,7 +35,7 @@ class JobStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class ScriptLaunch:
     """What differs between a script submitted and one printed to be submitted by hand."""
 
     command: str
@@ -55,13 +55,13 @@ class Launch:
     """Of the job, which holds a folder for each of the steps."""
 
 
-def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None) -> Launch:
+def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None) -> ScriptLaunch:
     """The point inline, run by the hpcddp of the compute environment, records under the run root's `adhoc/`."""
     command = command_by_hand(profile.compute.python, spec.point)
-    return Launch(command=command, spec=to_json(spec_to_dict(spec)), run_root=run_root)
+    return ScriptLaunch(command=command, spec=to_json(spec_to_dict(spec)), run_root=run_root)
 
 
-def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: Launch) -> str:
+def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: ScriptLaunch) -> str:
     """The whole script; UsageError for a value that no header line can carry, or for what is wrong with the template."""
     if launch.array is not None:
         request = replace(request, name=launch.array)

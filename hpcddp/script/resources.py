@@ -7,7 +7,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest, User
-from hpcddp.script.limits import refusals
+from hpcddp.script.limits import broken_limits
 from hpcddp.sweep.file import SlurmOptions
 
 WARNING_S = 120
@@ -40,7 +40,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         options=slurm.options,
         user=User(account=user.account, reservation=slurm.reservation or user.reservation, mail=user.mail),
     )
-    found = list(refusals(profile, point, request))
+    found = list(broken_limits(profile, point, request))
     if found:
         raise UsageError("\n".join(found))
     return request

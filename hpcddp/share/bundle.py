@@ -21,7 +21,7 @@ from hpcddp import __version__
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
 from hpcddp.share.archive_paths import is_folder_of_runs, kind_of, why_left_out
-from hpcddp.share.pseudonyms import Pseudonyms, pseudonyms
+from hpcddp.share.pseudonyms import Pseudonyms, find_pseudonyms
 
 SCHEMA = 1
 """Of bundle.json: 1 (0.1.0)."""
@@ -38,7 +38,7 @@ NAMED = 3
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedBundle:
     """What went into a bundle."""
 
     files: Mapping[str, int]
@@ -68,12 +68,12 @@ class _Contents:
     strange: list[str]
 
 
-def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = False) -> Packed:
+def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = False) -> PackedBundle:
     """Writes the bundle beside `out` and renames it; UsageError where `out` is there and `force` is not given."""
     if out.exists() and not force:
         raise UsageError(f"{out} is already there; give -o another name, or --force to replace it")
     contents = _contents(study, FREE_TEXT if pseudonymise else ())
-    names = pseudonyms(_texts(study, contents), str(study.folder.resolve())) if pseudonymise else None
+    names = find_pseudonyms(_texts(study, contents), str(study.folder.resolve())) if pseudonymise else None
     remaining: dict[str, tuple[str, ...]] = {}
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -83,7 +83,7 @@ def pack(study: Study, out: Path, pseudonymise: bool = False, force: bool = Fals
     finally:
         aside.unlink(missing_ok=True)
     kinds = Counter(kind for _, kind in contents.files)
-    return Packed(kinds, contents.left_out, tuple(sorted(contents.strange)[:NAMED]), remaining, out.stat().st_size)
+    return PackedBundle(kinds, contents.left_out, tuple(sorted(contents.strange)[:NAMED]), remaining, out.stat().st_size)
 
 
 def _contents(study: Study, without: tuple[str, ...]) -> _Contents:

@@ -60,10 +60,10 @@ _URL = re.compile(r"\bhttps?://([\w.-]+)")
 _NUMBERED = re.compile(r"([A-Za-z][\w-]{2,}?)\d+")
 """A host's name before its number: shorter ones are words of their own, such as `r1` and `n01`."""
 
-_TOP = re.compile(r"(?:^|\.)([\w-]+\.(?:(?:ac|co|com|edu|gov|net|org)\.[a-z]{2}|[a-z]{2,}))$")
+_REGISTERED_DOMAIN = re.compile(r"(?:^|\.)([\w-]+\.(?:(?:ac|co|com|edu|gov|net|org)\.[a-z]{2}|[a-z]{2,}))$")
 """Of a host's full name the domain that somebody registered; below `ac.uk` and its like it has three parts."""
 
-_OURS = re.compile(r"/(?:path\d+|study)(?:/|$)")
+_PLACEHOLDER = re.compile(r"/(?:path\d+|study)(?:/|$)")
 """What stands for paths."""
 
 NOBODY = ("root", "localhost", "127.0.0.1")
@@ -158,7 +158,8 @@ class Pseudonyms:
         found = {name for text in texts for name in (*self._any.findall(text), *self._any_domain.findall(text))}
         found.update(each[0] for text in texts for each in _LIST.finditer(text))
         found.update(site for text in texts for site in _URL.findall(text))
-        found.update(place for text in texts for place in _PATH.findall(text) if _says(place) and not _OURS.match(place))
+        paths = {path for text in texts for path in _PATH.findall(text)}
+        found.update(path for path in paths if _is_personal(path) and not _PLACEHOLDER.match(path))
         return sorted(found - {"example.org"})
 
     def _named(self, text: str) -> str:
@@ -173,7 +174,7 @@ class Pseudonyms:
         return json.dumps(self.plain(value), indent=indent, sort_keys=True, separators=separators)
 
 
-def pseudonyms(files: Iterable[tuple[str, bytes]], folder: str) -> Pseudonyms:
+def find_pseudonyms(files: Iterable[tuple[str, bytes]], folder: str) -> Pseudonyms:
     """From everything that names somebody in the study's files, (path, bytes) each; `folder` is the study's own place."""
     found: dict[str, set[str]] = {}
     studies, paths, domains = {folder}, set[str](), set[str]()
@@ -190,14 +191,15 @@ def pseudonyms(files: Iterable[tuple[str, bytes]], folder: str) -> Pseudonyms:
     names = {name: word for kind, members in found.items() for name, word in _numbered(kind, members).items()}
     names |= {each: "/study" for each in studies if each.count("/") > 1}
     pythons = {match[1] for path in paths if (match := _PYTHON.fullmatch(path)) and match[1] not in _EVERYWHERE}
-    ours = [each for each in paths if (_says(each) or _below(each, pythons)) and not _below(each, studies)]
+    ours = [each for each in paths if (_is_personal(each) or _below(each, pythons)) and not _below(each, studies)]
     short = frozenset(host.partition(".")[0] for host in hosts if not _ADDRESS.fullmatch(host))
-    top = frozenset(match[1] for name in {*hosts, *domains} if not _ADDRESS.fullmatch(name) and (match := _TOP.search(name)))
-    replaced = Pseudonyms(names, {}, short, top)
+    named = [name for name in {*hosts, *domains} if not _ADDRESS.fullmatch(name)]
+    registered = frozenset(match[1] for name in named if (match := _REGISTERED_DOMAIN.search(name)))
+    replaced = Pseudonyms(names, {}, short, registered)
     return replace(replaced, paths=_numbered("/path", {replaced.without_names(path) for path in ours}))
 
 
-def _says(path: str) -> bool:
+def _is_personal(path: str) -> bool:
     """Whether it is anybody's, or somebody's for a while, and no part of every system."""
     return path.split("/")[1] not in _SYSTEM or _TEMPORARY.fullmatch(path) is not None
 

@@ -9,24 +9,24 @@ from typing import Any, get_type_hints
 
 from hpcddp.sweep.file import Sweep
 
-ELSEWHERE = (("account",), ("layout", "node_type"), ("workload", "data", "root"))
+CLUSTER_KEYS = (("account",), ("layout", "node_type"), ("workload", "data", "root"))
 """Keys of a sweep that mean something on its own cluster only."""
 
-STAYS = ("walltime_min",)
+RETAINED_SLURM_KEYS = ("walltime_min",)
 """Of `slurm`: partitions, QOS, nodes and raw options are the cluster's."""
 
 
-def transplanted(document: Mapping[str, Any], cluster: str) -> tuple[dict[str, Any], list[str]]:
+def for_cluster(document: Mapping[str, Any], cluster: str) -> tuple[dict[str, Any], list[str]]:
     """The sweep with `cluster` in place of its own, and what was taken out of it, as `layout.node_type v100`."""
     changed: dict[str, Any] = copy.deepcopy(dict(document))
-    dropped = [f"{'.'.join(path)} {value}" for path in ELSEWHERE if (value := _take(changed, path)) is not None]
+    dropped = [f"{'.'.join(path)} {value}" for path in CLUSTER_KEYS if (value := _take(changed, path)) is not None]
     slurm = changed.get("slurm")
     if isinstance(slurm, dict):
-        dropped += [f"slurm.{key} {slurm.pop(key)}" for key in sorted(set(slurm) - set(STAYS))]
+        dropped += [f"slurm.{key} {slurm.pop(key)}" for key in sorted(set(slurm) - set(RETAINED_SLURM_KEYS))]
     return {**changed, "cluster": cluster}, dropped
 
 
-def in_order(document: Mapping[str, Any], groups: Iterable[str]) -> dict[str, Any]:
+def in_file_order(document: Mapping[str, Any], groups: Iterable[str]) -> dict[str, Any]:
     """The sweep with its keys as README has them, and its groups as given: study.json sorts what it holds."""
     ordered = _by_fields(document, Sweep)
     points = ordered.get("points")

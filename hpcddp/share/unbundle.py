@@ -27,7 +27,7 @@ class _Damaged(Exception):
     """The message says what is wrong."""
 
 
-WRONG = (_Damaged, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, FileExistsError)
+READ_ERRORS = (_Damaged, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, FileExistsError)
 """What reading such a file may raise."""
 
 
@@ -41,7 +41,7 @@ class _Bounded(gzip.GzipFile):
 
 
 @contextlib.contextmanager
-def opened(place: Path) -> Iterator[Path]:
+def opened_study(place: Path) -> Iterator[Path]:
     """`place` itself where it is a folder; of a bundle, the study unpacked into a temporary folder.
 
     UsageError where the file is no bundle, is damaged, or would not fit.
@@ -52,7 +52,7 @@ def opened(place: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="hpcddp-") as folder:
         try:
             study = _unpack(place, Path(folder))
-        except WRONG as error:
+        except READ_ERRORS as error:
             raise UsageError(f"{place}: not a bundle that `hpcddp bundle` wrote, or damaged: {error}") from error
         yield study
 

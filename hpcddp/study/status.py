@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from hpcddp.backends.base import Backend, JobState
 from hpcddp.backends.slurm_allocation import had_its_turn, turn
-from hpcddp.core.job_outcomes import OfJob, note_outcomes
+from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
 from hpcddp.core.point import Point, point_from_dict
 from hpcddp.core.run_key import RunKey
@@ -118,12 +118,12 @@ class StudyView:
         return [placed for state in found if (placed := _placed(state, self.scope)) is not None]
 
 
-def _outcome(state: RunState) -> tuple[OfJob, str | None] | None:
+def _outcome(state: RunState) -> tuple[JobRun, str | None] | None:
     """Why the run's job failed, None where it is at work; nothing of a run that is done, or of which nobody knows."""
     if state.job is None or state.phase not in ("failed", "queued", "running"):
         return None
     reason = state.detail or "reason unknown"
-    return OfJob(state.label, state.run, state.job), _by_name(reason) if state.phase == "failed" else None
+    return JobRun(state.label, state.run, state.job), _by_name(reason) if state.phase == "failed" else None
 
 
 def _see(study: Study, scope: Scope | None) -> StudyView:

@@ -14,8 +14,8 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 from hpcddp.script.job_request import JobRequest
-from hpcddp.script.limits import refusals
-from hpcddp.script.render import JobStep, Launch, render
+from hpcddp.script.limits import broken_limits
+from hpcddp.script.render import JobStep, ScriptLaunch, render
 from hpcddp.script.resources import WARNING_S
 from hpcddp.submit.submission_plan import SubmissionPlan
 
@@ -55,7 +55,7 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
         warning_s=min(WARNING_S, time_min * 15),
     )
     big = next(point for point in points if point.layout.nodes == largest.nodes)
-    if refused := list(refusals(plan.profile, big, allocation)):
+    if refused := list(broken_limits(plan.profile, big, allocation)):
         again = f"{FLAG}: one job asks for the most that any of its points needs; leave it out, or choose points with --where"
         raise UsageError("\n".join([*refused, again]))
     return allocation
@@ -71,7 +71,7 @@ def allocation_batch(plan: SubmissionPlan, requests: Sequence[Submission]) -> Ba
     runs = [(one.spec.point, one.spec.run) for one in in_sequence]
     request = dataclasses.replace(allocation_request(plan, runs), physical_cores_per_rank=None)
 
-    def text(name: str, folder: str, launches: Sequence[Launch]) -> str:
+    def text(name: str, folder: str, launches: Sequence[ScriptLaunch]) -> str:
         steps = tuple(
             JobStep(
                 name=job_name(point.label, run),
@@ -83,7 +83,7 @@ def allocation_batch(plan: SubmissionPlan, requests: Sequence[Submission]) -> Ba
             )
             for (point, run), launch in zip(runs, launches, strict=True)
         )
-        script = render(plan.profile, runs[0][0], request, Launch(command="", array=name, steps=steps, folder=folder))
+        script = render(plan.profile, runs[0][0], request, ScriptLaunch(command="", array=name, steps=steps, folder=folder))
         if script.count("\nrun_step ") != len(steps):
             raise UsageError(
                 f"{FLAG}: template {plan.profile.template} launches in a way of its own, one run a job; leave {FLAG} out"

@@ -11,7 +11,7 @@ from hpcddp.cluster.settings import config_file
 from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.point import Layout, Point, flat_keys
-from hpcddp.core.text import alike_once, count, some
+from hpcddp.core.text import count, first_few, merge_similar
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.resources import cores_per_rank, hours_at_most
 from hpcddp.sweep.disk_usage import bytes_of, files_of
@@ -102,7 +102,7 @@ def added_words(points: Sequence[PlannedPoint]) -> list[str]:
     added = [planned for planned in points if planned.is_added]
     if not added:
         return []
-    names, groups = some([p.point.label for p in added]), ", ".join(dict.fromkeys(name for p in added for name in p.groups))
+    names, groups = first_few([p.point.label for p in added]), ", ".join(dict.fromkeys(name for p in added for name in p.groups))
     return [f"added to compare {groups} with: {names}; `baselines: false` leaves {'it' if len(added) == 1 else 'them'} out"]
 
 
@@ -111,7 +111,7 @@ def remarks(profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Iterator
     if points and profile.status == "retired":
         yield f"{profile.name} is retired: jobs can be rendered and checked on a twin, not run."
     yield from _few_cores(profile, [planned.point.layout for planned in points])
-    yield from alike_once(text for planned in points for text in _remarks_on(profile, planned.point))
+    yield from merge_similar(text for planned in points for text in _remarks_on(profile, planned.point))
 
 
 def _few_cores(profile: ClusterProfile, layouts: Iterable[Layout]) -> Iterator[str]:

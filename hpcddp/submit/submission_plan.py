@@ -20,7 +20,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.umask import not_for_others
 from hpcddp.script.job_request import JobRequest
-from hpcddp.script.render import Launch, render
+from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.git import git_commit
 from hpcddp.submit.plan import without_folder
 from hpcddp.submit.snapshot import take_snapshot
@@ -110,7 +110,7 @@ def submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Sequence
     ]
 
 
-def _renderer(plan: SubmissionPlan, point: Point) -> Callable[[Launch], str] | None:
+def _renderer(plan: SubmissionPlan, point: Point) -> Callable[[ScriptLaunch], str] | None:
     request = plan.requests.get(point.label)
     if request is None:
         return None

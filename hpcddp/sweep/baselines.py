@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hpcddp.core.point import Measure, Point
 from hpcddp.sweep.file import Sweep
 
-Size = tuple[int, int]
+LayoutSize = tuple[int, int]
 """Nodes, GPUs per node."""
 
 
@@ -24,11 +24,11 @@ class Baseline:
 @dataclass
 class _Series:
     first: Sweep
-    sizes: dict[Size, None] = field(default_factory=dict)
+    sizes: dict[LayoutSize, None] = field(default_factory=dict)
     groups: dict[str, None] = field(default_factory=dict)
 
 
-def lacking(measured: Iterable[tuple[Sweep, Point, str]]) -> list[Baseline]:
+def missing_baselines(measured: Iterable[tuple[Sweep, Point, str]]) -> list[Baseline]:
     """Of sweeps of one point each, with the group each is in: what those that differ in their size alone are to be compared with.
 
     A series of a single size scales nowhere and needs none. A full node has the most GPUs per node of its series, as in analysis.
@@ -59,6 +59,6 @@ def _without_size(sweep: Sweep, point: Point) -> Point:
     )
 
 
-def _resized(sweep: Sweep, size: Size) -> Sweep:
+def _resized(sweep: Sweep, size: LayoutSize) -> Sweep:
     nodes, gpus = size
     return replace(sweep, layout=replace(sweep.layout, nodes=nodes, gpus_per_node=gpus))

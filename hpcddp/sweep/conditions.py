@@ -28,7 +28,7 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 COMPARISON = re.compile(r"\s*([\w.]+)\s*(<=|>=|==|!=|<|>|\bin\b)\s*(.+?)\s*")
 
-Compared = Mapping[str, Any]
+ComparedValues = Mapping[str, Any]
 """What conditions compare: a point's keys, flat, and its sums."""
 
 
@@ -39,9 +39,9 @@ class Condition:
     text: str
     comparisons: tuple[tuple[str, str, Any], ...]
 
-    def holds(self, compared: Compared) -> bool:
+    def holds(self, values: ComparedValues) -> bool:
         """UsageError for a key that no point has, and for values that cannot be compared."""
-        return all(_holds(compared, *comparison) for comparison in self.comparisons)
+        return all(_holds(values, *comparison) for comparison in self.comparisons)
 
 
 def parse_condition(text: str) -> Condition:
@@ -49,17 +49,17 @@ def parse_condition(text: str) -> Condition:
     return Condition(text, tuple(_parse(part) for part in re.split(r"\band\b", text)))
 
 
-def compared(point: Point) -> Compared:
+def compared_values(point: Point) -> ComparedValues:
     return {"ranks": point.ranks, "gpus": point.gpus, "global_batch": point.global_batch, **flat_keys(point)}
 
 
-def chosen(points: Sequence[Point], conditions: Sequence[str]) -> list[bool]:
+def matching(points: Sequence[Point], conditions: Sequence[str]) -> list[bool]:
     """Of each point, whether every `--where` holds."""
     matches = [True] * len(points)
     for text in conditions:
         try:
             condition = parse_condition(text)
-            matches = [so_far and condition.holds(compared(point)) for so_far, point in zip(matches, points, strict=True)]
+            matches = [so_far and condition.holds(compared_values(point)) for so_far, point in zip(matches, points, strict=True)]
         except UsageError as error:
             raise UsageError(f"--where {text!r}: {error}") from error
     return matches
@@ -73,7 +73,7 @@ def _parse(text: str) -> tuple[str, str, Any]:
     return key, op, parse_yaml(value, f"`{value}`")
 
 
-def _holds(values: Compared, key: str, op: str, wanted: Any) -> bool:
+def _holds(values: ComparedValues, key: str, op: str, wanted: Any) -> bool:
     if key not in values:
         raise UsageError(f"no key `{key}` in a point{did_you_mean(key, values)}")
     try:

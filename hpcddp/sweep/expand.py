@@ -15,10 +15,10 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout, Measure, Point, Workload
 from hpcddp.core.point_rules import check_point
 from hpcddp.core.schema import Path, SchemaError, decode, did_you_mean
-from hpcddp.sweep.baselines import Baseline, lacking
-from hpcddp.sweep.conditions import Condition, compared, parse_condition
-from hpcddp.sweep.file import Sweep, SweepFile, chosen_groups, placed, set_dotted
-from hpcddp.sweep.groups import Combination, Group
+from hpcddp.sweep.baselines import Baseline, missing_baselines
+from hpcddp.sweep.conditions import Condition, compared_values, parse_condition
+from hpcddp.sweep.file import Sweep, SweepFile, chosen_groups, set_dotted, with_line
+from hpcddp.sweep.groups import Combination, SweepGroup
 
 DEFAULTS = Measure()
 
@@ -53,24 +53,24 @@ def expand(
         found.setdefault(point.id, point)
         of_groups.setdefault(point.id, {}).update({name: None} if name else {})
     planned = [PlannedPoint(point, tuple(of_groups[id_])) for id_, point in found.items()]
-    lacked = lacking(measured) if source.sweep.baselines else []
+    lacked = missing_baselines(measured) if source.sweep.baselines else []
     if lacked and len(chosen) < len(source.groups):  # a group that was not chosen may have them
         names = {group.name for group in chosen}
         others = [group for group in source.groups.values() if group.name not in names]
-        in_all = lacking([*measured, *_measured_elsewhere(source, others, profile, also)])
+        in_all = missing_baselines([*measured, *_measured_elsewhere(source, others, profile, also)])
         lacked = [baseline for baseline in in_all if names & set(baseline.groups)]
     return [*planned, *_possible(lacked, profile)]
 
 
 def _measured(
-    source: SweepFile, groups: Sequence[Group], profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
+    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
 ) -> list[tuple[Sweep, Point, str]]:
     """Every point of the groups, with the sweep of it alone and its group."""
     return [(*pair, group.name) for group in groups for pair in _points(source, group, profile, also)]
 
 
 def _measured_elsewhere(
-    source: SweepFile, groups: Sequence[Group], profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
+    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
 ) -> Iterator[tuple[Sweep, Point, str]]:
     """The same of groups that were not asked for, each up to a point that cannot be."""
     for group in groups:
@@ -86,7 +86,7 @@ def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterato
 
 
 def _points(
-    source: SweepFile, group: Group, profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
+    source: SweepFile, group: SweepGroup, profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
 ) -> Iterator[tuple[Sweep, Point]]:
     """Of one group, those that its conditions leave; what none of them chooses need not be possible."""
     conditions = _Conditions(source, group)
@@ -99,13 +99,13 @@ def _points(
             yield sweep, resolve(sweep, profile)
     if none:
         message = f"`where` and `exclude` leave group `{group.name}` no point"
-        raise placed(SchemaError(("points", group.name), message), source.file)
+        raise with_line(SchemaError(("points", group.name), message), source.file)
 
 
 class _Conditions:
     """What `where` and `exclude` of a group leave of its product."""
 
-    def __init__(self, source: SweepFile, group: Group) -> None:
+    def __init__(self, source: SweepFile, group: SweepGroup) -> None:
         self._file = source.file
         here: Path = ("points", group.name)
         self._conditions = [
@@ -117,23 +117,23 @@ class _Conditions:
     def admits(self, point: Point) -> bool:
         if not self._conditions:
             return True
-        values = compared(point)
+        values = compared_values(point)
         return all(self._holds(condition, values, place) == wanted for condition, place, wanted in self._conditions)
 
     def _parsed(self, text: str, place: Path) -> Condition:
         try:
             return parse_condition(text)
         except UsageError as error:
-            raise placed(SchemaError(place, f"`{text}`: {error}"), self._file) from error
+            raise with_line(SchemaError(place, f"`{text}`: {error}"), self._file) from error
 
     def _holds(self, condition: Condition, values: Mapping[str, Any], place: Path) -> bool:
         try:
             return condition.holds(values)
         except UsageError as error:
-            raise placed(SchemaError(place, f"`{condition.text}`: {error}"), self._file) from error
+            raise with_line(SchemaError(place, f"`{condition.text}`: {error}"), self._file) from error
 
 
-def _decode(rest: Mapping[str, Any], combination: Combination, source: SweepFile, group: Group) -> Sweep:
+def _decode(rest: Mapping[str, Any], combination: Combination, source: SweepFile, group: SweepGroup) -> Sweep:
     """The sweep of one point; a complaint about a value of an axis names its place in the file."""
     document = copy.deepcopy(dict(rest))
     for key, value in combination.values.items():
@@ -145,7 +145,7 @@ def _decode(rest: Mapping[str, Any], combination: Combination, source: SweepFile
         if not own:
             raise
         key = next((key for key in own if error.path[: key.count(".") + 1] == tuple(key.split("."))), own[0])
-        raise placed(SchemaError(combination.places[key], error.message), source.file) from error
+        raise with_line(SchemaError(combination.places[key], error.message), source.file) from error
 
 
 def resolve(sweep: Sweep, profile: ClusterProfile) -> Point:

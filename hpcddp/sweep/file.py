@@ -15,7 +15,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
 from hpcddp.core.point import Layout, Measure, Workload
 from hpcddp.core.schema import SchemaError, at_least, decode
-from hpcddp.sweep.groups import Group, read_group
+from hpcddp.sweep.groups import SweepGroup, read_group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class SweepFile:
 
     sweep: Sweep
     document: Mapping[str, Any]
-    groups: Mapping[str, Group]
+    groups: Mapping[str, SweepGroup]
     file: Path
     options: SweepOptions = SweepOptions()
 
@@ -126,10 +126,10 @@ def make_sweep(document: Mapping[str, Any], settings: Sequence[str], file: Path)
         for path, text in zip(changed, settings, strict=True):
             if error.path[: len(path)] == path:
                 raise UsageError(f"--set {text}: {_with_full_key(path, error.message)}") from error
-        raise placed(error, file) from error
+        raise with_line(error, file) from error
 
 
-def placed(error: SchemaError, file: Path) -> UsageError:
+def with_line(error: SchemaError, file: Path) -> UsageError:
     """The complaint with its line; without, where the sweep is in no file."""
     return located(error, file) if file.is_file() else error
 
@@ -151,7 +151,7 @@ def with_job_options(source: SweepFile, options: Sequence[str]) -> SweepFile:
     return dataclasses.replace(changed, options=source.options)
 
 
-def chosen_groups(source: SweepFile, names: Sequence[str]) -> list[Group]:
+def chosen_groups(source: SweepFile, names: Sequence[str]) -> list[SweepGroup]:
     """The groups named, or all, in the file's order; of a sweep without groups one that changes nothing."""
     if not source.groups:
         return [read_group("", {})]

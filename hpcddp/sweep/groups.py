@@ -21,10 +21,10 @@ from hpcddp.core.schema import Path, SchemaError, decode, did_you_mean
 AXIS_ROOTS = ("workload", "layout", "measure", "device", "work")
 """What an axis may vary: the parts of a point."""
 
-WORDS = ("zip", "include", "exclude", "where")
+KEYWORDS = ("zip", "include", "exclude", "where")
 """Keys of a group that are not axes."""
 
-Values = Mapping[str, Any]
+AxisValues = Mapping[str, Any]
 """Key of a sweep -> its value in one point."""
 
 
@@ -32,7 +32,7 @@ Values = Mapping[str, Any]
 class Combination:
     """What one point of a group changes in the sweep."""
 
-    values: Values
+    values: AxisValues
     places: Mapping[str, Path]
     """Where in the file a key's values stand."""
     included: bool = False
@@ -40,13 +40,13 @@ class Combination:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class SweepGroup:
     """One entry of `points`."""
 
     name: str
-    factors: tuple[tuple[Values, ...], ...]
+    factors: tuple[tuple[AxisValues, ...], ...]
     """An axis each, or lists that move together: what a product takes one of."""
-    include: tuple[Values, ...] = ()
+    include: tuple[AxisValues, ...] = ()
     where: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     places: Mapping[str, Path]
@@ -67,7 +67,7 @@ class Group:
                 yield Combination(values=values, places=places, included=True)
 
 
-def read_group(name: str, plain: Mapping[str, Any]) -> Group:
+def read_group(name: str, plain: Mapping[str, Any]) -> SweepGroup:
     """The group as the file has it; SchemaError says where something does not fit."""
     here: Path = ("points", name)
     places: dict[str, Path] = {}
@@ -75,7 +75,7 @@ def read_group(name: str, plain: Mapping[str, Any]) -> Group:
     for key, value in plain.items():
         if key == "zip":
             factors.append(_zipped(value, (*here, key), places))
-        elif key not in WORDS:
+        elif key not in KEYWORDS:
             values = _values(key, value, (*here, key), name, places)
             factors.append(tuple({key: each} for each in values))
     include = decode(tuple[dict[str, Any], ...], plain.get("include", []), (*here, "include"))
@@ -83,19 +83,19 @@ def read_group(name: str, plain: Mapping[str, Any]) -> Group:
         for key in entry:
             _check_axis(key, (*here, "include", at, key))
     where, exclude = (_conditions(plain.get(word, []), (*here, word)) for word in ("where", "exclude"))
-    return Group(name=name, factors=tuple(factors), include=include, where=where, exclude=exclude, places=places)
+    return SweepGroup(name=name, factors=tuple(factors), include=include, where=where, exclude=exclude, places=places)
 
 
-def _product(factors: Sequence[Sequence[Values]]) -> Iterator[Values]:
+def _product(factors: Sequence[Sequence[AxisValues]]) -> Iterator[AxisValues]:
     for parts in itertools.product(*factors):
         yield {key: value for part in parts for key, value in part.items()}
 
 
-def _factors(axes: Mapping[str, Sequence[Any]], without: frozenset[str]) -> list[list[Values]]:
+def _factors(axes: Mapping[str, Sequence[Any]], without: frozenset[str]) -> list[list[AxisValues]]:
     return [[{key: value} for value in values] for key, values in axes.items() if key not in without]
 
 
-def _zipped(plain: Any, here: Path, places: dict[str, Path]) -> tuple[Values, ...]:
+def _zipped(plain: Any, here: Path, places: dict[str, Path]) -> tuple[AxisValues, ...]:
     """Lists of one length as one axis: its values are the first of each, the second of each, and so on."""
     lists = {
         key: _values(key, values, (*here, key), str(here[1]), places)
@@ -125,7 +125,7 @@ def _values(key: str, plain: Any, here: Path, group: str, places: dict[str, Path
 
 def _check_axis(key: str, here: Path) -> None:
     if key.split(".", maxsplit=1)[0] not in AXIS_ROOTS:
-        raise SchemaError(here, f"`{key}` cannot be an axis{did_you_mean(key, (*AXIS_ROOTS, *WORDS))}")
+        raise SchemaError(here, f"`{key}` cannot be an axis{did_you_mean(key, (*AXIS_ROOTS, *KEYWORDS))}")
 
 
 def _conditions(plain: Any, here: Path) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.processes import process_start
 from hpcddp.core.run_root import Study
 from hpcddp.script.job_request import User
-from hpcddp.script.render import Launch, render
+from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.script.resources import job_request
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.file import SlurmOptions
@@ -117,7 +117,7 @@ def test_submitted_script_differs_from_a_rendered_one_in_the_launch_block_only(s
     request = submission(slurm, study, "succeed")
     job = SlurmBackend().submit(request)
     assert request.render_text is not None
-    rendered = request.render_text(Launch(command="python3 -m hpcddp.worker", spec="{}")).splitlines()
+    rendered = request.render_text(ScriptLaunch(command="python3 -m hpcddp.worker", spec="{}")).splitlines()
     submitted = (study.job_dir(job) / SCRIPT).read_text().splitlines()
     start, end = rendered.index("# --- launch ---"), rendered.index("# --- end of launch ---")
     for tag, low, high, _, _ in difflib.SequenceMatcher(None, rendered, submitted, autojunk=False).get_opcodes():

@@ -21,7 +21,7 @@ from hpcddp.core.jobspec import JobSpec, spec_from_dict, spec_to_dict
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.core.run_root import Study
 from hpcddp.script.job_request import User
-from hpcddp.script.render import Launch, render
+from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.script.resources import job_request
 from hpcddp.submit.throttle import Throttle
 from hpcddp.sweep.file import SlurmOptions
@@ -104,7 +104,7 @@ def test_script_of_an_array_says_nothing_of_one_point() -> None:
     """Neither label nor model of the first point is in it; name and header are the array's."""
     one = request()
     assert one.render_text is not None
-    text = one.render_text(Launch(command="x", array="n01-g1-x2.t"))
+    text = one.render_text(ScriptLaunch(command="x", array="n01-g1-x2.t"))
     assert one.spec.label not in text
     assert "mnist" not in text
     assert "#SBATCH --job-name=n01-g1-x2.t\n" in text

@@ -12,9 +12,9 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.backends.base import JobState
-from hpcddp.core.job_outcomes import OfJob, read_outcomes
+from hpcddp.core.job_outcomes import JobRun, read_outcomes
 from hpcddp.core.run_root import Study
-from hpcddp.share.unbundle import opened
+from hpcddp.share.unbundle import opened_study
 from hpcddp.study.status import run_states
 from hpcddp.study.submission_log import SubmissionEvent, tell, user_name
 from tests.analysis.synthetic import point, write_study
@@ -80,7 +80,7 @@ def test_jobs_that_are_at_work_are_not_noted(study: Study) -> None:
 def test_a_line_that_is_torn_says_nothing() -> None:
     """Nor does one of another kind."""
     line = json.dumps({"label": LABEL, "run": 1, "job": "7", "reason": "lost", "unix_s": 1.0})
-    assert read_outcomes(f"{{}}\n[1]\n{line}\n{line[:30]}".encode()) == {OfJob(LABEL, 1, "7"): "lost"}
+    assert read_outcomes(f"{{}}\n[1]\n{line}\n{line[:30]}".encode()) == {JobRun(LABEL, 1, "7"): "lost"}
 
 
 def test_a_study_of_another_user_is_left_as_it_is(study: Study) -> None:
@@ -105,6 +105,6 @@ def test_a_bundle_takes_it_along(study: Study, tmp_path: Path) -> None:
     poll(study, j7=TIMEOUT)
     pack(study, tmp_path / "b.tar.gz")
     shutil.rmtree(study.folder)
-    with opened(tmp_path / "b.tar.gz") as folder:
+    with opened_study(tmp_path / "b.tar.gz") as folder:
         (result,) = analyze(folder, tmp_path / "out")
     assert "time limit" in result.plain["missing"][0]["reason"]

@@ -19,7 +19,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest, User
-from hpcddp.script.render import Launch, launch_by_hand, render
+from hpcddp.script.render import ScriptLaunch, launch_by_hand, render
 from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -47,11 +47,11 @@ def parts(cluster: str, where: int = -1, user: User | None = None) -> tuple[Clus
     return profile, point, job_request(profile, point, source.sweep.slurm, user or User(account="proj"))
 
 
-def by_hand(profile: ClusterProfile, point: Point, run_root: str | None = None) -> Launch:
+def by_hand(profile: ClusterProfile, point: Point, run_root: str | None = None) -> ScriptLaunch:
     return launch_by_hand(profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), run_root)
 
 
-SUBMITTED = Launch(
+SUBMITTED = ScriptLaunch(
     command="python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x", output="/runs/%j_%t_log.out", error="/runs/%j_%t_log.err"
 )
 

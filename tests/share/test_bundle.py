@@ -16,7 +16,7 @@ from hpcddp.core.point import point_from_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.share.bundle import pack
-from hpcddp.share.unbundle import opened
+from hpcddp.share.unbundle import opened_study
 from tests.analysis.synthetic import point, write_study
 from tests.given_study import ALICE, SECRETS, write_given
 
@@ -57,7 +57,7 @@ def test_a_bundle_analyzes_the_same(tmp_path: Path) -> None:
     study = write_given(tmp_path / "scaling")
     before = analyze(study.folder, tmp_path / "here")[0]
     pack(study, tmp_path / "b.tar.gz")
-    with opened(tmp_path / "b.tar.gz") as folder:
+    with opened_study(tmp_path / "b.tar.gz") as folder:
         after = analyze(folder, tmp_path / "there")[0]
     assert before.plain == after.plain
     assert files(tmp_path / "here") == files(tmp_path / "there")
@@ -112,7 +112,7 @@ def test_an_empty_attempt_stays_an_attempt(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [point(1, 1)])
     study.attempt_dir(LABEL, 1, "7", 0).mkdir(parents=True)
     pack(study, tmp_path / "b.tar.gz")
-    with opened(tmp_path / "b.tar.gz") as folder:
+    with opened_study(tmp_path / "b.tar.gz") as folder:
         assert "attempt 7.0 has not ended" in analyze(folder, tmp_path / "out")[0].text
 
 
@@ -160,7 +160,7 @@ def test_a_pseudonymised_bundle_has_the_same_numbers(tmp_path: Path) -> None:
     study = write_given(tmp_path / "scaling")
     pack(study, tmp_path / "b.tar.gz", pseudonymise=True)
     before = analyze(study.folder, tmp_path / "here")[0].plain
-    with opened(tmp_path / "b.tar.gz") as folder:
+    with opened_study(tmp_path / "b.tar.gz") as folder:
         assert analyze(folder, tmp_path / "there")[0].plain["points"] == before["points"]
 
 
@@ -232,7 +232,7 @@ def test_what_no_bundle_holds_is_refused(tmp_path: Path, entry: tarfile.TarInfo 
     """Paths that lead elsewhere, links, devices, pickles, code: named, and nothing is written anywhere."""
     (tmp_path / "in").mkdir()
     file = archive_of(tmp_path / "in" / "b.tar.gz", *first, entry)
-    with pytest.raises(UsageError, match="not a bundle that `hpcddp bundle` wrote"), opened(file):
+    with pytest.raises(UsageError, match="not a bundle that `hpcddp bundle` wrote"), opened_study(file):
         pass
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "in", file]
 
@@ -245,7 +245,7 @@ def test_a_bundle_that_cannot_fit_is_refused(tmp_path: Path) -> None:
     pax = member("x", size=1 << 33, type=tarfile.XHDTYPE).tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "pax.tar.gz").write_bytes(gzip.compress(pax + b"\0" * 512))
     for name, says in (("file", "GB, which do not fit"), ("pax", "a header in it is too long")):
-        with pytest.raises(UsageError, match=says), opened(tmp_path / f"{name}.tar.gz"):
+        with pytest.raises(UsageError, match=says), opened_study(tmp_path / f"{name}.tar.gz"):
             pass
 
 
@@ -259,7 +259,7 @@ def test_what_is_no_bundle_is_named(tmp_path: Path, kind: str) -> None:
         file.write_bytes(b"hello" if kind == "text" else content[: len(content) // 2])
     else:
         archive_of(file, *{"empty": (), "two studies": ("a/study.json", "b/study.json"), "twice": ("a/study.json",) * 2}[kind])
-    with pytest.raises(UsageError, match=r"b\.tar\.gz: not a bundle that `hpcddp bundle` wrote, or damaged"), opened(file):
+    with pytest.raises(UsageError, match=r"b\.tar\.gz: not a bundle that `hpcddp bundle` wrote, or damaged"), opened_study(file):
         pass
 
 
@@ -267,10 +267,10 @@ def test_the_unpacked_study_goes_again(tmp_path: Path) -> None:
     """A folder is used as it is."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     pack(study, tmp_path / "b.tar.gz")
-    with opened(tmp_path / "b.tar.gz") as folder:
+    with opened_study(tmp_path / "b.tar.gz") as folder:
         assert Study(folder).study_file.is_file()
     assert not folder.exists()
-    with opened(study.folder) as folder:
+    with opened_study(study.folder) as folder:
         assert folder == study.folder
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, Layout, Point, Workload
-from hpcddp.sweep.conditions import chosen
+from hpcddp.sweep.conditions import matching
 
 POINTS = [
     Point(cluster="c", workload=Workload(model="resnet18", data=Data(name="cifar10")), layout=Layout(nodes=n, gpus_per_node=g))
@@ -29,7 +29,7 @@ POINTS = [
 )
 def test_conditions(conditions: list[str], expected: list[int]) -> None:
     """All conditions must hold; `and` joins several in one."""
-    assert [at for at, holds in enumerate(chosen(POINTS, conditions)) if holds] == expected
+    assert [at for at, holds in enumerate(matching(POINTS, conditions)) if holds] == expected
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_conditions(conditions: list[str], expected: list[int]) -> None:
 def test_wrong_conditions(condition: str, message: str) -> None:
     """What is not a comparison of a known key is refused, and nothing is evaluated."""
     with pytest.raises(UsageError, match=message):
-        chosen(POINTS, [condition])
+        matching(POINTS, [condition])

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpcddp.core.bandwidth import bus_share, disturbed, fit
+from hpcddp.core.bandwidth import bus_share, disturbed, fit_link
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import comm_point
 from hpcddp.worker import gates
@@ -72,28 +72,28 @@ def test_bus_bandwidth_is_nccl_tests() -> None:
 def test_fit_by_hand() -> None:
     """20 us and 10 GB/s are had again from every size's least time; sizes between 4 KiB and 4 MiB have no say."""
     least_s = {size: 20e-6 + size / 1e10 for size in (KIB, 2 * KIB, 4 * KIB, 4 * MIB, 8 * MIB, 16 * MIB)}
-    found = fit({**least_s, 256 * KIB: 60e-6})
+    found = fit_link({**least_s, 256 * KIB: 60e-6})
     assert found.latency_s == pytest.approx(20e-6, rel=1e-6)
     assert found.bandwidth_bytes_per_s == pytest.approx(1e10, rel=1e-6)
 
 
 def test_where_no_size_says_the_fit_is_unknown() -> None:
     """Small sizes have a latency, large ones a bandwidth; those between have neither."""
-    assert (fit({256 * KIB: 1.0}).latency_s, fit({256 * KIB: 1.0}).bandwidth_bytes_per_s) == (None, None)
-    assert (fit({KIB: 1e-5}).latency_s, fit({KIB: 1e-5}).bandwidth_bytes_per_s) == (1e-5, None)
-    assert (fit({4 * MIB: 2.0}).latency_s, fit({4 * MIB: 2.0}).bandwidth_bytes_per_s) == (None, 2 * MIB)
-    assert "no size from 4 MiB on" in fit({KIB: 1e-5}).how
+    assert (fit_link({256 * KIB: 1.0}).latency_s, fit_link({256 * KIB: 1.0}).bandwidth_bytes_per_s) == (None, None)
+    assert (fit_link({KIB: 1e-5}).latency_s, fit_link({KIB: 1e-5}).bandwidth_bytes_per_s) == (1e-5, None)
+    assert (fit_link({4 * MIB: 2.0}).latency_s, fit_link({4 * MIB: 2.0}).bandwidth_bytes_per_s) == (None, 2 * MIB)
+    assert "no size from 4 MiB on" in fit_link({KIB: 1e-5}).how
 
 
 def test_disturbed_sizes_have_no_say() -> None:
     """3.1 ms up to 4 KiB where 64 KiB take 0.37: that is no latency. One of two is left out, the other has it."""
     larger_s = {64 * KIB: 0.37e-3, 4 * MIB: 4e-3, 16 * MIB: 16e-3}
-    both = fit({KIB: 3.1e-3, 4 * KIB: 3.1e-3, **larger_s})
+    both = fit_link({KIB: 3.1e-3, 4 * KIB: 3.1e-3, **larger_s})
     assert both.latency_s is None
     assert both.bandwidth_bytes_per_s == pytest.approx(4 * MIB / 4e-3, rel=0.05)
     assert both.how.endswith("without 2 that were disturbed")
     assert disturbed({KIB: 3.1e-3, 4 * KIB: 0.3e-3, **larger_s}) == [KIB]
-    assert fit({KIB: 3.1e-3, 4 * KIB: 0.3e-3, **larger_s}).latency_s == pytest.approx(0.3e-3, rel=0.02)
+    assert fit_link({KIB: 3.1e-3, 4 * KIB: 0.3e-3, **larger_s}).latency_s == pytest.approx(0.3e-3, rel=0.02)
     assert disturbed({KIB: 0.5e-3, **larger_s}) == []
 
 

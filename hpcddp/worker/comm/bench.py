@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcddp.core.bandwidth import bus_share, fit
+from hpcddp.core.bandwidth import bus_share, fit_link
 from hpcddp.core.text import message_size
 from hpcddp.worker.comm.collectives import COLLECTIVES, ITEM_BYTES, Collective, elements, farthest
 from hpcddp.worker.meminfo import node_memory
@@ -78,7 +78,7 @@ def _bench_op(group: ProcessGroup, op: str, sizes: Sequence[int], room_bytes: in
                 raise
             found["not_supported"] = str(error)
             break
-    fitted = fit({row["bytes"]: row["time_min_s"] for row in found["sizes"]})
+    fitted = fit_link({row["bytes"]: row["time_min_s"] for row in found["sizes"]})
     return {**found, "fit": dataclasses.asdict(fitted)}
 
 

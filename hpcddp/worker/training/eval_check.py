@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from hpcddp.data import Batch, Source
-from hpcddp.data.loading import read_part
+from hpcddp.data.loading import read_batch
 from hpcddp.data.source import to_bytes
 
 
@@ -37,7 +37,7 @@ class EvalWatch:
         """
         for probe in self._probes:
             index = self._due[probe]
-            once, again = (_crc(read_part(source, ("eval", [index])), 0) for _ in range(2))
+            once, again = (_crc(read_batch(source, ("eval", [index])), 0) for _ in range(2))
             seen = self._seen.get(probe)
             if seen is None or seen[0] != once[0] or (seen[1] != once[1] == again[1]):
                 return index

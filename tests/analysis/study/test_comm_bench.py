@@ -14,7 +14,7 @@ import pytest
 from hpcddp.analysis import analyze
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.load import load_study
-from hpcddp.core.bandwidth import bus_share, fit
+from hpcddp.core.bandwidth import bus_share, fit_link
 from hpcddp.core.point import Point, comm_point
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.run_root import Study
@@ -37,7 +37,7 @@ def operation(op: str, ranks: int, latency_s: float, bus_bytes_per_s: float) -> 
         }
         for size, time_s in times_s.items()
     ]
-    return {"sizes": rows, "left_out": [], "not_supported": None, "fit": dataclasses.asdict(fit(times_s))}
+    return {"sizes": rows, "left_out": [], "not_supported": None, "fit": dataclasses.asdict(fit_link(times_s))}
 
 
 def write_benchmark(study: Study, bench: Point, ops: Mapping[str, Any], gpu: str = "V100") -> Path:
@@ -123,9 +123,9 @@ def test_what_could_not_be_timed_is_said(tmp_path: Path) -> None:
     """An operation that the backend lacks is a note, one without large sizes has no bandwidth, and neither is a fault."""
     bench = comm_point(point(1, 4))
     study = write_study(tmp_path / "study", [bench])
-    lacking = {"sizes": [], "left_out": [], "not_supported": "no such thing", "fit": dataclasses.asdict(fit({}))}
+    lacking = {"sizes": [], "left_out": [], "not_supported": "no such thing", "fit": dataclasses.asdict(fit_link({}))}
     small = operation("broadcast", 4, 30e-6, GB)
-    small |= {"sizes": small["sizes"][:3], "fit": dataclasses.asdict(fit({2**10: 1e-5}))}
+    small |= {"sizes": small["sizes"][:3], "fit": dataclasses.asdict(fit_link({2**10: 1e-5}))}
     write_benchmark(study, bench, {"reduce_scatter": lacking, "broadcast": small})
     (result,) = analyze(study.folder)
     assert "note: reduce-scatter was not timed: nccl says `no such thing`" in result.text
