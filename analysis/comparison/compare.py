@@ -73,12 +73,12 @@ def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None
     of_a, of_b = groups(records_a), groups(records_b)
     pairs = matched(of_a, of_b)
     mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    alone_a, alone_b = unmatched(of_a, of_b, records_b, mine), unmatched(of_b, of_a, records_a, theirs)
+    unmatched_a, unmatched_b = unmatched(of_a, of_b, records_b, mine), unmatched(of_b, of_a, records_a, theirs)
     named = places or (str(a.folder), str(b.folder))
     if not pairs:
-        raise UsageError(_nothing(named, alone_a, alone_b))
-    side_a = Side(records_a.name, named[0], records_a, facts(a, records_a, mine), alone_a)
-    side_b = Side(records_b.name, named[1], records_b, facts(b, records_b, theirs), alone_b)
+        raise UsageError(_nothing(named, unmatched_a, unmatched_b))
+    side_a = Side(records_a.name, named[0], records_a, facts(a, records_a, mine), unmatched_a)
+    side_b = Side(records_b.name, named[1], records_b, facts(b, records_b, theirs), unmatched_b)
     points = [_compared(mine, theirs, threshold) for mine, theirs in pairs]
     return Comparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), threshold)
 
@@ -107,11 +107,11 @@ def verdict(found: Ratio, threshold: float) -> Verdict:
     return "same"
 
 
-def _nothing(places: tuple[str, str], alone_a: Sequence[Unmatched], alone_b: Sequence[Unmatched]) -> str:
-    if not alone_a or not alone_b:
-        empty = places[0] if not alone_a else places[1]
+def _nothing(places: tuple[str, str], unmatched_a: Sequence[Unmatched], unmatched_b: Sequence[Unmatched]) -> str:
+    if not unmatched_a or not unmatched_b:
+        empty = places[0] if not unmatched_a else places[1]
         return f"{empty}: no run of it counts, so there is nothing to compare; `hpcddp analyze {empty}` says why"
-    first = alone_a[0]
+    first = unmatched_a[0]
     return f"no point of {places[0]} is in {places[1]}: of {first.label}, {first.reason}"
 
 

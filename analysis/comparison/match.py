@@ -93,10 +93,10 @@ def matched(a: Sequence[Group], b: Sequence[Group]) -> list[tuple[Group, Group]]
 def unmatched(mine: Sequence[Group], others: Sequence[Group], theirs: StudyRecords, paired: Sequence[Group]) -> list[Unmatched]:
     """Those of `mine` that are not among `paired`, each with why; `theirs` is the study that `others` are of."""
     *_, loose = _levels(mine, others)
-    return [_alone(group, others, theirs, loose) for group in mine if all(group is not each for each in paired)]
+    return [_unmatched(group, others, theirs, loose) for group in mine if all(group is not each for each in paired)]
 
 
-def _alone(group: Group, others: Sequence[Group], theirs: StudyRecords, loose: frozenset[str]) -> Unmatched:
+def _unmatched(group: Group, others: Sequence[Group], theirs: StudyRecords, loose: frozenset[str]) -> Unmatched:
     text = _text(group.key, loose)
     fitting = _by_key(others, loose).get(text, [])
     if fitting:
@@ -122,9 +122,9 @@ def _distance(a: Group, b: Group, loose: frozenset[str]) -> tuple[bool, int, str
 def _differences(a: Key, b: Key, loose: frozenset[str]) -> str:
     """`workers 8, there 4`"""
     names = _differing(a, b, loose)
-    told = [f"{short_name(name)} {value_text(a.get(name))}, there {value_text(b.get(name))}" for name in names[:DIFFER_AT_MOST]]
+    texts = [f"{short_name(name)} {value_text(a.get(name))}, there {value_text(b.get(name))}" for name in names[:DIFFER_AT_MOST]]
     more = f"; and {len(names) - DIFFER_AT_MOST} more" if len(names) > DIFFER_AT_MOST else ""
-    return "; ".join(told) + more
+    return "; ".join(texts) + more
 
 
 def _differing(a: Key, b: Key, loose: frozenset[str]) -> list[str]:

@@ -113,10 +113,10 @@ def _differences(found: Sequence[Difference]) -> list[str]:
         return ["differs   nothing that was recorded"]
     width = max(len(each.name) for each in found[:AT_MOST])
     room = (WIDE - 14 - width) // 2
-    told = [f"{each.name.ljust(width)}  {_values(each.a, room)} -> {_values(each.b, room)}" for each in found[:AT_MOST]]
+    lines = [f"{each.name.ljust(width)}  {_values(each.a, room)} -> {_values(each.b, room)}" for each in found[:AT_MOST]]
     if len(found) > AT_MOST:
-        told.append(f"and {len(found) - AT_MOST} more: --format json has them all")
-    return [f"{'differs' if i == 0 else '':<10}{line}" for i, line in enumerate(told)]
+        lines.append(f"and {len(found) - AT_MOST} more: --format json has them all")
+    return [f"{'differs' if i == 0 else '':<10}{line}" for i, line in enumerate(lines)]
 
 
 def _values(values: Sequence[str], room: int) -> str:
@@ -152,10 +152,10 @@ def _cell(point: Compared) -> str:
 
 
 def _unmatched(letter: str, found: Sequence[Unmatched]) -> list[str]:
-    told = [f"{each.label}: {each.reason}" for each in found[:AT_MOST]]
+    lines = [f"{each.label}: {each.reason}" for each in found[:AT_MOST]]
     if len(found) > AT_MOST:
-        told.append(f"and {len(found) - AT_MOST} more")
-    return [f"{f'only in {letter}' if i == 0 else '':<11}{line}" for i, line in enumerate(told)]
+        lines.append(f"and {len(found) - AT_MOST} more")
+    return [f"{f'only in {letter}' if i == 0 else '':<11}{line}" for i, line in enumerate(lines)]
 
 
 def _sizes(points: Sequence[Compared]) -> str:

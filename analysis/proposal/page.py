@@ -52,8 +52,8 @@ def _summary(found: Proposal) -> str:
     return (
         sentence(
             rows,
-            doubts=lambda told: doubts(
-                found.found.verdicts, [run for row in told for run in runs[row["nodes"], row["gpus_per_node"]]]
+            doubts=lambda rows: doubts(
+                found.found.verdicts, [run for row in rows for run in runs[row["nodes"], row["gpus_per_node"]]]
             ),
         )
         + more
@@ -154,7 +154,7 @@ def _choice(found: Proposal) -> str:
 def _why(choice: Choice) -> str:
     known = choice.size.vs_node
     share = "its efficiency against one node is not known" if known is None else f"{_share(known)} efficiency against one node"
-    if choice.asked:
+    if choice.by_user:
         return f"as asked for; {share}"
     if choice.size.nodes == 1:
         return f"the largest size with at least {percent(ENOUGH)} efficiency against one node is one node itself"

@@ -52,7 +52,7 @@ class Choice:
     """The size of job that is asked for."""
 
     size: Size
-    asked: bool
+    by_user: bool
     """By the user, not by its efficiency."""
     next: Size | None
     """The next larger size that was measured."""

@@ -65,37 +65,37 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     """
     if not study.folder.is_dir():
         raise HpcddpError(f"{study.folder}: no study there, nothing was submitted to it yet; look at the name")
-    asked = read_study_file(study)
+    study_file = read_study_file(study)
     warnings: list[str] = []
     labels = sorted(folder.name for folder in study.folder.iterdir() if is_there(study.point_file(folder.name)))
     points = {label: _read_point(study, label, warnings) for label in labels}
     numbers = {
-        label: sorted({*range(1, asked.repeats.get(label, 0) + 1), *_run_numbers(study, label)})
-        for label in sorted({*asked.repeats, *points})
+        label: sorted({*range(1, study_file.repeats.get(label, 0) + 1), *_run_numbers(study, label)})
+        for label in sorted({*study_file.repeats, *points})
     }
     keys = [RunKey(label, run) for label in numbers for run in numbers[label]]
     attempted, large = _load_runs(study, Cache(study, keep_in), keys, points, meanwhile)
     failures = tuple(each for each in attempted if isinstance(each, Failure))
     loaded = [_rejected(key, points.get(key.label), each) for key, each in zip(keys, attempted, strict=True)]
     warnings.extend(warning for _, odd in loaded for warning in odd)
-    runs = _in_sweep([run for run, _ in loaded], asked, warnings)
-    gone = {label for label, repeat in asked.in_sweep.items() if not repeat} - {run.label for run in runs}
+    runs = _in_sweep([run for run, _ in loaded], study_file, warnings)
+    gone = {label for label, repeat in study_file.in_sweep.items() if not repeat} - {run.label for run in runs}
     return StudyRecords(
-        name=asked.name,
-        hold=asked.hold,
+        name=study_file.name,
+        hold=study_file.hold,
         points=tuple(point for label, point in sorted(points.items()) if point is not None and label not in gone),
         runs=tuple(runs),
         failures=failures,
         warnings=tuple(one_line(warning) for warning in warnings),
         predicted=read_predicted(study.folder / "prediction.json"),
-        train_epochs=asked.train_epochs,
+        train_epochs=study_file.train_epochs,
         large=large,
     )
 
 
-def _in_sweep(runs: Sequence[Run], asked: StudyFile, warnings: list[str]) -> list[Run]:
+def _in_sweep(runs: Sequence[Run], study_file: StudyFile, warnings: list[str]) -> list[Run]:
     """Without those that have no result and that the sweep did not have any more at the last submission: nobody misses them."""
-    out = {run.key for run in runs if run.state == "missing" and run.run > asked.in_sweep.get(run.label, run.run)}
+    out = {run.key for run in runs if run.state == "missing" and run.run > study_file.in_sweep.get(run.label, run.run)}
     if out:
         verb, have = ("is", "has") if len(out) == 1 else ("are", "have")
         which = f"{count(len(out), 'run')} that {verb} not in the sweep any more and {have} no result {verb} left out"
@@ -105,7 +105,7 @@ def _in_sweep(runs: Sequence[Run], asked: StudyFile, warnings: list[str]) -> lis
 
 def _load_runs(
     study: Study,
-    kept: Cache,
+    cache: Cache,
     keys: Sequence[RunKey],
     points: Mapping[str, Point | None],
     meanwhile: Callable[[], None],
@@ -114,7 +114,7 @@ def _load_runs(
     made = {
         key: made_of(study.run_dir(*key), repr(key), repr(points.get(key.label))) for key in keys if study.run_dir(*key).is_dir()
     }
-    known = {key: _as_kept(kept.get(_kept_name(key), made[key]), points.get(key.label)) for key in made}
+    known = {key: _from_cache(cache.get(_cache_name(key), made[key]), points.get(key.label)) for key in made}
     found: dict[RunKey, Attempted] = {key: loaded for key, loaded in known.items() if loaded is not None}
     unread = [key for key in keys if key not in found]
     sizes = [size for key in unread if (size := made.get(key))]
@@ -128,7 +128,7 @@ def _load_runs(
         run = load_run(study.attempts(*key), blank, outcomes.get(key, {}), odd)
         if run.attempt is not None:
             with contextlib.suppress(TypeError):
-                kept.put(_kept_name(key), made.get(key), to_plain((replace(run, point=None), tuple(odd))))
+                cache.put(_cache_name(key), made.get(key), to_plain((replace(run, point=None), tuple(odd))))
         return run, tuple(odd)
 
     def attempt(key: RunKey) -> Attempted:
@@ -154,11 +154,11 @@ def _rejected(key: RunKey, point: Point | None, found: Attempted) -> Loaded:
     return found
 
 
-def _kept_name(key: RunKey) -> str:
+def _cache_name(key: RunKey) -> str:
     return f"{key.label}.r{key.run}"
 
 
-def _as_kept(plain: Any, point: Point | None) -> Loaded | None:
+def _from_cache(plain: Any, point: Point | None) -> Loaded | None:
     try:
         run, odd = from_plain(Loaded, plain)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):

@@ -91,11 +91,11 @@ def differing(texts: Iterable[str]) -> Apart:
         values = [to_json(key.get(name)) for key in keys.values()]
         if len(set(values)) > 1:
             partitions.setdefault(tuple(values.index(value) for value in values), name)
-    columns = {short_name(name): _told_apart([key.get(name) for key in keys.values()]) for name in partitions.values()}
+    columns = {short_name(name): _distinct([key.get(name) for key in keys.values()]) for name in partitions.values()}
     return {text: {name: values[i] for name, values in columns.items()} for i, text in enumerate(keys)}
 
 
-def _told_apart(values: Sequence[Any]) -> list[Any]:
+def _distinct(values: Sequence[Any]) -> list[Any]:
     """As they are, if their texts are short enough."""
     texts = [value_text(value) for value in values]
     short = shortened(texts, LETTERS)

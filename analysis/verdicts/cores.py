@@ -19,8 +19,8 @@ def cores_of(run: Run) -> float | None:
     """Physical cores of each rank: those it may run on, otherwise those that were asked for."""
     assert run.point is not None
     found = run.seen.processors.of_rank if run.seen else None
-    asked = run.point.layout.physical_cores_per_rank
-    return found if found is not None else asked
+    requested = run.point.layout.physical_cores_per_rank
+    return found if found is not None else requested
 
 
 def most_cores(run: Run) -> int | None:

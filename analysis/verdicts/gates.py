@@ -68,15 +68,15 @@ def clock_throttling(case: Case) -> Iterator[Verdict]:
 def _of_gate(case: Case, gate: str, name: str, advice: str, weight: float) -> Iterator[Verdict]:
     found = [run for run in case.records.runs if _evidence(run, gate)]
     if found:
-        told = len([run for run in case.records.runs if run.state != "missing"])
+        judged = len([run for run in case.records.runs if run.state != "missing"])
         yield Verdict(
             name=name,
-            where=f"in {len(found)} of {told} runs",
+            where=f"in {len(found)} of {judged} runs",
             evidence=f"{_evidence(found[0], gate)} ({found[0].name}); these runs do not count",
             advice=f"{advice}; then {AGAIN}",
-            numbers={"runs": len(found), "of": told},
+            numbers={"runs": len(found), "of": judged},
             runs=run_names(found),
-            weight=weight + 0.99 * len(found) / told,
+            weight=weight + 0.99 * len(found) / judged,
         )
 
 

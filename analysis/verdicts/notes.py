@@ -13,7 +13,7 @@ from hpcddp.core.text import count
 VAGUE_CLOCK = 0.02
 """Of the step."""
 
-WARMUP_SEEN_FROM = 100
+WARMUP_DETECTED_FROM = 100
 """Steps, warm-up included: worker/training/steady_state.py looks for its end in no fewer."""
 
 OTHER_STEP = 0.05
@@ -113,12 +113,12 @@ def warmup_notes(runs: Sequence[Run]) -> Iterator[str]:
     """Runs that looked for the end of their warm-up and did not see it, which does not mean that there was none."""
     looked = [run for run in runs if run.state == "counts" and run.trains and run.stopped_by is not None]
     unseen = [run for run in looked if run.warmup_detected_steps is None]
-    few = [run for run in unseen if _made_steps(run) < WARMUP_SEEN_FROM]
+    few = [run for run in unseen if _made_steps(run) < WARMUP_DETECTED_FROM]
     late = [run for run in unseen if run not in few]
     if few:
         yield (
-            f"where the warm-up ended is unknown in {len(few)} of {count(len(looked), 'run')}: in fewer than {WARMUP_SEEN_FROM} "
-            f"steps it cannot be seen; more of them (`--set measure.steps={WARMUP_SEEN_FROM}`) show it"
+            f"where the warm-up ended is unknown in {len(few)} of {count(len(looked), 'run')}: in fewer than "
+            f"{WARMUP_DETECTED_FROM} steps it cannot be seen; more of them (`--set measure.steps={WARMUP_DETECTED_FROM}`) show it"
         )
     if late:
         longer = max(map(_made_steps, late))

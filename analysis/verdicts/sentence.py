@@ -45,12 +45,12 @@ def sentences(scaling: pd.DataFrame, apart: Apart, cause: Cause, doubts: Doubts)
     """One per series with more than one layout (a single series gets its sentence anyway); `apart` says which is which."""
     series = [group for _, group in scaling.groupby("series", sort=False)]
     several = [group for group in series if len(group) > 1] or series[:1]
-    told = [
+    shown = [
         sentence(group, cause, doubts, _which(apart[group["series"].iloc[0]]) if len(several) > 1 else "")
         for group in several[:AT_MOST]
     ]
-    left = len(several) - len(told)
-    return [*told, f"{left} more series: see the table."] if left else told
+    left = len(several) - len(shown)
+    return [*shown, f"{left} more series: see the table."] if left else shown
 
 
 def nothing_counts(runs: Sequence[Run]) -> list[str]:
@@ -65,8 +65,8 @@ def nothing_counts(runs: Sequence[Run]) -> list[str]:
 def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts = lambda _: [], which: str = "") -> str:
     """`16 nodes train 24.9 times as fast as one GPU, where 64 times would be perfect (39 % efficiency), held back most by ...`
 
-    `which` begins it. Told too: a smaller point that is as fast; why, where efficiency is low and the cause known; and, in the
-    same breath, what is not certain yet. Then numbers have two digits.
+    `which` begins it. The sentence also names a smaller point that is as fast, the cause where efficiency is low and the cause
+    known, and what is not certain yet; numbers that are not certain have two digits.
     """
     largest = series.iloc[-1]
     open_ = _open([largest, *_bases(series, largest)], doubts)
@@ -75,12 +75,12 @@ def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts
     against = _comparisons(largest)
     if not against:
         return f"{_capital(subject)} {'about ' if open_ else ''}{quantity(largest['samples_per_s'])} samples/s{open_}."
-    told = ", and ".join(
+    comparisons = ", and ".join(
         f"{_as_fast(speedup, bool(open_))} {base}{_perfect(share, perfect, i)}"
         for i, (base, speedup, share, perfect) in enumerate(against)
     )
     why = cause(largest) if min(share for _, _, share, _ in against) < GOOD else None
-    return f"{_capital(subject)} {_no_faster(series)}{told}{f', held back most by {why}' if why else ''}{open_}."
+    return f"{_capital(subject)} {_no_faster(series)}{comparisons}{f', held back most by {why}' if why else ''}{open_}."
 
 
 def _which(values: Mapping[str, Any]) -> str:

@@ -52,12 +52,17 @@ def slow_ranks(found: Unevenness, step_ns: float) -> list[Slow]:
     groups: dict[str, list[int]] = {}
     for rank in slow:
         host = found.hosts[rank]
-        whole = len(set(found.hosts)) > 1 and 2 * sum(found.hosts[other] == host for other in slow) > found.hosts.count(host) > 1
-        groups.setdefault(host if whole else f"rank {rank} on {host}", []).append(rank)
+        groups.setdefault(host if _is_slow(host, found, slow) else f"rank {rank} on {host}", []).append(rank)
     named = [
         Slow(name, found.hosts[mine[0]], max(found.over_ns[r] for r in mine), _part(found, mine)) for name, mine in groups.items()
     ]
     return sorted(named, key=lambda each: -each.over_ns)
+
+
+def _is_slow(host: str, found: Unevenness, slow: Sequence[int]) -> bool:
+    """Whether most of a host's ranks are slow: one host of several, with more than one rank."""
+    ranks = found.hosts.count(host)
+    return len(set(found.hosts)) > 1 and 2 * sum(found.hosts[rank] == host for rank in slow) > ranks > 1
 
 
 def _part(found: Unevenness, ranks: Sequence[int]) -> str | None:

@@ -148,7 +148,7 @@ def burst_network(case: Case) -> Iterator[Verdict]:
 
 def bursts(case: Case, run: Run) -> bool:
     """Whether its steps show a network that is faster in bursts."""
-    return _bursts(run) and not _alone(case, run)
+    return _bursts(run) and not _also_on_one_node(case, run)
 
 
 def _bursts(run: Run) -> bool:
@@ -160,7 +160,7 @@ def _bursts(run: Run) -> bool:
     return found.slow_later >= FIRST_SLOW and by_data < EXPLAINED <= by_comm
 
 
-def _alone(case: Case, run: Run) -> bool:
+def _also_on_one_node(case: Case, run: Run) -> bool:
     """Whether steps on one node are of two kinds as well, where nobody measured what makes them: then it is not the network."""
     if run.rhythm is None or "comm_exposed" in run.rhythm.of_part:
         return False

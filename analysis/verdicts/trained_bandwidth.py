@@ -32,9 +32,9 @@ def _of_point(case: Case, point: pd.Series[Any]) -> Iterator[dict[str, Any]]:
     who = {name: point[name] for name in ("nodes", "gpus_per_node", "gpu")}
     who["layout"] = size_words(int(point["nodes"]), int(point["gpus_per_node"]), str(point["device"]))
     who["limit_bytes_per_s"] = fabric_limit(next((run.fabric_gbps for run in runs), None), int(point["nodes"]))
-    alone = mine.dropna(subset=["busbw_bytes_per_s"]).groupby("bytes")["busbw_bytes_per_s"].median()
-    yield from ({**who, "kind": "bucket", "bytes": size, "busbw_bytes_per_s": rate} for size, rate in alone.items())
-    if alone.empty and len(mine):
+    by_size = mine.dropna(subset=["busbw_bytes_per_s"]).groupby("bytes")["busbw_bytes_per_s"].median()
+    yield from ({**who, "kind": "bucket", "bytes": size, "busbw_bytes_per_s": rate} for size, rate in by_size.items())
+    if by_size.empty and len(mine):
         number = len(mine) / len(hooked)
         yield {
             **who,

@@ -10,7 +10,7 @@ from hpcddp.analysis.verdicts.context import LIMITED, Case, Row, Verdict, run_na
 from hpcddp.analysis.verdicts.input import input_share
 from hpcddp.analysis.verdicts.slow_ranks import data_share, faster, slow_ranks
 
-TURNS = 0.10
+WAITING = 0.10
 """Of the step: 512 ranks whose steps jitter by 1.5 % each, a sound run, wait 5 % for the latest of them."""
 
 BY_DATA = 0.5
@@ -38,7 +38,7 @@ def uneven_ranks(case: Case) -> Iterator[Verdict]:
 
 
 def uneven_share(case: Case, row: Row) -> float | None:
-    """The share of a point's step that ranks wait for each other in turn, the median over its runs; None below TURNS, where one
+    """The share of a point's step that ranks wait for each other in turn, the median over its runs; None up to WAITING, where one
     of them is slow for good, and where they wait for data and input-bound says so."""
     shares = [
         0.0 if slow_ranks(run.unevenness, run.step_ns) else run.unevenness.often_ns / run.step_ns
@@ -46,8 +46,10 @@ def uneven_share(case: Case, row: Row) -> float | None:
         if run.unevenness and run.step_ns
     ]
     share = statistics.median(shares) if shares else 0.0
-    told = share > TURNS and _by_data(case.runs_of(row), share) and input_share(case, row) is not None  # as input-bound
-    return share if share > TURNS and not told else None
+    if share <= WAITING:
+        return None
+    is_input_bound = _by_data(case.runs_of(row), share) and input_share(case, row) is not None
+    return None if is_input_bound else share
 
 
 def _by_data(runs: Sequence[Run], share: float) -> bool:

@@ -119,9 +119,9 @@ def verdict_lines(found: Sequence[Verdict], width: int = WIDE) -> list[str]:
     """For the terminal: each with its evidence, then its advice, once where several in a row have the same."""
     names = dict.fromkeys(verdict.name for verdict in found)
     of_name = {name: [verdict for verdict in found if verdict.name == name] for name in names}
-    told = [verdict for alike in of_name.values() for verdict in alike[:OF_A_KIND]]
+    shown = [verdict for alike in of_name.values() for verdict in alike[:OF_A_KIND]]
     lines = []
-    for verdict, after in zip(told, [*told[1:], None], strict=False):
+    for verdict, after in zip(shown, [*shown[1:], None], strict=False):
         lines += _wrapped(f"{verdict.name} {verdict.where}: {verdict.evidence}", "  VERDICT  ", width)
         left = len(of_name[verdict.name]) - OF_A_KIND
         if left > 0 and (after is None or after.name != verdict.name):

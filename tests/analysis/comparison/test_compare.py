@@ -26,11 +26,11 @@ from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_run, wri
 SIX = (100, 101, 102, 103, 104, 105)
 
 
-def study(folder: Path, steps_ms: Mapping[Point, Sequence[float]], **told: Any) -> Study:
+def study(folder: Path, steps_ms: Mapping[Point, Sequence[float]], **changes: Any) -> Study:
     """A run per step time."""
     made = write_study(folder, list(steps_ms), max(map(len, steps_ms.values())))
     for each, times in steps_ms.items():
-        write_runs(made, each, [round(ms * MS) for ms in times], **told)
+        write_runs(made, each, [round(ms * MS) for ms in times], **changes)
     return made
 
 
@@ -160,9 +160,13 @@ def test_what_differs_is_read_from_the_records(tmp_path: Path) -> None:
     a, b = study(tmp_path / "old", {point(1, 1): (100,)}), study(tmp_path / "new", {point(1, 1): (100,)}, launch=launch)
     write_json(b.attempt_dir(point(1, 1).label, 1, "101", 0) / "nodes" / "r000.json", {"gpu_driver": "570"})
     found = compare(a, b, 0.05)
-    told = {each.name: (each.a, each.b) for each in found.differences}
+    differences = {each.name: (each.a, each.b) for each in found.differences}
     unknown = ("unknown",)
-    assert told == {"torch": (("2.7.1",), ("2.8.0",)), "$NCCL_DEBUG": (unknown, ("INFO",)), "gpu driver": (unknown, ("570",))}
+    assert differences == {
+        "torch": (("2.7.1",), ("2.8.0",)),
+        "$NCCL_DEBUG": (unknown, ("INFO",)),
+        "gpu driver": (unknown, ("570",)),
+    }
     assert "differs   $NCCL_DEBUG  unknown -> INFO" in to_text(found)
 
 

@@ -55,8 +55,8 @@ def test_the_sweep_may_say_how_long_a_training_is(tmp_path: Path) -> None:
     """Then nobody has to say it again; what is said stands above it."""
     study = write_marconi100(tmp_path / "m100")
     assert propose(study).epochs is None
-    asked = json.loads(study.study_file.read_bytes())
-    write_json(study.study_file, {**asked, "sweep": {**asked["sweep"], "train_epochs": 90}})
+    described = json.loads(study.study_file.read_bytes())
+    write_json(study.study_file, {**described, "sweep": {**described["sweep"], "train_epochs": 90}})
     assert "| one training (90 epochs) |" in markdown(propose(study)).replace("one epoch | ", "| ")
     assert propose(study, epochs=5).epochs == 5
 

@@ -21,7 +21,7 @@ STEPS = 5
 TIMES = st.lists(st.integers(10**6, 10**8), min_size=RUNS * STEPS, max_size=RUNS * STEPS)
 
 
-def told(times: Sequence[int], order: Sequence[int]) -> Recorded:
+def recorded(times: Sequence[int], order: Sequence[int]) -> Recorded:
     """Steps that last so long; of the ranks one is slowest, the others each a bit faster, in that order."""
     return Recorded(step_ns=lambda rank, step: times[step - 1] + 1000 * order[rank], steps=STEPS)
 
@@ -32,7 +32,7 @@ def findings(times: list[int], shuffle: Random) -> Findings:
         study = write_study(Path(folder) / "s", shuffle.sample(POINTS, len(POINTS)), repeat=RUNS)
         for each in shuffle.sample(POINTS, len(POINTS)):
             for run, number in enumerate(shuffle.sample(range(1, RUNS + 1), RUNS)):
-                write_run(study, each, told(times[run * STEPS :], shuffle.sample(range(each.ranks), each.ranks)), number)
+                write_run(study, each, recorded(times[run * STEPS :], shuffle.sample(range(each.ranks), each.ranks)), number)
         return find(load_study(study))
 
 

@@ -20,10 +20,10 @@ from tests.analysis.synthetic import MS, point, write_marconi100, write_runs, wr
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-def report(root: Path, **told: Any) -> tuple[str, dict[str, Any]]:
+def report(root: Path, **changes: Any) -> tuple[str, dict[str, Any]]:
     """Two nodes of four GPUs, 32 x 8 samples in 100 ms: 2560 samples/s."""
     each = point(2, 4)
-    write_runs(write_study(root / "s", [each]), each, [100 * MS], **told)
+    write_runs(write_study(root / "s", [each]), each, [100 * MS], **changes)
     (result,) = analyze(root)
     return result.text, result.plain["points"][0]
 
@@ -57,8 +57,8 @@ def test_costs_are_in_the_report(tmp_path: Path) -> None:
 
 def asking(study: Study, train_epochs: int) -> Path:
     """The study's folder; its sweep now says how many epochs a training takes."""
-    asked = json.loads(study.study_file.read_bytes())
-    write_json(study.study_file, {**asked, "sweep": {**asked["sweep"], "train_epochs": train_epochs}})
+    described = json.loads(study.study_file.read_bytes())
+    write_json(study.study_file, {**described, "sweep": {**described["sweep"], "train_epochs": train_epochs}})
     return study.folder
 
 
@@ -88,9 +88,9 @@ def test_epochs_that_are_asked_for_stand_above_the_sweeps(tmp_path: Path) -> Non
     (plain,) = analyze(tmp_path)
     assert plain.plain["points"][0]["train_s"] is None
     assert "a training of" not in plain.text
-    (asked,) = analyze(asking(study, 90), how=How(train_epochs=1))
-    assert asked.plain["points"][0]["train_s"] == pytest.approx(10_000)
-    assert "a training of 1 epoch:" in asked.text
+    (result,) = analyze(asking(study, 90), how=How(train_epochs=1))
+    assert result.plain["points"][0]["train_s"] == pytest.approx(10_000)
+    assert "a training of 1 epoch:" in result.text
 
 
 def test_the_catalogue_knows_what_old_records_do_not_tell(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_data_of_unknown_size_have_no_epoch(tmp_path: Path) -> None:
     (result,) = analyze(tmp_path)
     assert result.plain["points"][0]["epoch_s"] is None
     assert "node h" not in result.text
-    (asked,) = analyze(tmp_path, how=How(train_epochs=90))
-    assert (asked.plain["points"][0]["train_epochs"], "a training of" in asked.text) == (None, False)
+    (result,) = analyze(tmp_path, how=How(train_epochs=90))
+    assert (result.plain["points"][0]["train_epochs"], "a training of" in result.text) == (None, False)
 
 
 def test_without_data_or_training_there_is_no_epoch(tmp_path: Path) -> None:

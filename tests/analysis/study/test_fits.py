@@ -214,8 +214,8 @@ def test_intervals_are_told() -> None:
 def test_ends_of_an_interval_can_be_told_from_each_other(ends: tuple[float, float], text: str) -> None:
     """Of what each further node adds: 91-91 % is no interval."""
     found = fit(GUSTAFSON, rates(lambda n: gustafson_speedup(n, 0.0879)))
-    told = dataclasses.replace(found, parameters={"serial_share": Parameter(0.0879, ends)})
-    assert f"(95 %: {text} %; Gustafson's law" in said(told)[0]
+    with_interval = dataclasses.replace(found, parameters={"serial_share": Parameter(0.0879, ends)})
+    assert f"(95 %: {text} %; Gustafson's law" in said(with_interval)[0]
 
 
 def test_a_law_that_does_not_hold_says_nothing() -> None:

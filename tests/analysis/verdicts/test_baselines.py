@@ -22,11 +22,11 @@ def named(study: Study, name: str) -> list[Verdict]:
 def test_each_noisy_baseline_is_told(tmp_path: Path) -> None:
     """One GPU and the full node both differ by a fifth; a full node of one GPU is told once."""
     layouts = ((1, 1), (1, 2), (2, 2)), ((1, 1), (2, 1))
-    for points, told in zip(layouts, (["at 1x1", "at 1x2"], ["at 1x1"]), strict=True):
+    for points, places in zip(layouts, (["at 1x1", "at 1x2"], ["at 1x1"]), strict=True):
         study = write_study(tmp_path / str(len(points)), [point(*each) for each in points], repeat=3)
         for each in points:
             write_runs(study, point(*each), [step * MS for step in (90, 100, 110)], steps=20)
-        assert [verdict.where for verdict in named(study, "noisy baseline")] == told
+        assert [verdict.where for verdict in named(study, "noisy baseline")] == places
 
 
 @pytest.mark.parametrize("repeat", [1, 2])

@@ -24,8 +24,8 @@ def exchanged(rank: int, late: bool) -> Bucket:
     return Bucket(size_bytes=25_000_000, ready_ns=(88 if late and rank == 1 else 40) * MS, done_ns=90 * MS)
 
 
-@pytest.mark.parametrize(("slow_runs", "told"), [({1}, False), ({1, 3}, True)])
-def test_a_straggler_in_one_run_of_three_holds_no_point_back(tmp_path: Path, slow_runs: set[int], told: bool) -> None:
+@pytest.mark.parametrize(("slow_runs", "is_cause"), [({1}, False), ({1, 3}, True)])
+def test_a_straggler_in_one_run_of_three_holds_no_point_back(tmp_path: Path, slow_runs: set[int], is_cause: bool) -> None:
     """As a verdict it is named all the same."""
     one, two = point(1, 1), point(1, 2, comm="on")
     study = write_study(tmp_path / "s", [one, two], repeat=3)
@@ -34,7 +34,7 @@ def test_a_straggler_in_one_run_of_three_holds_no_point_back(tmp_path: Path, slo
         buckets = [lambda rank, late=run in slow_runs: exchanged(rank, late)]
         write_run(study, two, Recorded(step_ns=100 * MS, steps=20, shares=EXPOSED, buckets=buckets), run)
     found = find(load_study(study))
-    assert ("held back most by waiting for one slow rank or node" in found.sentences[0]) == told
+    assert ("held back most by waiting for one slow rank or node" in found.sentences[0]) == is_cause
     assert [verdict.numbers["found_in_runs"] for verdict in named(found, "straggler")] == [len(slow_runs)]
 
 
@@ -44,8 +44,8 @@ def test_exchanges_are_those_of_one_run(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [one, plain, traced])
     buckets = [Bucket(size_bytes=40_000, ready_ns=(30 + 5 * index) * MS, done_ns=90 * MS) for index in range(10)]
     for each in (one, plain, traced):
-        told = Recorded(step_ns=100 * MS, steps=20, shares=EXPOSED, buckets=buckets if each is not one else ())
-        write_run(study, each, told)
+        recorded = Recorded(step_ns=100 * MS, steps=20, shares=EXPOSED, buckets=buckets if each is not one else ())
+        write_run(study, each, recorded)
     (verdict,) = named(find(load_study(study)), "latency-bound")
     assert "is 10 exchanges of 39.1 KiB on average" in verdict.evidence
 

@@ -8,7 +8,7 @@ import pytest
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.analysis.verdicts.notes import WARMUP_SEEN_FROM
+from hpcddp.analysis.verdicts.notes import WARMUP_DETECTED_FROM
 from hpcddp.worker.training.steady_state import FEWEST
 from tests.analysis.synthetic import FAILED, MS, point, write_runs, write_study
 
@@ -24,8 +24,8 @@ def above_perfect(folder: Path, base_ms: list[int], wide_ms: list[int]) -> list[
 
 def test_a_point_above_perfect_scaling_is_told(tmp_path: Path) -> None:
     """Once for each baseline, with where to look."""
-    (told,) = above_perfect(tmp_path / "s", [110], [100])
-    assert told.startswith("1x2 has 110 % efficiency against one GPU: more than perfect scaling. Look at that baseline first")
+    (note,) = above_perfect(tmp_path / "s", [110], [100])
+    assert note.startswith("1x2 has 110 % efficiency against one GPU: more than perfect scaling. Look at that baseline first")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_nothing_is_said_of_the_spread_where_no_run_counts(tmp_path: Path) -> No
     assert find(load_study(study)).notes == []
 
 
-def warmup_told(folder: Path, steps: int, detected: int | None) -> list[str]:
+def warmup_notes_of(folder: Path, steps: int, detected: int | None) -> list[str]:
     """What is said of a run with so many steps, one of them warm-up."""
     study = write_study(folder, [point(1, 1)])
     write_runs(study, point(1, 1), [MS], steps=steps, protocol={"stopped_by": "steps", "warmup_detected_steps": detected})
@@ -57,13 +57,13 @@ def warmup_told(folder: Path, steps: int, detected: int | None) -> list[str]:
 
 def test_a_warm_up_whose_end_was_not_seen_is_unknown(tmp_path: Path) -> None:
     """Too few steps to see it, or steps that settle late: not the same as none."""
-    (few,) = warmup_told(tmp_path / "few", 98, None)
+    (few,) = warmup_notes_of(tmp_path / "few", 98, None)
     assert "in fewer than 100 steps it cannot be seen; more of them (`--set measure.steps=100`)" in few
-    (late,) = warmup_told(tmp_path / "late", 99, None)
+    (late,) = warmup_notes_of(tmp_path / "late", 99, None)
     assert "steps settle in the second half, if at all" in late
     assert "`--set measure.warmup_steps=100`" in late
-    assert warmup_told(tmp_path / "none", 98, 0) == []
-    assert WARMUP_SEEN_FROM == FEWEST
+    assert warmup_notes_of(tmp_path / "none", 98, 0) == []
+    assert WARMUP_DETECTED_FROM == FEWEST
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ DEMO = {"physical_cores_per_rank": 1, "loader_workers_per_rank": 0}
 SOUND = Model(seed=0, layouts=[(1, 1), (2, 1)], steps=120, hook=False)
 
 
-def told(folder: Path, steps_ms: dict[tuple[int, int], int]) -> list[str]:
+def sentences_of(folder: Path, steps_ms: dict[tuple[int, int], int]) -> list[str]:
     """The sentences on a study with these layouts and steps, six runs of twenty steps each: nothing is left open."""
     points = [point(*layout) for layout in steps_ms]
     study = write_study(folder, points, repeat=6)
@@ -57,7 +57,7 @@ def test_the_largest_point_is_told_against_each_baseline_there_is(
     tmp_path: Path, steps_ms: dict[tuple[int, int], int], sentence: str
 ) -> None:
     """A baseline that is the point itself, or the same as the other one, is left out."""
-    assert told(tmp_path / "s", steps_ms) == [sentence]
+    assert sentences_of(tmp_path / "s", steps_ms) == [sentence]
 
 
 def test_a_study_like_the_demos(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def two_cores(each: Point, step_ns: int, run: int) -> Recorded:
 def test_what_a_verdict_leaves_open_is_in_the_same_sentence(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     """With `about` and two digits; nothing of it on a sound study."""
     model = dataclasses.replace(SOUND, **change)
-    (told,) = find(load_study(write(model, tmp_path / "s"))).sentences
-    assert told.endswith(says)
-    assert told.startswith("2 nodes with one GPU each train about 1.9 times as fast" if ";" in says else "2 nodes with one")
-    assert ("about" in told) == (";" in says)
+    (sentence,) = find(load_study(write(model, tmp_path / "s"))).sentences
+    assert sentence.endswith(says)
+    assert sentence.startswith("2 nodes with one GPU each train about 1.9 times as fast" if ";" in says else "2 nodes with one")
+    assert ("about" in sentence) == (";" in says)
 
 
 def test_runs_are_counted_for_each_size(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_runs_are_counted_for_each_size(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", points, repeat=6)
     for each, runs in zip(points, (6, 5), strict=True):
         write_runs(study, each, [10 * MS] * runs, steps=20)
-    (told,) = find(load_study(study)).sentences
-    assert told.endswith("; not certain yet: as few as 5 runs.")
+    (sentence,) = find(load_study(study)).sentences
+    assert sentence.endswith("; not certain yet: as few as 5 runs.")
 
 
 def test_a_verdict_on_other_points_does_not_touch_the_sentence(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_series_of_one_layout_do_not_crowd_the_sentence(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", points)
     for each in points:
         write_runs(study, each, [MS], steps=20)
-    (told,) = find(load_study(study)).sentences
-    assert told == "2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency); not certain yet: only 1 run each."
+    (sentence,) = find(load_study(study)).sentences
+    assert sentence == "2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency); not certain yet: only 1 run each."
 
 
 def test_many_series_are_counted(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_many_series_are_counted(tmp_path: Path) -> None:
     sentences = find(load_study(study)).sentences
     begin = "With {} per GPU, 2 GPUs train about 2.0 times as fast as one GPU (100 % efficiency)"
     batches = ("1 sample", "2 samples", "4 samples", "8 samples")
-    assert [told.partition(";")[0] for told in sentences[:4]] == [begin.format(batch) for batch in batches]
+    assert [each.partition(";")[0] for each in sentences[:4]] == [begin.format(batch) for batch in batches]
     assert sentences[4:] == ["2 more series: see the table."]
 
 

@@ -63,9 +63,9 @@ def test_what_chance_does_is_no_stall() -> None:
     """Of 1000 runs of 25 steps with 20 % of symmetric noise mean and median are 3 % apart in many; that is told of few."""
     noise = np.random.default_rng(1).normal(100, 20, (1000, 25))
     apart = np.abs(noise.mean(axis=1) / np.median(noise, axis=1) - 1) > 0.03
-    told = [of(run_steps(each)) is not None for each in noise]
+    stalls = [of(run_steps(each)) is not None for each in noise]
     assert apart.mean() > 0.2
-    assert np.mean(told) < 0.03
+    assert np.mean(stalls) < 0.03
 
 
 def test_a_rank_that_stalls_makes_the_others_communicate() -> None:
@@ -114,7 +114,7 @@ PLANTED: Mapping[str, tuple[Lengths, str | None, str, set[str]]] = {
 """What is planted -> by how much steps are longer, in which part, what is to be told, and verdicts that may be told, too."""
 
 
-def told(lengths: Lengths, part: str | None, draw: Random, noise: tuple[float, float], level: float) -> Recorded:
+def recorded_run(lengths: Lengths, part: str | None, draw: Random, noise: tuple[float, float], level: float) -> Recorded:
     """Ranks whose steps end with jitter; AR(1) noise of that deviation and dependence."""
     sigma, phi = noise
     deviation, times, longer = 0.0, [], []
@@ -146,7 +146,7 @@ def verdicts_of(folder: Path, lengths: Lengths, part: str | None, seed: int) -> 
     study = write_study(folder / "s", points, repeat)
     for each, run in itertools.product(points, range(1, repeat + 1)):
         level = 100 * MS * (1 + draw.gauss(0, 0.01))
-        write_run(study, each, told(lengths, part, draw, noise, level), run)
+        write_run(study, each, recorded_run(lengths, part, draw, noise, level), run)
     return find(load_study(study)).verdicts
 
 
@@ -188,8 +188,10 @@ def test_a_resumed_run_that_stalls_after_checkpoints_is_told_so(tmp_path: Path) 
     """The three steps after every pause are three times as long."""
     what = point(1, 1, resume=True, checkpoint_every_min=5.0)
     study = write_study(tmp_path / "s", [what])
-    told_ = Recorded(step_ns=lambda rank, step: (300 if step % 25 in {1, 2} else 100) * MS, steps=100, pauses=range(25, 101, 25))
-    write_run(study, what, told_)
+    recorded = Recorded(
+        step_ns=lambda rank, step: (300 if step % 25 in {1, 2} else 100) * MS, steps=100, pauses=range(25, 101, 25)
+    )
+    write_run(study, what, recorded)
     (found,) = [each for each in find(load_study(study)).verdicts if each.name == "stalls"]
     assert "they are the first steps after a checkpoint" in found.evidence
     assert "`--set measure.checkpoint_every_min=10`" in found.advice
@@ -211,7 +213,7 @@ def test_where_others_compute_that_comes_first(tmp_path: Path) -> None:
     for foreign, first in ((0.3, "others computed on the node"), (0.0, "`--set measure.gc=frozen`")):
         study = write_study(tmp_path / str(foreign), [point(1, 1)])
         telemetry = {"telemetry": {"nodes": [{"host": "r000", "cpu_foreign_share": foreign}]}}
-        told_ = Recorded(step_ns=lambda rank, step: (340 if step % 10 == 7 else 100) * MS, steps=100, end=telemetry)
-        write_run(study, point(1, 1), told_)
+        recorded = Recorded(step_ns=lambda rank, step: (340 if step % 10 == 7 else 100) * MS, steps=100, end=telemetry)
+        write_run(study, point(1, 1), recorded)
         (found,) = [each for each in find(load_study(study)).verdicts if each.name == "stalls"]
         assert found.advice.startswith(first)

@@ -63,8 +63,10 @@ def test_waiting_for_data_and_lacking_cores_have_one_advice(tmp_path: Path) -> N
     for each, cores in points.items():
         node = {"host": "r000", "cpu_busy_share": 0.97, "cpu_job_share": 0.96, "cpu_foreign_share": 0.01}
         launch = {"profile": PROFILE, "cpus_of_ranks": [4 * cores] * each.ranks}
-        told = Recorded(step_ns=80 * MS, steps=20, shares={"data_wait": 0.4}, launch=launch, end={"telemetry": {"nodes": [node]}})
-        write_run(study, each, told)
+        recorded = Recorded(
+            step_ns=80 * MS, steps=20, shares={"data_wait": 0.4}, launch=launch, end={"telemetry": {"nodes": [node]}}
+        )
+        write_run(study, each, recorded)
     found = {verdict.name: verdict for verdict in find(load_study(study)).verdicts}
     assert found["CPU starvation"].where == "at 1x4"
     assert found["input-bound"].where == "at every point"
@@ -91,13 +93,13 @@ def test_as_many_cores_as_processes_are_no_starvation(tmp_path: Path) -> None:
 
 def test_limits_must_confirm_that_data_is_waited_for(tmp_path: Path) -> None:
     """A batch that is there already makes this trainer no faster: it does not wait for data, whatever the clock says."""
-    for name, alone_ms in (("slow", 64), ("fast", 30)):
-        points = {point(1, 1): 64, point(1, 1, input="synthetic"): alone_ms}
+    for name, resident_ms in (("slow", 64), ("fast", 30)):
+        points = {point(1, 1): 64, point(1, 1, input="synthetic"): resident_ms}
         study = write_study(tmp_path / name, list(points))
         for each, step_ms in points.items():
             write_run(study, each, Recorded(step_ns=step_ms * MS, steps=20, shares={"data_wait": 0.5, "forward": 0.5}))
-        told = [verdict for verdict in find(load_study(study)).verdicts if verdict.name == "input-bound"]
-        assert [verdict.numbers.get("trainer") for verdict in told] == ([] if name == "slow" else [pytest.approx(32 / 0.03)])
+        found = [verdict for verdict in find(load_study(study)).verdicts if verdict.name == "input-bound"]
+        assert [verdict.numbers.get("trainer") for verdict in found] == ([] if name == "slow" else [pytest.approx(32 / 0.03)])
 
 
 def ranks(hosts: str, last: list[float], peer_wait_s: list[float]) -> pd.DataFrame:
@@ -155,8 +157,8 @@ def test_two_kinds_of_steps_by_hand(tmp_path: Path) -> None:
 def test_what_is_to_be_copied_is_not_broken() -> None:
     """Lines are as wide as a terminal; a command in backticks stays in one."""
     command = "`--set layout.physical_cores_per_rank=8 --set workload.loader_workers_per_rank=7`"
-    told = Verdict(name="n", where="w", evidence="e " * 99, advice="do it " * 15 + command, numbers={}, runs=(), weight=1)
-    lines = verdict_lines([told])
+    long = Verdict(name="n", where="w", evidence="e " * 99, advice="do it " * 15 + command, numbers={}, runs=(), weight=1)
+    lines = verdict_lines([long])
     assert max(map(len, lines)) <= WIDE
     assert any(command in line for line in lines)
 
@@ -180,9 +182,9 @@ def test_verdicts_stand_before_the_table_and_in_report_json(tmp_path: Path) -> N
     write(STARVED, tmp_path / "s")
     (result,) = analyze(tmp_path)
     assert result.text.index("VERDICT  CPU starvation at every point") < result.text.index("gates ")
-    told: list[dict[str, Any]] = json.loads((tmp_path / "s/report/report.json").read_bytes())["verdicts"]
-    assert [(verdict["name"], len(verdict["runs"])) for verdict in told] == [("CPU starvation", 9), ("input-bound", 9)]
-    assert told[0]["numbers"] == {"busy_share": pytest.approx(0.96), "cores": 2.0, "needed": 17}
+    rows: list[dict[str, Any]] = json.loads((tmp_path / "s/report/report.json").read_bytes())["verdicts"]
+    assert [(verdict["name"], len(verdict["runs"])) for verdict in rows] == [("CPU starvation", 9), ("input-bound", 9)]
+    assert rows[0]["numbers"] == {"busy_share": pytest.approx(0.96), "cores": 2.0, "needed": 17}
 
 
 def test_the_sentence_says_why(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ SWEEPS = Path(__file__).parents[3] / "jobs"
 SEEDS = 2
 SOUND = 50
 
-Told = list[tuple[str, str]]
+NamesAndAdvice = list[tuple[str, str]]
 """Verdicts found in a study: name, advice."""
 
 TWO_NODES: list[Layout] = [(1, 1), (2, 1)]
@@ -136,19 +136,19 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
 """What is wrong -> a study with it, and the verdicts that must be found: no more, no fewer."""
 
 
-def found_in(model: Model, folder: Path) -> Told:
+def found_in(model: Model, folder: Path) -> NamesAndAdvice:
     """The verdicts of a study so made."""
     return [(verdict.name, verdict.advice) for verdict in find(load_study(write(model, folder / "s"))).verdicts]
 
 
-def of_fault(planted: tuple[int, int], folder: Path) -> Told:
+def of_fault(planted: tuple[int, int], folder: Path) -> NamesAndAdvice:
     """Of the n-th fault with noise by that seed. Another process calls this: a model's functions do not travel."""
     number, seed = planted
     model, _ = list(FAULTS.values())[number]
     return found_in(as_sound(model, 1000 * number + seed), folder / f"{number}-{seed}")
 
 
-def of_seed(seed: int, folder: Path) -> Told:
+def of_seed(seed: int, folder: Path) -> NamesAndAdvice:
     """Of a sound study."""
     return found_in(sound(seed), folder / f"sound-{seed}")
 
@@ -166,17 +166,17 @@ def test_precision_and_recall(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         of_faults = pool.map(of_fault, planted, itertools.repeat(tmp_path), chunksize=4)
         of_sound = dict(zip(range(SOUND), pool.map(of_seed, range(SOUND), itertools.repeat(tmp_path), chunksize=5), strict=True))
-        for (number, _), told in zip(planted, of_faults, strict=True):
-            (_, expected), found = list(FAULTS.values())[number], {name for name, _ in told}
-            advice |= {each for _, each in told}
+        for (number, _), verdicts in zip(planted, of_faults, strict=True):
+            (_, expected), found = list(FAULTS.values())[number], {name for name, _ in verdicts}
+            advice |= {each for _, each in verdicts}
             hits.update(expected & found)
             missed.update(expected - found)
             false.update(found - expected)
-    alarms = {seed: told for seed, told in of_sound.items() if told}
-    right, all_told = hits.total(), hits.total() + false.total() + sum(map(len, alarms.values()))
+    alarms = {seed: verdicts for seed, verdicts in of_sound.items() if verdicts}
+    right, named = hits.total(), hits.total() + false.total() + sum(map(len, alarms.values()))
     with capsys.disabled():
         print(
-            f"\nverdicts: precision {right / all_told:.3f} ({right} of {all_told} told), "
+            f"\nverdicts: precision {right / named:.3f} ({right} of {named} told), "
             f"recall {right / (right + missed.total()):.3f} "
             f"({right} of {right + missed.total()} planted in {SEEDS * len(FAULTS)} studies), "
             f"{len(alarms)} of {SOUND} sound studies with any"
