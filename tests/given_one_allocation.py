@@ -10,10 +10,9 @@ from typing import Any
 from hpcddp.backends.base import Batch, Submission
 from hpcddp.cluster.profile import load_profile
 from hpcddp.cluster.settings import Settings
-from hpcddp.commands.options import requests_for
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
-from hpcddp.script.job_request import User
+from hpcddp.submit.choose import ChosenPoints, job_requests
 from hpcddp.submit.one_allocation import allocation_batch
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
@@ -42,7 +41,7 @@ def submission_plan(folder: Path, *settings: str, axes: str = "{layout.nodes: [1
     profile = load_profile(str(source.sweep.cluster))
     profile = dataclasses.replace(profile, compute=dataclasses.replace(profile.compute, modules=(), activate=()))
     points = expand(source, profile)
-    requests = requests_for(source, profile, points, User(account="proj")) if profile.backend == "slurm" else {}
+    requests = job_requests(ChosenPoints(source=source, profile=profile, points=points), Settings())
     planned = SubmissionPlan(
         source=source, profile=profile, points=points, requests=requests, settings=Settings(), one_allocation=True
     )

@@ -9,22 +9,19 @@ import click
 
 from hpcddp.commands.options import (
     check_sources,
+    choose_and_remark,
     choosing,
     job_option,
     laying_out,
     measuring,
     read_settings,
-    read_study,
     remark,
-    requests_for,
-    single_sweep,
-    user_of,
 )
 
 if TYPE_CHECKING:
     from hpcddp.cluster.profile import ClusterProfile
-    from hpcddp.sweep.expand import PlannedPoint
-    from hpcddp.sweep.file import SweepFile
+    from hpcddp.submit.choose import ChosenPoints
+    from hpcddp.submit.options import LayoutOptions, PointOptions
 
 
 @click.command()
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--workload", metavar="MODEL/DATA", help="Such as resnet18/cifar10; by default the profile's workload.")
 @job_option
 @click.option("-o", "target", type=click.Path(), help="Write to this file; a folder for a sweep of several points, or as NAME/.")
-def render(sweep: Path | None, target: str | None, job_options: tuple[str, ...], **options: Any) -> None:
+def render(sweep: Path | None, points: PointOptions, layout: LayoutOptions, workload: str | None, target: str | None) -> None:
     """Print the sbatch script of a point, ready for `sbatch`.
 
     \b
@@ -45,9 +42,14 @@ def render(sweep: Path | None, target: str | None, job_options: tuple[str, ...],
     hpcddp render --cluster rcc --comm on --profile-steps 5
     """
     from hpcddp.core.text import count
+    from hpcddp.submit.scripts_by_hand import missing_settings, scripts_by_hand
 
-    source, profile, points = _study(sweep, job_options, options)
-    scripts = _scripts(source, profile, points)
+    check_sources(sweep, points, layout, workload=workload)
+    found = _choose_layout(points, layout, workload) if sweep is None else choose_and_remark(sweep, points)
+    settings = read_settings()
+    for text in missing_settings(found, settings):
+        remark(text)
+    scripts = scripts_by_hand(found, settings)
     output = None if target is None else Path(target)
     folder_meant = output is not None and (output.is_dir() or str(target).endswith("/"))
     if len(scripts) == 1 and not folder_meant:
@@ -64,20 +66,19 @@ def render(sweep: Path | None, target: str | None, job_options: tuple[str, ...],
     remark(f"{count(len(scripts), 'script')} in {output}")
 
 
-def _study(
-    sweep: Path | None, job_options: tuple[str, ...], options: dict[str, Any]
-) -> tuple[SweepFile, ClusterProfile, list[PlannedPoint]]:
+def _choose_layout(points: PointOptions, layout: LayoutOptions, workload: str | None) -> ChosenPoints:
+    """The points of one layout, where no sweep file is given."""
+    from hpcddp.submit.choose import ChosenPoints, node_type_remarks, pick_cluster, sweep_of_layout
     from hpcddp.sweep.expand import expand
 
-    check_sources(sweep, options, ("nodes", "gpus_per_node", "node_type", "workload"))
-    if sweep is None:
-        source, profile = single_sweep(options, lambda profile: _workload(profile, options["workload"]), "adhoc", job_options)
-        return source, profile, expand(source, profile, also=options["also"])
-    cluster, changes, groups, conditions = (options[name] for name in ("cluster", "settings", "groups", "conditions"))
-    return read_study(sweep, cluster, changes, groups, conditions, job_options, options["also"])
+    profile = pick_cluster(points.cluster)
+    source = sweep_of_layout(profile, layout, points, lambda: _workload(profile, workload), "adhoc")
+    for text in node_type_remarks(source, profile):
+        remark(text)
+    return ChosenPoints(source=source, profile=profile, points=expand(source, profile, also=points.also))
 
 
-def _workload(profile: ClusterProfile, named: str | None) -> Any:
+def _workload(profile: ClusterProfile, named: str | None) -> dict[str, Any]:
     from hpcddp.core.schema import encode
 
     if named is not None:
@@ -87,37 +88,5 @@ def _workload(profile: ClusterProfile, named: str | None) -> Any:
         return {"model": model, "data": {"name": data}}
     if profile.default_workload is None:
         raise click.UsageError(f"profile {profile.name} has no default workload: give --workload MODEL/DATA")
-    return encode(profile.default_workload)
-
-
-def _scripts(source: SweepFile, profile: ClusterProfile, points: list[PlannedPoint]) -> dict[str, str]:
-    """Label -> script text."""
-    from hpcddp.core.errors import UsageError
-    from hpcddp.core.jobspec import JobSpec
-    from hpcddp.core.schema import encode
-    from hpcddp.script.render import launch_by_hand
-    from hpcddp.script.render import render as render_script
-    from hpcddp.submit.plan import without_folder
-
-    if profile.backend != "slurm":
-        raise UsageError(f"{profile.name} has no Slurm, so no sbatch script; `hpcddp submit` runs it here")
-    settings = read_settings()
-    user = user_of(source, settings)
-    if user.account is None and profile.slurm.account_required:
-        remark(
-            f"no account: the line is left out and {profile.name} will refuse the job; set SBATCH_ACCOUNT or --set account=NAME"
-        )
-    for text in without_folder(points, settings.data_roots):
-        remark(text)
-    requests = requests_for(source, profile, points, user)
-    as_used = {key: value for key, value in encode(profile).items() if key not in ("facts", "sources")}
-    run_root = settings.run_root_here()
-    scripts = {}
-    for planned in points:
-        point = planned.point
-        data_root = settings.data_roots.get(point.workload.data.name)
-        spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root=data_root, profile=as_used)
-        scripts[point.label] = render_script(
-            profile, point, requests[point.label], launch_by_hand(profile, spec, None if run_root is None else str(run_root))
-        )
-    return scripts
+    plain: dict[str, Any] = encode(profile.default_workload)
+    return plain

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import read_settings, read_study, remark, requests_for, set_option, study_folder, user_of
+from hpcddp.commands.options import choose_and_remark, read_settings, remark, set_option
 from hpcddp.commands.runs_path import RunsPath
 
 
@@ -30,6 +30,9 @@ def reproduce(study: Path, cluster: str, settings: tuple[str, ...], output: Path
     """
     from hpcddp.cluster.profile import load_profile
     from hpcddp.core.errors import UsageError
+    from hpcddp.study.study_folder import study_folder
+    from hpcddp.submit.choose import job_requests
+    from hpcddp.submit.options import PointOptions
     from hpcddp.submit.plan import without_folder
 
     profile = load_profile(cluster)
@@ -44,15 +47,14 @@ def reproduce(study: Path, cluster: str, settings: tuple[str, ...], output: Path
     there = study_folder(file, None, own)
     click.echo(f"{file} is to be looked at first. Then:\nhpcddp submit {file}\nhpcddp compare {study} {there}")
     try:
-        source, _, points = read_study(file, None, (), (), ())
-        if profile.backend == "slurm":
-            requests_for(source, profile, points, user_of(source, own))
+        chosen = choose_and_remark(file, PointOptions())
+        job_requests(chosen, own)
     except UsageError as error:
         raise UsageError(f"{error}\n{file} does not fit {profile.name} as it is: edit it") from error
-    for sentence in without_folder(points, own.data_roots):
+    for sentence in without_folder(chosen.points, own.data_roots):
         remark(sentence)
-    if len(points) != planned:
-        remark(f"the study has {planned} points, this sweep {len(points)}: only its last submission's is recorded")
+    if len(chosen.points) != planned:
+        remark(f"the study has {planned} points, this sweep {len(chosen.points)}: only its last submission's is recorded")
 
 
 def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[str, int, str]:

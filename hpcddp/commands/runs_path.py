@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from hpcddp.commands.options import study_folder
-
 _SWEEP = "hpcddp.sweep.file"
 """In click's own place for what a parameter leaves for its command."""
 
@@ -30,10 +28,9 @@ class RunsPath(click.Path):
         sweep = Path(value)
         if sweep.suffix not in (".yaml", ".yml") or not sweep.is_file():
             return super().convert(value, param, ctx)
-        from hpcddp.cluster.settings import load_settings
+        from hpcddp.study.study_folder import usual_folder
 
-        root = os.environ.get("HPCDDP_RUNS")
-        folder = study_folder(sweep, Path(root) if root else None, load_settings()[0])
+        folder = usual_folder(sweep)
         if not folder.is_dir():
             self.fail(f"{sweep}: nothing of it was submitted, {folder} is not there. Name the folder of its runs", param, ctx)
         if ctx is not None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from hpcddp.commands.not_in_sweep import LIVE, not_in_sweep_words
 from hpcddp.commands.options import format_option, print_json
 from hpcddp.commands.runs_path import RunsPath, named_sweep
 
@@ -99,6 +98,7 @@ def _text(found: dict[str, Found]) -> str:
 
 def _study_text(name: str, one: Found) -> str:
     from hpcddp.study.status_text import status_table, wrapped
+    from hpcddp.submit.scope import LIVE, not_in_sweep_words
 
     gone = not_in_sweep_words([state for state in one.states if state.phase in LIVE], one.named)
     return "\n".join([name, status_table(one.states, one.node_hours), *(wrapped(gone) if gone else [])])

@@ -24,15 +24,6 @@ Run = tuple[Point, int]
 FLAG = "--one-allocation"
 
 
-def for_one_job(plan: SubmissionPlan) -> SubmissionPlan:
-    """The plan with all its runs in one job, which takes no longer than Slurm allows."""
-    from hpcddp.backends.slurm_commands import longest_min
-
-    partition = plan.source.sweep.slurm.partition or plan.profile.slurm.partition
-    known = longest_min(partition) if plan.profile.backend == "slurm" else None
-    return dataclasses.replace(plan, one_allocation=True, longest_min=known)
-
-
 def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
     """The request for all these runs; UsageError says what no single job gives."""
     if plan.profile.backend != "slurm":

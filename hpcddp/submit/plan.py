@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile
@@ -11,7 +11,7 @@ from hpcddp.cluster.settings import config_file
 from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.point import Layout, Point, flat_keys
-from hpcddp.core.text import count, first_few, merge_similar
+from hpcddp.core.text import count, first_few, merge_similar, size, table
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.resources import cores_per_rank, hours_at_most
 from hpcddp.sweep.disk_usage import bytes_of, files_of
@@ -78,7 +78,7 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, wal
     )
 
 
-def telling_apart(rows: Sequence[PlanRow]) -> dict[str, str]:
+def distinguishing_keys(rows: Sequence[PlanRow]) -> dict[str, str]:
     """Title -> key of everything in which the points differ and that their size does not say already."""
     keys = dict.fromkeys(key for row in rows for key in row.point if key not in SHOWN)
     return {
@@ -86,6 +86,45 @@ def telling_apart(rows: Sequence[PlanRow]) -> dict[str, str]:
         for key in keys
         if any(row.point.get(key) != rows[0].point.get(key) for row in rows)
     }
+
+
+def points_table(rows: Sequence[PlanRow], columns: Mapping[str, Sequence[object]]) -> str:
+    """A line for each point: its label, what distinguishes it from the others, and these columns (title -> value of each row)."""
+    keys = distinguishing_keys(rows)
+    lines = [
+        (row.label, *(row.point.get(key) for key in keys.values()), *values)
+        for row, *values in zip(rows, *columns.values(), strict=True)
+    ]
+    return table(("point", *keys, *columns), lines, left=("point", *keys, "groups"))
+
+
+def plan_text(rows: Sequence[PlanRow]) -> str:
+    """All points with what they come to, and the sums below."""
+    columns: dict[str, Sequence[object]] = {
+        "nodes": [row.nodes for row in rows],
+        "GPUs": [row.gpus for row in rows],
+        "ranks": [row.ranks for row in rows],
+        "batch/rank": [row.batch_per_gpu for row in rows],
+        "batch": [row.global_batch for row in rows],
+        "runs": [row.runs for row in rows],
+        "node-h": [_hours_text(row.node_hours) for row in rows],
+        "GPU-h": [_hours_text(row.gpu_hours) for row in rows],
+        "files": [row.files for row in rows],
+        "size": [size(row.bytes) for row in rows],
+        "groups": [" ".join(row.groups) for row in rows],
+    }
+    total, most = totals(rows), hours_of(rows)
+    parts = [count(total["points"], "point"), count(total["runs"], "run"), *([] if most is None else [f"at most {most}"])]
+    return "\n".join((points_table(rows, columns), ", ".join([*parts, count(total["files"], "file"), size(total["bytes"])])))
+
+
+def _hours_text(hours: float | None) -> str | None:
+    return None if hours is None else f"{hours:.1f}"
+
+
+def plan_plain(rows: Sequence[PlanRow]) -> dict[str, Any]:
+    """The same as JSON has it."""
+    return {"totals": totals(rows), "points": [asdict(row) for row in rows]}
 
 
 def baseline_words(points: Sequence[PlannedPoint]) -> str:

@@ -9,13 +9,16 @@ more) nothing is called taken out.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcddp.cluster.profile import current_cluster, load_profile
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.run_key import run_ranges
 from hpcddp.core.run_root import Study
+from hpcddp.core.text import count
 from hpcddp.study.status import RunState, read_study_file, run_states
 from hpcddp.study.submission_log import latest_events
 from hpcddp.submit.submission_plan import SubmissionPlan
@@ -27,6 +30,9 @@ Entry = Mapping[str, Any]
 
 AS_IT_IS: Mapping[str, Any] = {"set": [], "cluster": None, "also": {}}
 """Without options."""
+
+LIVE = ("queued", "running", "unknown")
+"""Phases of runs that `cancel` may end."""
 
 
 def options_of(plan: SubmissionPlan) -> dict[str, Any]:
@@ -65,6 +71,22 @@ def recorded_gone(study: Study, sweep: Path) -> list[RunState]:
     gone = {told.key for told in sent if told.event == "submitted" and told.run > scope.get(told.label, told.run)}
     states = run_states(study, scope=scope) if gone else []
     return [state for state in states if state.key in gone and state.phase == "unknown"]
+
+
+def not_in_sweep_words(states: Sequence[RunState], where: Path) -> str | None:
+    """Which they are and what ends them; None where there is none but what is done. `where`: the study's folder, or its sweep."""
+    gone = [state for state in states if not state.in_sweep and state.phase != "done"]
+    if not gone:
+        return None
+    live = [state for state in gone if state.phase in LIVE]
+    runs = run_ranges(state.key for state in live or gone)
+    if not live:
+        verb = "is" if len(gone) == 1 else "are"
+        return f"{count(len(gone), 'run')} {verb} not in the sweep any more and not submitted again: {runs}"
+    sure = {state.phase for state in live} <= {"queued", "running"}
+    verb = ("waits or runs" if len(live) == 1 else "wait or run") if sure else "may wait or run"
+    which = f"{count(len(live), 'run')} not in the sweep any more {verb}: {runs}"
+    return f"{which}; `hpcddp cancel {shlex.quote(str(where))} --not-in-sweep` ends {'it' if len(live) == 1 else 'them'}"
 
 
 def _repeats(sweep: Path, options: Mapping[str, Any]) -> dict[str, int] | None:

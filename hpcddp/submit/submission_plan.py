@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import secrets
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hpcddp.backends.base import Submission
+from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings, config_file
@@ -21,7 +24,8 @@ from hpcddp.core.schema import encode
 from hpcddp.core.umask import not_for_others
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.render import ScriptLaunch, render
-from hpcddp.submit.git import git_commit
+from hpcddp.submit.choose import ChosenPoints, job_requests
+from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.plan import without_folder
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.expand import PlannedPoint
@@ -36,7 +40,7 @@ class SubmissionPlan:
     profile: ClusterProfile
     points: Sequence[PlannedPoint]
     requests: Mapping[str, JobRequest]
-    """By label; empty where nothing is asked of Slurm."""
+    """By label; empty where there is no Slurm."""
     settings: Settings
     more: Mapping[str, int] = field(default_factory=dict)
     """By label, where a point shall be run more often than the sweep says."""
@@ -56,8 +60,26 @@ class SubmissionPlan:
     @property
     def repeats(self) -> dict[str, int]:
         """How often each point shall be run, by label."""
-        asked = self.source.sweep.repeat
-        return {planned.point.label: max(asked, self.more.get(planned.point.label, 0)) for planned in self.points}
+        repeat = self.source.sweep.repeat
+        return {planned.point.label: max(repeat, self.more.get(planned.point.label, 0)) for planned in self.points}
+
+
+def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOptions = SubmitOptions()) -> SubmissionPlan:  # noqa: B008
+    """The points with the user's settings and the jobs they request; UsageError for what the cluster would refuse."""
+    slurm = points.source.sweep.slurm
+    has_limit = options.one_allocation and points.profile.backend == "slurm"
+    return SubmissionPlan(
+        source=points.source,
+        profile=points.profile,
+        points=points.points,
+        requests=job_requests(points, settings),
+        settings=settings,
+        max_running=options.max_running,
+        max_jobs=options.max_jobs,
+        after=options.after,
+        one_allocation=options.one_allocation,
+        longest_min=longest_min(slurm.partition or points.profile.slurm.partition) if has_limit else None,
+    )
 
 
 def obstacles(plan: SubmissionPlan) -> list[str]:
@@ -139,3 +161,17 @@ def anchored(point: Point) -> Point:
 
 def _account(plan: SubmissionPlan) -> str | None:
     return plan.source.sweep.account or plan.settings.account
+
+
+def git_commit(folder: Path) -> str | None:
+    """The commit checked out there, `+` behind it where tracked files differ; None outside a repository or without git."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    return commit and f"{commit}{'+' if _git(folder, 'status', '--porcelain', '--untracked-files=no') else ''}"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

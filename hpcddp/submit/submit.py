@@ -11,7 +11,6 @@ from hpcddp.backends.base import Backend, Batch
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.core.errors import FullError, RefusedError
 from hpcddp.core.job_ids import slurm_id
-from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
@@ -20,9 +19,9 @@ from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState, study_states
 from hpcddp.study.submission_log import SubmissionEvent, append, follow, latest_events
 from hpcddp.study.write_ahead import Intents
-from hpcddp.submit.budget import affordable, limited
 from hpcddp.submit.manifest import describe
 from hpcddp.submit.one_allocation import allocation_batch, allocation_request
+from hpcddp.submit.pending import find_pending
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, submissions
 from hpcddp.submit.throttle import Throttle
 
@@ -41,36 +40,6 @@ class SubmittedRun:
         return RunKey(self.label, self.run)
 
 
-def pending_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
-    """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once.
-
-    A run whose submission was interrupted counts too: submit_runs looks it up before it asks again.
-    """
-    known = {state.key: state for state in states}
-    points, repeats = [planned.point for planned in plan.points], plan.repeats
-    wanted = [
-        (point, run) for run in range(1, max(repeats.values(), default=0) + 1) for point in points if run <= repeats[point.label]
-    ]
-    return [(point, run) for point, run in wanted if _is_pending(known.get(RunKey(point.label, run)))]
-
-
-def _is_pending(state: RunState | None) -> bool:
-    return state is None or state.phase in ("missing", "failed") or (state.phase == "unknown" and state.job is None)
-
-
-def unknown_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[RunState]:
-    """Those runs of the plan of whose jobs nobody says what became of them: they may wait or run."""
-    repeats = plan.repeats
-    unknown = (state for state in states if state.phase == "unknown" and state.job is not None)
-    return [state for state in unknown if state.run <= repeats.get(state.label, 0)]
-
-
-def runs_now(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
-    """Of what is pending, what this plan submits at once; UsageError where the study's budget does not hold it."""
-    runs = pending_runs(plan, states)
-    return affordable(limited(study, plan, states), plan, runs[: plan.max_jobs])
-
-
 def submit_runs(
     study: Study, plan: SubmissionPlan, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
 ) -> list[SubmittedRun]:
@@ -87,7 +56,7 @@ def submit_runs(
         for line in reconcile(study, backend):
             on_submitted(SubmittedRun(label=line.label, run=line.run, job=str(line.job)))
         states = study_states(study, backend)
-        runs = runs_now(study, plan, states)
+        runs = find_pending(study, plan, states).affordable()
         if not runs:
             return []
         if plan.one_allocation:

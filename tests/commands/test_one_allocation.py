@@ -16,7 +16,7 @@ def backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     """A cluster whose jobs may take two hours; small.yaml has three points of two runs, half an hour each."""
     told = FakeBackend()
     monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: told)
-    monkeypatch.setattr("hpcddp.backends.slurm_commands.longest_min", lambda partition: {"gpu": 120}[partition])
+    monkeypatch.setattr("hpcddp.submit.submission_plan.longest_min", lambda partition: {"gpu": 120}[partition])
     (tmp_path / "small.yaml").write_text(SWEEP.replace("AXES", "{layout.nodes: [1, 2, 4]}"))
     return told
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.analysis.study.precision import precision
 from hpcddp.backends.base import Submission
-from hpcddp.commands.until_ci import with_repeats
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import study_states
+from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
+from hpcddp.submit.until_ci import with_repeats
 from tests.analysis.synthetic import FAILED, MS, Recorded, write_run
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
@@ -38,12 +40,19 @@ def done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: backend)
 
 
+def submit_more(study: Study, plan: SubmissionPlan, backend: Done, percent: float, at_most: int = 20) -> list[SubmittedRun]:
+    """What one look at the records so far adds."""
+    states = study_states(study, backend)
+    known = precision(study) if states else {}
+    return submit_runs(study, with_repeats(plan, states, known, percent, at_most)[0], backend)
+
+
 def test_runs_are_added_until_medians_are_known(tmp_path: Path) -> None:
     """Asked again and again: six, then one more of each point until it is known to 2 %, then none."""
     study, backend, small = Study(tmp_path / "runs"), Done(), submission_plan(tmp_path)
     rounds: list[list[SubmittedRun]] = []
     while not rounds or rounds[-1]:
-        rounds.append(submit_runs(study, with_repeats(small, study, study_states(study, backend), 2.0, 20), backend))
+        rounds.append(submit_more(study, small, backend, 2.0))
     numbers = [[run.run for run in submitted] for submitted in rounds]
     assert numbers == [[1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6], [7, 7], [8, 8], [9, 9], []]
 
@@ -52,14 +61,14 @@ def test_no_more_than_max_repeat(tmp_path: Path) -> None:
     """Seven, though more would be needed."""
     study, backend, small = Study(tmp_path / "runs"), Done(), submission_plan(tmp_path)
     for _ in range(3):
-        submit_runs(study, with_repeats(small, study, study_states(study, backend), 0.1, 7), backend)
+        submit_more(study, small, backend, 0.1, 7)
     assert max(request.spec.run for request in backend.queued.values()) == 7
 
 
 def test_the_command_says_how_well_points_are_known(tmp_path: Path, run: Run) -> None:
     """And what it would add."""
     study, backend, small = Study(tmp_path / "small"), Done(), submission_plan(tmp_path)
-    submit_runs(study, with_repeats(small, study, study_states(study, backend), 3.0, 20), backend)
+    submit_more(study, small, backend, 3.0)
     (tmp_path / "small.yaml").write_text(SWEEP)
     result = run("submit", "small.yaml", "--until-ci", "2", "--dry-run")
     assert result.exit_code == 0, result.output

@@ -1,6 +1,7 @@
 """What of a plan is refused, and what its jobs are given."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.run_root import Study
+from hpcddp.submit.submission_plan import git_commit
 from hpcddp.submit.submit import submit_runs
 from tests.fake_backend import FakeBackend
 from tests.given_plan import labels, study_of, submission_plan
@@ -58,3 +60,17 @@ def test_relative_data_root_is_meant_from_here(tmp_path: Path, monkeypatch: pyte
         submit_runs(study, planned, backend)
         assert {request.spec.point.workload.data.root for request in backend.queued.values()} == {told}
         assert {request.spec.label for request in backend.queued.values()} == set(labels(planned))
+
+
+def test_commit_is_that_of_the_sweeps_folder(tmp_path: Path) -> None:
+    """The commit, a plus with local changes, None outside a repository."""
+    assert git_commit(tmp_path) is None
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e@x"]
+    (tmp_path / "file").write_text("1")
+    for command in (["init", "-q"], ["add", "file"], ["commit", "-q", "-m", "m"]):
+        subprocess.run([*git, *command], check=True)
+    commit = git_commit(tmp_path)
+    assert commit is not None
+    assert len(commit) == 40
+    (tmp_path / "file").write_text("2")
+    assert git_commit(tmp_path) == f"{commit}+"

@@ -18,7 +18,8 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import RunState, run_states
 from hpcddp.study.submission_log import latest_events
-from hpcddp.submit.submit import SubmittedRun, pending_runs, submit_runs
+from hpcddp.submit.pending import pending_runs
+from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.fake_backend import FakeBackend
 from tests.given_plan import labels, study_of, submission_plan
 

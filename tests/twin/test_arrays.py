@@ -11,12 +11,14 @@ import pytest
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.cluster.profile import SlurmRules
-from hpcddp.commands.submit import make_plan
+from hpcddp.cluster.settings import load_settings
 from hpcddp.core.errors import FullError
 from hpcddp.core.job_ids import base_id
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import all_states, study_states
-from hpcddp.submit.submission_plan import SubmissionPlan
+from hpcddp.submit.choose import ChosenPoints
+from hpcddp.submit.options import SubmitOptions
+from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
 from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -50,8 +52,8 @@ def held(folder: Path, twin: Twin, *settings: str, max_running: int | None = Non
     file = folder / "small.yaml"
     file.write_text(SWEEP)
     source = read_sweep(file, ["slurm.options=[--hold]", *settings])
-    plan = make_plan(source, twin.profile, expand(source, twin.profile))
-    return SubmissionPlan(**{**vars(plan), "max_running": max_running})
+    points, options = expand(source, twin.profile), SubmitOptions(max_running=max_running)
+    return plan_submission(ChosenPoints(source=source, profile=twin.profile, points=points), load_settings()[0], options)
 
 
 def queue(twin: Twin, column: str) -> list[str]:

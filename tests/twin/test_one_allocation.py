@@ -11,12 +11,14 @@ import pytest
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.cluster.profile import SlurmRules
-from hpcddp.commands.submit import make_plan
+from hpcddp.cluster.settings import load_settings
 from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import study_states
 from hpcddp.submit.cancel import cancel_runs, live_runs
-from hpcddp.submit.submission_plan import SubmissionPlan
+from hpcddp.submit.choose import ChosenPoints
+from hpcddp.submit.options import SubmitOptions
+from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
 from hpcddp.submit.submit import submit_runs
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
@@ -152,8 +154,8 @@ def held(folder: Path, twin: Twin) -> SubmissionPlan:
     file = folder / "small.yaml"
     file.write_text(SWEEP)
     source = read_sweep(file, ["slurm.options=[--hold]", "repeat=2"])
-    plan = make_plan(source, twin.profile, expand(source, twin.profile))
-    return SubmissionPlan(**{**vars(plan), "one_allocation": True})
+    points, options = expand(source, twin.profile), SubmitOptions(one_allocation=True)
+    return plan_submission(ChosenPoints(source=source, profile=twin.profile, points=points), load_settings()[0], options)
 
 
 def test_a_job_whose_submission_was_interrupted_is_found_and_cancelled(slurm: Twin, tmp_path: Path) -> None:

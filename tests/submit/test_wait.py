@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.base import JobState, pause_s
-from hpcddp.commands.until_over import until_over
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.submission_log import SubmissionEvent, tell
+from hpcddp.submit.wait import wait_until_over
 from tests.fake_backend import FakeBackend
 
 ANSWERS = (
@@ -52,7 +52,10 @@ def test_waits_until_the_job_has_ended(tmp_path: Path, monkeypatch: pytest.Monke
         SubmissionEvent(event="intent", token="u", label="q", run=1, backend="slurm", unix_s=0.0),
         reason="not asked about",
     )
-    assert until_over(study, backend, {"p"}) == {end}
+    lines: list[str] = []
+    states = wait_until_over(study, backend, {"p"}, lines.append)
+    assert [(state.label, state.phase) for state in states] == [("p", end)]
+    assert [line.partition(": ")[2].partition(" ")[2][:7].rstrip(";") for line in lines] == ["queued", "unknown", "running", end]
     assert len(backend.polled) == len(ANSWERS) + 1
 
 

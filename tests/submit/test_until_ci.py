@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.core.repetitions import how_well, open_points, rejected_words, repeats_until
+from hpcddp.submit.until_ci import how_well, open_points, rejected_words, repeats_until
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,102 @@
+"""Which points a command is about: those of a sweep file that its options choose, on the cluster they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hpcddp.cluster.profile import ClusterProfile, current_cluster, load_profile, profile_names
+from hpcddp.cluster.settings import Settings
+from hpcddp.core.errors import UsageError
+from hpcddp.core.text import merge_similar
+from hpcddp.script.job_request import JobRequest, User
+from hpcddp.script.resources import job_request
+from hpcddp.submit.options import LayoutOptions, PointOptions
+from hpcddp.submit.plan import added_words
+from hpcddp.sweep.conditions import matching
+from hpcddp.sweep.expand import PlannedPoint, expand
+from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep, with_job_options, without_effect
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenPoints:
+    """Points of a sweep and the cluster they are for."""
+
+    source: SweepFile
+    profile: ClusterProfile
+    points: Sequence[PlannedPoint]
+    remarks: Sequence[str] = ()
+    """What the user should know of the choice."""
+
+
+def choose_points(sweep: Path, options: PointOptions) -> ChosenPoints:
+    """The points of the sweep file that the options choose; UsageError where none is left."""
+    source = with_job_options(read_sweep(sweep, options.settings, options.cluster), options.job_options)
+    source = replace(source, options=replace(source.options, also=dict(options.also)))
+    profile = pick_cluster(source.sweep.cluster)
+    points = expand(source, profile, options.groups, options.also)
+    meets = matching([planned.point for planned in points], options.conditions)
+    points = [planned for planned, is_chosen in zip(points, meets, strict=True) if is_chosen]
+    if not points:
+        raise UsageError(f"{sweep}: no point is left by --where {' '.join(options.conditions)}")
+    remarks = [*without_effect(source, options.groups, options.settings, options.also), *added_words(points)]
+    return ChosenPoints(source=source, profile=profile, points=points, remarks=remarks)
+
+
+def sweep_of_layout(
+    profile: ClusterProfile, layout: LayoutOptions, options: PointOptions, workload: Callable[[], Mapping[str, Any]], name: str
+) -> SweepFile:
+    """A sweep called `name` of one layout, where there is no sweep file."""
+    node = profile.node_type(layout.node_type)
+    document = {
+        "schema": 1,
+        "cluster": profile.name,
+        "workload": workload(),
+        "layout": {
+            "nodes": layout.nodes or 1,
+            "gpus_per_node": layout.gpus_per_node or node.gpus or 1,
+            "node_type": layout.node_type,
+        },
+        "device": "cpu" if profile.backend == "local" else "cuda",
+    }
+    return with_job_options(make_sweep(document, options.settings, Path(name)), options.job_options)
+
+
+def node_type_remarks(source: SweepFile, profile: ClusterProfile) -> list[str]:
+    """Which type of node the profile chooses where the layout names none."""
+    if source.sweep.layout.node_type is not None or profile.default_node_type is None:
+        return []
+    return [f"node type {profile.default_node_type}, the default of {profile.name}"]
+
+
+def pick_cluster(name: str | None) -> ClusterProfile:
+    """The profile of that name, or the one of this machine; UsageError says how to name one."""
+    known = name or current_cluster()
+    if known is None:
+        raise UsageError(
+            f"no cluster: give --cluster, set HPCDDP_CLUSTER, or name it in the sweep; known: {', '.join(profile_names())}"
+        )
+    return load_profile(known)
+
+
+def slurm_user(source: SweepFile, settings: Settings) -> User:
+    """Who submits: the sweep's account before the user's settings."""
+    return User(account=source.sweep.account or settings.account, reservation=settings.reservation, mail=settings.mail)
+
+
+def job_requests(points: ChosenPoints, settings: Settings) -> dict[str, JobRequest]:
+    """Label -> request; none where there is no Slurm. One UsageError has all that the cluster would refuse, each once."""
+    if points.profile.backend != "slurm":
+        return {}
+    user = slurm_user(points.source, settings)
+    requests, refused = {}, list[str]()
+    for planned in points.points:
+        try:
+            requests[planned.point.label] = job_request(points.profile, planned.point, points.source.sweep.slurm, user)
+        except UsageError as error:
+            refused += str(error).splitlines()
+    if refused:
+        raise UsageError("\n".join(merge_similar(refused)))
+    return requests

@@ -1,0 +1,61 @@
+"""What the options of a command line ask for: which points, on which layout, and how far to go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointOptions:
+    """Which points of a sweep, and what is changed in them."""
+
+    cluster: str | None = None
+    """--cluster: a profile by name or file; None: the sweep's, or the one of this machine."""
+    settings: tuple[str, ...] = ()
+    """--set, each as KEY=VALUE."""
+    groups: tuple[str, ...] = ()
+    """--group; none: all of them."""
+    conditions: tuple[str, ...] = ()
+    """--where; a point must meet all of them."""
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """--input and --comm, by key of the sweep: each point is measured with each of the values."""
+    job_options: tuple[str, ...] = ()
+    """--job-option: raw options of sbatch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutOptions:
+    """A layout where there is no sweep file; None: what the profile has by default."""
+
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    node_type: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions:
+    """How far `hpcddp submit` goes, and how much it submits at once."""
+
+    runs: Path | None = None
+    """The run root; None: the user's own, or the sweep's folder."""
+    dry_run: bool = False
+    smoke: bool = False
+    """One short job first."""
+    wait: bool = False
+    """Until all runs are over."""
+    yes: bool = False
+    """Submit without asking."""
+    max_running: int | None = None
+    """So many runs at a time; None: as many as the cluster likes."""
+    max_jobs: int | None = None
+    """So many runs are submitted now; None: all that are pending."""
+    after: tuple[str, ...] = ()
+    """Jobs of Slurm that have to end well first."""
+    one_allocation: bool = False
+    """All runs as steps of one job."""
+    until_ci: float | None = None
+    """Add runs until half the 95 % interval of each median is at most so many % of it."""
+    max_repeat: int = 0
+    """Runs of a point at most, with `until_ci`."""

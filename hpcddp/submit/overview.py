@@ -1,0 +1,90 @@
+"""What `hpcddp submit` says before it submits and after."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from hpcddp.cluster.ownership import group_above, trusted_gids
+from hpcddp.core.hours import Hours
+from hpcddp.core.job_ids import base_id, slurm_id
+from hpcddp.core.run_key import run_ranges
+from hpcddp.core.text import count
+from hpcddp.study.status import RunState
+from hpcddp.study.study_folder import sweep_or_folder
+from hpcddp.submit.budget import budget_words, each_at_most
+from hpcddp.submit.one_allocation import allocation_words
+from hpcddp.submit.pending import PendingRuns
+from hpcddp.submit.plan import hours_of, plan_row, points_table, remarks
+from hpcddp.submit.scope import not_in_sweep_words
+
+
+def pending_remarks(pending: PendingRuns) -> Iterator[str]:
+    """What the user should know before more is submitted; of points that were submitted earlier it was said then."""
+    plan, begun = pending.plan, {state.label for state in pending.states if state.job is not None}
+    yield from remarks(plan.profile, [planned for planned in plan.points if planned.point.label not in begun])
+    if not begun and (above := group_above(pending.study, trusted_gids(plan.settings))) is not None:
+        yield above
+    if pending.unknown:
+        yield unknown_words(pending.unknown)
+    gone = [state for state in pending.states if not state.in_sweep]
+    if gone and (words := not_in_sweep_words(gone, sweep_or_folder(pending.study, plan.source.file))):
+        yield words
+
+
+def pending_text(pending: PendingRuns) -> str:
+    """Each point with the runs it has and those to submit, and what these cost at most."""
+    plan, repeats = pending.plan, pending.plan.repeats
+    left = Counter(point.label for point, _ in pending.runs)
+    walltime_min = plan.source.sweep.slurm.walltime_min
+    rows = [
+        plan_row(planned, plan.requests.get(planned.point.label), left[planned.point.label], walltime_min)
+        for planned in plan.points
+    ]
+    columns: dict[str, Sequence[object]] = {
+        "nodes": [row.nodes for row in rows],
+        "ranks": [row.ranks for row in rows],
+        "batch/rank": [row.batch_per_gpu for row in rows],
+        "have": [repeats[row.label] - row.runs for row in rows],
+        "submit": [row.runs for row in rows],
+    }
+    lines, hours = [points_table(rows, columns)], hours_of(rows)
+    if plan.one_allocation and len(pending.runs) > 1:
+        lines.append(allocation_words(plan, pending.next_runs))
+        hours = sum(each_at_most(plan, pending.runs), Hours())
+    cost = f", at most {hours}" if hours is not None and pending.runs else ""
+    runs = f"{count(len(pending.runs), 'run')} to submit of {count(sum(repeats.values()), 'run')}"
+    lines.append(f"{runs}{cost}, under {pending.study.folder}")
+    if words := budget_words(pending.account, plan, pending.next_runs):
+        lines.append(words)
+    return "\n".join(lines)
+
+
+def unknown_words(unknown: Sequence[RunState]) -> str:
+    """Which runs nobody knows of, why, and the next step."""
+    runs = run_ranges(state.key for state in unknown)
+    what = f"{count(len(unknown), 'run')} {'is' if len(unknown) == 1 else 'are'} unknown and left alone: {runs}"
+    return f"{what}: {unknown[0].detail}. Submit again when there is an answer: what is missing then is submitted"
+
+
+def nothing_words(unknown: Sequence[RunState]) -> str:
+    """Where no run is known to be missing."""
+    return f"nothing submitted: nobody says what became of {count(len(unknown), 'run')}" if unknown else "nothing to submit"
+
+
+def submitted_words(jobs: Sequence[str], max_running: int | None, after: Sequence[str]) -> str:
+    """How many jobs, from the first to the last of them, and what keeps them from starting all at once.
+
+    Tasks of an array are as scancel takes them: `12_[0-249]-16`; runs in one allocation are one job.
+    """
+    groups = [list(same) for _, same in groupby(map(slurm_id, dict.fromkeys(jobs)), key=base_id)]
+    ends = (
+        group[0] if len(set(group)) == 1 else f"{base_id(group[0])}_[0-{len(group) - 1}]" for group in (groups[0], groups[-1])
+    )
+    in_allocation = sum("+" in job for job in jobs)
+    one_by_one = f", {count(in_allocation, 'run')} one after the other" if in_allocation else ""
+    at_most = "" if max_running is None or in_allocation == len(jobs) else f", at most {max_running} at a time"
+    later = f", when {' and '.join(after)} ended well" if after else ""
+    number = len(set(map(slurm_id, jobs)))
+    return f"submitted    {count(number, 'job')}    {'-'.join(dict.fromkeys(ends))}{one_by_one}{at_most}{later}"

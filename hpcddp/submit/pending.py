@@ -1,0 +1,72 @@
+"""Which runs of a plan are still to be submitted, by what became of those submitted earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcddp.core.point import Point
+from hpcddp.core.run_key import RunKey
+from hpcddp.core.run_root import Study
+from hpcddp.study.status import RunState
+from hpcddp.submit.budget import Account, affordable, limited
+from hpcddp.submit.submission_plan import SubmissionPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingRuns:
+    """What a plan has still to submit, and the state of the study that this follows from."""
+
+    study: Study
+    plan: SubmissionPlan
+    states: Sequence[RunState]
+    account: Account | None
+    """None where the study has no budget."""
+    runs: Sequence[tuple[Point, int]]
+    unknown: Sequence[RunState]
+    """Runs of whose jobs nobody says what became of them: they may wait or run, and are not submitted again."""
+
+    @property
+    def next_runs(self) -> Sequence[tuple[Point, int]]:
+        """Those that are submitted now; --max-jobs leaves the others for later."""
+        return self.runs[: self.plan.max_jobs]
+
+    def affordable(self) -> list[tuple[Point, int]]:
+        """Of `next_runs` what the study's budget holds; UsageError as `budget.affordable` has it."""
+        return affordable(self.account, self.plan, self.next_runs)
+
+
+def find_pending(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> PendingRuns:
+    """What of the plan is pending in a study whose runs are in these states."""
+    return PendingRuns(
+        study=study,
+        plan=plan,
+        states=states,
+        account=limited(study, plan, states),
+        runs=pending_runs(plan, states),
+        unknown=unknown_runs(plan, states),
+    )
+
+
+def pending_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
+    """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once.
+
+    A run whose submission was interrupted counts too: submit_runs looks it up before it asks again.
+    """
+    known = {state.key: state for state in states}
+    points, repeats = [planned.point for planned in plan.points], plan.repeats
+    wanted = [
+        (point, run) for run in range(1, max(repeats.values(), default=0) + 1) for point in points if run <= repeats[point.label]
+    ]
+    return [(point, run) for point, run in wanted if _is_pending(known.get(RunKey(point.label, run)))]
+
+
+def _is_pending(state: RunState | None) -> bool:
+    return state is None or state.phase in ("missing", "failed") or (state.phase == "unknown" and state.job is None)
+
+
+def unknown_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[RunState]:
+    """Those runs of the plan that have a job of which nobody says what became of it."""
+    repeats = plan.repeats
+    unknown = (state for state in states if state.phase == "unknown" and state.job is not None)
+    return [state for state in unknown if state.run <= repeats.get(state.label, 0)]

@@ -1,0 +1,40 @@
+"""`hpcddp render`: the scripts of points that the user submits with sbatch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpcddp.cluster.settings import Settings
+from hpcddp.core.errors import UsageError
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.schema import encode
+from hpcddp.script.render import launch_by_hand, render
+from hpcddp.submit.choose import ChosenPoints, job_requests, slurm_user
+from hpcddp.submit.plan import without_folder
+
+
+def missing_settings(points: ChosenPoints, settings: Settings) -> Iterator[str]:
+    """A sentence for each setting without which the jobs would be refused or fail; UsageError where there is no Slurm."""
+    profile = points.profile
+    if profile.backend != "slurm":
+        raise UsageError(f"{profile.name} has no Slurm, so no sbatch script; `hpcddp submit` runs it here")
+    if slurm_user(points.source, settings).account is None and profile.slurm.account_required:
+        yield (
+            f"no account: the line is left out and {profile.name} will refuse the job; set SBATCH_ACCOUNT or --set account=NAME"
+        )
+    yield from without_folder(points.points, settings.data_roots)
+
+
+def scripts_by_hand(points: ChosenPoints, settings: Settings) -> dict[str, str]:
+    """Label -> script text; its records land in `adhoc/` of the run root."""
+    profile, requests = points.profile, job_requests(points, settings)
+    as_used = {key: value for key, value in encode(profile).items() if key not in ("facts", "sources")}
+    run_root = settings.run_root_here()
+    scripts = {}
+    for planned in points.points:
+        point = planned.point
+        data_root = settings.data_roots.get(point.workload.data.name)
+        spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root=data_root, profile=as_used)
+        launch = launch_by_hand(profile, spec, None if run_root is None else str(run_root))
+        scripts[point.label] = render(profile, point, requests[point.label], launch)
+    return scripts
