@@ -1,42 +1,57 @@
 """All tests, as `make test` runs them: `python -m tests`.
 
-Those on a Slurm mostly wait for it: they run beside the others, and what pytest says of them is shown when both are over.
-Those in which workers time themselves come last, alone: beside others they would time these as well.
+Three sessions of pytest share the processors: the tests on a Slurm, which mostly wait for it, those of the analysis, and the
+rest, which is shown as it goes; what pytest says of the other two follows. Tests in which workers time themselves (marked
+`timed`) come last and by themselves: beside others they would time these as well.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import IO
 
 from tests.twin.signals import Ended, ending_signals_raise
 
-EXCLUSIVE = ("tests/net", "tests/worker")
-ON_SLURM = ("-m", "slurm and not soak")
-OTHERS = ("-m", "not slurm and not soak", *(f"--ignore={path}" for path in EXCLUSIVE))
+UNTIMED = ("-m", "not slurm and not soak and not timed")
+REST = (*UNTIMED, "--ignore=tests/analysis")
+BESIDE = {"on a Slurm": ("-m", "slurm and not soak"), "of the analysis": (*UNTIMED, "tests/analysis")}
+TIMED = ("-m", "timed and not slurm and not soak")
 
 Session = subprocess.Popen[bytes]
 
 
 def main() -> int:
     """0 where every session of pytest ended with 0."""
-    with ending_signals_raise(), tempfile.TemporaryFile() as said:
-        try:
-            codes = _ended(_begin(OTHERS), _begin(ON_SLURM, said))
-        finally:
-            said.seek(0)
-            shutil.copyfileobj(said, sys.stdout.buffer)
-            sys.stdout.flush()
-        codes += _ended(_begin(EXCLUSIVE))
-    print(f"== exit codes: {codes[0]} of the tests without a Slurm, {codes[1]} on one, {codes[2]} alone")
-    return int(any(codes))
+    with ending_signals_raise():
+        codes = {"timed": 0, **_untimed()}
+        (codes["timed"],) = _ended(_begin(TIMED))
+    print("== exit codes of the tests: " + ", ".join(f"{code} {name}" for name, code in codes.items()))
+    return int(any(codes.values()))
 
 
-def _begin(chosen: tuple[str, ...], said: IO[bytes] | None = None) -> Session:
-    return subprocess.Popen([sys.executable, "-m", "pytest", *chosen], stdout=said, stderr=said and subprocess.STDOUT)
+def _untimed() -> dict[str, int]:
+    """Exit codes by session."""
+    with contextlib.ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in BESIDE]
+        stack.callback(_show, outputs)
+        beside = [_begin(chosen, output) for chosen, output in zip(BESIDE.values(), outputs, strict=True)]
+        return dict(zip(("of the rest", *BESIDE), _ended(_begin(REST), *beside), strict=True))
+
+
+def _show(outputs: Sequence[IO[bytes]]) -> None:
+    for output in outputs:
+        output.seek(0)
+        shutil.copyfileobj(output, sys.stdout.buffer)
+    sys.stdout.flush()
+
+
+def _begin(chosen: tuple[str, ...], output: IO[bytes] | None = None) -> Session:
+    return subprocess.Popen([sys.executable, "-m", "pytest", *chosen], stdout=output, stderr=output and subprocess.STDOUT)
 
 
 def _ended(*sessions: Session) -> list[int]:

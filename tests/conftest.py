@@ -84,9 +84,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Whatever uses a twin is marked `slurm`."""
-    if "twins" in getattr(item, "fixturenames", ()):
+    """Whatever uses a twin is marked `slurm`, and what measures a wire `timed`."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "twins" in fixtures:
         item.add_marker("slurm")
+    if "link" in fixtures:
+        item.add_marker("timed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

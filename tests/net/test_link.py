@@ -14,6 +14,8 @@ import pytest
 
 from tests.net.link import ADDRESSES, PAYLOAD_SHARE, Link, throttled_link
 
+pytestmark = pytest.mark.timed
+
 PORT = 5000
 DRAIN_BYTES = 2 * 2**20
 HOLDER = """

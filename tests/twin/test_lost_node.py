@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -29,12 +30,15 @@ MESSAGE_TIMEOUT_S = 3
 """Slurm notices a loss SLURMD_TIMEOUT_S and one or two fruitless questions later; each takes it up to 2 s more than this."""
 
 HELD = """
-        kept = any(pathlib.Path("../..").glob(f"*/r1/*.{restart}/checkpoints/[0-9]*"))
-        time.sleep((60 if kept else 1) if restart in (0, 1) else 0)
+        written = any(pathlib.Path("../..").glob(f"*/r1/*.{{restart}}/checkpoints/[0-9]*"))
+        time.sleep((60 if written else 1) if restart in range({losses}) else 0)
 """
 """Ranks look after each step that takes a second; once there is a checkpoint, they wait longer than Slurm."""
 
 STEPS = 195
+
+
+How = Literal["slurmd dies", "stands still"]
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,13 @@ def twin(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twi
         yield up
 
 
-def lose_a_node(twin: Twin, attempt: Path, *, whole: bool) -> Loss:
+def lose_a_node(twin: Twin, attempt: Path, how: How) -> Loss:
     """The second one of the attempt, once that has a checkpoint: all of it stands still, or its slurmd alone is killed."""
     wait_until(lambda: any(attempt.glob("checkpoints/[0-9]*")), [], f"a checkpoint of {attempt.name}", PATIENCE_S)
     node = str(read(attempt / "launch.json")["hosts"][1])
     processes = twin.node_processes(node)
     loss = Loss(node, frozenset(pid for pid in processes if not is_slurm(pid)), time.time())
-    if whole:
+    if how == "stands still":
         send(signal.SIGSTOP, processes)
     else:
         twin.kill_slurmd(node)
@@ -88,8 +92,8 @@ def wait_for_the_end_of(loss: Loss, twin: Twin) -> None:
 
 def requeued_unix_s(twin: Twin, job: str) -> list[float]:
     """When Slurm requeued the job, each time, as it says itself; it leaves out the fraction of a second."""
-    told = completions_file(twin.folder).read_text()
-    _, *again = re.findall(rf"^JobId={job} .* SubmitTime=(\S+)", told, re.MULTILINE)
+    log = completions_file(twin.folder).read_text()
+    _, *again = re.findall(rf"^JobId={job} .* SubmitTime=(\S+)", log, re.MULTILINE)
     return [datetime.fromisoformat(submitted).timestamp() for submitted in again]
 
 
@@ -97,15 +101,16 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
-def test_a_run_that_loses_a_node_twice(twin: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one slurmd is killed, then all of one stands still: Slurm requeues in SlurmdTimeout + 15 s, and parameters are the same.
+@pytest.mark.parametrize("ways", [["stands still"], pytest.param(["slurmd dies", "stands still"], marks=pytest.mark.soak)])
+def test_a_run_that_loses_nodes(twin: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ways: list[How]) -> None:
+    """Slurm requeues in SlurmdTimeout + 15 s, and parameters are the same.
 
     Of the node that stood still ranks wake when the run is done: they write into their own attempt's folder, and end.
     """
     user = User(twin, tmp_path, {"HPCDDP_HANG_S": "600"})  # Slurm shall notice, not the ranks
-    job, run_dir = submitted(user, STEPS, HELD.strip(), ", checkpoint_every_min: 0.01")
-    first, second, last = attempts = [run_dir / f"{job}.{restart}" for restart in range(3)]
-    deaf, still = losses = [lose_a_node(twin, first, whole=False), lose_a_node(twin, second, whole=True)]
+    job, run_dir = submitted(user, STEPS, HELD.format(losses=len(ways)).strip(), ", checkpoint_every_min: 0.01")
+    *lost, last = attempts = [run_dir / f"{job}.{restart}" for restart in range(len(ways) + 1)]
+    losses = [lose_a_node(twin, attempt, how) for attempt, how in zip(lost, ways, strict=True)]
     wait_until((last / "end.json").exists, [], "the end of the run", PATIENCE_S)
     twin.wait_jobs(PATIENCE_S)
     for loss, requeued in zip(losses, requeued_unix_s(twin, job), strict=True):
@@ -115,10 +120,12 @@ def test_a_run_that_loses_a_node_twice(twin: Twin, tmp_path: Path, monkeypatch: 
     assert counted_steps(run_dir, last) == list(range(5 + STEPS))
     monkeypatch.syspath_prepend(str(tmp_path))
     assert at_the_end(last) == in_one_piece(user, run_dir)
-    wait_for_the_end_of(deaf, twin)
-    before, early = contents(last), contents(second)
+    *deaf, still = losses
+    for loss in deaf:
+        wait_for_the_end_of(loss, twin)
+    before, early = contents(last), contents(lost[-1])
     send(signal.SIGCONT, still.ranks)
     wait_for_the_end_of(still, twin)
-    assert contents(second) != early
+    assert contents(lost[-1]) != early
     assert contents(last) == before
     twin.kill_slurmd(still.node)  # which would not end when it is told to

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch.distributed as dist
 
 from hpcddp.worker.ranks import this_rank
@@ -16,6 +17,7 @@ from hpcddp.worker.timing.clock import HostClock
 from hpcddp.worker.timing.clock_offsets import estimate, offset_to_rank_0
 from tests.worker import forked
 
+pytestmark = pytest.mark.timed
 AHEAD_NS = 5_000_000
 
 

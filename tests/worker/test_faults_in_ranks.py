@@ -28,6 +28,8 @@ from hpcddp.worker.watchdog.messages import Connection, Message
 from hpcddp.worker.watchdog.progress import HANG_VARIABLE, Beat
 from tests.worker import forked, given
 
+pytestmark = pytest.mark.timed
+
 STEP = 4
 """In which it happens: the first steps may take what they take, so nobody hangs in them."""
 

@@ -26,6 +26,8 @@ from hpcddp.worker.training.models import build_model
 from tests.net.link import PAYLOAD_SHARE, Link
 from tests.worker import forked, given
 
+pytestmark = pytest.mark.timed
+
 JOB = "7"
 DELAY_NS = 200_000_000
 STEPS = 24

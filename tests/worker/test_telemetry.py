@@ -24,6 +24,8 @@ from hpcddp.worker.telemetry import sampling as telemetry
 from hpcddp.worker.telemetry.node import TICK_NS
 from tests.worker import given
 
+pytestmark = pytest.mark.timed
+
 HZ = 10.0
 
 BUSY = "while True: pass"
