@@ -14,12 +14,12 @@ from hpcddp.analysis.verdicts.context import (
     Case,
     Row,
     Verdict,
+    found_points,
     layout,
     run_names,
     run_numbers,
     span,
     step_s,
-    where,
 )
 from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.core.text import count
@@ -48,20 +48,16 @@ NOT_SPLIT = "`--set measure.comm=on` tells transfer from waiting for other ranks
 
 def communication_bound(case: Case) -> Iterator[Verdict]:
     """Gradients travel with nothing left to compute, and it is not their number that costs."""
-    for name, series in case.series:
-        by_latency = _by_latency(case, series)
-        found = [(row, share) for _, row in series.iterrows() if (share := _comm_share(case, row, by_latency)) is not None]
-        if not found:
-            continue
-        rows, shares = [row for row, _ in found], [share for _, share in found]
+    by_latency = {key: _by_latency(case, series) for key, series in case.points.groupby("series", sort=False)}
+    for found in found_points(case, lambda _, row: _comm_share(case, row, by_latency[row["series"]])):
+        rows, shares, runs = found.rows, found.values, found.runs
         split = [row for row in rows if pd.notna(row["transfer_s"])]
         worst = max(split or rows, key=lambda row: _exposed_share(row) or 0.0)
-        runs = [run for row in rows for run in case.runs_of(row)]
         all_split = len(split) == len(rows)
         what = "gradients travelling" if all_split else "communication (transfer or waiting for other ranks)"
         yield Verdict(
             name="communication-bound",
-            where=where(rows, series, name),
+            where=found.where,
             evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(runs)})"
             f"{_link_words(case, worst)}",
             advice=_comm_advice(case, worst),
@@ -150,19 +146,15 @@ def _larger_batch(case: Case, row: Row) -> str:
 
 def latency_bound(case: Case) -> Iterator[Verdict]:
     """Exposed communication of which most is the cost of calls, not of bytes."""
-    for name, series in case.series:
-        found = [(row, share) for _, row in series.iterrows() if (share := latency_share(case, row)) is not None]
-        if not found:
-            continue
-        rows, shares = [row for row, _ in found], [share for _, share in found]
+    for found in found_points(case, latency_share):
+        rows, shares, runs = found.rows, found.values, found.runs
         worst = rows[shares.index(max(shares))]
         number, latency_s = _buckets(case, worst), _latency_s(case, worst)
-        runs = [run for row in rows for run in case.runs_of(row)]
         cost = f", each at least {quantity(latency_s * 1e6)} us whatever its size" if latency_s else ""
         size_kib = float(worst["step_bytes"]) / number / 1024
         yield Verdict(
             name="latency-bound",
-            where=where(rows, series, name),
+            where=found.where,
             evidence=f"{span(shares)} of the step is {count(number, 'exchange')} of {quantity(size_kib)} KiB on average{cost} "
             f"({run_numbers(runs)})",
             advice=_latency_advice(case, worst, number),

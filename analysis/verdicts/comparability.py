@@ -18,6 +18,7 @@ from hpcddp.analysis.verdicts.context import (
     Case,
     Row,
     Verdict,
+    found_points,
     layout,
     listed,
     run_names,
@@ -145,21 +146,16 @@ def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
 
 def out_of_line(case: Case) -> Iterator[Verdict]:
     """Points whose throughput lies outside of what was predicted before they ran."""
-    for name, series in case.series:
-        found = [(row, off) for _, row in series.iterrows() if (off := _off(case, row))]
-        if not found:
-            continue
-        rows, worst = [row for row, _ in found], max(found, key=lambda pair: abs(math.log(pair[1][0])))
-        row, (share, low, high) = worst
-        runs = [run for row in rows for run in case.runs_of(row)]
+    for found in found_points(case, _off):
+        row, (share, low, high) = max(zip(found.rows, found.values, strict=True), key=lambda pair: abs(math.log(pair[1][0])))
         yield Verdict(
             name="out of line with prediction",
-            where=where(rows, series, name),
+            where=found.where,
             evidence=f"{layout(row)} reaches {quantity(row['samples_per_s'])} samples/s where {_range(low, high)} were predicted "
-            f"({run_numbers(runs)})",
+            f"({run_numbers(found.runs)})",
             advice="look at the other verdicts first; if the runs are sound, correct what the profile says of this machine",
             numbers={"measured_by_predicted": share, "low": low, "high": high},
-            runs=run_names(runs),
+            runs=run_names(found.runs),
             weight=DOUBTFUL + min(0.99, abs(1 - share)),
         )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
@@ -107,6 +107,31 @@ class Case:
         point = self.runs_of(row)[0].point
         assert point is not None
         return point
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FoundPoints(Generic[T]):
+    """Points of one series of which something was found, each with its value."""
+
+    series: pd.DataFrame
+    where: str
+    rows: list[Row]
+    values: list[T]
+    runs: list[Run]
+    """Runs of these points that count."""
+
+
+def found_points(case: Case, judge: Callable[[Case, Row], T | None]) -> Iterator[FoundPoints[T]]:
+    """By series, the points of which `judge` finds something; series without such a point are left out."""
+    for name, series in case.series:
+        found = [(row, value) for _, row in series.iterrows() if (value := judge(case, row)) is not None]
+        if found:
+            rows = [row for row, _ in found]
+            runs = [run for row in rows for run in case.runs_of(row)]
+            yield FoundPoints(series, where(rows, series, name), rows, [value for _, value in found], runs)
 
 
 def step_s(row: Row) -> float:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-import pandas as pd
-
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, where
+from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, Row, Verdict, found_points, run_names, run_numbers
 
 BUSY = 0.9
 """Of the CPU time the job could use: loaders that wait for disks or for the trainer leave more."""
@@ -58,17 +56,15 @@ def starved(run: Run) -> float | None:
 
 def cpu_starvation(case: Case) -> Iterator[Verdict]:
     """More processes than physical cores, and the CPUs have no time left."""
-    for name, series in case.series:
-        rows, runs = lacking(case, series)
-        if not runs:
-            continue
+    for found in found_points(case, starved_share):
+        runs = starved_runs(case, found.rows)
         worst = max(runs, key=lambda run: (starved(run) or 0.0, run.name))
         cores, processors = cores_of(worst) or 0.0, worst.seen.processors if worst.seen else None
         busy = processors.busy if processors else None
         threads = processors.threads if processors else 1
         yield Verdict(
             name="CPU starvation",
-            where=where(rows, series, name),
+            where=found.where,
             evidence=f"a rank has {cores:.3g} physical core{'s' * (cores != 1)}{_threads_words(cores, threads)} and needs "
             f"{needed_cores(worst)}{'' if busy is None else f'; its CPUs are busy {percent(min(busy, 1))} of the time'} "
             f"({run_numbers(runs)})",
@@ -79,10 +75,10 @@ def cpu_starvation(case: Case) -> Iterator[Verdict]:
         )
 
 
-def lacking(case: Case, series: pd.DataFrame) -> tuple[list[Row], list[Run]]:
-    """Points of a series that lack cores, and their runs that do."""
-    rows = [row for _, row in series.iterrows() if starved_share(case, row) is not None]
-    return rows, [run for row in rows for run in case.runs_of(row) if starved(run) is not None]
+def starved_runs(case: Case, rows: Sequence[Row]) -> list[Run]:
+    """Of the points that lack cores, the runs that do."""
+    starved_rows = [row for row in rows if starved_share(case, row) is not None]
+    return [run for row in starved_rows for run in case.runs_of(row) if starved(run) is not None]
 
 
 def starved_share(case: Case, row: Row) -> float | None:

@@ -11,8 +11,19 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.limits import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, Row, Verdict, run_names, run_numbers, span, step_s, where
-from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, lacking, most_cores, most_workers
+from hpcddp.analysis.verdicts.context import (
+    INPUT_SHARE,
+    LIMITED,
+    Case,
+    Row,
+    Verdict,
+    found_points,
+    run_names,
+    run_numbers,
+    span,
+    step_s,
+)
+from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, most_cores, most_workers, starved_runs
 from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
 from hpcddp.core.text import count
 
@@ -22,21 +33,17 @@ NO_FASTER = 0.05
 
 def input_bound(case: Case) -> Iterator[Verdict]:
     """The step waits for its batch; where the limits were measured, a resident batch must make it faster."""
-    for name, series in case.series:
-        found = [(row, share) for _, row in series.iterrows() if (share := input_share(case, row)) is not None]
-        if not found:
-            continue
-        rows, shares = [row for row, _ in found], [share for _, share in found]
-        runs = [run for row in rows for run in case.runs_of(row)]
+    for found in found_points(case, input_share):
+        rows, shares = found.rows, found.values
         gain = 1 / (1 - min(0.99, max(shares + [_saved(case, row) for row in rows]))) - 1
         yield Verdict(
             name="input-bound",
-            where=where(rows, series, name),
-            evidence=f"{span(shares)} of the step waits for data ({run_numbers(runs)}){_limits_words(case, rows[-1])}; without "
-            f"waiting it would be up to {percent(gain)} faster",
-            advice=input_advice(case, series, rows),
+            where=found.where,
+            evidence=f"{span(shares)} of the step waits for data ({run_numbers(found.runs)}){_limits_words(case, rows[-1])}; "
+            f"without waiting it would be up to {percent(gain)} faster",
+            advice=input_advice(case, found.series, rows),
             numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain, **_limits(case, rows[-1])},
-            runs=run_names(runs),
+            runs=run_names(found.runs),
             weight=LIMITED + max(shares),
         )
 
@@ -87,7 +94,7 @@ def _limits_words(case: Case, row: Row) -> str:
 
 def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[Row]) -> str:
     """Lacking cores comes first, wherever in the series, in the words of that verdict: more workers would need more of them."""
-    _, starving = lacking(case, series)
+    starving = starved_runs(case, [row for _, row in series.iterrows()])
     if starving:
         return cpu_advice(starving)
     run = _widest(case, rows)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import Rhythm
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import DOUBTFUL, Case, Verdict, run_names, where
+from hpcddp.analysis.verdicts.context import DOUBTFUL, Case, Verdict, found_points, run_names
 from hpcddp.core.text import count
 
 FEW_STEPS = 20
@@ -44,17 +44,14 @@ EXPLAINED = 0.5
 
 def too_few_steps(case: Case) -> Iterator[Verdict]:
     """Runs whose mean step is not known well, point by point."""
-    for name, series in case.series:
-        found = [(row, wide) for _, row in series.iterrows() if (wide := _wide(case.runs_of(row)))]
-        if not found:
-            continue
-        rows, runs = [row for row, _ in found], [run for _, wide in found for run in wide]
+    for found in found_points(case, lambda _, row: _wide(case.runs_of(row)) or None):
+        runs = [run for wide in found.values for run in wide]
         worst = max(runs, key=lambda run: (run.step_ci_percent or math.inf, run.name))
         steps, interval = worst.steady_steps or 0, worst.step_ci_percent
         known = "not known" if interval is None else f"known to {interval:.1f} % only"
         yield Verdict(
             name="too few steps",
-            where=where(rows, series, name),
+            where=found.where,
             evidence=f"with {count(steps, 'timed step')} the mean of {worst.name} is {known}{_others(len(runs) - 1)}",
             advice=_steps_advice(worst),
             numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts.context import LIMITED, Case, Row, Verdict, run_names, run_numbers, span, where
+from hpcddp.analysis.verdicts.context import LIMITED, Case, Row, Verdict, found_points, run_names, run_numbers, span
 from hpcddp.analysis.verdicts.input import input_share
 from hpcddp.analysis.verdicts.slow_ranks import data_share, faster, slow_ranks
 
@@ -19,15 +19,11 @@ BY_DATA = 0.5
 
 def uneven_ranks(case: Case) -> Iterator[Verdict]:
     """Ranks wait for each other, now for one and now for another."""
-    for name, series in case.series:
-        found = [(row, share) for _, row in series.iterrows() if (share := uneven_share(case, row)) is not None]
-        if not found:
-            continue
-        rows, shares = [row for row, _ in found], [share for _, share in found]
-        runs = [run for row in rows for run in case.runs_of(row)]
+    for found in found_points(case, uneven_share):
+        runs, shares = found.runs, found.values
         yield Verdict(
             name="uneven ranks",
-            where=where(rows, series, name),
+            where=found.where,
             evidence=f"{span(shares)} of the step a rank waits for the slowest one of that step, which is now this one, now that "
             f"({run_numbers(runs)}); without that it would be {faster(max(shares))}",
             advice=_uneven_advice(_by_data(runs, min(shares))),
