@@ -9,19 +9,22 @@ from typing import Any
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
+from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
 from hpcddp.analysis.figures.style import DEFAULT, Style, in_column, legend_of_parts, new_figure, pt
 from hpcddp.analysis.study.breakdown import NAMES, shown_parts, whole_step
-from hpcddp.analysis.util.wording import quantity, unit
+from hpcddp.analysis.util.wording import percent, quantity, unit
 
 BESIDE_LETTERS = 10
 """What fits to the left of bars, and of steps, which have numbers to their right as well."""
 
 LEAST_SHARE = 0.005
 """Of the step: what is not more is 0 %."""
+
+BAR = 0.72
+"""Height of a bar, as a share of a line."""
 
 BAR_MM = 5.2
 AROUND_MM = 36.0
@@ -35,13 +38,14 @@ class Line:
     row: pd.Series[Any] | None = None
 
 
-def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT) -> Figure:
+def breakdown_figure(scaling: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, drawn from top to bottom; a series of several points gets a heading."""
     lines = layout_lines(scaling, names, short)
     with new_figure(style, AROUND_MM + BAR_MM * len(lines)) as (figure, (ax,)):
         heights = {line.row.name: height for height, line in enumerate(lines) if line.row is not None}
         bars = scaling.loc[list(heights)]
         handles = [*_bars(ax, list(heights.values()), bars), *_without_hook(ax, list(heights.values()), bars)]
+        _mark_parts(ax, lines, bars)
         for height, line in enumerate(lines):
             _write_beside(ax, height, line)
         _axes(ax, lines, scaling)
@@ -70,15 +74,28 @@ def _bars(ax: Axes, heights: Sequence[int], rows: pd.DataFrame) -> list[Artist]:
     for part, seconds in parts.items():
         width = (seconds.fillna(0).astype(float) * 1e3).clip(lower=0)
         if width.max() > 0:
-            ax.barh(heights, width, left=left, height=0.72, color=PARTS[str(part)])
+            ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)])
         left = left + width
-    return [Patch(color=PARTS[part], label=NAMES[part]) for part in seen_parts(parts, whole_step(rows))]
+    return [Patch(color=PARTS[part], label=NAMES[part]) for part in visible_parts(parts, whole_step(rows))]
 
 
-def seen_parts(parts: pd.DataFrame, whole: pd.Series[Any]) -> list[str]:
+def visible_parts(parts: pd.DataFrame, whole: pd.Series[Any]) -> list[str]:
     """Those that are more than 0 % of some point's step, as tables round: a legend needs no others."""
     shares = parts.astype(float).div(whole.astype(float), axis=0).max()
     return [str(part) for part, share in shares.items() if share > LEAST_SHARE]
+
+
+def _mark_parts(ax: Axes, lines: Sequence[Line], rows: pd.DataFrame) -> None:
+    """Each part with its length and share of the step, bar by bar."""
+    bars = [(height, line.text) for height, line in enumerate(lines) if line.row is not None]
+    parts_ms = shown_parts(rows).astype(float).clip(lower=0).fillna(0) * 1e3
+    for (height, name), (_, parts), step_s in zip(bars, parts_ms.iterrows(), whole_step(rows).astype(float), strict=True):
+        left_ms = 0.0
+        for part, length_ms in parts[parts > 0].items():
+            share = percent(length_ms / (step_s * 1e3))
+            values = {NAMES[str(part)]: f"{quantity(length_ms)} ms", "of the step": share, "layout": name}
+            mark_box(ax, (left_ms, left_ms + length_ms), (height - BAR / 2, height + BAR / 2), values)
+            left_ms += length_ms
 
 
 def _without_hook(ax: Axes, heights: Sequence[int], rows: pd.DataFrame) -> list[Artist]:
@@ -101,10 +118,10 @@ def _write_beside(ax: Axes, height: int, line: Line) -> None:
     ax.annotate(quantity(_step_ms(line.row)), (at_ms, height), xytext=(pt(3), 0), textcoords="offset points", va="center")
 
 
-def at_edge(ax: Axes, text: str, at: tuple[float, float], height: str, up: float, **look: Any) -> None:
+def at_edge(ax: Axes, text: str, at: tuple[float, float], height: str, up: float, **properties: Any) -> None:
     """`at`: a fraction of the figure's width, and a height in the coordinates called `height`; the text is `up` points above."""
     where = {"xycoords": ("figure fraction", height), "xytext": (pt(3), pt(up)), "textcoords": "offset points"}
-    ax.annotate(text, at, **{"va": "center", **where, **look})
+    ax.annotate(text, at, **{"va": "center", **where, **properties})
 
 
 def _step_ms(row: pd.Series[Any]) -> float:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from hpcddp.analysis.figures.axis import rate_axis
 from hpcddp.analysis.figures.colours import COLLECTIVES, FAINT, TRAINED
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
+from hpcddp.analysis.figures.marks import MarkedFigure, mark_point
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.util.wording import quantity
@@ -86,7 +86,7 @@ def rate_range(shown: list[Panel]) -> tuple[float, float]:
     return min([*rates, *limits]) / 1.3, max([*rates, *limits]) * 1.3
 
 
-def comm_figure(shown: list[Panel], style: Style = DEFAULT) -> Figure:
+def comm_figure(shown: list[Panel], style: Style = DEFAULT) -> MarkedFigure:
     """All panels on the same scales, so that layouts can be compared."""
     with new_figure(style, PANEL_MM, len(shown)) as (figure, axes):
         low, high = rate_range(shown)
@@ -103,6 +103,9 @@ def comm_figure(shown: list[Panel], style: Style = DEFAULT) -> Figure:
 def _line(ax: Axes, op: str, points: pd.DataFrame) -> EndLabel:
     rates = points["busbw_bytes_per_s"] / 1e9
     ax.plot(points["bytes"], rates, color=COLLECTIVES[op], marker="o", markersize=pt(1.8), linewidth=pt(1.2))
+    for size, rate, time_s in zip(points["bytes"], rates, points["time_s"], strict=True):
+        values = {OPS[op]: message_size(int(size)), "bus": f"{quantity(rate)} GB/s", "time": f"{quantity(time_s * 1e6)} µs"}
+        mark_point(ax, size, rate, values)
     return EndLabel(rates.iloc[-1], OPS[op], COLLECTIVES[op])
 
 
@@ -114,6 +117,9 @@ def _trained(ax: Axes, trained: pd.DataFrame) -> list[EndLabel]:
     rates = trained["busbw_bytes_per_s"].astype(float) / 1e9
     style: dict[str, Any] = {"linestyle": "", "marker": marker, "markersize": pt(4), "color": TRAINED, "zorder": 4}
     ax.plot(trained["bytes"].astype(float), rates, **style)
+    what = "bucket" if kind == KINDS["bucket"][0] else "buckets, mean size"
+    for size, rate in zip(trained["bytes"], rates, strict=True):
+        mark_point(ax, size, rate, {what: f"{quantity(size / 1e6)} MB", "bus": f"{quantity(rate)} GB/s"})
     largest = int(trained["bytes"].astype(int).argmax())
     return [EndLabel(float(rates.iloc[largest]), kind, TRAINED)]
 

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from hpcddp.analysis.figures.breakdown import Line, at_edge, layout_lines
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, MEAN, STEPS
+from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 from hpcddp.analysis.runs.distribution import Bins, mean_ns, quantile_ns, shares_between
 from hpcddp.analysis.util.wording import quantity, times, unit
 from hpcddp.analysis.verdicts.detail import bins_of
+from hpcddp.core.text import count
 
 MAX_ROWS = 16
 ROW_MM = 7.0
@@ -56,14 +57,29 @@ class Ridge:
     warmup_shares: NDArray[np.float64]
 
     @property
-    def told(self) -> tuple[str, str, str, str]:
+    def values(self) -> dict[str, str]:
+        """What it says when it is pointed at."""
+        found = {
+            "steps": f"{self.steps:,}".replace(",", " "),
+            "median": f"{quantity(self.median_s * 1e3)} ms",
+            "mean": f"{quantity(self.mean * self.median_s * 1e3)} ms",
+            "5–95 %": f"{times(self.low)}–{times(self.high)}",
+            "99 %": times(self.p99),
+            "longest": times(self.longest),
+        }
+        if self.warmup is not None:
+            found["warm-up"] = f"{count(self.warmup_steps, 'step')}, median {times(self.warmup)}"
+        return found
+
+    @property
+    def numbers(self) -> tuple[str, str, str, str]:
         """In the order of HEADS."""
         return times(self.mean), f"{self.p99:.2f}", times(self.longest), "" if self.warmup is None else times(self.warmup)
 
 
 def distribution_figure(
     scaling: pd.DataFrame, steps: pd.DataFrame, names: dict[str, str], short: dict[str, str], style: Style = DEFAULT
-) -> Figure:
+) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, of which those in `steps` (rows of times_frame) are drawn from top to bottom."""
     edges, found = ridges(steps)
     lines = layout_lines(scaling.loc[list(found)], names, short)
@@ -72,7 +88,9 @@ def distribution_figure(
             if line.row is None:
                 at_edge(ax, line.text, (0, height), "data", 0)
             else:
-                _ridge(ax, height, edges, found[line.row.name])
+                ridge = found[line.row.name]
+                _ridge(ax, height, edges, ridge)
+                mark_box(ax, (edges[0], edges[-1]), (height - 0.42, height + 0.5), {"layout": line.text, **ridge.values})
         _axes(ax, lines, edges, found)
         by = f"nodes x {unit(scaling['device'].iloc[0])}s per node"
         if style.titles:
@@ -123,17 +141,19 @@ def _ridge(ax: Axes, height: int, edges: NDArray[np.float64], ridge: Ridge) -> N
             ax.stairs(floor - up * heights(shares), edges, baseline=floor, fill=True, color=colour, linewidth=0)
     ax.plot(edges[[0, -1]], [height + 0.3] * 2, color=GRID, linewidth=pt(0.6), zorder=0)
     ax.plot([ridge.mean] * 2, [height + 0.3, height - 0.42], color=MEAN, linewidth=pt(1.4))
-    for i, text in enumerate(ridge.told):
+    for i, text in enumerate(ridge.numbers):
         colour = FAINT if i == HEADS.index("warm-up") else INK
         _beside(ax, i, text, height, colour)
 
 
 def heights(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of a histogram's columns, the fullest 1: one with few steps can be seen."""
-    return np.where(shares > 0, np.maximum(shares / shares.max(), SEEN), 0)
+    return np.where(shares > 0, np.maximum(shares / shares.max(), LOWEST), 0)
 
 
-SEEN = 0.06
+LOWEST = 0.06
+"""Of the fullest column's height."""
+
 COLUMN_PT = (26.0, 52.0, 78.0, 118.0)
 """Right ends of the numbers' columns, at a type of 8 points."""
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.axis import percent_ticks, size_axis
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
-from hpcddp.analysis.figures.series_lines import by_marker, marker_legend, tracks, whiskers
+from hpcddp.analysis.figures.marks import MarkedFigure, mark_point
+from hpcddp.analysis.figures.series_lines import by_marker, marker_legend, point_values, tracks, whiskers
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 from hpcddp.analysis.util.wording import percent, unit
 
 PANEL_MM = 56.0
 
 
-def efficiency_figure(scaling: pd.DataFrame, names: dict[str, str], style: Style = DEFAULT) -> Figure:
+def efficiency_figure(scaling: pd.DataFrame, names: dict[str, str], style: Style = DEFAULT) -> MarkedFigure:
     """`scaling`: rows of scaling_frame; a panel per series."""
     series = [group for _, group in scaling.groupby("series", sort=False)]
     with new_figure(style, PANEL_MM, len(series)) as (figure, axes):
@@ -57,4 +57,6 @@ def _lines(ax: Axes, points: pd.DataFrame, baseline: str, text: str) -> list[End
         below, above = (share[there] - rows[f"efficiency_{baseline}_{end}"] * 100 for end in ("low", "high"))
         errors = [below.fillna(0).astype(float), -above.fillna(0).astype(float)]
         ax.errorbar(rows["gpus"], share[there], errors, fmt=marker, color=colour, zorder=3, **whiskers())
+        for _, row in rows.iterrows():
+            mark_point(ax, row["gpus"], row[f"efficiency_{baseline}"] * 100, point_values(row))
     return [EndLabel(share.iloc[-1], f"{percent(share.iloc[-1] / 100)} {text}", colour)]

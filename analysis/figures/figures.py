@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.breakdown import breakdown_figure
 from hpcddp.analysis.figures.comm import comm_figure, panels
 from hpcddp.analysis.figures.distribution import MAX_ROWS, distribution_figure
 from hpcddp.analysis.figures.efficiency import efficiency_figure
+from hpcddp.analysis.figures.inline_svg import InlineSvg, inline_svg
+from hpcddp.analysis.figures.marks import MarkedFigure
 from hpcddp.analysis.figures.rank_map import rank_map_figure
 from hpcddp.analysis.figures.scaling import scaling_figure
-from hpcddp.analysis.figures.style import DEFAULT, SUFFIXES, Style, save
+from hpcddp.analysis.figures.style import DEFAULT, SUFFIXES, Style, fix_layout, save
 from hpcddp.analysis.figures.timeline import timeline_figure
 from hpcddp.analysis.study.series import Apart, full_names, short_names
 from hpcddp.analysis.verdicts.findings import Findings
 
-Drawing = Callable[[], Figure]
+Drawing = Callable[[], MarkedFigure]
 """A figure that is yet to be drawn."""
 
 FIGURES = ("scaling", "efficiency", "breakdown", "steps", "ranks", "timeline", "comm")
@@ -64,20 +66,20 @@ def _has_baseline(scaling: pd.DataFrame) -> bool:
     return bool((known > 1).to_numpy().any())
 
 
-def close_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str, Drawing], list[str]]:
+def detail_drawings(found: Findings, style: Style = DEFAULT) -> tuple[dict[str, Drawing], list[str]]:
     """The same of runs looked at closely: all steps of each point, the ranks and one step of few runs, and the network."""
-    close = found.close
+    detail = found.detail
     figures: dict[str, Drawing] = {}
-    points = list(close.times["row"].unique())
-    shown = close.times[close.times["row"].isin(points[:MAX_ROWS])]
+    points = list(detail.times["row"].unique())
+    shown = detail.times[detail.times["row"].isin(points[:MAX_ROWS])]
     if points:
         names, short = full_names(found.shown_apart), short_names(found.shown_apart)
         figures["steps"] = partial(distribution_figure, found.shown, shown, names, short, style)
-    if len(close.ranks):
-        figures["ranks"] = partial(rank_map_figure, close.ranks, style)
-    if len(close.parts):
-        figures["timeline"] = partial(timeline_figure, close.parts, close.travels, style)
-    layouts, fewer = panels(found.collectives, close.trained)
+    if len(detail.ranks):
+        figures["ranks"] = partial(rank_map_figure, detail.ranks, style)
+    if len(detail.parts):
+        figures["timeline"] = partial(timeline_figure, detail.parts, detail.travels, style)
+    layouts, fewer = panels(found.collectives, detail.trained)
     if layouts:
         figures["comm"] = partial(comm_figure, layouts, style)
     more = f"the figure of all steps shows the first {MAX_ROWS} of {len(points)} points" if len(points) > MAX_ROWS else None
@@ -94,6 +96,32 @@ def figure_folder(folder: Path) -> None:
             (folder / f"{name}{suffix}").unlink(missing_ok=True)
 
 
-def save_figure(folder: Path, name: str, draw: Drawing, style: Style) -> list[str]:
-    """Drawn, in its files as style.save makes them: their paths from the folder above."""
-    return [f"{folder.name}/{file.name}" for file in save(draw(), folder / name, style)]
+LABELS = {
+    "scaling": "Throughput against size",
+    "efficiency": "Efficiency against size",
+    "breakdown": "Parts of the step",
+    "steps": "Lengths of all steps",
+    "ranks": "Each rank's own time",
+    "timeline": "One step, the nearest to the run's median",
+    "comm": "Bus bandwidth against message size",
+}
+"""What the page calls a figure for those who do not see it."""
+
+
+@dataclass(frozen=True)
+class SavedFigure:
+    """`files`: paths from the folder above; `panels`: what the page shows of it."""
+
+    files: list[str]
+    panels: list[InlineSvg]
+
+
+def save_figure(folder: Path, name: str, draw: Drawing, style: Style, draw_page: Drawing) -> SavedFigure:
+    """Drawn once for its files and the page, if its style is the page's; else `draw_page` draws what the page shows."""
+    figure = draw()
+    files = save(figure, folder / name, style)
+    if style != DEFAULT:
+        figure = draw_page()
+        fix_layout(figure, DEFAULT)
+    panels = inline_svg(figure, LABELS[name], parts=name in ("breakdown", "timeline"))
+    return SavedFigure([f"{folder.name}/{file.name}" for file in files], panels)

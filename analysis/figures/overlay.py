@@ -12,13 +12,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.colours import INK
+from hpcddp.analysis.figures.marks import mark_point
 from hpcddp.analysis.figures.style import pt
+from hpcddp.analysis.util.wording import quantity
 
 MARKERS = ("D", "s", "^", "v", "P", "X")
 COLOURS = ("#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A3600", "#8a8a8a")
 """Okabe and Ito's that the figure's own lines do not use, in the order of the names asked for."""
 
-SAID = {"caveat": "hollow: published with a caveat", "reject": "x: rejected"}
+DOUBTS = {"caveat": "hollow: published with a caveat", "reject": "x: rejected"}
 
 LINE_MM = 4.0
 """Height that a line of the legend takes, its space included."""
@@ -31,13 +33,17 @@ def draw_overlay(ax: Axes, overlay: pd.DataFrame) -> None:
     """The points, name by name, behind one's own; points of one source at growing sizes are not joined: they are not a run."""
     for marker, colour, points in _styled(overlay):
         for quality, group in points.groupby("quality"):
-            look = _look(marker, colour, str(quality))
-            ax.plot(group["gpus"], group["samples_per_s"], zorder=1.5, markeredgewidth=pt(0.9), **look)
+            symbol = _symbol(marker, colour, str(quality))
+            ax.plot(group["gpus"], group["samples_per_s"], zorder=1.5, markeredgewidth=pt(0.9), **symbol)
+            for _, row in group.iterrows():
+                values = {"published": row["label"], "GPUs": str(row["gpus"]), "samples/s": quantity(row["samples_per_s"])}
+                doubt = {} if quality == "ok" else {"quality": str(quality)}
+                mark_point(ax, row["gpus"], row["samples_per_s"], values | doubt)
 
 
 def overlay_legend(figure: Figure, entries: Sequence[Entry]) -> None:
     """Below the panels: whose each mark is, with its source."""
-    handles = [Line2D([], [], label=text, markeredgewidth=pt(0.9), **look) for text, look in entries]
+    handles = [Line2D([], [], label=text, markeredgewidth=pt(0.9), **symbol) for text, symbol in entries]
     if handles:
         figure.legend(
             handles=handles, loc="outside lower left", frameon=False, handletextpad=0.6, labelspacing=0.3, borderpad=0.1
@@ -50,20 +56,11 @@ def legend_entries(overlay: pd.DataFrame, letters: int, measured: bool) -> list[
     for marker, colour, points in _styled(overlay):
         first = points.iloc[0]
         lines = textwrap.wrap(f"{first['name']}: {first['label']}", letters, break_on_hyphens=False)
+        best = str(min(points["quality"], key=("ok", "caveat", "reject").index))
         lines += textwrap.wrap(first["cite"], letters, break_on_hyphens=False)
-        entries.append(("\n".join(lines), _look(marker, colour, best_quality(points))))
-    words = said(overlay)
+        entries.append(("\n".join(lines), _symbol(marker, colour, best)))
+    words = "; ".join(text for quality, text in DOUBTS.items() if quality in set(overlay["quality"]))
     return [*entries, *([(words, {"linestyle": ""})] if words else [])]
-
-
-def best_quality(points: pd.DataFrame) -> str:
-    """That a name's entry in the legend has the look of."""
-    return str(min(points["quality"], key=("ok", "caveat", "reject").index))
-
-
-def said(overlay: pd.DataFrame) -> str:
-    """What the looks of points mean that are not to be trusted; nothing where all are."""
-    return "; ".join(text for quality, text in SAID.items() if quality in set(overlay["quality"]))
 
 
 def legend_mm(entries: Sequence[Entry]) -> float:
@@ -76,7 +73,7 @@ def _styled(overlay: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
     return [(MARKERS[i % len(MARKERS)], COLOURS[i % len(COLOURS)], group) for i, (_, group) in enumerate(names)]
 
 
-def _look(marker: str, colour: str, quality: str) -> dict[str, Any]:
+def _symbol(marker: str, colour: str, quality: str) -> dict[str, Any]:
     crossed = quality == "reject"
     return {
         "linestyle": "",

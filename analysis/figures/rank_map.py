@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from hpcddp.analysis.figures.colours import FASTER, INK, SLOWER
 from hpcddp.analysis.figures.hosts import short_hosts
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
+from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 
 ROW_MM, LEAST_MM, MOST_MM = 1.6, 26.0, 84.0
@@ -39,7 +39,7 @@ NAME_MM = 3.4
 """Height of a name beside rows."""
 
 
-def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> Figure:
+def rank_map_figure(cells: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure:
     """`cells`: columns detail.RANKS_COLUMNS; a panel per run, all on the same scale."""
     panels = [panel for _, panel in cells.groupby("panel", sort=False)]
     height_mm = min(max(ROW_MM * (int(cells["row"].max()) + 1), LEAST_MM), MOST_MM)
@@ -66,6 +66,8 @@ def _panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> None:
     edges = [*map(int, table.columns), int(last["first_step"] + last["steps"])]
     rows = np.arange(len(table) + 1) - 0.5
     ax.pcolormesh(edges, rows, table, cmap=COLOURS, vmin=-most, vmax=most, linewidth=0, rasterized=True)
+    for row, (_, cells) in enumerate(panel.groupby("row", sort=True)):
+        mark_box(ax, (edges[0], edges[-1]), (row - 0.5, row + 0.5), _values(cells))
     ax.set_ylim(len(table) - 0.5, -0.5)
     for side in ("left", "bottom"):
         ax.spines[side].set_visible(False)
@@ -81,6 +83,18 @@ def _panel(ax: Axes, panel: pd.DataFrame, most: float, row_mm: float) -> None:
     ax.set_xlabel("timed step")
     labels = [(each, short.get(each.block, each.block) if apart > 1 else "") for each in stand_out(panel)[:MOST_NAMED]]
     end_labels(ax, [EndLabel(each.middle, each.text(name), INK) for each, name in labels])
+
+
+def _values(cells: pd.DataFrame) -> dict[str, str]:
+    """What a row says when it is pointed at."""
+    first, over = cells.iloc[0], cells["over_percent"].astype(float)
+    worst = cells.iloc[int(over.argmax())]
+    return {
+        "rank": "the host's slowest" if pd.isna(first["rank"]) else str(first["rank"]),
+        "host": str(first["host"]),
+        "beyond the median rank": f"{over.median():+.1f} % of the step",
+        "most": f"{worst['over_percent']:+.1f} %, from timed step {worst['first_step']} on",
+    }
 
 
 @dataclass(frozen=True)

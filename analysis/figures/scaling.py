@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.axis import rate_axis, size_axis
 from hpcddp.analysis.figures.colours import BASELINES, INK
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
+from hpcddp.analysis.figures.marks import MarkedFigure, mark_point
 from hpcddp.analysis.figures.overlay import draw_overlay, legend_entries, legend_mm, overlay_legend
-from hpcddp.analysis.figures.series_lines import by_marker, hollow, ideals, marker_legend, tracks, whiskers
+from hpcddp.analysis.figures.series_lines import by_marker, hollow, ideals, marker_legend, point_values, tracks, whiskers
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, letters, new_figure, pt
 from hpcddp.analysis.util.wording import quantity
 
@@ -23,7 +23,7 @@ def scaling_figure(
     rejected: pd.DataFrame,
     overlay: pd.DataFrame | None = None,
     style: Style = DEFAULT,
-) -> Figure:
+) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, a panel per series, all on the same scale; `rejected`: runs drawn hollow.
 
     `overlay`: published points of references.overlay, drawn in every panel of GPUs with their sources below.
@@ -46,14 +46,17 @@ def scaling_figure(
 
 def _panel(ax: Axes, points: pd.DataFrame, rejected: pd.DataFrame, overlay: pd.DataFrame | None) -> list[EndLabel]:
     """Draws everything but the labels, which wait for the final limits."""
+    if overlay is not None:
+        draw_overlay(ax, overlay)
     rejected = rejected[rejected["series"] == points["series"].iloc[0]]
     ax.plot(rejected["gpus"], rejected["samples_per_s"], linestyle="", zorder=4, **hollow())
+    for _, run in rejected.iterrows():
+        values = {"rejected": f"r{run['run']} of {run['label']}", "reason": str(run["reason"])}
+        mark_point(ax, run["gpus"], run["samples_per_s"], values)
     published = [] if overlay is None else list(overlay["gpus"])
     ideals = _ideals(ax, points, max([points["gpus"].max(), *published]))
     _measured(ax, points)
     marker_legend(ax, points, "lower right", odd="rejected" if len(rejected) else "")
-    if overlay is not None:
-        draw_overlay(ax, overlay)
     size_axis(ax, points, also=[*rejected["gpus"], *published])
     ax.set_yscale("log")
     if overlay is not None and not _reaches(points, overlay):
@@ -75,6 +78,8 @@ def _measured(ax: Axes, points: pd.DataFrame) -> None:
         below, above = middle - group["samples_per_s_low"], group["samples_per_s_high"] - middle
         errors = [below.fillna(0).astype(float), above.fillna(0).astype(float)]
         ax.errorbar(group["gpus"], middle, errors, fmt=marker, color=INK, zorder=3, **whiskers())
+        for _, row in group.iterrows():
+            mark_point(ax, row["gpus"], row["samples_per_s"], point_values(row))
 
 
 def _ideals(ax: Axes, points: pd.DataFrame, largest: int) -> list[EndLabel]:

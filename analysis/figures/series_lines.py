@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.colours import FAINT
 from hpcddp.analysis.figures.style import pt
-from hpcddp.analysis.util.wording import unit
+from hpcddp.analysis.util.wording import percent_within, percents, quantity, times, unit
 
 MARKERS = "os^Dv"
 """For the most GPUs per node, the next, and so on."""
@@ -72,3 +72,24 @@ def marker_legend(ax: Axes, points: pd.DataFrame, loc: Literal["lower left", "lo
         handles.append(Line2D([], [], linestyle="", label=odd, **hollow()))
     if handles:
         ax.legend(handles=handles, loc=loc, frameon=False, handletextpad=0.1, labelspacing=0.2, borderpad=0.1)
+
+
+def point_values(row: pd.Series[Any]) -> dict[str, str]:
+    """What a point, a row of scaling_frame, says when it is pointed at."""
+    gpu = unit(row["device"])
+    values = {
+        "nodes": f"{row['nodes']} × {row['gpus_per_node']} {gpu}s",
+        f"{gpu}s": str(row["gpus"]),
+        "samples/s": quantity(row["samples_per_s"]),
+        "runs": str(row["n"]),
+    }
+    if pd.notna(row["interval"]):
+        values[row["interval"]] = f"{quantity(row['samples_per_s_low'])}–{quantity(row['samples_per_s_high'])}"
+    for base, name in (("1gpu", f"vs 1 {gpu}"), ("1node", "vs 1 node")):
+        if pd.notna(row[f"speedup_{base}"]):
+            low, high = (
+                None if pd.isna(row[end]) else float(row[end]) for end in (f"efficiency_{base}_low", f"efficiency_{base}_high")
+            )
+            ends = "" if low is None or high is None else f" ({percents(low, high, '–')})"
+            values[name] = f"{times(row[f'speedup_{base}'])}×, {percent_within(row[f'efficiency_{base}'], low, high)}{ends}"
+    return values

@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK
+from hpcddp.analysis.figures.marks import MarkedFigure
 from hpcddp.analysis.util.output_files import write_file
 
 TYPE_PT = 8.0
@@ -72,7 +73,7 @@ STYLES = {
 }
 """By the names of `--style`: a column of this project's own pages, one of a journal, and a slide of 16:9 (1920 x 1080 as PNG)."""
 
-LOOK: dict[str, Any] = {
+RC_PARAMS: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     **dict.fromkeys(("axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), "medium"),
     "axes.titlelocation": "left",
@@ -110,9 +111,9 @@ SIZES = {
 """At a type of 8 points; all grow with it."""
 
 
-def look(type_pt: float = TYPE_PT) -> AbstractContextManager[None]:
+def rc_style(type_pt: float = TYPE_PT) -> AbstractContextManager[None]:
     """Everything drawn or saved inside has the one look, whatever the user's matplotlibrc says."""
-    plain: Any = {key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")} | LOOK
+    plain: Any = {key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")} | RC_PARAMS
     return mpl.rc_context(plain | {key: size * type_pt / TYPE_PT for key, size in SIZES.items()})
 
 
@@ -122,7 +123,9 @@ def pt(points: float) -> float:
 
 
 @contextmanager
-def new_figure(style: Style, panel_mm: float, panels: int = 1, below_mm: float = 0.0) -> Iterator[tuple[Figure, list[Axes]]]:
+def new_figure(
+    style: Style, panel_mm: float, panels: int = 1, below_mm: float = 0.0
+) -> Iterator[tuple[MarkedFigure, list[Axes]]]:
     """A figure of as many panels of that height, with room for `below_mm` beneath them all, to be drawn inside.
 
     Several are two side by side; on slides as many as above each other.
@@ -134,8 +137,8 @@ def new_figure(style: Style, panel_mm: float, panels: int = 1, below_mm: float =
     if style.height_mm is not None:
         type_pt = min(type_pt, TYPE_PT * style.height_mm / sheet_mm, TYPE_PT * width_mm / (columns * PANEL_MM))
     height_mm = style.height_mm or sheet_mm * type_pt / TYPE_PT
-    with look(type_pt):
-        figure = Figure(figsize=(width_mm / MM_PER_INCH, height_mm / MM_PER_INCH), layout="constrained")
+    with rc_style(type_pt):
+        figure = MarkedFigure(figsize=(width_mm / MM_PER_INCH, height_mm / MM_PER_INCH), layout="constrained")
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for unused in axes[panels:]:
             unused.set_visible(False)
@@ -158,8 +161,8 @@ def entitle(ax: Axes, style: Style, name: str, measured: str = "", most: int = C
 
 def legend_of_parts(figure: Figure, handles: Sequence[Artist], loc: Literal["outside upper left", "outside lower left"]) -> None:
     """Outside the panels, in as many columns as there is room for."""
-    close = {"handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2, "labelspacing": 0.3}
-    figure.legend(handles=handles, loc=loc, ncols=int(_sheet_mm(figure) / ENTRY_MM), frameon=False, **close)
+    spacing = {"handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2, "labelspacing": 0.3}
+    figure.legend(handles=handles, loc=loc, ncols=int(_sheet_mm(figure) / ENTRY_MM), frameon=False, **spacing)
 
 
 def _sheet_mm(figure: Figure) -> float:
@@ -188,13 +191,19 @@ def lay_out(figure: Figure) -> None:
     layout.execute(figure)
 
 
-def save(figure: Figure, stem: Path, style: Style) -> list[Path]:
-    """STEM.png, STEM.svg and STEM.pdf, without dates and versions in them."""
-    with look():
-        mpl.rcParams["pdf.fonttype"] = style.pdf_fonts
+def fix_layout(figure: Figure, style: Style) -> None:
+    """Lays it out for good: else each file takes two drawings, and the first the layout twice."""
+    with rc_style():
         figure.dpi = style.png_dpi
         lay_out(figure)
-        figure.set_layout_engine(None)  # else each file takes two drawings, and the first the layout twice
+        figure.set_layout_engine(None)
+
+
+def save(figure: Figure, stem: Path, style: Style) -> list[Path]:
+    """STEM.png, STEM.svg and STEM.pdf, without dates and versions in them."""
+    with rc_style():
+        mpl.rcParams["pdf.fonttype"] = style.pdf_fonts
+        fix_layout(figure, style)
         drawn = {stem.with_suffix(suffix): _drawn(figure, suffix, metadata) for suffix, metadata in METADATA.items()}
     try:
         for file, data in drawn.items():

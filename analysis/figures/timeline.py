@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from hpcddp.analysis.figures.breakdown import LEAST_SHARE
 from hpcddp.analysis.figures.colours import GRID, INK, PARTS
 from hpcddp.analysis.figures.hosts import short_hosts
+from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, legend_of_parts, new_figure
 from hpcddp.analysis.study.breakdown import NAMES
-from hpcddp.analysis.util.wording import quantity
+from hpcddp.analysis.util.wording import percent, quantity
 
-LANE_MM = 3.6
+ROW_MM = 3.6
 AROUND_MM = 38.0
 MAX_RANKS = 12
 MAX_BUCKETS = 8
@@ -31,11 +31,11 @@ SHOWN_AS = {"record": "other"}
 WAITS, TRAVELS = GRID, INK
 
 
-def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = DEFAULT) -> Figure:
+def timeline_figure(parts: pd.DataFrame, travels: pd.DataFrame, style: Style = DEFAULT) -> MarkedFigure:
     """Columns detail.PARTS_COLUMNS and TRAVELS_COLUMNS; a panel per run."""
     panels = [(name, panel) for name, panel in parts.groupby("panel", sort=False)]
-    lanes = max(len(shown_ranks(panel)) + len(shown_travels(travels, str(name))) for name, panel in panels)
-    with new_figure(style, AROUND_MM + LANE_MM * lanes, len(panels)) as (figure, axes):
+    rows = max(len(shown_ranks(panel)) + len(shown_travels(travels, str(name))) for name, panel in panels)
+    with new_figure(style, AROUND_MM + ROW_MM * rows, len(panels)) as (figure, axes):
         for ax, (name, panel) in zip(axes, panels, strict=True):
             _panel(ax, panel, shown_travels(travels, str(name)), end_ms(parts, travels) * 1.01)
             entitle(ax, style, title(panel), most=TITLE_LETTERS)
@@ -70,7 +70,10 @@ def _panel(ax: Axes, panel: pd.DataFrame, travels: pd.DataFrame, end_ms: float) 
     ranks = shown_ranks(panel)
     bars = [*_computed(panel, ranks), *_travelled(travels, len(ranks) + GAP)]
     ax.add_collection(PolyCollection([bar.outline for bar in bars], facecolors=[bar.colour for bar in bars], linewidths=0))
-    names = [*lane_names(panel, ranks), *(bucket_name(each) for _, each in travels.iterrows())]
+    for bar in bars:
+        if bar.end > bar.begin:
+            mark_box(ax, (bar.begin, bar.end), (bar.low, bar.high), bar.values)
+    names = [*rank_names(panel, ranks), *(bucket_name(each) for _, each in travels.iterrows())]
     ax.set_yticks([*range(len(ranks)), *(len(ranks) + GAP + i for i in range(len(travels)))], names)
     ax.set_ylim(len(ranks) + len(travels) + GAP * (len(travels) > 0) - 0.4, -0.6)
     ax.set_xlim(0, end_ms)
@@ -81,10 +84,10 @@ def _panel(ax: Axes, panel: pd.DataFrame, travels: pd.DataFrame, end_ms: float) 
 
 
 GAP = 0.4
-"""Lanes between ranks and all-reduces."""
+"""Rows between ranks and all-reduces."""
 
 
-def lane_names(panel: pd.DataFrame, ranks: Sequence[int]) -> list[str]:
+def rank_names(panel: pd.DataFrame, ranks: Sequence[int]) -> list[str]:
     """`rank 5`; the first of a host with its name where there are several."""
     of_rank = panel.drop_duplicates("rank").set_index("rank")["host"]
     short = short_hosts(of_rank)
@@ -105,44 +108,60 @@ def end_ms(parts: pd.DataFrame, travels: pd.DataFrame) -> float:
 
 
 class Bar(NamedTuple):
-    """From `begin` to `end` in ms, about the middle of its lane."""
+    """From `begin` to `end` in ms, about the middle of its row."""
 
     begin: float
     end: float
-    lane: float
+    row: float
     height: float
     colour: str
+    values: Mapping[str, str]
+    """What it says when it is pointed at."""
+
+    @property
+    def low(self) -> float:
+        return self.row - self.height / 2
+
+    @property
+    def high(self) -> float:
+        return self.row + self.height / 2
 
     @property
     def outline(self) -> list[tuple[float, float]]:
         """Its corners."""
-        low, high = self.lane - self.height / 2, self.lane + self.height / 2
-        return [(self.begin, low), (self.end, low), (self.end, high), (self.begin, high)]
+        return [(self.begin, self.low), (self.end, self.low), (self.end, self.high), (self.begin, self.high)]
 
 
 COMPUTED, TRAVELLED = 0.78, 0.5
-"""Heights, as shares of a lane."""
+"""Heights, as shares of a row."""
 
 
 def _computed(panel: pd.DataFrame, ranks: Sequence[int]) -> Iterator[Bar]:
-    """A lane per rank, a bar per part."""
-    for lane, rank in enumerate(ranks):
-        mine = panel[panel["rank"] == rank]
-        for part, begin_s, end_s in zip(mine["part"], mine["begin_s"], mine["end_s"], strict=True):
-            yield Bar(1e3 * float(begin_s), 1e3 * float(end_s), lane, COMPUTED, PARTS[SHOWN_AS.get(part, part)])
+    """A row per rank, a bar per part."""
+    for row, rank in enumerate(ranks):
+        for _, each in panel[panel["rank"] == rank].iterrows():
+            part, begin, end = SHOWN_AS.get(each["part"], each["part"]), 1e3 * float(each["begin_s"]), 1e3 * float(each["end_s"])
+            values = {
+                NAMES[part]: f"{quantity(end - begin)} ms",
+                "from": f"{quantity(begin)} ms",
+                "of the step": percent((end - begin) / (float(each["step_s"]) * 1e3)),
+                "rank": f"{rank} on {each['host']}",
+            }
+            yield Bar(begin, end, row, COMPUTED, PARTS[part], values)
 
 
-def _travelled(travels: pd.DataFrame, first_lane: float) -> Iterator[Bar]:
-    """A lane each: pale while ranks are ready that wait for others, dark while it travels."""
+def _travelled(travels: pd.DataFrame, first_row: float) -> Iterator[Bar]:
+    """A row each: pale while ranks are ready that wait for others, dark while it travels."""
     for number, (_, each) in enumerate(travels.iterrows()):
         first, last, done = (float(each[name]) * 1e3 for name in ("first_ready_s", "last_ready_s", "done_s"))
-        yield Bar(first, last, first_lane + number, COMPUTED, WAITS)
-        yield Bar(last, done, first_lane + number, TRAVELLED, TRAVELS)
+        name, row = {bucket_name(each): ""}, first_row + number
+        yield Bar(first, last, row, COMPUTED, WAITS, name | {"waits for the last rank": f"{quantity(last - first)} ms"})
+        travel = {"travels": f"{quantity(done - last)} ms", "until": f"{quantity(done)} ms"}
+        yield Bar(last, done, row, TRAVELLED, TRAVELS, name | travel)
 
 
 def _handles(parts: pd.DataFrame, travels: pd.DataFrame) -> list[Artist]:
-    seen = seen_parts(parts)
-    handles: list[Artist] = [Patch(color=PARTS[part], label=NAMES[part]) for part in seen]
+    handles: list[Artist] = [Patch(color=PARTS[part], label=NAMES[part]) for part in visible_parts(parts)]
     if (travels["last_ready_s"] > travels["first_ready_s"]).any():
         handles.append(Patch(color=WAITS, label="bucket waits"))
     if len(travels):
@@ -150,7 +169,7 @@ def _handles(parts: pd.DataFrame, travels: pd.DataFrame) -> list[Artist]:
     return handles
 
 
-def seen_parts(parts: pd.DataFrame) -> list[str]:
+def visible_parts(parts: pd.DataFrame) -> list[str]:
     """In the order of a step; those that are more than 0 % of it on some rank."""
     lengths = (parts["end_s"] - parts["begin_s"]).astype(float)
     long = lengths > LEAST_SHARE * float(parts["end_s"].max())

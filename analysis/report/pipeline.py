@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.terminal import failure_blocks, report_blocks, to_blocks, to_plain
 from hpcddp.analysis.report.write import write_tables, write_texts
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.failures import Failure, Failures, contain
+from hpcddp.analysis.util.failures import Failure, contain
 from hpcddp.analysis.util.output_files import write_plain
 from hpcddp.analysis.util.output_paths import check_writable, refused_links, report_folder
 from hpcddp.analysis.util.parallel import all_of
@@ -22,7 +22,8 @@ from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.run_root import Study
 
 if TYPE_CHECKING:
-    from hpcddp.analysis.figures.figures import Drawing
+    from hpcddp.analysis.figures.figures import Drawing, SavedFigure
+    from hpcddp.analysis.figures.style import Style
 
 
 def tell_study(study: Study, named: Path | None, keep_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
@@ -69,53 +70,49 @@ class _Report:
 
     def write(self) -> list[str]:
         """The paths of what is written, relative to the folder."""
-        from hpcddp.analysis.figures.style import SUFFIXES
+        from hpcddp.analysis.report.provenance import Provenance, provenance
+        from hpcddp.analysis.report.report import report_files
 
-        failures = self.found.failures
-        tables = write_tables(self.folder, self.found, failures)
-        draw = self._drawings()
-        expected = [f"figures/{name}{suffix}" for name in draw for suffix in SUFFIXES]
-        page = self._page(tables)
-        jobs: list[Callable[[], Any]] = [partial(page, expected), *draw.values()]
-        *drawn, (texts, failed) = all_of(jobs[::-1], processes=self.found.records.large)  # the last figures take longest
-        pictures = [file for files in reversed(drawn) if not isinstance(files, Failure) for file in files]
-        lost = [each for each in reversed(drawn) if isinstance(each, Failure)]
-        if lost:
-            texts, failed = page(pictures)
-        failures.extend([*lost, *failed])
+        found, failures = self.found, self.found.failures
+        tables = write_tables(self.folder, found, failures)
+        jobs = self._drawings()
+        done = all_of([*jobs.values()][::-1], processes=found.records.large)[::-1]  # the last figures take longest
+        failures.extend(each for each in done if isinstance(each, Failure))
+        figures = {name: each for name, each in zip(jobs, done, strict=True) if not isinstance(each, Failure)}
+        pictures = [file for each in figures.values() for file in each.files]
+        panels = {name: each.panels for name, each in figures.items()}
+        unknown = Provenance({}, [], {})
+        stands_on = failures.contain(
+            "what stands behind the numbers", lambda: provenance(self.study, found.records.runs), unknown
+        )
+        texts = report_files(found, stands_on, panels, [*tables, *pictures], failures)
         return [*tables, *pictures, *write_texts(self.folder, texts, failures)]
 
-    def _drawings(self) -> dict[str, Callable[[], list[str] | Failure]]:
-        """What draws each figure into its files, by its name; what they leave out is added to the notes."""
-        from hpcddp.analysis.figures.figures import close_drawings, drawings, figure_folder, save_figure
-        from hpcddp.analysis.figures.style import STYLES
+    def _drawings(self) -> dict[str, Callable[[], SavedFigure | Failure]]:
+        """What draws each figure, by its name; what its files leave out is added to the notes."""
+        from hpcddp.analysis.figures.figures import figure_folder, save_figure
+        from hpcddp.analysis.figures.style import DEFAULT, STYLES
 
-        folder, found, style, failures = self.folder / "figures", self.found, STYLES[self.style], self.found.failures
+        folder, style, failures = self.folder / "figures", STYLES[self.style], self.found.failures
         failures.contain("figures", partial(figure_folder, folder), None)
+        figures, notes = self._of_style(style)
+        of_page = figures if style == DEFAULT else self._of_style(DEFAULT)[0]
+        self.found.notes.extend([*notes, *self.beside.notes])
+        return {
+            name: partial(contain, f"figures/{name}", partial(save_figure, folder, name, draw, style, of_page[name]))
+            for name, draw in figures.items()
+        }
+
+    def _of_style(self, style: Style) -> tuple[dict[str, Drawing], list[str]]:
+        """The figures by name, and notes on what they leave out."""
+        from hpcddp.analysis.figures.figures import detail_drawings, drawings
+
+        found, failures = self.found, self.found.failures
         nothing: tuple[dict[str, Drawing], list[str]] = ({}, [])
         of_points, left_out = failures.contain(
             "figures of points",
             lambda: drawings(found.shown, found.runs, found.shown_apart, self.beside.points, style),
             nothing,
         )
-        of_runs, more_left_out = failures.contain("figures of single runs", lambda: close_drawings(found, style), nothing)
-        found.notes.extend([*left_out, *more_left_out, *self.beside.notes])
-        figures = of_points | of_runs
-        return {
-            name: partial(contain, f"figures/{name}", partial(save_figure, folder, name, draw, style))
-            for name, draw in figures.items()
-        }
-
-    def _page(self, tables: Sequence[str]) -> Callable[[Sequence[str]], tuple[dict[str, str | None], Failures]]:
-        """What makes the texts of the report, given its pictures."""
-        from hpcddp.analysis.report.provenance import Provenance, provenance
-        from hpcddp.analysis.report.report import report_files
-
-        runs, unknown = self.found.records.runs, Provenance({}, [], {})
-        stands_on = self.found.failures.contain("what stands behind the numbers", lambda: provenance(self.study, runs), unknown)
-
-        def page(pictures: Sequence[str]) -> tuple[dict[str, str | None], Failures]:
-            failed = Failures()
-            return report_files(self.found, stands_on, self.beside.points, [*tables, *pictures], failed), failed
-
-        return page
+        of_runs, more_left_out = failures.contain("figures of single runs", lambda: detail_drawings(found, style), nothing)
+        return of_points | of_runs, [*left_out, *more_left_out]

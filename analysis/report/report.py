@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.resources import files as resources
 
 import pandas as pd
 
 from hpcddp import __version__
+from hpcddp.analysis.figures.inline_svg import InlineSvg
+from hpcddp.analysis.figures.style import DEFAULT
 from hpcddp.analysis.report.export_tables import latex_table
-from hpcddp.analysis.report.figures import colour_rules, report_figures
 from hpcddp.analysis.report.html import Html, prose, tag
 from hpcddp.analysis.report.html_table import grid
 from hpcddp.analysis.report.markdown import report_markdown
@@ -33,22 +34,60 @@ DATA_SUFFIXES = (".csv", ".json", ".tex")
 
 
 def report_files(
-    found: Findings, stands_on: Provenance, published: pd.DataFrame, files: Sequence[str], failures: Failures
+    found: Findings,
+    stands_on: Provenance,
+    figures: Mapping[str, Sequence[InlineSvg]],
+    files: Sequence[str],
+    failures: Failures,
 ) -> dict[str, str | None]:
     """Name -> text of the page, its Markdown and a LaTeX file per table, None for tables without rows.
 
-    `files` are what else the report has, relative to its folder. What raises is not there.
+    `figures`: the panels of each; `files` are what else the report has, relative to its folder. What raises is not there.
     """
     every = failures.contain("the report's tables", lambda: report_tables(found), list[Table]())
     tables = [table for table in every if table.rows]
-    figures = report_figures(found, published, failures)
     beside = [*files, *(f"{table.name}.tex" for table in tables), "report.json"]
     texts: dict[str, Callable[[], str | None]] = {
         **{f"{table.name}.tex": partial(_latex, table) for table in every},
         "report.md": lambda: report_markdown(found, stands_on, tables, files),
-        "index.html": lambda: _page(found, stands_on, tables, figures, beside),
+        "index.html": lambda: _page(found, stands_on, tables, _by_topic(found, figures), beside),
     }
     return {name: failures.contain(name, make, None) for name, make in texts.items()}
+
+
+TOPICS = {"scaling": "scaling", "efficiency": "scaling", "breakdown": "breakdown"}
+"""Figure -> the table below which it stands; the others are of single runs."""
+
+DETAIL = {
+    "steps": "All steps of each point",
+    "ranks": "Each rank's own time, without waiting for others",
+    "timeline": "One step, the nearest to the run's median",
+}
+"""Figure of single runs -> its caption."""
+
+
+def _by_topic(found: Findings, figures: Mapping[str, Sequence[InlineSvg]]) -> dict[str, Html]:
+    """What stands below each table, and under `detail` what shows single runs."""
+    topics: dict[str, list[Html]] = {}
+    tables = TOPICS | {"comm": "collectives" if len(found.collectives) else "exchange"} | dict.fromkeys(DETAIL, "detail")
+    for name, panels in figures.items():
+        caption = _left_out(found) if name == "breakdown" else DETAIL.get(name)
+        topics.setdefault(tables[name], []).extend(_shown(panels, caption))
+    return {name: tag("div", *shown, class_="pair") for name, shown in topics.items()}
+
+
+def _shown(panels: Sequence[InlineSvg], caption: str | None) -> Iterator[Html]:
+    """Each panel, and the legend that they share."""
+    head = tag("figcaption", caption) if caption else None
+    yield from (tag("figure", head, Html(panel.markup)) for panel in panels if panel.marked)
+    shared = [Html(panel.markup) for panel in panels if not panel.marked]
+    if shared:
+        yield tag("div", *shared, class_="legend")
+
+
+def _left_out(found: Findings) -> str | None:
+    shown, every = DEFAULT.most_bars, len(found.shown)
+    return f"the first {shown} of {every} points" if every > shown else None
 
 
 def _latex(table: Table) -> str | None:
@@ -63,12 +102,12 @@ def _page(
         _summary(found),
         _section("Before you quote this", remark_list(remarks(found))),
         *(_topic(table, figures.get(table.name), found) for table in tables),
-        _closer([figure for name, figure in figures.items() if name not in {table.name for table in tables}]),
+        _section("A closer look", figures["detail"]) if "detail" in figures else None,
         _provenance(found, stands_on),
         _section("How this was measured", tag("dl", *(_term(*each) for each in METHOD), class_="facts")),
         tag("footer", f"hpcddp {__version__}. Beside this page: {', '.join(f for f in files if f.endswith(DATA_SUFFIXES))}."),
     )
-    style, script = Html(_resource("report.css") + colour_rules()), Html(_resource("report.js"))
+    style, script = Html(_resource("report.css")), Html(_resource("report.js"))
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -87,8 +126,8 @@ def _resource(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing but this very style and script runs, nothing is fetched."""
-    rules = ["default-src 'none'", f"style-src {_hash(style)}", f"script-src {_hash(script)}"]
+    """Nothing but this very style and script runs, nothing is fetched: a picture is in the page itself."""
+    rules = ["default-src 'none'", f"style-src {_hash(style)}", f"script-src {_hash(script)}", "img-src data:"]
     return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
 
 
@@ -126,10 +165,6 @@ def _topic(table: Table, figure: Html | None, found: Findings) -> Html:
     """A question: its table, then its figure; of laws what they imply comes first."""
     said = tag("ul", *(tag("li", prose(text)) for text in found.implied), class_="plain") if table.name == "laws" else None
     return _section(table.title, said, grid(table), figure)
-
-
-def _closer(figures: Sequence[Html]) -> Html | None:
-    return _section("A closer look", *figures) if figures else None
 
 
 def _provenance(found: Findings, stands_on: Provenance) -> Html:

@@ -48,7 +48,7 @@ TRAVELS_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class CloseUp:
+class DetailTables:
     """Tables of the columns above."""
 
     times: pd.DataFrame
@@ -59,10 +59,10 @@ class CloseUp:
     """See trained_bandwidth.py."""
 
 
-def close_up(case: Case, verdicts: Sequence[Verdict]) -> CloseUp:
+def detail_tables(case: Case, verdicts: Sequence[Verdict]) -> DetailTables:
     """All of it; tables without rows where there is nothing to show."""
-    runs = close_runs(case, verdicts)
-    return CloseUp(
+    runs = detail_runs(case, verdicts)
+    return DetailTables(
         times_frame(case),
         _frame((cell for panel, run in runs for cell in _cells(panel, run)), RANKS_COLUMNS),
         _frame((part for panel, run in runs for part in _parts(panel, run)), PARTS_COLUMNS),
@@ -71,10 +71,10 @@ def close_up(case: Case, verdicts: Sequence[Verdict]) -> CloseUp:
     )
 
 
-def nothing_close() -> CloseUp:
+def no_detail_tables() -> DetailTables:
     """Tables without rows."""
     every = (TIMES_COLUMNS, RANKS_COLUMNS, PARTS_COLUMNS, TRAVELS_COLUMNS, TRAINED_COLUMNS)
-    return CloseUp(*(_frame((), columns) for columns in every))
+    return DetailTables(*(_frame((), columns) for columns in every))
 
 
 def times_frame(case: Case) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def bins_of(times: pd.DataFrame, row: Any, kind: str) -> Bins:
     return tuple(zip(found["bin"], found["count"], strict=True))
 
 
-def close_runs(case: Case, verdicts: Sequence[Verdict]) -> list[tuple[str, Run]]:
+def detail_runs(case: Case, verdicts: Sequence[Verdict]) -> list[tuple[str, Run]]:
     """(title, run): the worst run of the straggler that costs most, and the middle one of the largest point; each with several
     ranks, and once.
     """

@@ -22,7 +22,7 @@ from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.context import Case, Row, Verdict
-from hpcddp.analysis.verdicts.detail import CloseUp, close_up, nothing_close
+from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
 from hpcddp.analysis.verdicts.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
 from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
@@ -55,7 +55,7 @@ class Findings:
     sentences: list[str]
     verdicts: list[Verdict]
     notes: list[str]
-    close: CloseUp
+    detail: DetailTables
     """Single runs, for figures."""
     failures: Failures
     """What could not be read or found: it is missing above."""
@@ -96,7 +96,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         sentences=nothing_counts(records.runs)
         or failures.contain("the sentences", partial(_sentences, case, shown_apart, judged), list[str]()),
         verdicts=judged,
-        close=failures.contain("figures of single runs", lambda: close_up(case, judged), nothing_close()),
+        detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
         notes=[
             *notes(shown),
             *clock_notes(runs),

@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """`analyze` without matplotlib's figures, which take most of its time: for tests of what is said."""
-    for name in ("drawings", "close_drawings"):
+    for name in ("drawings", "detail_drawings"):
         monkeypatch.setattr(f"hpcddp.analysis.figures.figures.{name}", lambda *_: ({}, []))
 
 

@@ -6,13 +6,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -22,10 +20,9 @@ from matplotlib.text import Annotation, Text
 
 from hpcddp.analysis.figures.axis import nodes_at, size_ticks
 from hpcddp.analysis.figures.colours import PARTS
-from hpcddp.analysis.figures.figures import Drawing, close_drawings, drawings
+from hpcddp.analysis.figures.figures import Drawing, detail_drawings, drawings
 from hpcddp.analysis.figures.labels import spread_out
 from hpcddp.analysis.figures.style import DEFAULT, MM_PER_INCH, PANEL_MM, STYLES, save
-from hpcddp.analysis.report.breakdown_bars import breakdown
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.commands.analyze import analyze
@@ -58,7 +55,7 @@ def drawn(figures: dict[str, Drawing]) -> dict[str, Figure]:
 def every(found: Findings, style: str) -> dict[str, Figure]:
     """Those of runs looked at closely, too."""
     made = drawings(found.shown, found.runs, found.shown_apart, style=STYLES[style])[0]
-    return drawn(made | close_drawings(found, STYLES[style])[0])
+    return drawn(made | detail_drawings(found, STYLES[style])[0])
 
 
 def xy(line: Line2D) -> Any:
@@ -225,15 +222,12 @@ def test_slides_are_of_16_to_9_with_large_type(marconi100: Findings) -> None:
 
 
 def test_a_long_breakdown_is_cut_on_slides(tmp_path: Path) -> None:
-    """What is left out is said, of that file: the page has room for 40, and says itself what it leaves out."""
+    """What is left out is said, of that file: the page has room for 40."""
     found = find(load_study(product(tmp_path / "s")))
     slides, notes = drawings(found.shown, found.runs, found.shown_apart, style=STYLES["slides"])
     made = drawn(slides)
     assert len([text for text in made["breakdown"].axes[0].get_yticklabels() if " x " in text.get_text()]) == 12
     assert notes == ["figures/breakdown.png shows the first 12 of 36 points"]
-    assert breakdown(found).count('class="total"') == 36
-    twice = replace(found, shown=pd.concat([found.shown, found.shown], ignore_index=True))
-    assert "the first 40 of 72 points" in breakdown(twice)
     for name, figure in made.items():
         check_texts(name, figure)
 
@@ -427,7 +421,7 @@ def test_a_point_on_another_gpu_has_its_whole_name(tmp_path: Path, gpu: str, sty
             write_run(study, each, Recorded(step_ns=100 * MS, steps=30, gpu=kind, job=str(run)), run)
     found = find(load_study(study))
     wide, _ = drawings(found.shown, found.runs, found.shown_apart, style=STYLES[style])
-    for draw in {**wide, **close_drawings(found, STYLES[style])[0]}.values():
+    for draw in {**wide, **detail_drawings(found, STYLES[style])[0]}.values():
         figure = draw()
         figure.draw_without_rendering()
         for ax in figure.axes:

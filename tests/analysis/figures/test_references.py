@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,11 +10,9 @@ from click.testing import CliRunner
 from matplotlib.figure import Figure
 
 from hpcddp.analysis.figures.figures import drawings
+from hpcddp.analysis.figures.marks import MarkedFigure
 from hpcddp.analysis.figures.references import FILE, overlay, published, reference_names
-from hpcddp.analysis.report.chart import SHAPES
-from hpcddp.analysis.report.figures import report_figures
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.cli import main
 from hpcddp.core.errors import USAGE, UsageError
@@ -36,7 +33,7 @@ def two_nodes(folder: Path, device: str = "cuda") -> Findings:
     return find(load_study(study))
 
 
-def figure_of(folder: Path, *names: str, device: str = "cuda", rejected: bool = False) -> tuple[Figure, list[str]]:
+def figure_of(folder: Path, *names: str, device: str = "cuda", rejected: bool = False) -> tuple[MarkedFigure, list[str]]:
     """The scaling figure of that study with these points beside it, and the notes."""
     found = two_nodes(folder, device)
     figures, notes = drawings(found.shown, found.runs, found.shown_apart, overlay(names, rejected))
@@ -105,16 +102,17 @@ def test_rejected_points_are_crosses(tmp_path: Path) -> None:
     assert sum(len(points) for key, points in drawn.items() if key.startswith("x")) == 7
 
 
-@pytest.mark.parametrize(("name", "looks"), [("marconi100", {"D": 8}), ("kempner-a100", {}), ("rcc-bigmnist", {"x": 7, "D": 47})])
-def test_the_page_marks_published_points_as_the_picture_does(tmp_path: Path, name: str, looks: dict[str, int]) -> None:
-    """Hollow with a caveat, a cross where rejected, and its legend says so of the name's best."""
-    points = overlay([name], rejected=True)
-    drawn, _ = report_figures(two_nodes(tmp_path / "s"), points, Failures())["scaling"].split("Efficiency", 1)
-    doubtful = re.findall(r'<path d="([^"]*)" transform="([^"]*)" class="hollow"/>', drawn)
-    marks = Counter(path for path, place in doubtful if place != "translate(10 6)")
-    assert marks == {SHAPES[shape]: number for shape, number in looks.items()}
-    assert [path for path, place in doubtful if place == "translate(10 6)"] == [SHAPES["D"]] * bool(looks)
-    assert ("hollow: published with a caveat" in drawn, "x: rejected" in drawn) == ("D" in looks, "x" in looks)
+@pytest.mark.parametrize(
+    ("name", "doubts"), [("marconi100", {"caveat": 8}), ("kempner-a100", {}), ("rcc-bigmnist", {"reject": 7, "caveat": 47})]
+)
+def test_published_points_say_how_far_they_may_be_trusted(tmp_path: Path, name: str, doubts: dict[str, int]) -> None:
+    """When pointed at; the legend says what hollow ones and crosses are."""
+    figure, _ = figure_of(tmp_path / "s", name, rejected=True)
+    published = [mark.values for mark in figure.marks if "published" in mark.values]
+    assert len(published) == len(overlay([name], rejected=True))
+    assert Counter(values["quality"] for values in published if "quality" in values) == doubts
+    legend = " ".join(text.get_text() for text in figure.legends[0].get_texts())
+    assert ("hollow: published with a caveat" in legend, "x: rejected" in legend) == ("caveat" in doubts, "reject" in doubts)
 
 
 def test_sources_are_in_the_legend(tmp_path: Path) -> None:
@@ -131,15 +129,15 @@ def test_sources_are_in_the_legend(tmp_path: Path) -> None:
 def test_the_axis_holds_all_points_and_no_text_leaves_the_figure(tmp_path: Path) -> None:
     """Up to 64 GPUs, though the study ends at 8; the panel keeps its height, the figure grows."""
     figure, _ = figure_of(tmp_path / "s", "marconi100", "dgx1-v100-16gb-fp32", "rcc-mnist")
-    alone, _ = figure_of(tmp_path / "t")
+    without, _ = figure_of(tmp_path / "t")
     figure.draw_without_rendering()
     assert figure.axes[0].get_xlim()[1] > 64
-    assert figure.get_figheight() > alone.get_figheight()
-    whole = figure.bbox.padded(1)
+    assert figure.get_figheight() > without.get_figheight()
+    inside = figure.bbox.padded(1)
     for text in figure.legends[0].get_texts():
         box = text.get_window_extent()
-        assert whole.contains(box.x0, box.y0), text
-        assert whole.contains(box.x1, box.y1), text
+        assert inside.contains(box.x0, box.y0), text
+        assert inside.contains(box.x1, box.y1), text
 
 
 def test_gpus_are_not_drawn_beside_cpus(tmp_path: Path) -> None:

@@ -102,20 +102,22 @@ def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.M
     assert json.loads((tmp_path / "out/s/report.json").read_text())["points"] == before.plain["points"]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_figure_of_the_page_that_raises_leaves_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tables and the other figures are there."""
     whole_study(tmp_path / "s")
-    plant(monkeypatch, "hpcddp.analysis.report.figures.breakdown", RuntimeError("planted"))
+    plant(monkeypatch, "hpcddp.analysis.figures.figures.breakdown_figure", RuntimeError("planted"))
     result = one(tmp_path)
-    assert result.failed == ("the page's figure `breakdown`",)
-    assert "Throughput, samples/s" in (tmp_path / "s/report/index.html").read_text()
+    assert result.failed == ("figures/breakdown",)
+    text = (tmp_path / "s/report/index.html").read_text()
+    assert "Throughput, samples/s" in text
+    assert "Where the step goes" in text
+    assert "Step, ms" not in text
 
 
 PARTS = {
     "verdicts.findings.fit_study": ("laws of scaling",),
     "verdicts.findings.sentences": ("the sentences",),
-    "verdicts.findings.close_up": ("figures of single runs",),
+    "verdicts.findings.detail_tables": ("figures of single runs",),
     "report.terminal.breakdown_table": ("the table of the step's parts",),
     "report.write.csv_text": ("scaling.csv", "breakdown.csv", "runs.csv"),
     "report.provenance._gates": ("what stands behind the numbers",),

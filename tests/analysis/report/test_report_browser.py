@@ -65,24 +65,28 @@ def tip(page: Page) -> str | None:
 
 def test_opens_without_a_complaint_or_a_request(page: Page, report: Path) -> None:
     """Nothing in the console or the browser's log; the page itself is all that was asked for, whatever is done with it."""
-    page.point_at(".chart .mark")
+    page.point_at(".mark")
     page.run(f"{CLICK}(0)")
     page.run("document.getElementById('theme').click()")
     assert page.complaints == []
     assert page.requests == [report.as_uri()]
 
 
-def test_a_lines_value_is_not_cut_off(page: Page) -> None:
-    """The longest an efficiency can have beside its line is within the chart."""
-    room = """
-    [...document.querySelectorAll(".chart .end")].map(end => {
-      end.textContent = "104 %";
-      return end.closest("svg").getBoundingClientRect().right - end.getBoundingClientRect().right;
+@pytest.mark.parametrize("width", [400, 1200, 2000])
+def test_texts_of_figures_can_be_read_and_are_not_cut_off(page: Page, width: int) -> None:
+    """On a phone and on a wide screen: at least 11 pixels high, at most 20, within their panel and the window."""
+    page.shape(width)
+    texts = """
+    [...document.querySelectorAll("figure text")].map(text => {
+      const [box, panel] = [text.getBoundingClientRect(), text.closest("svg").getBoundingClientRect()];
+      return [box.height, Math.min(box.left - panel.left, panel.right - box.right), innerWidth - box.right];
     })
     """
-    found = page.run(room)
-    assert len(found) == 2
-    assert min(found) >= 0
+    heights, rooms, margins = zip(*page.run(texts), strict=True)
+    assert min(heights) >= 11
+    assert max(heights) <= 20
+    assert min(rooms) >= -1
+    assert min(margins) >= 0
 
 
 def test_a_head_sorts_its_column(page: Page) -> None:
@@ -110,35 +114,35 @@ def test_what_is_unknown_sorts_last(page: Page) -> None:
 def test_a_mark_tells_its_values(page: Page) -> None:
     """Nodes, GPUs, samples/s with their spread and n, as the table has them; nothing any more when the mouse has left."""
     assert tip(page) is None
-    page.point_at(".chart .mark.c-ink:last-of-type")
-    told = tip(page)
-    assert told is not None
+    page.point_at(".mark[data-tip^='nodes\t16']")
+    shown = tip(page)
+    assert shown is not None
     measured, compared = "samples/s 9 217 runs 2 range 9 199–9 235", "vs 1 GPU 24.9×, 39.0 % (38.8–39.1) vs 1 node"
-    assert told.startswith(f"nodes 16 × 4 GPUs GPUs 64 {measured} {compared}")
-    page.point_at("figcaption")  # in sight: scrolling alone would hide it
+    assert shown.startswith(f"nodes 16 × 4 GPUs GPUs 64 {measured} {compared}")
+    page.point_at("figure text")  # in sight: scrolling alone would hide it
     assert tip(page) is None
 
 
 def test_a_rejected_run_tells_why(page: Page) -> None:
     """The hollow mark."""
-    page.point_at(".chart .mark.c-faint")
+    page.point_at(".mark[data-tip^='rejected']")
     assert "reason gate `equal steps`: rank 1 made 4 of 6 steps" in (tip(page) or "")
 
 
 def test_a_part_of_a_bar_tells_its_share(page: Page) -> None:
     """Backward is half of every step in this study."""
-    page.point_at(".bar .p-backward")
+    page.point_at(".mark[data-tip^='backward']")
     assert "of the step 50 %" in (tip(page) or "")
 
 
-def test_rows_of_the_closer_look_tell_their_numbers(page: Page) -> None:
+def test_marks_of_single_runs_tell_their_numbers(page: Page) -> None:
     """A point's steps with their tail and the warm-up apart; a part of one step, whose it is, and that backward is half of it."""
-    page.point_at(".ridge")
-    told = (
+    page.point_at(".mark[data-tip^='layout']")
+    values = (
         "layout 1 x 1 steps 40 median 86.4 ms mean 86.6 ms 5–95 % 1.00–1.00 99 % 1.00 longest 1.00 warm-up 2 steps, median 10.0"
     )
-    assert tip(page) == told
-    page.point_at(".lanes .p-backward")
+    assert tip(page) == values
+    page.point_at(".mark[data-tip*='rank\t0 on'][data-tip^='backward']")
     assert (tip(page) or "").endswith("of the step 50 % rank 0 on r000")
 
 
@@ -159,7 +163,7 @@ def test_names_and_logs_run_nothing(browser: Page, tmp_path: Path) -> None:
     """A study full of scripts: none ran, none was asked for, and pointing at a mark shows them as text."""
     browser.shape(1200)
     browser.open(write_hostile(tmp_path) / "index.html")
-    browser.point_at(".chart .mark.c-faint")
+    browser.point_at(".mark[data-tip^='rejected']")
     assert "<img src=x onerror=window.ran=1>" in (tip(browser) or "")
     assert browser.run("window.ran === undefined") is True
     assert browser.complaints == []
@@ -239,10 +243,10 @@ def test_what_is_folded_is_printed(browser: Page, undrawn: None, tmp_path: Path)
     analyze(tmp_path)
     browser.open(tmp_path / "s/report/index.html")
     browser.shape(688, medium="print")
-    seen = "[...document.querySelectorAll('.remarks li, .t-runs')].map(each => each.checkVisibility()).join()"
-    browser.run(f"addEventListener('beforeprint', () => {{ window.printed = {seen}; }})")
-    before = browser.run(seen)
+    shown = "[...document.querySelectorAll('.remarks li, .t-runs')].map(each => each.checkVisibility()).join()"
+    browser.run(f"addEventListener('beforeprint', () => {{ window.printed = {shown}; }})")
+    before = browser.run(shown)
     browser.to_paper()
     assert browser.run("window.printed").split(",") == ["true"] * (before.count(",")) + ["false"]
-    assert browser.run(seen) == before
+    assert browser.run(shown) == before
     assert before.count("false") == 3

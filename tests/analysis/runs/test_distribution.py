@@ -67,7 +67,7 @@ def test_a_points_runs_are_pooled(tmp_path: Path) -> None:
         told = Recorded(step_ns=lambda rank, step, base=base: (150 if step % 10 == 0 else base) * MS, steps=30, job=str(run))  # type: ignore[misc]
         write_run(study, where, told, run)
     found = find(load_study(study))
-    edges, rows = ridges(found.close.times)
+    edges, rows = ridges(found.detail.times)
     (ridge,) = rows.values()
     assert ridge.steps == 60
     assert ridge.median_s == pytest.approx(0.110, rel=WIDTH)
@@ -86,6 +86,6 @@ def test_few_steps_have_no_distribution(tmp_path: Path) -> None:
     write_run(study, few, Recorded(step_ns=MS, steps=LEAST_STEPS - 1))
     write_run(study, enough, Recorded(step_ns=MS, steps=LEAST_STEPS))
     found = find(load_study(study))
-    (row,) = found.close.times["row"].unique()
+    (row,) = found.detail.times["row"].unique()
     assert found.shown.loc[row, "gpus"] == 2
-    assert bins_of(found.close.times, row, "timed")[0][1] == LEAST_STEPS
+    assert bins_of(found.detail.times, row, "timed")[0][1] == LEAST_STEPS

@@ -96,7 +96,7 @@ def test_a_rank_that_is_slow_now_and_then_is_not_named(tmp_path: Path) -> None:
     write_run(
         study, where, Recorded(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=slow)
     )
-    cells = find(load_study(study)).close.ranks
+    cells = find(load_study(study)).detail.ranks
     half = (cells["row"] == 1) & (cells["first_step"] >= 20)
     assert [each.block for each in stand_out(cells.assign(over_percent=cells["over_percent"].mask(half, -1.0)))] == ["r002"]
 
@@ -109,9 +109,9 @@ def test_ranks_that_are_alike_have_no_map(tmp_path: Path) -> None:
     write_run(
         study, where, Recorded(step_ns=100 * MS, steps=40, shares={"backward": 0.5, "comm_exposed": 0.2}, shares_of_rank=other)
     )
-    close = find(load_study(study)).close
-    assert len(close.ranks) == 0
-    assert len(close.parts) > 0
+    detail = find(load_study(study)).detail
+    assert len(detail.ranks) == 0
+    assert len(detail.parts) > 0
 
 
 def test_waiting_is_not_own_time(tmp_path: Path) -> None:
@@ -121,6 +121,6 @@ def test_waiting_is_not_own_time(tmp_path: Path) -> None:
     slow_rank = {3: {"backward": 0.75, "comm_exposed": 0.05}}
     shares = {"backward": 0.5, "comm_exposed": 0.25}
     write_run(study, where, Recorded(step_ns=100 * MS, steps=40, shares=shares, shares_of_rank=slow_rank))
-    (slow,) = stand_out(find(load_study(study)).close.ranks)
+    (slow,) = stand_out(find(load_study(study)).detail.ranks)
     assert (slow.rank, slow.block) == (None, "r003")
     assert slow.percent == pytest.approx(20.0)

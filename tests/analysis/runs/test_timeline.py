@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
 
-from hpcddp.analysis.figures.timeline import MAX_RANKS, lane_names, shown_ranks, timeline_figure, title
+from hpcddp.analysis.figures.timeline import MAX_RANKS, rank_names, shown_ranks, timeline_figure, title
 from hpcddp.analysis.runs import find_step
 from hpcddp.analysis.runs.find_step import lines_of_step
 from hpcddp.analysis.runs.timeline import BucketStep, Timeline
@@ -113,8 +113,8 @@ def test_bars_are_where_parts_and_all_reduces_were(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s", [where])
     buckets = [lambda rank: Bucket(size_bytes=8, ready_ns=(40 + 10 * rank) * MS, done_ns=70 * MS)]
     write_run(study, where, Recorded(step_ns=100 * MS, shares=PARTS, buckets=buckets))
-    close = find(load_study(study)).close
-    (ax,) = timeline_figure(close.parts, close.travels).axes
+    detail = find(load_study(study)).detail
+    (ax,) = timeline_figure(detail.parts, detail.travels).axes
     (bars,) = (each for each in ax.collections if isinstance(each, PolyCollection))
     boxes = [path.get_extents() for path in bars.get_paths()]
     wanted = [(0, 10), (10, 40), (40, 80), (80, 100)]
@@ -165,11 +165,11 @@ def test_of_many_ranks_the_fastest_and_the_slowest_are_shown(tmp_path: Path) -> 
     study = write_study(tmp_path / "s", [where])
     shares = {7: {**PARTS, "backward": 0.55, "comm_exposed": 0.05}, 3: {**PARTS, "backward": 0.3, "comm_exposed": 0.3}}
     write_run(study, where, Recorded(step_ns=100 * MS, shares=PARTS, shares_of_rank=shares))
-    parts = find(load_study(study)).close.parts
+    parts = find(load_study(study)).detail.parts
     ranks = shown_ranks(parts)
     assert len(ranks) == MAX_RANKS
     assert {3, 7} <= set(ranks)
-    assert lane_names(parts, ranks)[ranks.index(7)] == "r007 rank 7"
+    assert rank_names(parts, ranks)[ranks.index(7)] == "r007 rank 7"
     assert title(parts).endswith("; 12 of 16 ranks, the fastest and the slowest among them")
 
 
@@ -180,12 +180,12 @@ def test_few_runs_are_looked_at_closely(tmp_path: Path) -> None:
     for each in points:
         for run, step_ms in enumerate((100, 90, 95), start=1):
             write_run(study, each, Recorded(step_ns=step_ms * MS, shares=PARTS, job=str(run)), run)
-    close = find(load_study(study)).close
-    assert close.parts["panel"].unique().tolist() == ["1 x 4 GPUs, run 3"]
+    detail = find(load_study(study)).detail
+    assert detail.parts["panel"].unique().tolist() == ["1 x 4 GPUs, run 3"]
     assert MOST_RUNS == 2
 
 
 def test_hosts_whose_names_begin_alike_are_each_named() -> None:
     """The second one was taken for the first, whose first letters it has."""
     panel = pd.DataFrame({"rank": range(4), "host": [f"ip-172-31-12-{host}" for host in (99, 99, 134, 134)]})
-    assert lane_names(panel, range(4)) == ["…99 rank 0", "rank 1", "…134 rank 2", "rank 3"]
+    assert rank_names(panel, range(4)) == ["…99 rank 0", "rank 1", "…134 rank 2", "rank 3"]
