@@ -26,8 +26,8 @@ def main() -> None:
     text = os.environ.get("HPCDDP_SPEC")
     if not text:
         raise HpcddpError("HPCDDP_SPEC is not set: start the worker from a script that `hpcddp render` printed")
-    told = spec_from_dict(json.loads(text))
-    spec = dataclasses.replace(told, study=expanded(told.study, "study"))
+    given = spec_from_dict(json.loads(text))
+    spec = dataclasses.replace(given, study=expanded(given.study, "study"))
     first = this_rank(spec.backend).rank == 0
     if first:
         _describe_point(spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -16,18 +17,19 @@ from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
 from hpcddp.data import Source, open_source
+from hpcddp.data.fingerprint import fingerprint
+from hpcddp.worker import gates
 from hpcddp.worker.attempt_records import record_end, record_launch
-from hpcddp.worker.barriers import leave_together
+from hpcddp.worker.barriers import final_barrier
 from hpcddp.worker.comm.attempt import run_comm
-from hpcddp.worker.data_check import compare_data
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
-from hpcddp.worker.telemetry import sampling as telemetry
 from hpcddp.worker.telemetry.flops import flops_per_sample
+from hpcddp.worker.telemetry.sampling import finish_sampler, start_sampler
 from hpcddp.worker.training.evaluate import evaluate
 from hpcddp.worker.training.feeds import training_source
 from hpcddp.worker.training.resume import find_start, history_of
-from hpcddp.worker.training.torch_settings import apply_settings
+from hpcddp.worker.training.trainer import apply_settings
 from hpcddp.worker.training_run import measure_further, prepare, train_timed
 from hpcddp.worker.watchdog.thread import Watchdog, stepping
 
@@ -38,8 +40,8 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
     group = join(rank, spec.point.device)
     measure = _bench if spec.point.work == "comm" else _train
     with Watchdog(rank, group.store, attempt, spec.point) as watchdog:
-        told = measure(spec, replace(group, watchdog=watchdog), attempt)
-    return {"point": spec.point.id, "run": spec.run, "rank": rank.rank, **told}
+        result = measure(spec, replace(group, watchdog=watchdog), attempt)
+    return {"point": spec.point.id, "run": spec.run, "rank": rank.rank, **result}
 
 
 def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
@@ -47,27 +49,27 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
     workload = spec.point.workload
     apply_settings(workload)
     source, evaluated = training_source(spec), _evaluation_source(spec)
-    data_gates = compare_data(spec.point, group, source, evaluated)
+    data_gates = _compare_data(spec.point, group, source, evaluated)
     start = find_start(spec, group, attempt, len(source))
-    sampler = telemetry.start(spec.point, group.rank, attempt)
-    watched = sampler.about if sampler else None
+    sampler = start_sampler(spec.point, group.rank, attempt)
+    watched = sampler.description if sampler else None
     record_launch(spec, group, attempt, samples=len(source), watched=watched, resumed=start.record)
     training = prepare(spec, source, group, attempt, start)
     with contextlib.closing(training.feed):
         with stepping(group.watchdog, training.log.timer, sampler.pid if sampler else None):
-            told = train_timed(training)
+            result = train_timed(training)
         trained_s = time.monotonic()
-        watched = telemetry.finish(sampler, spec.point, group, attempt, told["protocol"]["steady_from_step"])
-        complete = not told["interrupted"]
+        watched = finish_sampler(sampler, spec.point, group, attempt, result["protocol"]["steady_from_step"])
+        complete = not result["interrupted"]
         # Before the profile, whose steps train further.
         evaluation = evaluate(workload, evaluated, training.trainer, group) if evaluated is not None and complete else None
         comm_check = measure_further(training) if complete else None
     facts: dict[str, Any] = {"compile_s": training.compile_s, "comm_check": comm_check, "telemetry": watched}
     facts["flops_per_sample"] = flops_per_sample(training.trainer.module, source.shape) if group.rank.rank == 0 else None
-    facts["history"] = history_of(start, attempt, told["steps"])
-    passed = record_end(spec, group, attempt, told, evaluation, early_gates=data_gates, **facts)
-    leave_together(group, timedelta(seconds=time.monotonic() - trained_s))
-    return {"steps": told["steps"], "gates_passed": passed}
+    facts["history"] = history_of(start, attempt, result["steps"])
+    passed = record_end(spec, group, attempt, result, evaluation, early_gates=data_gates, **facts)
+    final_barrier(group, timedelta(seconds=time.monotonic() - trained_s))
+    return {"steps": result["steps"], "gates_passed": passed}
 
 
 def _bench(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
@@ -92,6 +94,27 @@ def _check(point: Point, rank: Rank) -> None:
             f"the ranks were started by {rank.launcher}, and the point's layout.launcher is {point.layout.launcher}: start "
             f"them so, or render the point with --set layout.launcher={rank.launcher}"
         )
+
+
+def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: Source | None) -> list[gates.Gate]:
+    """Whether all ranks see the same data, compared before hours are spent.
+
+    All ranks call it: the gate on rank 0, nothing elsewhere, nor where a single rank has nobody to compare with.
+    """
+    if group.rank.world == 1:
+        return []
+    workers, order_of = point.workload.loader_workers_per_rank, (point.workload.seed, point.global_batch)
+    here = {
+        "host": group.rank.host,
+        "train": fingerprint(train, order_of=order_of, workers=workers),
+        "eval": fingerprint(evaluated, order_of=None, workers=workers) if evaluated is not None else None,
+    }
+    by_rank = group.gather("data", here)
+    found = [gates.same_data(by_rank)] if by_rank else []
+    for gate in found:
+        if not gate["passed"]:
+            print(f"hpcddp: {gate['name']}: {gate['evidence']}; this run will not count", file=sys.stderr, flush=True)
+    return found
 
 
 def _evaluation_source(spec: JobSpec) -> Source | None:

@@ -1,4 +1,7 @@
-"""Ranks that step together end together: a rank that has left the others is named, instead of ten minutes of waiting for it."""
+"""Barriers at the end of the steps, of the evaluation and of the attempt: a rank that is missing is named at once.
+
+A rank that leaves its steps early would keep the others waiting in an all-reduce, for ten minutes or for ever.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from datetime import timedelta
 from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.rendezvous import ProcessGroup
 
-STRAGGLE = timedelta(minutes=2)
+STRAGGLER_WAIT = timedelta(minutes=2)
 """How long a rank may take from the last all-reduce to the end of its steps: an optimizer step and the writing of its rows."""
 
-ALONE = timedelta(seconds=30)
+EVALUATION_WAIT = timedelta(seconds=30)
 """How long a rank that has evaluated too few samples, or too many, waits for the others."""
 
 Steps = tuple[int, int]
@@ -27,31 +30,31 @@ def agree_on_steps(group: ProcessGroup, planned: int) -> None:
         raise HpcddpError(f"is to make {planned} timed steps and rank 0 {theirs}: do both see the same data?")
 
 
-def end_together(group: ProcessGroup, steps: Steps, straggle: timedelta = STRAGGLE) -> None:
-    """Tells the others that this rank has made its steps; returns when all have.
+def steps_barrier(group: ProcessGroup, steps: Steps, limit: timedelta = STRAGGLER_WAIT) -> None:
+    """Returns when all ranks have made their steps.
 
-    HpcddpError if these are fewer than planned, or if a rank does not come: either way some would wait in an all-reduce for ever.
-    The process of a rank that fails ends, and with it the others' collectives (gloo) or all ranks (srun, the local runner).
+    HpcddpError if this rank made fewer than planned, or if another does not come: either way some would wait in an all-reduce for
+    ever. A rank that fails ends its process, and with it the others' collectives (gloo) or all ranks (srun, the local runner).
     """
     made, planned = steps
-    _tell(group, "ended", f"{made} {planned}")
+    _announce(group, "ended", f"{made} {planned}")
     if made != planned:
         raise HpcddpError(f"ended after {made} of {planned} steps; the others wait for it in step {made}")
-    missing = missing_after(group, "ended", straggle)
+    missing = missing_after(group, "ended", limit)
     if missing:
         raise HpcddpError(
-            f"ended after {made} of {planned} steps, but rank {missing[0]} did not within {straggle.total_seconds():g} s: "
+            f"ended after {made} of {planned} steps, but rank {missing[0]} did not within {limit.total_seconds():g} s: "
             f"one of the two left an all-reduce out, or made one too many; without any (measure.input io), one loads slower"
         )
 
 
-def check_own_share(group: ProcessGroup, samples: int, due: int, limit: timedelta = ALONE) -> None:
-    """Returns when this rank may go on from its evaluation; HpcddpError where others wait for its part in theirs.
+def evaluation_barrier(group: ProcessGroup, samples: int, due: int, limit: timedelta = EVALUATION_WAIT) -> None:
+    """Returns when this rank may go on from its evaluation; HpcddpError where others wait for it in theirs.
 
-    Only a rank that did not evaluate what was its to do waits here for the others: where rank 0 evaluates alone, through DDP and
-    with BatchNorm, rank 0 waits for a broadcast that nobody else takes part in.
+    Only a rank that did not evaluate the samples that were due waits here for the others: where rank 0 evaluates all by itself,
+    through DDP and with BatchNorm, rank 0 waits for a broadcast in which nobody else takes part.
     """
-    _tell(group, "evaluated", str(samples))
+    _announce(group, "evaluated", str(samples))
     missing = [] if samples == due else missing_after(group, "evaluated", limit)
     if missing:
         raise HpcddpError(
@@ -60,12 +63,12 @@ def check_own_share(group: ProcessGroup, samples: int, due: int, limit: timedelt
         )
 
 
-def leave_together(group: ProcessGroup, took: timedelta, straggle: timedelta = STRAGGLE) -> None:
-    """Returns when all ranks have come to their ends. `took`: from the end of the steps, where all were together, to here.
+def final_barrier(group: ProcessGroup, took: timedelta, straggle: timedelta = STRAGGLER_WAIT) -> None:
+    """Leaves the group when all ranks have come to their ends. `took`: this rank's time since the barrier after the steps.
 
     HpcddpError where a rank needs ten times as long, and more: it waits for the others in a collective that they do not make.
     """
-    _tell(group, "leaving", "")
+    _announce(group, "leaving", "")
     limit = 10 * took + straggle
     missing = missing_after(group, "leaving", limit)
     if missing:
@@ -77,7 +80,7 @@ def leave_together(group: ProcessGroup, took: timedelta, straggle: timedelta = S
 
 
 def missing_after(group: ProcessGroup, stage: str, limit: timedelta) -> list[int]:
-    """Ranks that have not told of `stage` when all have, or time is up."""
+    """The ranks that have not announced `stage` when all have, or time is up."""
     peers = range(group.rank.world)
     try:
         group.store.wait([_key(stage, peer) for peer in peers], limit)
@@ -87,21 +90,21 @@ def missing_after(group: ProcessGroup, stage: str, limit: timedelta) -> list[int
 
 
 @contextlib.contextmanager
-def naming_who_left(group: ProcessGroup, steps_made: Callable[[], int]) -> Iterator[None]:
-    """Around the steps: a collective that fails because others have ended theirs says so; any other error is left as it is."""
+def naming_departed(group: ProcessGroup, steps_made: Callable[[], int]) -> Iterator[None]:
+    """Around the steps: a collective that fails because another rank has ended its steps says so; other errors pass."""
     try:
         yield
     except RuntimeError as error:
-        left = _who_left(group)
-        if not left:
+        departed = _departed(group)
+        if not departed:
             raise
-        peer, (made, planned) = left
+        peer, (made, planned) = departed
         raise HpcddpError(
             f"waited in step {steps_made()} for rank {peer}, which ended after {made} of {planned} steps"
         ) from error
 
 
-def _who_left(group: ProcessGroup) -> tuple[int, Steps] | None:
+def _departed(group: ProcessGroup) -> tuple[int, Steps] | None:
     """The first other rank that has ended its steps; None also where the store is gone with rank 0."""
     with contextlib.suppress(RuntimeError):
         for peer in range(group.rank.world):
@@ -111,8 +114,8 @@ def _who_left(group: ProcessGroup) -> tuple[int, Steps] | None:
     return None
 
 
-def _tell(group: ProcessGroup, stage: str, word: str) -> None:
-    group.store.set(_key(stage, group.rank.rank), word)
+def _announce(group: ProcessGroup, stage: str, value: str) -> None:
+    group.store.set(_key(stage, group.rank.rank), value)
 
 
 def _key(stage: str, rank: int) -> str:

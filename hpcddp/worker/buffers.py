@@ -10,7 +10,7 @@ from hpcddp.worker.checksums import checksum
 from hpcddp.worker.training.trainer import Trainer
 
 
-class _Seen(Exception):
+class _Reached(Exception):
     """The checksum."""
 
 
@@ -23,15 +23,15 @@ def buffers_at_next_forward(trainer: Trainer) -> str | None:
     if trainer.ddp is None or next(trainer.module.buffers(), None) is None:
         return None
 
-    def look(*_: Any) -> None:
-        raise _Seen(checksum(trainer.module.buffers()))
+    def leave(*_: Any) -> None:
+        raise _Reached(checksum(trainer.module.buffers()))
 
-    hook = trainer.ddp.module.register_forward_pre_hook(look)
+    hook = trainer.ddp.module.register_forward_pre_hook(leave)
     try:
         with torch.no_grad():
             trainer.ddp(torch.zeros(1))
-    except _Seen as seen:
-        return str(seen)
+    except _Reached as reached:
+        return str(reached)
     finally:
         hook.remove()
     raise AssertionError("DDP's forward did not call the model")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hpcddp.data.sampling import generator_for
-from hpcddp.worker.training.ddp_warmup import undone
+from hpcddp.worker.training.ddp_warmup import restored
 from hpcddp.worker.training.trainer import Trainer
 
 SAMPLES = 2
@@ -32,7 +32,7 @@ def probe(trainer: Trainer, shape: tuple[int, int, int]) -> dict[str, Any]:
     """
     images = torch.randint(256, (SAMPLES, *shape), dtype=torch.uint8, generator=generator_for("probe", shape))
     try:
-        with undone(trainer.module, trainer.device), _evaluating(trainer.module), _without_search(), torch.no_grad():
+        with restored(trainer.module, trainer.device), _evaluating(trainer.module), _without_search(), torch.no_grad():
             torch.manual_seed(SEED)
             with trainer.autocast():
                 scores = trainer.module(trainer.normalize(images.to(trainer.device)))

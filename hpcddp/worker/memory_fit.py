@@ -18,7 +18,7 @@ NO_CONVOLUTION = re.compile(r"unable to find an engine to execute|unable to find
 """cuDNN's words where no way to compute a convolution works: none is for this GPU and precision, or each found the memory full
 (pytorch issue 108645), which is no error then, but counted by torch's allocator."""
 
-_ASKED = (
+_WANTED = (
     re.compile(r"Tried to allocate ([\d.]+) ([KMG]iB)"),  # CUDACachingAllocator
     re.compile(r"tried to allocate (\d+) (byte)s"),  # DefaultCPUAllocator
 )
@@ -40,16 +40,16 @@ def out_of_memory(error: BaseException, point: Point | None, gpu: int) -> str | 
     unsaid = _found_memory_full(text, gpu)
     if not isinstance(error, MemoryError) and not _SAYS_SO.search(text) and not unsaid:
         return None
-    asked = asked_bytes(text)
+    wanted = wanted_bytes(text)
     on_gpu = unsaid or "CUDA" in text or "CUBLAS" in text or "CUDNN" in text
-    limited = None if on_gpu else _of_process(asked)
+    limited = None if on_gpu else _of_process(wanted)
     if limited:
         return f"{limited}{_advice(point, None)}"
-    memory = (_of_gpu if on_gpu else _of_node)(asked, gpu)
+    memory = (_of_gpu if on_gpu else _of_node)(wanted, gpu)
     if memory is None:
         return f"{'GPU' if on_gpu else 'the node'} memory ran out{_advice(point, None)}"
-    more = f" and {_gib(asked)} more asked for" if asked else ""
-    return f"{memory.what} ran out: {_gib(memory.need - asked)} of {_gib(memory.limit)} were taken{more}{_advice(point, memory)}"
+    more = f" and {_gib(wanted)} more asked for" if wanted else ""
+    return f"{memory.what} ran out: {_gib(memory.need - wanted)} of {_gib(memory.limit)} were taken{more}{_advice(point, memory)}"
 
 
 def _found_memory_full(text: str, gpu: int) -> bool:
@@ -59,9 +59,9 @@ def _found_memory_full(text: str, gpu: int) -> bool:
     return bool(torch.cuda.memory_stats(gpu).get("num_ooms", 0))
 
 
-def asked_bytes(text: str) -> int:
+def wanted_bytes(text: str) -> int:
     """What the allocator could not give; 0 where it does not say."""
-    for pattern in _ASKED:
+    for pattern in _WANTED:
         if found := pattern.search(text):
             return int(float(found[1]) * _BYTES[found[2]])
     return 0
@@ -102,16 +102,17 @@ def _advice(point: Point | None, memory: Memory | None) -> str:
     return f", with batch_per_gpu {batch}: {fits} is the largest power of two that may fit{split}"
 
 
-def _of_gpu(asked: int, gpu: int) -> Memory | None:
+def _of_gpu(wanted: int, gpu: int) -> Memory | None:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None
     free, _ = torch.cuda.mem_get_info(gpu)
     limit = free + torch.cuda.memory_reserved(gpu)
-    return Memory(f"memory of GPU {gpu} ({torch.cuda.get_device_name(gpu)})", limit, torch.cuda.max_memory_allocated(gpu) + asked)
+    what = f"memory of GPU {gpu} ({torch.cuda.get_device_name(gpu)})"
+    return Memory(what, limit, torch.cuda.max_memory_allocated(gpu) + wanted)
 
 
-def _of_process(asked: int) -> str | None:
+def _of_process(wanted: int) -> str | None:
     """The words for a limit of this process that leaves less than the node has; None where none does."""
     try:
         status, free = _own_status(), node_memory().available
@@ -119,8 +120,8 @@ def _of_process(asked: int) -> str | None:
         return None
     for kind, option, field in ((resource.RLIMIT_AS, "v", "VmPeak"), (resource.RLIMIT_DATA, "d", "VmData")):
         limit, taken = resource.getrlimit(kind)[0], status[field]
-        if limit != resource.RLIM_INFINITY and limit - taken < (min(free, asked) if asked else free):
-            more = f" and {_gib(asked)} more asked for" if asked else ""
+        if limit != resource.RLIM_INFINITY and limit - taken < (min(free, wanted) if wanted else free):
+            more = f" and {_gib(wanted)} more asked for" if wanted else ""
             return f"a limit of the process (`ulimit -{option}`) was reached: {_gib(taken)} of {_gib(limit)} were taken{more}"
     return None
 
@@ -131,14 +132,14 @@ def _own_status(proc: Path = Path("/proc")) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"]}
 
 
-def _of_node(asked: int, _: int) -> Memory | None:
+def _of_node(wanted: int, _: int) -> Memory | None:
     """What this process took and what is left: the rest of the node's memory is others'."""
     try:
         free = node_memory().available
     except (OSError, KeyError):
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux: getrusage(2)
-    return Memory("memory of the node", peak + free, peak + asked)
+    return Memory("memory of the node", peak + free, peak + wanted)
 
 
 def _gib(count: int) -> str:

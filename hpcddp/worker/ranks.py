@@ -73,12 +73,12 @@ def this_rank(backend: str, env: Mapping[str, str] = os.environ) -> Rank:
     job, master_addr = found.pop("job"), found.pop("master_addr")
     if backend == "slurm":
         job = slurm_job(env) or job
-    numbers = {field: _whole(field, text) for field, text in found.items()}
+    numbers = {field: _number(field, text) for field, text in found.items()}
     if numbers["world"] % numbers["nodes"]:
         raise HpcddpError(
             f"{numbers['world']} ranks on {numbers['nodes']} nodes: every node must run equally many; see --ntasks-per-node"
         )
-    restart = _whole("SLURM_RESTART_COUNT", "0" if backend == "local" else env.get("SLURM_RESTART_COUNT") or "0")
+    restart = _number("SLURM_RESTART_COUNT", "0" if backend == "local" else env.get("SLURM_RESTART_COUNT") or "0")
     return Rank(
         **numbers,
         job=job,
@@ -103,7 +103,7 @@ def _first(names: tuple[str, ...], env: Mapping[str, str], backend: str) -> str:
     raise HpcddpError(f"{' and '.join(names)} not set on {host_name(env)}: a worker is started by {launcher}")
 
 
-def _whole(name: str, text: str) -> int:
+def _number(name: str, text: str) -> int:
     if not text.isdigit():
         raise HpcddpError(f"{name} is {text!r}; a whole number is expected from the launcher")
     return int(text)

@@ -34,7 +34,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     job = spec_from_dict(spec)
     rank = this_rank(job.backend)
     folder = Study(Path(job.study)).smoke_dir(rank.job)
-    findings = look_around(job, rank)
+    findings = examine(job, rank)
     write_json(_answer_file(folder, rank.rank), findings)
     if rank.rank:
         return findings
@@ -43,7 +43,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def look_around(job: JobSpec, rank: Rank) -> dict[str, Any]:
+def examine(job: JobSpec, rank: Rank) -> dict[str, Any]:
     """What one rank sees; whatever goes wrong is a sentence under `problems`."""
     problems: list[str] = []
     root = _data_root(job, problems)
@@ -56,7 +56,7 @@ def look_around(job: JobSpec, rank: Rank) -> dict[str, Any]:
     }
     for name in _needed_modules(job):
         _try(problems, rank, f"cannot import {name}", importlib.import_module, name)
-    _try(problems, rank, "torch does not work", _look_at_torch, findings, rank, job.point.device)
+    _try(problems, rank, "torch does not work", _examine_torch, findings, rank, job.point.device)
     return findings
 
 
@@ -67,8 +67,8 @@ def summarize(job: JobSpec, rank: Rank, answers: dict[int, dict[str, Any]]) -> d
     if silent:
         ranks = ", ".join(map(str, silent))
         problems.append(f"no answer from rank {ranks} in {ANSWER_WITHIN_S:.0f} s: is {job.study} the same folder on every node?")
-    seen_by = _hosts(answers, data_seen=True)
-    missing_on = [host for host in _hosts(answers, data_seen=False) if host not in seen_by]
+    found_on = _hosts(answers, readable=True)
+    missing_on = [host for host in _hosts(answers, readable=False) if host not in found_on]
     root = data_root_as_given(job)
     if missing_on:
         problems.append(f"the data folder {root} is not there, or not readable, on {', '.join(missing_on)}")
@@ -76,7 +76,7 @@ def summarize(job: JobSpec, rank: Rank, answers: dict[int, dict[str, Any]]) -> d
         "schema": SCHEMA,
         "ok": not problems,
         "problems": list(dict.fromkeys(problems)),
-        "data": {"root": root, "seen_by": seen_by, "missing_on": missing_on},
+        "data": {"root": root, "seen_by": found_on, "missing_on": missing_on},
         "ranks": [answers[number] for number in sorted(answers)],
     }
 
@@ -88,7 +88,7 @@ def _needed_modules(job: JobSpec) -> list[str]:
     return ["torch", *(["torchvision"] if vision else []), *own]
 
 
-def _look_at_torch(findings: dict[str, Any], rank: Rank, device: str) -> None:
+def _examine_torch(findings: dict[str, Any], rank: Rank, device: str) -> None:
     """Versions and GPUs into `findings`, then one sum over all ranks by the way that training will take."""
     import torch
     import torch.distributed as dist
@@ -123,8 +123,8 @@ def _data_root(job: JobSpec, problems: list[str]) -> str | None:
         return None
 
 
-def _hosts(answers: dict[int, dict[str, Any]], *, data_seen: bool) -> list[str]:
-    return list(dict.fromkeys(answers[rank]["host"] for rank in sorted(answers) if answers[rank]["data_seen"] is data_seen))
+def _hosts(answers: dict[int, dict[str, Any]], *, readable: bool) -> list[str]:
+    return list(dict.fromkeys(answers[rank]["host"] for rank in sorted(answers) if answers[rank]["data_seen"] is readable))
 
 
 def _answer_file(folder: Path, rank: int) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import trace_file
 from hpcddp.data import Source
-from hpcddp.worker.barriers import STRAGGLE, agree_on_steps, end_together, naming_who_left
+from hpcddp.worker.barriers import STRAGGLER_WAIT, agree_on_steps, naming_departed, steps_barrier
 from hpcddp.worker.checks import rank_result
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
@@ -20,8 +20,7 @@ from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
 from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.training.compiling import compile_now
-from hpcddp.worker.training.ddp_warmup import rehearse_steps
+from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
 from hpcddp.worker.training.resume import FRUITLESS, Checkpointer, Start, put_back
@@ -54,7 +53,7 @@ def prepare(spec: JobSpec, source: Source, group: ProcessGroup, attempt: Path, s
     trainer = make_trainer(point.workload, source, group.device, rank, gpus=point.gpus // point.ranks)
     compile_s = compile_now(trainer, first_batch(point, source, group)) if point.workload.compile else None
     if start.state:
-        rehearse_steps(trainer, first_batch(point, source, group), start.step)
+        warm_up_buckets(trainer, first_batch(point, source, group), start.step)
         put_back(start.state, trainer, rank)
     kind, hooked = group.device.type, point.measure.comm != "off"
     log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=hooked)
@@ -72,9 +71,9 @@ def train_timed(training: TrainingRun) -> dict[str, Any]:
     offsets = {"start": offset_to_rank_0(group, timer.unix_now(), "start")}
     trained = _train(training)
     offsets["end"] = offset_to_rank_0(group, timer.unix_now(), "end")
-    told = rank_result(spec, group.rank, training.trainer, training.attempt)
+    result = rank_result(spec, group.rank, training.trainer, training.attempt)
     forward["at the end"] = _probe(training)  # behind the broadcast of buffers in told_of_rank
-    return {**vars(trained), **told, "forward": forward, "clock": offsets, "reason": _why_interrupted(training, trained)}
+    return {**vars(trained), **result, "forward": forward, "clock": offsets, "reason": _why_interrupted(training, trained)}
 
 
 def measure_further(training: TrainingRun) -> dict[str, Any] | None:
@@ -113,8 +112,8 @@ def _train(training: TrainingRun) -> Trained:
     point, group, log = training.spec.point, training.group, training.log
     agree_on_steps(group, timed_steps(point, training.feed.steps_per_epoch))
     first_step = training.checkpointer.first_step if training.checkpointer else 0
-    with naming_who_left(group, lambda: first_step + log.counts()["rows"]):
+    with naming_departed(group, lambda: first_step + log.counts()["rows"]):
         trained = train(point, training.trainer, training.feed, log, group, checkpointer=training.checkpointer)
     # Nothing holds ranks together that only load: they may end far apart.
-    end_together(group, (first_step + trained.rows, trained.steps), TIMEOUT if point.measure.input == "io" else STRAGGLE)
+    steps_barrier(group, (first_step + trained.rows, trained.steps), TIMEOUT if point.measure.input == "io" else STRAGGLER_WAIT)
     return trained

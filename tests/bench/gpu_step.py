@@ -38,9 +38,8 @@ from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.feeds import Feed, ResidentFeed, first_batch
-from hpcddp.worker.training.torch_settings import apply_settings
 from hpcddp.worker.training.train import train
-from hpcddp.worker.training.trainer import Trainer, make_trainer
+from hpcddp.worker.training.trainer import Trainer, apply_settings, make_trainer
 from tests.bench.step_overhead import Pairs, figures
 from tests.gpu.device import is_real, machine_facts
 from tests.gpu.ranks import values

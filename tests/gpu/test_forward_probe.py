@@ -13,8 +13,7 @@ from hpcddp.worker.forward_probe import VALUES, probe
 from hpcddp.worker.gates import ROUNDING
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
-from hpcddp.worker.training.torch_settings import apply_settings
-from hpcddp.worker.training.trainer import make_trainer
+from hpcddp.worker.training.trainer import apply_settings, make_trainer
 from tests.gpu import ranks
 from tests.gpu.device import gpu_count
 from tests.gpu.marks import touches

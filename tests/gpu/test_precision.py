@@ -14,8 +14,7 @@ from hpcddp.worker.launch_record import tf32
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.feeds import first_batch
-from hpcddp.worker.training.torch_settings import apply_settings
-from hpcddp.worker.training.trainer import make_trainer
+from hpcddp.worker.training.trainer import apply_settings, make_trainer
 from tests.gpu import ranks
 from tests.gpu.marks import touches
 from tests.gpu.results import Figures
@@ -37,8 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
 @touches(
     "hpcddp/worker/training/trainer.py",
     "hpcddp/worker/training/parallel.py",
-    "hpcddp/worker/training/torch_settings.py",
-    "hpcddp/worker/telemetry/peak_memory.py",
+    "hpcddp/worker/training/train.py",
     "hpcddp/worker/forward_probe.py",
     "hpcddp/worker/checks.py",
     stand_in="the arithmetic is a processor's; the scaler does not scale; sync_batchnorm, which is CUDA's only, is tried on a "
@@ -88,7 +86,6 @@ def what_computes(workloads: list[Workload]) -> list[dict[str, Any]]:
 
 @touches(
     "hpcddp/worker/training/trainer.py",
-    "hpcddp/worker/training/torch_settings.py",
     "hpcddp/worker/launch_record.py",
     stand_in="autocast is a processor's, which has the same types",
 )
@@ -106,7 +103,6 @@ def test_the_model_computes_in_what_was_asked_for(tmp_path: Path) -> None:
 
 
 @touches(
-    "hpcddp/worker/training/compiling.py",
     "hpcddp/worker/training/ddp_warmup.py",
     stand_in="nothing is compiled; tests/worker/test_compiling.py does it on a processor",
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch.futures import Future
 
-from hpcddp.worker.comm.thread_state import ThreadStates
+from hpcddp.worker.comm.hook import ThreadStates
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from tests.worker import forked
@@ -17,7 +17,7 @@ from tests.worker import forked
 CALLBACKS = 50
 
 
-def calls_known(keep: bool) -> list[list[int]]:
+def calls_known(retain: bool) -> list[list[int]]:
     """Of each of gloo's threads, at each of its callbacks, how many it has run before, as far as it knows."""
     group = join(this_rank("local"), "cpu")
     gloo = torch.distributed.distributed_c10d._get_default_group()
@@ -28,8 +28,8 @@ def calls_known(keep: bool) -> list[list[int]]:
         calls = getattr(of_thread, "calls", 0)
         known[threading.get_ident()].append(calls)
         of_thread.calls = calls + 1
-        if keep:
-            states.keep()
+        if retain:
+            states.retain()
 
     while sum(map(len, known.values())) < CALLBACKS:
         gloo.allreduce([torch.ones(1)]).get_future().then(ended).wait()

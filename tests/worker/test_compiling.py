@@ -15,7 +15,7 @@ from hpcddp.core.point import Ddp
 from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
-from hpcddp.worker.training.compiling import compile_now
+from hpcddp.worker.training.ddp_warmup import compile_now
 from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 

@@ -24,7 +24,7 @@ from hpcddp.core.records import steps_file
 from hpcddp.data import TrainLoader
 from hpcddp.worker import attempt as attempt_module
 from hpcddp.worker import training_run
-from hpcddp.worker.barriers import check_own_share, end_together, leave_together
+from hpcddp.worker.barriers import evaluation_barrier, final_barrier, steps_barrier
 from hpcddp.worker.main import run
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training import evaluate as evaluate_module
@@ -126,7 +126,7 @@ def rank_0_evaluates(through_ddp: bool, rank: int) -> None:
         return counts
 
     vars(evaluate_module)["evaluate_share"] = share
-    vars(evaluate_module)["told_own_share"] = functools.partial(check_own_share, limit=SOON)
+    vars(evaluate_module)["evaluation_barrier"] = functools.partial(evaluation_barrier, limit=SOON)
 
 
 def test_rank_0_evaluates_alone(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def others_do_not_evaluate(rank: int) -> None:
     rank_0_evaluates(True, rank)
     if rank:
         vars(attempt_module)["evaluate"] = lambda *_: None
-    vars(attempt_module)["leave_together"] = functools.partial(leave_together, straggle=SOON)
+    vars(attempt_module)["final_barrier"] = functools.partial(final_barrier, straggle=SOON)
 
 
 def test_the_others_do_not_evaluate(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def one_exchange_left_out(rank: int) -> None:
         return real(self, now and not (rank == 1 and calls[0] == 5))
 
     Trainer._exchange = exchange  # type: ignore[method-assign]
-    vars(training_run)["end_together"] = lambda group, steps, _: end_together(group, steps, SOON)
+    vars(training_run)["steps_barrier"] = lambda group, steps, _: steps_barrier(group, steps, SOON)
 
 
 def test_a_rank_leaves_out_an_exchange(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ import pytest
 import hpcddp
 from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, gpus_file, node_file
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.telemetry import sampling as telemetry
 from hpcddp.worker.telemetry.node import TICK_NS
+from hpcddp.worker.telemetry.sampling import LAST_READING_S, Sampler, start_sampler
 from tests.worker import given
 
 pytestmark = pytest.mark.timed
@@ -36,12 +36,12 @@ def rank(local_rank: int = 0) -> Rank:
     return Rank(rank=local_rank, local_rank=local_rank, world=1, nodes=1, job="7", restart=0, **where)  # type: ignore[arg-type]
 
 
-def sampler(attempt: Path, hz: float = HZ, **changes: Any) -> telemetry.Sampler | None:
-    return telemetry.start(given.point(1, measure={"telemetry_hz": hz}, **changes), rank(), attempt)
+def sampler(attempt: Path, hz: float = HZ, **changes: Any) -> Sampler | None:
+    return start_sampler(given.point(1, measure={"telemetry_hz": hz}, **changes), rank(), attempt)
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[telemetry.Sampler]:
+def started(tmp_path: Path) -> Iterator[Sampler]:
     found = sampler(tmp_path)
     assert found
     yield found
@@ -65,7 +65,7 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def pid_of(found: telemetry.Sampler) -> int:
+def pid_of(found: Sampler) -> int:
     return found._process.pid
 
 
@@ -83,7 +83,7 @@ def spent_ns(pid: int) -> int:
     return (int(fields[11]) + int(fields[12])) * TICK_NS
 
 
-def test_readings_come_at_the_rate_asked_for(tmp_path: Path, started: telemetry.Sampler) -> None:
+def test_readings_come_at_the_rate_asked_for(tmp_path: Path, started: Sampler) -> None:
     """At 10 Hz a tenth of a second apart, or later where the machine had none to spare; on the disk while it goes on."""
     file = node_file(tmp_path, "here")
     until(lambda: file.exists() and len(rows(file)) >= 15)
@@ -94,7 +94,7 @@ def test_readings_come_at_the_rate_asked_for(tmp_path: Path, started: telemetry.
     assert sum(apart_s) > (len(apart_s) - 1) / HZ  # the first of them may have been late
 
 
-def test_figures_are_the_nodes(tmp_path: Path, started: telemetry.Sampler) -> None:
+def test_figures_are_the_nodes(tmp_path: Path, started: Sampler) -> None:
     """Time is Unix time, memory the machine's, processor time that of all processors; without InfiniBand its cells are empty."""
     file = node_file(tmp_path, "here")
     until(lambda: file.exists() and len(rows(file)) >= 5)
@@ -132,11 +132,11 @@ def test_work_of_the_job_is_seen(tmp_path: Path) -> None:
 def test_no_readings_no_process(tmp_path: Path) -> None:
     """`telemetry_hz: 0` starts nothing, and one rank of a node is enough."""
     assert sampler(tmp_path, hz=0.0) is None
-    assert telemetry.start(given.point(1, measure={"telemetry_hz": HZ}), rank(local_rank=1), tmp_path) is None
+    assert start_sampler(given.point(1, measure={"telemetry_hz": HZ}), rank(local_rank=1), tmp_path) is None
     assert not (tmp_path / "nodes").exists()
 
 
-def test_it_ends_when_told(tmp_path: Path, started: telemetry.Sampler) -> None:
+def test_it_ends_when_told(tmp_path: Path, started: Sampler) -> None:
     """By its own will and at once, although a process forked meanwhile (a loader's) holds the other end of its pipe."""
     loader = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
     loader.start()
@@ -147,7 +147,7 @@ def test_it_ends_when_told(tmp_path: Path, started: telemetry.Sampler) -> None:
         loader.kill()
         loader.join()
     assert started._process.returncode == 0
-    assert time.monotonic() - begin < telemetry.LAST_READING_S
+    assert time.monotonic() - begin < LAST_READING_S
 
 
 def _start_and_wait(attempt: Path, pids: Any) -> None:
@@ -176,7 +176,7 @@ def test_it_ends_with_its_rank(tmp_path: Path) -> None:
         parent.kill()
 
 
-def test_signals_to_the_job_do_not_end_it(tmp_path: Path, started: telemetry.Sampler) -> None:
+def test_signals_to_the_job_do_not_end_it(tmp_path: Path, started: Sampler) -> None:
     """Slurm sends its warning before the time limit to every process of a step; Ctrl-C goes to all of a terminal."""
     file = node_file(tmp_path, "here")
     for sent in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
@@ -186,7 +186,7 @@ def test_signals_to_the_job_do_not_end_it(tmp_path: Path, started: telemetry.Sam
     until(lambda: len(rows(file)) >= before + 2)
 
 
-def test_ranks_go_first(started: telemetry.Sampler) -> None:
+def test_ranks_go_first(started: Sampler) -> None:
     """The process has the lowest priority there is, once its rank need not wait for it."""
     until(lambda: os.getpriority(os.PRIO_PROCESS, pid_of(started)) == 19)
 
@@ -208,7 +208,7 @@ def test_it_runs_the_code_of_its_rank(tmp_path: Path, monkeypatch: pytest.Monkey
     found = sampler(tmp_path)
     assert found
     found.stop()
-    assert found.about["no_gpus"] == "said by the snapshot"
+    assert found.description["no_gpus"] == "said by the snapshot"
 
 
 def test_gpus_that_cannot_be_read_are_no_error(tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_gpus_that_cannot_be_read_are_no_error(tmp_path: Path) -> None:
     until(lambda: file.exists() and len(rows(file)) >= 2)
     found.stop()
     assert found._process.returncode == 0
-    if not found.about["gpus"]:  # here is no driver
-        assert found.about["no_gpus"].startswith("no NVML: ")
+    if not found.description["gpus"]:  # here is no driver
+        assert found.description["no_gpus"].startswith("no NVML: ")
         assert not gpus_file(tmp_path, "here").exists()
     else:
         assert tuple(rows(gpus_file(tmp_path, "here"))[0]) == GPU_COLUMNS

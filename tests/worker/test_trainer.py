@@ -14,8 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from hpcddp.core.point import Ddp, Workload
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
-from hpcddp.worker.training.torch_settings import apply_settings
-from hpcddp.worker.training.trainer import Trainer, make_scaler, make_trainer
+from hpcddp.worker.training.trainer import Trainer, apply_settings, make_scaler, make_trainer
 from tests.worker import forked, given
 
 MICRO_BATCH = ["forward", "backward", "comm_exposed"]

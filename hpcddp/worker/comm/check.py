@@ -1,6 +1,6 @@
 """`measure.comm: check`: after the timed steps, what the exchange costs is measured in two more ways.
 
-No optimizer steps here, and BatchNorm's running statistics are put back: the model stays as training left it.
+No optimizer steps here, and random numbers and BatchNorm's running statistics are put back: the model stays as training left it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -21,6 +20,7 @@ from hpcddp.worker.comm.trace import has_kernels, profiled_steps
 from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, worst
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.training.ddp_warmup import restored
 from hpcddp.worker.training.feeds import Feed
 from hpcddp.worker.training.trainer import Trainer
 
@@ -38,17 +38,14 @@ def check_comm(
     """end.json's `comm_check` on rank 0, None elsewhere; all ranks call it. None with one rank: nothing is exchanged."""
     if group.rank.world == 1:
         return None
-    steps = _Steps(trainer, feed.next(timer), timer)
-    buffers = [buffer.clone() for buffer in trainer.module.buffers()]
-    steps.pairs(2)  # warms both kinds up and ends as each second pair does
     plain, profiled = list[Pair](), list[Profiled]()
-    for done in range(ROUNDS):
-        plain += steps.pairs((pairs + done) // ROUNDS)
-        profiled += steps.profiled(PROFILED_PAIRS_A_ROUND)
+    with restored(trainer.module, trainer.device):
+        steps = _Steps(trainer, feed.next(timer), timer)
+        steps.pairs(2)  # warms both kinds up and ends as each second pair does
+        for done in range(ROUNDS):
+            plain += steps.pairs((pairs + done) // ROUNDS)
+            profiled += steps.profiled(PROFILED_PAIRS_A_ROUND)
     found = compare(plain, profiled) if profiled else blind()
-    with torch.no_grad():
-        for buffer, before in zip(trainer.module.buffers(), buffers, strict=True):
-            buffer.copy_(before)
     records = group.gather("comm check", found)
     return worst(records) if records else None
 

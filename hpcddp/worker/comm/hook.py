@@ -2,14 +2,35 @@
 
 # No `from __future__ import annotations`: DDP compares a hook's annotations with its own types, and text equals none of them.
 
+import ctypes
+import threading
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcddp.worker.comm.thread_state import ThreadStates
 from hpcddp.worker.timing.steptimer import StepTimer
+
+_enter = ctypes.pythonapi.PyGILState_Ensure
+
+
+class ThreadStates:
+    """Of threads that C++ began: those that called `retain` keep theirs until the process ends.
+
+    Otherwise every call of Python in such a thread makes a thread state and the memory of its frames, and gives both back, which
+    takes longer than a communication hook does all in all. Torch retains those of its autograd's threads as well.
+    """
+
+    def __init__(self) -> None:
+        self._retained = set[int]()
+
+    def retain(self) -> None:
+        """Of the calling thread."""
+        thread = threading.get_ident()
+        if thread not in self._retained:
+            self._retained.add(thread)
+            _enter()
 
 
 def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
@@ -29,7 +50,7 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
     group = ddp.process_group
     averages, share = group.size() > 1, 1.0 / group.size()
     shares = {torch.float32: torch.tensor(share)}
-    stamp, begin, keep = timer.clock.stamp, timer.bucket, ThreadStates().keep
+    stamp, begin, retain_thread_state = timer.clock.stamp, timer.bucket, ThreadStates().retain
 
     def all_reduce(
         _: None,
@@ -37,11 +58,11 @@ def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
     ) -> torch.futures.Future[torch.Tensor]:
         ready = stamp()
         gradients = bucket.buffer()
-        told = begin(bucket.index(), gradients.nbytes, ready)
+        timed = begin(bucket.index(), gradients.nbytes, ready)
 
         def ended(reduced: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            told.done = stamp()
-            keep()
+            timed.done = stamp()
+            retain_thread_state()
             return reduced.value()[0]  # raises what the all-reduce failed of
 
         if averages:

@@ -53,23 +53,23 @@ def compare(pairs: Sequence[Pair], profiled: Sequence[Profiled]) -> dict[str, An
     pairs: what holds a step up from outside lengthens its operators too. Pairs without the profiler say what steps really take;
     their difference is known as well as its median's interval says.
     """
-    kept = [pairs[number] for number in undisturbed(pairs)]
-    seen = [profiled[number] for number in undisturbed([step.timed for step in profiled])]
-    differences_s = sorted(_difference_s(pair) for pair in kept)
+    plain = [pairs[number] for number in undisturbed(pairs)]
+    watched = [profiled[number] for number in undisturbed([step.timed for step in profiled])]
+    differences_s = sorted(_difference_s(pair) for pair in plain)
     found = {
         "pairs": len(pairs),
-        "discarded": len(pairs) - len(kept),
-        "profiled_pairs": len(seen),
-        "sync_step_s": median(pair.sync.total_s for pair in kept),
-        "no_sync_step_s": median(pair.no_sync.total_s for pair in kept),
+        "discarded": len(pairs) - len(plain),
+        "profiled_pairs": len(watched),
+        "sync_step_s": median(pair.sync.total_s for pair in plain),
+        "no_sync_step_s": median(pair.no_sync.total_s for pair in plain),
         "difference_s": median(differences_s),
         "difference_interval_s": _interval(differences_s),
-        "hook_exposed_s": median(pair.sync.exposed_s for pair in kept),
-        "profiled_difference_s": median(_difference_s(step.timed) for step in seen),
-        "profiled_hook_exposed_s": median(step.timed.sync.exposed_s for step in seen),
-        "profiler_exposed_s": median(step.sync.exposed_s for step in seen),
-        "contention_s": median(_contention_s(step) for step in seen),
-        "residual_s": median(_difference_s(step.timed) - _contention_s(step) - step.timed.sync.exposed_s for step in seen),
+        "hook_exposed_s": median(pair.sync.exposed_s for pair in plain),
+        "profiled_difference_s": median(_difference_s(step.timed) for step in watched),
+        "profiled_hook_exposed_s": median(step.timed.sync.exposed_s for step in watched),
+        "profiler_exposed_s": median(step.sync.exposed_s for step in watched),
+        "contention_s": median(_contention_s(step) for step in watched),
+        "residual_s": median(_difference_s(step.timed) - _contention_s(step) - step.timed.sync.exposed_s for step in watched),
     }
     apart = _disagreements(found)
     return {**found, "closes": not apart, "sentence": _sentence(found, apart)}
@@ -92,8 +92,8 @@ def _interval(ordered: Sequence[float]) -> tuple[float, float]:
 def undisturbed(pairs: Sequence[Pair]) -> list[int]:
     """Numbers of the pairs without a step that others held up; all of them where that would leave none."""
     limits = [DISTURBED * median(_ratio(pair[kind]) for pair in pairs) for kind in (0, 1)]
-    kept = [number for number, pair in enumerate(pairs) if all(_ratio(pair[kind]) <= limits[kind] for kind in (0, 1))]
-    return kept or list(range(len(pairs)))
+    plain = [number for number, pair in enumerate(pairs) if all(_ratio(pair[kind]) <= limits[kind] for kind in (0, 1))]
+    return plain or list(range(len(pairs)))
 
 
 def blind() -> dict[str, Any]:

@@ -71,8 +71,8 @@ class GpuReader:
 def _visible(nvml: Any, env: Mapping[str, str]) -> list[Any]:
     """NVML's handles in the order in which CUDA numbers the GPUs."""
     gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    told = env.get("CUDA_VISIBLE_DEVICES")
-    entries = [str(index) for index in range(len(gpus))] if told is None else [part.strip() for part in told.split(",") if part]
+    every = ",".join(map(str, range(len(gpus))))
+    entries = [part.strip() for part in env.get("CUDA_VISIBLE_DEVICES", every).split(",") if part]
     if any(entry.isdigit() for entry in entries):
         _refuse_other_order(nvml, gpus, env)
     return [_named(nvml, gpus, entry) for entry in entries]

@@ -33,10 +33,10 @@ def job_cpu_ns(
     return ProcessTree(rank_pid, ranks, proc).cpu_ns
 
 
-def _job_cgroup(told: Path, cgroups: Path) -> Path | None:
+def _job_cgroup(cgroup_file: Path, cgroups: Path) -> Path | None:
     """The job's cgroup that counts processor time: of version 2 (no controllers named), or version 1's cpuacct."""
     try:
-        lines = told.read_text(encoding="utf-8").splitlines()
+        lines = cgroup_file.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     for match in filter(None, map(_JOB.fullmatch, lines)):

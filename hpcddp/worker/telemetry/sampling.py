@@ -26,12 +26,12 @@ LAST_READING_S = 5.0
 
 
 class Sampler:
-    """The process of this node; `about` is what nodes/HOST.json tells of it: `hz`, `gpus` and `no_gpus`, why there are none."""
+    """The process of this node. `description`, as nodes/HOST.json has it: `hz`, `gpus` and `no_gpus`, why there are none."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.pid = process.pid
-        self.about: dict[str, Any] = self._first_word()
+        self.description: dict[str, Any] = self._first_word()
 
     def _first_word(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -48,19 +48,19 @@ class Sampler:
         self._process.wait()
 
 
-def start(point: Point, rank: Rank, attempt: Path) -> Sampler | None:
+def start_sampler(point: Point, rank: Rank, attempt: Path) -> Sampler | None:
     """The sampler of this node, started by its first rank; None in others, and with `telemetry_hz: 0`."""
     if rank.local_rank or not point.measure.telemetry_hz:
         return None
     path = "\n".join([*sys.path, str(Path(hpcddp.__file__).parent.parent)])  # its own may be known to an import hook only
     gpus = point.layout.gpus_per_node if point.device == "cuda" else 0
-    told = (attempt, rank.host, point.measure.telemetry_hz, os.getpid(), rank.ranks_per_node, gpus)
+    arguments = (attempt, rank.host, point.measure.telemetry_hz, os.getpid(), rank.ranks_per_node, gpus)
     # without site's start-up hooks: they take time and may bring anything; all paths come with `path`
-    command = [sys.executable, "-S", "-B", "-c", PROGRAM, path, *map(str, told)]
+    command = [sys.executable, "-S", "-B", "-c", PROGRAM, path, *map(str, arguments)]
     return Sampler(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
 
 
-def finish(
+def finish_sampler(
     sampler: Sampler | None, point: Point, group: ProcessGroup, attempt: Path, steady_from_step: int
 ) -> dict[str, Any] | None:
     """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere."""

@@ -100,16 +100,16 @@ def _ask(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> dict[s
 
 
 def _exchange(server: socket.socket, now_ns: NowNs) -> dict[str, int]:
-    asked_ns = now_ns()
+    sent_ns = now_ns()
     server.sendall(b"?")
     (theirs_ns,) = _TIME.unpack(_receive(server, _TIME.size))
-    return estimate(asked_ns, theirs_ns, now_ns())
+    return estimate(sent_ns, theirs_ns, now_ns())
 
 
-def estimate(asked_ns: int, theirs_ns: int, answered_ns: int) -> dict[str, int]:
+def estimate(sent_ns: int, theirs_ns: int, answered_ns: int) -> dict[str, int]:
     """offset = their time - the middle of ours, error = half the round trip; all integer ns, the error rounded up."""
-    middle_ns = (asked_ns + answered_ns) // 2
-    return {"unix_ns": middle_ns, "offset_ns": theirs_ns - middle_ns, "error_ns": -((asked_ns - answered_ns) // 2)}
+    middle_ns = (sent_ns + answered_ns) // 2
+    return {"unix_ns": middle_ns, "offset_ns": theirs_ns - middle_ns, "error_ns": -((sent_ns - answered_ns) // 2)}
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -21,7 +21,7 @@ import torch
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import write_aside
 
-KEPT = 2
+RETAINED = 2
 
 
 def write_checkpoint(attempt: Path, steps: int, state: dict[str, Any]) -> Path:
@@ -43,7 +43,7 @@ def write_checkpoint(attempt: Path, steps: int, state: dict[str, Any]) -> Path:
 def prune(attempts: Sequence[Path], damaged: Collection[Path] = ()) -> None:
     """Removes all but the newest KEPT checkpoints of these attempts, oldest attempt first; `damaged` ones go as well."""
     files = [file for attempt in attempts for file in _files(attempt)]
-    for file in set(files).difference([file for file in files if file not in damaged][-KEPT:]):
+    for file in set(files).difference([file for file in files if file not in damaged][-RETAINED:]):
         file.unlink(missing_ok=True)
 
 

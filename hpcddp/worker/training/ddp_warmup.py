@@ -1,7 +1,8 @@
-"""A step without its end, before the first one that counts: what happens once only is done then."""
+"""Passes through the model before the first step, so that no timed step compiles it or builds DDP's buckets."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,11 +12,24 @@ from torch import nn
 from hpcddp.data import Batch
 from hpcddp.worker.training.trainer import Trainer
 
-UNSETTLED = 2
-"""Backward passes after which DDP's buckets are what they stay."""
+REBUILDING_PASSES = 2
+"""Backward passes after which DDP builds its buckets no more."""
 
 
-def rehearse_steps(trainer: Trainer, batch: Batch, made: int) -> None:
+def compile_now(trainer: Trainer, batch: Batch) -> float:
+    """Seconds until forward and backward of a batch such as training has (on the device) were compiled and have run once.
+
+    Compiling happens when a model is first called. All ranks call it, before their buckets are timed: gradients do travel,
+    because in a static graph DDP cannot do without in its first backward.
+    """
+    began = time.perf_counter()
+    warm_up_pass(trainer, batch)
+    if trainer.device.type == "cuda":
+        torch.cuda.synchronize(trainer.device)
+    return time.perf_counter() - began
+
+
+def warm_up_buckets(trainer: Trainer, batch: Batch, made: int) -> None:
     """Makes DDP exchange gradients as it does after `made` steps of a run.
 
     DDP begins with buckets made from the model's parameters in reverse order. Its first backward notes in which order gradients
@@ -25,18 +39,18 @@ def rehearse_steps(trainer: Trainer, batch: Batch, made: int) -> None:
     later ones, and a run taken up at step n by a new process would differ from one in a single piece, from step n on, by the last
     bits. After as many passes as the run has made, two at most, the buckets are those of its step n.
     """
-    for _ in range(min(made, UNSETTLED)):
-        rehearse(trainer, batch)
+    for _ in range(min(made, REBUILDING_PASSES)):
+        warm_up_pass(trainer, batch)
 
 
-def rehearse(trainer: Trainer, batch: Batch) -> None:
+def warm_up_pass(trainer: Trainer, batch: Batch) -> None:
     """Forward and backward of a batch such as training has (on the device), gradients exchanged and thrown away.
 
     Random numbers and BatchNorm's statistics are put back, parameters are not touched. All ranks call it, before their buckets
     are timed.
     """
     trainer.model.train()
-    with undone(trainer.module, trainer.device):
+    with restored(trainer.module, trainer.device):
         trainer.gradients(batch, _unmarked)
         trainer.optimizer.zero_grad(set_to_none=True)
 
@@ -45,7 +59,7 @@ def _unmarked(_: str) -> None: ...
 
 
 @contextmanager
-def undone(module: nn.Module, device: torch.device) -> Iterator[None]:
+def restored(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Random numbers and buffers are afterwards what they were before."""
     before = [buffer.clone() for buffer in module.buffers()]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -19,14 +19,14 @@ class EvalWatch:
         last = len(due) - 1
         self._due = due
         self._probes = sorted({last * probe // (self.PROBES - 1) for probe in range(self.PROBES)}) if due else []
-        self._seen: dict[int, tuple[int, int]] = {}
+        self._crcs: dict[int, tuple[int, int]] = {}
 
     def passing(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """The same batches; of the samples at the probes a CRC is kept."""
         begin = 0
         for batch in batches:
             end = begin + len(batch[1])
-            self._seen |= {probe: _crc(batch, probe - begin) for probe in self._probes if begin <= probe < end}
+            self._crcs |= {probe: _crc(batch, probe - begin) for probe in self._probes if begin <= probe < end}
             begin = end
             yield batch
 
@@ -38,8 +38,8 @@ class EvalWatch:
         for probe in self._probes:
             index = self._due[probe]
             once, again = (_crc(read_batch(source, ("eval", [index])), 0) for _ in range(2))
-            seen = self._seen.get(probe)
-            if seen is None or seen[0] != once[0] or (seen[1] != once[1] == again[1]):
+            served = self._crcs.get(probe)
+            if served is None or served[0] != once[0] or (served[1] != once[1] == again[1]):
                 return index
         return None
 

@@ -14,7 +14,7 @@ from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source, eval_batches
 from hpcddp.data.sampling import Share, eval_range
 from hpcddp.worker import gates
-from hpcddp.worker.barriers import check_own_share
+from hpcddp.worker.barriers import evaluation_barrier
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.eval_check import EvalWatch
 from hpcddp.worker.training.inputs import to_device
@@ -32,7 +32,7 @@ def evaluate(workload: Workload, source: Source, trainer: Trainer, group: Proces
     workers = workload.loader_workers_per_rank
     batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
     found = evaluate_share(trainer, watch.passing(batches))
-    check_own_share(group, found["samples"], len(due))
+    evaluation_barrier(group, found["samples"], len(due))
     shares = group.gather("evaluation", {**found, "due": [due.start, due.stop], "stray": watch.stray(source)})
     return (combine(shares), gates.evaluation_is_exact(shares, len(source))) if shares else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,6 @@ from hpcddp.data import Batch
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.freed_memory import PageFaults
 from hpcddp.worker.rendezvous import ProcessGroup
-from hpcddp.worker.telemetry.peak_memory import peak_memory_bytes
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.training.backward import Mark
 from hpcddp.worker.training.divergence import Divergence
@@ -112,7 +112,7 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
         epochs=feed.watch.epochs,
         repeated_epoch=feed.watch.repeated,
         protocol=window.record(),
-        peak_memory_bytes=peak_memory_bytes(trainer.device),
+        peak_memory_bytes=_peak_memory_bytes(trainer.device),
         page_faults=faults.record(),
     )
 
@@ -124,3 +124,12 @@ def work_of(point: Point, trainer: Trainer) -> Work:
 
 def _nothing(batch: Batch, mark: Mark) -> None:
     """What `input: io` does with a batch: it has been loaded and copied, and that was all."""
+
+
+def _peak_memory_bytes(device: torch.device) -> dict[str, int]:
+    """On CUDA what tensors took of the GPU (`allocated`) and what torch kept for them (`reserved`); on a CPU what the process
+    had of the node's memory (`resident`), its loader processes not counted. The most since the process began.
+    """
+    if device.type == "cuda":
+        return {"allocated": torch.cuda.max_memory_allocated(device), "reserved": torch.cuda.max_memory_reserved(device)}
+    return {"resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}  # KiB on Linux: getrusage(2)
