@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,14 @@ def test_every_page_is_linked_from_the_readme() -> None:
     """Who opens the README finds all of them."""
     linked = {ROOT / file for file, _ in links((ROOT / "README.md").read_text(encoding="utf-8"))}
     assert set(WRITTEN) - {ROOT / "README.md"} <= linked
+
+
+def test_every_mark_of_tests_is_explained() -> None:
+    """CONTRIBUTING.md has a row for each mark in setup.cfg."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    marks = re.findall(r"^(\w+):", config["tool:pytest"]["markers"], re.MULTILINE)
+    assert re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE) == marks
 
 
 def test_the_readme_is_short() -> None:
