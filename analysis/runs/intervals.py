@@ -71,5 +71,9 @@ def half_width_percent(values: Sequence[Fraction]) -> float | None:
 
 
 def mean_half_percent(step_ns: Floats) -> float | None:
-    """Half the 95 % interval of the mean of a run's steady steps, as a share of it; None where they are too few."""
+    """Half the 95 % interval of the mean of a run's steady steps, as a share of it; None where they are too few.
+
+    The function that also stops a run (worker/training/stop_rule.py), there with rank 0's steps: a tenth wider or narrower at
+    most, which tests/analysis/runs/test_intervals.py holds.
+    """
     return mean_interval(step_ns.tolist()).half_percent if step_ns.size else None

@@ -44,7 +44,7 @@ def test_a_planted_offset_is_recovered(tmp_path: Path) -> None:
     assert found[0]["unix_ns"] < found[1]["unix_ns"]
 
 
-def told_exactly() -> Any:
+def measured_exactly() -> Any:
     """As `measured`, by one and the same clock of the machine on both sides: the planted offset is the only one."""
     group = join(this_rank("local"), "cpu")
     ahead = group.rank.rank * AHEAD_NS
@@ -55,7 +55,7 @@ def told_exactly() -> Any:
 
 def test_the_error_bounds_the_estimate(tmp_path: Path) -> None:
     """Rank 0 has zeros; the others are wrong by half their shortest round trip at most."""
-    first, *others = forked.values(tmp_path, 3, told_exactly)
+    first, *others = forked.values(tmp_path, 3, measured_exactly)
     assert (first["offset_ns"], first["error_ns"]) == (0, 0)
     for rank, found in enumerate(others, start=1):
         assert abs(found["offset_ns"] + rank * AHEAD_NS) <= found["error_ns"]

@@ -35,7 +35,7 @@ TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
-class Seen:
+class Measured:
     """What the steady steps of a run show, in ns, by rank and step."""
 
     tables: list[Columns]
@@ -46,7 +46,7 @@ class Seen:
         return np.array([table[f"{name}_ns"] for table in self.tables])
 
 
-def see(folder: Path, what: Point, launch: Callable[..., Any] = forked.values) -> Seen:
+def measure(folder: Path, what: Point, launch: Callable[..., Any] = forked.values) -> Measured:
     """Runs the point with the communication hook and reads its records."""
     spec = given.job(folder, what)
     launch(folder / "output", what.ranks, run, spec_to_dict(spec))
@@ -57,7 +57,7 @@ def see(folder: Path, what: Point, launch: Callable[..., Any] = forked.values) -
     assert warnings == []
     tables = step_tables(attempt, rank_results(end, what.ranks), COLUMNS, warnings)
     steady = [{name: values[columns["flags"] == 0] for name, values in columns.items()} for columns in tables]
-    return Seen(steady, exchange(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
+    return Measured(steady, exchange(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
 
 
 def hooked(ranks: int, steps: int = STEPS, **changes: Any) -> Point:
@@ -93,7 +93,7 @@ def slow_model(classes: int) -> nn.Module:
 
 def test_a_slow_rank_is_slow_itself_and_the_others_wait_for_it(tmp_path: Path) -> None:
     """A sleep in rank 1's forward: its own forward and the other ranks' peer wait rise by it, within 10 %; transfer does not."""
-    found = see(tmp_path, hooked(3, model="tests.worker.test_injected_delays:slow_model"))
+    found = measure(tmp_path, hooked(3, model="tests.worker.test_injected_delays:slow_model"))
     slow = found.part("forward")[1] > DELAY_NS
     assert (slow[::2] != slow[1::2]).all()
     assert rise(found.part("forward"), slow) == near(0, 1, 0)
@@ -126,7 +126,7 @@ def slow_data(root: str | None, split: str) -> SlowData:
 
 def test_slow_data_are_waited_for(tmp_path: Path) -> None:
     """Data wait rises by what a batch takes longer, on every rank; nobody waits for a peer."""
-    found = see(tmp_path, hooked(2, data=Data(name="tests.worker.test_injected_delays:slow_data")))
+    found = measure(tmp_path, hooked(2, data=Data(name="tests.worker.test_injected_delays:slow_data")))
     slow = found.part("data_wait")[0] > DELAY_NS
     assert (slow[::2] != slow[1::2]).all()
     assert rise(found.part("data_wait"), slow) == near(1, 1)
@@ -139,7 +139,7 @@ def test_a_slower_wire_is_transfer(link: Link, tmp_path: Path) -> None:
     lasted_ns = {}
     for mbit in (100, 50):
         link.set_rate(mbit)
-        found = see(tmp_path / f"{mbit}", hooked(2, steps=10), lambda folder, _, *call: link.values(folder, *call))
+        found = measure(tmp_path / f"{mbit}", hooked(2, steps=10), lambda folder, _, *call: link.values(folder, *call))
         lasted_ns[mbit] = np.median(found.exchange.transfer_ns, axis=1)
         assert (np.median(found.exchange.peer_wait_ns, axis=1) < 0.1 * lasted_ns[mbit]).all()
     slower_s_per_byte = (1 / 50 - 1 / 100) * 8e-6 / PAYLOAD_SHARE

@@ -21,7 +21,7 @@ from hpcddp.worker.rendezvous import join
 from tests.worker import forked, given
 
 
-def wait_alone(rank: int) -> None:
+def wait_for_peers(rank: int) -> None:
     os.environ |= {"SUBMITIT_LOCAL_NTASKS": "2", "SUBMITIT_LOCAL_GLOBALID": str(rank)}
     join(this_rank("local"), "cpu", timedelta(seconds=1))
 
@@ -29,7 +29,7 @@ def wait_alone(rank: int) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_waits_in_vain(tmp_path: Path, rank: int) -> None:
     """Who waited, for whom and where: rank 0 for the others, the others for rank 0."""
-    (outcome,) = forked.ranks(tmp_path, 1, wait_alone, rank)
+    (outcome,) = forked.ranks(tmp_path, 1, wait_for_peers, rank)
     assert outcome.code == 1
     assert f"HpcddpError: rank {rank} of 2 on node0 could not meet the others at MASTER_ADDR 127.0.0.1" in outcome.output
 
