@@ -34,12 +34,12 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
     from hpcddp.core.text import count, escape_controls
     from hpcddp.study.status import study_backends, study_states
     from hpcddp.study.status_text import status_table
-    from hpcddp.submit.cancel import cancel_runs, live_runs, look_up
+    from hpcddp.submit.cancel import cancel_runs, find_interrupted, live_runs
     from hpcddp.submit.scope import study_scope
 
     of = single_study(study.absolute())
     backends = study_backends(of)
-    look_up(of, backends)
+    find_interrupted(of, backends)
     sweep = named_sweep(ctx)
     states = study_states(of, scope=study_scope(of, sweep) if sweep else None)
     runs = live_runs(of, [state for state in states if not (not_in_sweep and state.in_sweep)], points)

@@ -72,9 +72,11 @@ def compare(
         from hpcddp.analysis.comparison.figure import compare_figure
         from hpcddp.analysis.figures.style import STYLES, save
 
-        stem, look = output / "compare", STYLES[style]
+        stem, rc_style = output / "compare", STYLES[style]
         failures.contain(f"{stem}.json", lambda: write_plain(output / "compare.json", plain), None)
-        failures.contain(f"{stem}.png, .svg and .pdf", lambda: save(compare_figure(found, look), stem, look), list[Path]())
+        failures.contain(
+            f"{stem}.png, .svg and .pdf", lambda: save(compare_figure(found, rc_style), stem, rc_style), list[Path]()
+        )
     if junit is not None:
         failures.contain(str(junit), lambda: write_text(junit, to_junit(found)), None)
     for failure in failures:

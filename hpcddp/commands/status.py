@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from hpcddp.study.status import RunState
 
 WATCH_S = 30
-"""All look at the same controller: Slurm's own advice is not to ask in a tight loop (squeue(1), PERFORMANCE)."""
+"""All users query the same controller: Slurm's own advice is not to do so in a tight loop (squeue(1), PERFORMANCE)."""
 
 
-class Found(NamedTuple):
-    """Of a study."""
+class StudyStatus(NamedTuple):
+    """The runs of one study."""
 
     named: Path
     """What the user may name it by: its folder, or its sweep."""
@@ -57,7 +57,7 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
     if watch is not None and format_ == "json":
         raise click.UsageError("--watch is for people; --format json answers once")
     sweep = named_sweep(ctx)
-    found = _look(runs, sweep)
+    found = _read_studies(runs, sweep)
     if format_ == "json":
         studies = [
             {"name": name, "runs": states_to_plain(one.states), "node_hours": round(one.node_hours, 3)}
@@ -72,8 +72,8 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
         ctx.exit(INCOMPLETE)
 
 
-def _look(runs: Path, sweep: Path | None) -> dict[str, Found]:
-    """`sweep`: the file that stood for the study at `runs`."""
+def _read_studies(runs: Path, sweep: Path | None) -> dict[str, StudyStatus]:
+    """The studies at or below `runs`, by name. `sweep`: the file that stood for the one study there."""
     from hpcddp.core.errors import UsageError
     from hpcddp.core.run_root import Study, studies
     from hpcddp.study.node_hours import used_node_hours
@@ -87,16 +87,16 @@ def _look(runs: Path, sweep: Path | None) -> dict[str, Found]:
     states = all_states(list(there.values()), scope)
     running = {name: {state.job for state in states[name] if state.job and state.phase == "running"} for name in there}
     hours = {name: used_node_hours(study, running[name]) for name, study in there.items()}
-    return {name: Found(sweep or study.folder, states[name], hours[name]) for name, study in there.items()}
+    return {name: StudyStatus(sweep or study.folder, states[name], hours[name]) for name, study in there.items()}
 
 
-def _text(found: dict[str, Found]) -> str:
+def _text(found: dict[str, StudyStatus]) -> str:
     from hpcddp.core.text import escape_controls
 
     return escape_controls("\n\n".join(_study_text(name, one) for name, one in found.items()))
 
 
-def _study_text(name: str, one: Found) -> str:
+def _study_text(name: str, one: StudyStatus) -> str:
     from hpcddp.study.status_text import status_table, wrapped
     from hpcddp.submit.scope import LIVE, not_in_sweep_words
 
@@ -104,14 +104,14 @@ def _study_text(name: str, one: Found) -> str:
     return "\n".join([name, status_table(one.states, one.node_hours), *(wrapped(gone) if gone else [])])
 
 
-def _watch(runs: Path, sweep: Path | None, found: dict[str, Found], every_s: float) -> dict[str, Found]:
-    """The last look, when no run of the sweep waits or runs any more, or at Ctrl-C."""
+def _watch(runs: Path, sweep: Path | None, found: dict[str, StudyStatus], every_s: float) -> dict[str, StudyStatus]:
+    """Shows the studies again and again until no run of the sweep waits or runs any more, or until Ctrl-C; the last status."""
     import time
 
     while any(_may_go_on(state) for one in found.values() for state in one.states):
         try:
             time.sleep(every_s)
-            found = _look(runs, sweep)
+            found = _read_studies(runs, sweep)
         except KeyboardInterrupt:
             break
         click.clear()  # does nothing where there is no terminal
@@ -120,6 +120,6 @@ def _watch(runs: Path, sweep: Path | None, found: dict[str, Found], every_s: flo
 
 
 def _may_go_on(state: RunState) -> bool:
-    """A controller that does not answer just now has not ended a job."""
+    """Whether the run may still change: a controller that does not answer just now has not ended a job."""
     in_doubt = state.phase == "unknown" and state.job is not None
     return state.in_sweep and (state.phase in ("queued", "running") or in_doubt)

@@ -14,16 +14,16 @@ from hpcddp.study.status import RunState
 from hpcddp.study.submission_log import append, follow, latest_events, truncate_torn_tail, user_name
 
 
-def look_up(study: Study, backends: Sequence[Backend]) -> None:
-    """Makes known the jobs of submissions that were interrupted, where there are such."""
-    if any(told.event == "intent" for told in latest_events(study).values()):
+def find_interrupted(study: Study, backends: Sequence[Backend]) -> None:
+    """Notes the jobs of submissions that were interrupted before their ids were, where there are such."""
+    if any(event.event == "intent" for event in latest_events(study).values()):
         with study_lock(study):
             for backend in backends:
                 reconcile(study, backend)
 
 
 def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -> list[RunState]:
-    """Those that wait or run, of the points whose labels begin so, or of all; UsageError for a beginning that no label has,
+    """The runs that wait or run; with `points` those whose labels begin so. UsageError for a beginning that no label has,
     HpcddpError where a backend does not say what waits or runs.
     """
     for point in points:
@@ -31,19 +31,19 @@ def live_runs(study: Study, states: Sequence[RunState], points: Sequence[str]) -
             known = ", ".join(dict.fromkeys(state.label for state in states))
             raise UsageError(f"no point `{point}` in this study; it has {known}")
     chosen = [state for state in states if not points or state.label.startswith(tuple(points))]
-    told = latest_events(study)
-    if doubtful := [state for state in chosen if state.phase == "unknown" and state.key in told]:
+    events = latest_events(study)
+    if doubtful := [state for state in chosen if state.phase == "unknown" and state.key in events]:
         what = f"{count(len(doubtful), 'run')} not known of just now: {doubtful[0].detail}"
         raise HpcddpError(f"{what}. Nothing was cancelled; cancel again when there is an answer")
     return [state for state in chosen if state.phase in ("queued", "running")]
 
 
 def cancel_runs(study: Study, runs: Sequence[RunState], backends: Sequence[Backend]) -> None:
-    """Asks each backend once, and leaves a line for each run in submissions.jsonl; a submission must not be at work meanwhile."""
+    """Calls each backend once and adds a line for each run to submissions.jsonl, under the lock that submissions take."""
     with study_lock(study):
         truncate_torn_tail(study)
-        told = latest_events(study)
-        mine = [told[state.key] for state in runs if state.key in told]
+        events = latest_events(study)
+        mine = [events[state.key] for state in runs if state.key in events]
         for backend in backends:
             lines = [line for line in mine if line.backend == backend.name and line.job is not None]
             if lines:

@@ -157,9 +157,9 @@ def _few_cores(profile: ClusterProfile, layouts: Iterable[Layout]) -> Iterator[s
     """One sentence for each type of node, however many numbers of cores are tried there."""
     few: dict[tuple[str | None, int], set[int]] = {}
     for layout in layouts:
-        node, asked = profile.node_type(layout.node_type), layout.physical_cores_per_rank
-        if node.physical_cores and node.gpus and asked is not None and asked * node.gpus < node.physical_cores:
-            few.setdefault((layout.node_type, node.physical_cores // node.gpus), set()).add(asked)
+        node, cores = profile.node_type(layout.node_type), layout.physical_cores_per_rank
+        if node.physical_cores and node.gpus and cores is not None and cores * node.gpus < node.physical_cores:
+            few.setdefault((layout.node_type, node.physical_cores // node.gpus), set()).add(cores)
     for (node_type, share), numbers in few.items():
         yield (
             f"layout.physical_cores_per_rank is {', '.join(map(str, sorted(numbers)))}: a node of type {node_type} has {share} "

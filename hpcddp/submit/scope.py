@@ -67,8 +67,8 @@ def study_scope(study: Study, sweep: Path) -> dict[str, int]:
 def recorded_gone(study: Study, sweep: Path) -> list[RunState]:
     """Runs of the study that the file does not have now and that may wait or run, by the records alone: no cluster is asked."""
     scope = study_scope(study, sweep)
-    sent = latest_events(study).values()
-    gone = {told.key for told in sent if told.event == "submitted" and told.run > scope.get(told.label, told.run)}
+    events = latest_events(study).values()
+    gone = {event.key for event in events if event.event == "submitted" and event.run > scope.get(event.label, event.run)}
     states = run_states(study, scope=scope) if gone else []
     return [state for state in states if state.key in gone and state.phase == "unknown"]
 

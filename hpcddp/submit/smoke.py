@@ -53,8 +53,8 @@ def smoke_submission(study: Study, plan: SubmissionPlan, backend: Backend) -> Su
         label: dataclasses.replace(request, walltime_min=min(WALLTIME_MIN, request.walltime_min))
         for label, request in plan.requests.items()
     }
-    (whole,) = submissions(study, dataclasses.replace(plan, requests=shorter), backend.name, [(point, 1)])
-    return dataclasses.replace(whole, entry=ENTRY, title="smoke", walltime_min=WALLTIME_MIN)
+    (submission,) = submissions(study, dataclasses.replace(plan, requests=shorter), backend.name, [(point, 1)])
+    return dataclasses.replace(submission, entry=ENTRY, title="smoke", walltime_min=WALLTIME_MIN)
 
 
 def smoke_point(points: list[Point]) -> Point:
@@ -75,5 +75,5 @@ def _summary(found: dict[str, Any]) -> str:
     first, hosts = found["ranks"][0], {rank["host"] for rank in found["ranks"]}
     versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items() if version)
     gpus = ", ".join(dict.fromkeys(str(gpu["name"]) for gpu in first["node"]["gpus"])) or "no GPU used"
-    seen = "" if found["data"]["root"] is None else f"; data visible on {len(found['data']['seen_by'])} of {len(hosts)} nodes"
-    return f"ok ({versions}; {gpus}{seen})"
+    data = "" if found["data"]["root"] is None else f"; data visible on {len(found['data']['seen_by'])} of {len(hosts)} nodes"
+    return f"ok ({versions}; {gpus}{data})"

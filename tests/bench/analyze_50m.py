@@ -114,8 +114,8 @@ def folder_for(needed: float) -> Path:
 
 def available() -> int:
     """Bytes of memory, as Linux estimates them."""
-    told = dict(row.split(":") for row in Path("/proc/meminfo").read_text().splitlines())
-    return int(told["MemAvailable"].split()[0]) * 1024
+    meminfo = dict(row.split(":") for row in Path("/proc/meminfo").read_text().splitlines())
+    return int(meminfo["MemAvailable"].split()[0]) * 1024
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def measured(study: Study, runs: int, part: int) -> Measured:
     attempts = sorted(str(path) for path in study.folder.glob("*/r1/*"))[:part]
     reading_s, pandas_s = [], []
     for _ in range(ROUNDS):
-        with tempfile.TemporaryDirectory() as kept:
-            reading_s.append(shown("reading", [sys.executable, "-c", READING, str(study.folder), kept]).wall_s)
+        with tempfile.TemporaryDirectory() as cache:
+            reading_s.append(shown("reading", [sys.executable, "-c", READING, str(study.folder), cache]).wall_s)
         start_s = shown("pandas, none", [sys.executable, "-c", PANDAS]).wall_s
         part_s = shown(f"pandas, {len(attempts)} of {runs}", [sys.executable, "-c", PANDAS, *attempts]).wall_s
         pandas_s.append(start_s + (part_s - start_s) * runs / len(attempts))

@@ -81,7 +81,7 @@ def figures(processes: Sequence[Pairs]) -> dict[str, float]:
     }
 
 
-class TurnsFeed:
+class AlternatingFeed:
     """Gives train() its one batch, and takes a bare step whenever it is asked for the next one."""
 
     def __init__(self, inner: Feed, bare: Callable[[Batch], None], batch: Batch) -> None:
@@ -137,22 +137,22 @@ def compared(model: str, ranks: int, hook: bool | None, share: float) -> dict[st
     exchanged: dict[str, float] = {}
     for number in range(max(4, round(share * processes))):
         with tempfile.TemporaryDirectory() as folder:
-            told = (point, Path(folder), hook, number % 2 == 0)
-            of_rank_0, exchanged = forked.values(Path(folder), ranks, in_turns, *told, timeout_s=900.0)[0]
+            arguments = (point, Path(folder), hook, number % 2 == 0)
+            of_rank_0, exchanged = forked.values(Path(folder), ranks, alternating, *arguments, timeout_s=900.0)[0]
         taken.append(of_rank_0)
     return {"model": model, "ranks": ranks, "hook": hook, "pairs": len(taken) * pairs, **figures(taken), **exchanged}
 
 
-def in_turns(point: Point, folder: Path, hook: bool | None, ours_first: bool) -> tuple[Pairs, dict[str, float]]:
+def alternating(point: Point, folder: Path, hook: bool | None, ours_first: bool) -> tuple[Pairs, dict[str, float]]:
     """In a rank: train() against the bare loop, and the `buckets` of a step and `pass_us` over gradients to be averaged."""
     if not retain_freed_memory():
         sys.exit("this bench needs glibc: without keeping memory the MNIST CNN takes thousands of page faults a step")
     group = join(this_rank("local"), "cpu")
     source = given.cifar(256) if point.workload.model == "resnet18" else given.mnist(256)
-    made = [make_trainer(point.workload, source, group.device, group.rank.rank) for _ in range(2)]
-    ours, bare = made if ours_first else reversed(made)
+    trainers = [make_trainer(point.workload, source, group.device, group.rank.rank) for _ in range(2)]
+    ours, bare = trainers if ours_first else reversed(trainers)
     batch = first_batch(point, source, group)
-    feed = TurnsFeed(ResidentFeed(batch, 1000), bare_loop(bare), batch)
+    feed = AlternatingFeed(ResidentFeed(batch, 1000), bare_loop(bare), batch)
     bare.model.train()
     buckets = 0
     if hook is None:

@@ -75,12 +75,12 @@ def write_attempt(attempt: Path, of: Point, steps: int, seed: int) -> int:
         steps_file(attempt, rank).write_bytes(step_rows)
         buckets_file(attempt, rank).write_bytes(bucket_rows)
         total += len(step_rows) + len(bucket_rows)
-        told = {"rows": steps, "crc32": zlib.crc32(step_rows)}
-        told |= {"bucket_rows": BUCKETS * -(-steps // EVERY), "bucket_crc32": zlib.crc32(bucket_rows)}
+        result = {"rows": steps, "crc32": zlib.crc32(step_rows)}
+        result |= {"bucket_rows": BUCKETS * -(-steps // EVERY), "bucket_crc32": zlib.crc32(bucket_rows)}
         clock = {
             when: {"unix_ns": START_NS + at, "offset_ns": rank, "error_ns": 1000} for when, at in (("start", 0), ("end", 10**13))
         }
-        entries.append({"rank": rank, "host": f"r{rank // of.layout.gpus_per_node:03d}", "clock": clock, **told})
+        entries.append({"rank": rank, "host": f"r{rank // of.layout.gpus_per_node:03d}", "clock": clock, **result})
     launch = {"schema": SCHEMA, "point": of.id, "ranks": RANKS, "ranks_per_node": of.layout.gpus_per_node, "backend": "slurm"}
     launch |= {"env_id": "env-1", "gpus": ["V100"], "versions": {"torch": "2.7.1"}, "started_unix_ns": START_NS}
     write_json(attempt / "launch.json", {**launch, "hosts": sorted({str(entry["host"]) for entry in entries}), "profile": {}})

@@ -108,11 +108,11 @@ class Login:
 
     def timed(self, command: Sequence[str], allowed: Sequence[int] = (0,)) -> float:
         """Seconds that the command takes."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "HPCDDP_"))}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "HPCDDP_"))}
         own = {"XDG_CONFIG_HOME": str(self.folder), "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
         start = time.perf_counter()
         done = subprocess.run(
-            command, env={**kept, **self.twin.env, **own}, cwd=self.folder, capture_output=True, text=True, check=False
+            command, env={**environment, **self.twin.env, **own}, cwd=self.folder, capture_output=True, text=True, check=False
         )
         seconds = time.perf_counter() - start
         if done.returncode not in allowed:
@@ -165,7 +165,7 @@ def one_round(login: Login, number: int) -> dict[str, float]:
     submit = ("submit", "-y", "--runs", str(runs))
     found = {"one_shape_s": login.hpcddp(*submit, "one.yaml")}
     study = Study(runs / "one")
-    jobs = [told.job or "" for told in latest_events(study).values()]
+    jobs = [event.job or "" for event in latest_events(study).values()]
     array = jobs[0].partition("_")[0]
     if len(jobs) != RUNS or {job.partition("_")[0] for job in jobs} != {array}:
         raise SystemExit(f"{jobs} are not the tasks of one array")
@@ -190,8 +190,8 @@ def one_round(login: Login, number: int) -> dict[str, float]:
 
 def finish(study: Study, runs: int) -> None:
     """The first runs have come to their end, as their records say."""
-    for told in list(latest_events(study).values())[:runs]:
-        attempt = study.attempt_dir(told.label, told.run, told.job or "", 0)
+    for event in list(latest_events(study).values())[:runs]:
+        attempt = study.attempt_dir(event.label, event.run, event.job or "", 0)
         write_json(attempt / "launch.json", LAUNCH)
         write_json(attempt / "end.json", END)
 

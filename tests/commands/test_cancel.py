@@ -35,9 +35,9 @@ class Cancelling(FakeBackend):
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Cancelling:
-    told = Cancelling({"1": JobState(phase="running"), "3": JobState(phase="failed", detail="exit code 1 (FAILED)")})
-    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: told)
-    return told
+    found = Cancelling({"1": JobState(phase="running"), "3": JobState(phase="failed", detail="exit code 1 (FAILED)")})
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: found)
+    return found
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_cancel_ends_what_is_not_over_in_one_call(run: Run, study: Study, backen
     result = run("cancel", study.folder, "-y")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "cancelled    3 runs")
     assert backend.cancelled == [{"1": f"{FIRST}.r1", "2": f"{FIRST}.r2", "4": f"{SECOND}.r2"}]
-    told = latest_events(study)
-    assert [(line.event, line.reason) for line in told.values()].count(("cancelled", user_name())) == 3
+    events = latest_events(study)
+    assert [(line.event, line.reason) for line in events.values()].count(("cancelled", user_name())) == 3
     assert run("status", study.folder).stdout.count("cancelled by you (CANCELLED)") == 2  # of the first point in one line
     assert run("cancel", study.folder, "-y").stdout == "nothing to cancel: no run waits or runs\n"
 

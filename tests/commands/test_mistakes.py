@@ -74,12 +74,12 @@ def test_a_setting_that_groups_stand_above(run: Run, tmp_path: Path) -> None:
     """A --set or flag that changes nothing in some groups says so and names them; one that reaches all points says nothing."""
     groups = "points:\n  f: {layout.gpus_per_node: [1, 2]}\n  g: {layout.gpus_per_node: [2], measure.comm: [off, on]}\n"
     (tmp_path / "small.yaml").write_text(SWEEP.format(cluster="local") + groups)
-    asked = ("--set", "layout.gpus_per_node=4", "--set", "repeat=2", "--comm", "on")
-    both = run("plan", "small.yaml", *asked).stderr
+    options = ("--set", "layout.gpus_per_node=4", "--set", "repeat=2", "--comm", "on")
+    both = run("plan", "small.yaml", *options).stderr
     assert "! --set layout.gpus_per_node=4 changes nothing in f, g: values of layout.gpus_per_node in `points`" in both
     assert "! --comm changes nothing in g:" in both
     assert both.count("changes nothing") == 2
-    assert "--comm" not in run("plan", "small.yaml", *asked, "--group", "f").stderr
+    assert "--comm" not in run("plan", "small.yaml", *options, "--group", "f").stderr
 
 
 @pytest.mark.parametrize(

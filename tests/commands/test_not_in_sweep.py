@@ -90,8 +90,8 @@ def test_a_point_taken_out_is_named_and_ended(run: Run, sweep: Path, backend: Ca
     named = f"2 runs not in the sweep any more wait or run: {two} r1-2; `hpcddp cancel {sweep} --not-in-sweep` ends them"
     assert f"! {named.replace('more wait', 'more may wait')}" in run("plan", sweep).stderr
     assert named in unwrapped(run("status", sweep).stdout)
-    told = run("cancel", study, "--not-in-sweep", "-y").stdout
-    assert told.endswith("waits or runs by the last submit; name the sweep file to go by that\n")
+    stdout = run("cancel", study, "--not-in-sweep", "-y").stdout
+    assert stdout.endswith("waits or runs by the last submit; name the sweep file to go by that\n")
     assert gone(run, study) == set()  # study.json knows of the last submission only
     assert f"! {named}" in run("submit", sweep, "-y").stderr
     assert gone(run, study) == gone(run, sweep) == {(two, 1), (two, 2)}
@@ -124,9 +124,9 @@ def test_runs_above_a_lowered_repeat_are_not_submitted_again(run: Run, sweep: Pa
     assert "submit it again" in run("status", study).stdout
     sweep.write_text(SWEEP.replace("repeat: 2", "repeat: 1"))
     assert "nothing to submit" in run("submit", sweep, "-y").stdout
-    told = run("status", study)
-    assert told.stdout.count("exit code 1 (FAILED), not in the sweep any more") == 2
-    assert "submit it again" not in told.stdout
+    result = run("status", study)
+    assert result.stdout.count("exit code 1 (FAILED), not in the sweep any more") == 2
+    assert "submit it again" not in result.stdout
     finish(study)
     assert run("status", study).exit_code == 0
     assert run("submit", sweep, "-y", "--wait").exit_code == 0
@@ -189,9 +189,9 @@ def test_what_an_older_hpcddp_recorded_is_not_called_taken_out(run: Run, sweep: 
     """Nobody knows with which options its points were submitted; nor is anything where the file cannot be read."""
     study = sweep.with_suffix("")
     run("submit", sweep, "-y")
-    told = json.loads((study / "study.json").read_text())
-    older = [{key: entry[key] for key in ("label", "id", "groups", "repeat")} for entry in told["points"]]
-    (study / "study.json").write_text(json.dumps({**told, "points": older}))
+    recorded = json.loads((study / "study.json").read_text())
+    older = [{key: entry[key] for key in ("label", "id", "groups", "repeat")} for entry in recorded["points"]]
+    (study / "study.json").write_text(json.dumps({**recorded, "points": older}))
     sweep.write_text(SWEEP.replace("[1, 2]", "[1]"))
     assert gone(run, sweep) == set()
     sweep.write_text("schema: 2\n")

@@ -14,11 +14,11 @@ from tests.given_one_allocation import SWEEP
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     """A cluster whose jobs may take two hours; small.yaml has three points of two runs, half an hour each."""
-    told = FakeBackend()
-    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: told)
+    found = FakeBackend()
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: found)
     monkeypatch.setattr("hpcddp.submit.submission_plan.longest_min", lambda partition: {"gpu": 120}[partition])
     (tmp_path / "small.yaml").write_text(SWEEP.replace("AXES", "{layout.nodes: [1, 2, 4]}"))
-    return told
+    return found
 
 
 def test_the_job_and_its_cost_are_said_first(run: Run, backend: FakeBackend) -> None:
@@ -56,7 +56,7 @@ def test_logs_of_a_run_and_of_the_job_it_shares(run: Run, backend: FakeBackend, 
     (folder / "5").mkdir(parents=True)
     (folder / "batch.err").write_text("hpcddp: this node has no `module` command")
     (point,) = (tmp_path / "small").glob("n01-*")
-    told = f"== {folder}/batch.err\nhpcddp: this node has no `module` command\n"
-    assert run("logs", point).stdout == told
+    log = f"== {folder}/batch.err\nhpcddp: this node has no `module` command\n"
+    assert run("logs", point).stdout == log
     (folder / "5" / "batch.err").write_text("srun: error")
-    assert run("logs", point).stdout == f"== {folder}/5/batch.err\nsrun: error\n{told}"
+    assert run("logs", point).stdout == f"== {folder}/5/batch.err\nsrun: error\n{log}"

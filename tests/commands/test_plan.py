@@ -74,14 +74,14 @@ def test_what_speedups_are_relative_to(run: Run, tmp_path: Path) -> None:
 
 def test_what_a_budget_does_not_hold_is_remarked_on(run: Run, tmp_path: Path) -> None:
     """The sweep's own, or else the user's; GPU hours are those of all GPUs asked for: 14 node hours of 4 each."""
-    asked = ("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes")
-    assert "at most 14.0 node hours, 56.0 GPU hours" in run(*asked).stdout
+    command = ("plan", JOBS / "rcc-bigmnist.yaml", "--group", "nodes")
+    assert "at most 14.0 node hours, 56.0 GPU hours" in run(*command).stdout
     (tmp_path / "config" / "hpcddp").mkdir(parents=True)
     (tmp_path / "config" / "hpcddp" / "config.yaml").write_text("budget: {gpu_hours: 50}\n")
     says = "these runs may take 14.0 node hours, 56.0 GPU hours, and submit refuses what it does not hold"
-    assert f"! budget 50.0 GPU hours: {says}" in run(*asked).stderr
-    assert f"! budget 13.0 node hours: {says}" in run(*asked, "--set", "budget.node_hours=13").stderr
-    assert "budget" not in run(*asked, "--set", "budget.node_hours=14").stderr
+    assert f"! budget 50.0 GPU hours: {says}" in run(*command).stderr
+    assert f"! budget 13.0 node hours: {says}" in run(*command, "--set", "budget.node_hours=13").stderr
+    assert "budget" not in run(*command, "--set", "budget.node_hours=14").stderr
 
 
 def test_the_mistake_of_the_2020_study_is_seen(run: Run) -> None:
@@ -98,16 +98,16 @@ def test_an_axis_of_cores_is_one_remark(run: Run, tmp_path: Path) -> None:
     (tmp_path / "cores.yaml").write_text(
         re.sub(r"^points:.*", r"\g<0>\n  cores: {layout.physical_cores_per_rank: [8, 4, 2]}", text, flags=re.M)
     )
-    told = run("plan", "cores.yaml", "--group", "cores").stderr
-    assert told.count("physical cores per GPU") == 1
-    assert "layout.physical_cores_per_rank is 2, 4: a node of type ac922 has 8 physical cores per GPU" in told
+    stderr = run("plan", "cores.yaml", "--group", "cores").stderr
+    assert stderr.count("physical cores per GPU") == 1
+    assert "layout.physical_cores_per_rank is 2, 4: a node of type ac922 has 8 physical cores per GPU" in stderr
 
 
 def test_a_cpu_study_on_gpus_is_seen(run: Run) -> None:
     """Node hours of GPU nodes whose GPUs stand idle are not spent unasked: a sweep of a machine without GPUs, taken elsewhere."""
-    asked = (JOBS / "local-mnist.yaml", "--set", "workload.data.root=/data")
-    assert "! device is cpu: the GPUs of rcc's nodes would stand idle" in run("plan", *asked, "--cluster", "rcc").stderr
-    assert "stand idle" not in run("plan", *asked).stderr
+    arguments = (JOBS / "local-mnist.yaml", "--set", "workload.data.root=/data")
+    assert "! device is cpu: the GPUs of rcc's nodes would stand idle" in run("plan", *arguments, "--cluster", "rcc").stderr
+    assert "stand idle" not in run("plan", *arguments).stderr
 
 
 def test_node_types_are_told_apart(run: Run) -> None:

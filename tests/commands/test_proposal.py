@@ -23,9 +23,9 @@ def test_a_terminal_acts_on_nothing_in_a_name(run: Run, tmp_path: Path) -> None:
     """Here a GPU's: records and bundles come from others."""
     study = write_study(tmp_path / "s", [point(1, 1)])
     write_runs(study, point(1, 1), [MS], gpu="V\x1b[2J100")
-    told = run("proposal", "s").stdout
-    assert "\x1b" not in told
-    assert r"V\\x1b\[2J100" in told  # Markdown for V\x1b[2J100
+    stdout = run("proposal", "s").stdout
+    assert "\x1b" not in stdout
+    assert r"V\\x1b\[2J100" in stdout  # Markdown for V\x1b[2J100
 
 
 @pytest.mark.parametrize(("format_", "file", "ending"), [("markdown", "proposal.md", "png"), ("latex", "proposal.tex", "pdf")])

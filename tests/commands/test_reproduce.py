@@ -78,10 +78,10 @@ def test_keys_and_groups_keep_their_order(run: Run, tmp_path: Path) -> None:
     """study.json sorts its keys; what is written to be edited begins with schema and cluster, and groups come as they came."""
     groups = {"z": {"layout.gpus_per_node": [1]}, "a": {"layout.gpus_per_node": [2]}}
     study = measured(tmp_path / "old", points=groups)
-    asked = json.loads(study.study_file.read_bytes())
-    for entry, group in zip(asked["points"], groups, strict=True):
+    recorded = json.loads(study.study_file.read_bytes())
+    for entry, group in zip(recorded["points"], groups, strict=True):
         entry["groups"] = [group]
-    write_json(study.study_file, asked)
+    write_json(study.study_file, recorded)
     run("reproduce", "old", "--cluster", "local")
     document = read_sweep(tmp_path / "old-local.yaml").document
     assert list(document) == ["schema", "cluster", "workload", "layout", "points", "measure", "repeat", "device", "slurm"]

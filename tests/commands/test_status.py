@@ -22,9 +22,9 @@ POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
-    told = FakeBackend({"7": JobState(phase="running")})
-    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: told)
-    return told
+    found = FakeBackend({"7": JobState(phase="running")})
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: found)
+    return found
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def test_json_tells_all_that_the_table_does(run: Run, study: Study, backend: Fak
     """Each run with its reason and next step; of each study the node hours."""
     backend.states["7"] = JobState(phase="failed", detail="out of memory (OUT_OF_MEMORY)", word="OUT_OF_MEMORY")
     result = run("status", study.folder, "--format", "json")
-    (told,) = json.loads(result.stdout)["studies"]
+    (found,) = json.loads(result.stdout)["studies"]
     assert result.exit_code == INCOMPLETE
-    assert (told["name"], told["node_hours"]) == ("s", 0.0)
-    assert told["runs"][0]["detail"].startswith("it used more memory")
-    assert told["runs"][0]["next_step"].startswith("ask for more with slurm.mem_mb")
+    assert (found["name"], found["node_hours"]) == ("s", 0.0)
+    assert found["runs"][0]["detail"].startswith("it used more memory")
+    assert found["runs"][0]["next_step"].startswith("ask for more with slurm.mem_mb")
 
 
 def test_watch_goes_on_until_all_runs_are_over(run: Run, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ class Done(FakeBackend):
         job = super().submit(request)
         times = {"launch": {"started_unix_ns": 0}, "end": {"ended_unix_ns": HOUR_NS // 4}}
         step_ns = (100 + 9 * (request.spec.run % 3)) * MS  # never known to 0.1 %
-        told = Recorded(step_ns=step_ns, gpu=None, job=job, **times)  # type: ignore[arg-type]
-        write_run(Study(Path(request.spec.study)), request.spec.point, told, request.spec.run)
+        recorded = Recorded(step_ns=step_ns, gpu=None, job=job, **times)  # type: ignore[arg-type]
+        write_run(Study(Path(request.spec.study)), request.spec.point, recorded, request.spec.run)
         return job
 
 
@@ -164,15 +164,15 @@ def test_limits_that_cannot_be_are_refused(run: Run, done: Done, options: list[s
 
 def test_what_is_kept_on_purpose_is_said_once(run: Run, done: Done) -> None:
     """`plan` says what a referee would ask about, and `submit` of points that are new to the study: not again of those it has."""
-    asked = ("small.yaml", "--cluster", "rcc", "--set", "layout.exclusive=false")
+    arguments = ("small.yaml", "--cluster", "rcc", "--set", "layout.exclusive=false")
     words = "! device is cpu: the GPUs of rcc's nodes would stand idle"
-    assert words in run("plan", *asked).stderr
-    assert words in run("submit", *asked, "-y", "--group", "alone", "--set", "account=a").stderr
-    again = run("submit", *asked, "-y", "--group", "alone", "--set", "account=a", "--set", "repeat=3")
+    assert words in run("plan", *arguments).stderr
+    assert words in run("submit", *arguments, "-y", "--group", "alone", "--set", "account=a").stderr
+    again = run("submit", *arguments, "-y", "--group", "alone", "--set", "account=a", "--set", "repeat=3")
     assert (again.exit_code, len(done.queued)) == (0, 3), again.output
     assert "stand idle" not in again.stderr
     assert "strangers" not in again.stderr
-    assert words in run("submit", *asked, "-y", "--set", "account=a", "--dry-run").stderr
+    assert words in run("submit", *arguments, "-y", "--set", "account=a", "--dry-run").stderr
 
 
 def test_a_projects_folder_is_remarked_once(run: Run, done: Done, tmp_path: Path) -> None:

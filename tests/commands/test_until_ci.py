@@ -28,8 +28,8 @@ class Done(FakeBackend):
 
     def submit(self, request: Submission) -> str:
         job = super().submit(request)
-        told = Recorded(step_ns=STEPS_MS[request.spec.run - 1] * MS, gpu=None, job=job)
-        write_run(Study(Path(request.spec.study)), request.spec.point, told, request.spec.run)
+        recorded = Recorded(step_ns=STEPS_MS[request.spec.run - 1] * MS, gpu=None, job=job)
+        write_run(Study(Path(request.spec.study)), request.spec.point, recorded, request.spec.run)
         return job
 
 

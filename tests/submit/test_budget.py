@@ -45,8 +45,8 @@ def test_a_run_takes_at_most_what_it_asks_for(tmp_path: Path) -> None:
     assert at_most(planned, point) == Hours(node=1.5)
     on_gpus = dataclasses.replace(point, device="cuda")
     assert at_most(planned, on_gpus) == Hours(node=1.5, gpu=3.0)
-    whole_node = dataclasses.replace(planned, requests={on_gpus.label: request_of("marconi100")})
-    assert at_most(whole_node, on_gpus) == Hours(node=1.5, gpu=6.0)
+    all_gpus = dataclasses.replace(planned, requests={on_gpus.label: request_of("marconi100")})
+    assert at_most(all_gpus, on_gpus) == Hours(node=1.5, gpu=6.0)
 
 
 def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:

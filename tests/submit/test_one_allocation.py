@@ -23,9 +23,9 @@ def test_the_job_asks_for_the_most_that_a_run_needs_and_the_time_of_all(tmp_path
     planned = submission_plan(tmp_path, "layout.gpus_per_node=4", axes="{layout.nodes: [1, 2]}")
     wide = submission_plan(tmp_path, axes="{layout.nodes: [4], layout.physical_cores_per_rank: [3]}")
     both = dataclasses.replace(planned, points=[*planned.points, *wide.points], requests={**planned.requests, **wide.requests})
-    whole = allocation_request(both, runs_of(both))
-    assert (whole.nodes, whole.tasks_per_node, whole.cpus_per_task, whole.gpus_per_node) == (4, 4, 1, 4)
-    assert (whole.mem_mb, whole.walltime_min, whole.warning_s) == (2000, 180, 120)
+    request = allocation_request(both, runs_of(both))
+    assert (request.nodes, request.tasks_per_node, request.cpus_per_task, request.gpus_per_node) == (4, 4, 1, 4)
+    assert (request.mem_mb, request.walltime_min, request.warning_s) == (2000, 180, 120)
 
 
 def test_the_time_is_no_longer_than_a_job_may_be(tmp_path: Path) -> None:

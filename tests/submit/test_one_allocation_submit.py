@@ -28,7 +28,7 @@ HOUR_NS = 3_600_000_000_000
 DIED = JobState(phase="failed", detail="the wall time was over (TIMEOUT)", word="TIMEOUT", time_limit="03:00:00")
 
 
-def tell(study: Study, job: str, *events: tuple[str, int | None, int | None]) -> None:
+def write_steps(study: Study, job: str, *events: tuple[str, int | None, int | None]) -> None:
     """As the job's script does."""
     folder = study.job_dir(job)
     folder.mkdir(exist_ok=True)
@@ -48,8 +48,8 @@ def test_each_run_is_noted_as_one_of_its_job(tmp_path: Path) -> None:
     assert [run.job for run in runs] == [f"100+{task}" for task in range(6)]
     assert [(run.label[:3], run.run) for run in runs] == [(f"n{nodes:02d}", run) for run in (1, 2) for nodes in (4, 2, 1)]
     assert len(backend.queued) == 1
-    told = latest_events(study).values()
-    assert {(line.event, line.nodes, line.gpus_per_node, line.name) for line in told} == {
+    events = latest_events(study).values()
+    assert {(line.event, line.nodes, line.gpus_per_node, line.name) for line in events} == {
         ("submitted", 4, 1, backend.batches_taken["100"].name)
     }
     assert submit_runs(study, submission_plan(tmp_path), backend) == []
@@ -83,8 +83,8 @@ def test_what_failed_is_submitted_again_while_the_others_go_on(tmp_path: Path) -
     study, backend = study_of(tmp_path), FakeBackend()
     runs = submit_runs(study, submission_plan(tmp_path), backend)
     write_json(study.attempt_dir(runs[0].label, 1, "100+0", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
-    tell(study, "100", ("begun", None, None), ("started", 0, None), ("ended", 0, 0), ("started", 1, None), ("ended", 1, 7))
-    tell(study, "100", ("started", 2, None))
+    write_steps(study, "100", ("begun", None, None), ("started", 0, None), ("ended", 0, 0), ("started", 1, None), ("ended", 1, 7))
+    write_steps(study, "100", ("started", 2, None))
     backend.states |= {run.job: JobState(phase="running", nodes="gn[01-04]") for run in runs}
     found = by_task(run_states(study, backend))
     phases = [found[f"100+{task}"].phase for task in range(6)]
@@ -100,7 +100,7 @@ def test_what_its_job_left_is_submitted_again(tmp_path: Path) -> None:
     study, backend = study_of(tmp_path), FakeBackend()
     runs = submit_runs(study, submission_plan(tmp_path), backend)
     write_json(study.attempt_dir(runs[0].label, 1, "100+0", 0) / "end.json", {"state": "done", "reason": None, "gates": []})
-    tell(study, "100", ("begun", None, None), ("started", 0, None), ("ended", 0, 0), ("started", 1, None))
+    write_steps(study, "100", ("begun", None, None), ("started", 0, None), ("ended", 0, 0), ("started", 1, None))
     backend.states |= {run.job: DIED for run in runs}
     found = by_task(run_states(study, backend))
     cut, never = found["100+1"], found["100+5"]

@@ -163,13 +163,13 @@ def test_same_code_same_folder_other_code_another(study: Study, user: Path) -> N
 def test_purged_files_are_put_back(study: Study, user: Path) -> None:
     """What a scratch file system took from a snapshot is there again after the next submission, and nothing else changes."""
     snapshot = take_snapshot(study, ["where:report"])
-    before, kept = names(snapshot), (snapshot / "bootstrap.py").stat()
+    before, unchanged = names(snapshot), (snapshot / "bootstrap.py").stat()
     (snapshot / "where.py").unlink()
     shutil.rmtree(snapshot / "hpcddp" / "worker")
     assert take_snapshot(study, ["where:report"]) == snapshot
     assert names(snapshot) == before
     assert (snapshot / "where.py").read_text() == WHERE
-    assert (snapshot / "bootstrap.py").stat() == kept
+    assert (snapshot / "bootstrap.py").stat() == unchanged
 
 
 def test_files_are_read_only(study: Study, user: Path) -> None:

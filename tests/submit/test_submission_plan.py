@@ -54,11 +54,11 @@ def test_data_without_a_folder_are_refused_before_anything_is_written(tmp_path: 
 def test_relative_data_root_is_meant_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job stands elsewhere: a relative root is made absolute, one with variables is left to the job; the id stays."""
     monkeypatch.chdir(tmp_path)
-    for root, told in (("data/x", str(tmp_path / "data" / "x")), ("$WORK/x", "$WORK/x")):
+    for root, expected in (("data/x", str(tmp_path / "data" / "x")), ("$WORK/x", "$WORK/x")):
         backend, planned = FakeBackend(), submission_plan(tmp_path, f"workload.data.root={root}", "repeat=1")
         study = Study(tmp_path / "runs" / root.strip("$").replace("/", "-"))
         submit_runs(study, planned, backend)
-        assert {request.spec.point.workload.data.root for request in backend.queued.values()} == {told}
+        assert {request.spec.point.workload.data.root for request in backend.queued.values()} == {expected}
         assert {request.spec.label for request in backend.queued.values()} == set(labels(planned))
 
 

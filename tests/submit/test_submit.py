@@ -70,20 +70,20 @@ def test_runs_are_submitted_once(tmp_path: Path) -> None:
 
 def test_intent_is_on_disk_before_the_backend_is_asked(tmp_path: Path) -> None:
     """When a backend is asked, submissions.jsonl says so of the token it is given, and no more."""
-    study, backend, seen = study_of(tmp_path), FakeBackend(), list[list[str]]()
-    backend.on_submit = lambda request: seen.append(events(study, request.token))
+    study, backend, noted = study_of(tmp_path), FakeBackend(), list[list[str]]()
+    backend.on_submit = lambda request: noted.append(events(study, request.token))
     submit_runs(study, submission_plan(tmp_path), backend)
-    assert seen == [["intent"]] * 4
+    assert noted == [["intent"]] * 4
     assert [events(study, token) for token in tokens(study)] == [["intent", "submitted"]] * 4
 
 
 def test_many_intents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever a disk is asked to keep some, which may take long, those of several submissions are there, but not of all."""
     monkeypatch.setattr("hpcddp.study.write_ahead.AHEAD", 3)
-    study, backend, seen = study_of(tmp_path), FakeBackend(), list[int]()
-    backend.on_submit = lambda request: seen.append(sum(line["event"] == "intent" for line in lines(study)))
+    study, backend, intents = study_of(tmp_path), FakeBackend(), list[int]()
+    backend.on_submit = lambda request: intents.append(sum(line["event"] == "intent" for line in lines(study)))
     submit_runs(study, submission_plan(tmp_path), backend)
-    assert seen == [3, 3, 3, 4]
+    assert intents == [3, 3, 3, 4]
 
 
 def test_refusal_is_recorded_and_the_rest_comes_next_time(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_submitter_killed_after_queueing_leaves_one_run_that_comes_to_its_end(tm
         ("done", "L0002", None),
     ]
     assert submit_runs(study, planned, backend) == []
-    assert {told.job for told in latest_events(study).values()} == {"L0001", "L0002"}
+    assert {event.job for event in latest_events(study).values()} == {"L0001", "L0002"}
 
 
 def test_done_runs_stay_done_without_their_jobs(tmp_path: Path) -> None:
