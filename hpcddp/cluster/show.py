@@ -199,13 +199,13 @@ def _mark(fact: Fact) -> str:
     return grade + ("*" if fact.conflicts else "")
 
 
-def _value_text(value: Any, key: str = "") -> str:
+def _value_text(value: object, key: str = "") -> str:
     """A value in words; durations in minutes are told in hours or days too."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (tuple, list)):
         return ", ".join(map(str, value))
-    if key.endswith("_min") and value >= 60:
+    if key.endswith("_min") and isinstance(value, int) and value >= 60:
         return f"{value} ({value / 1440:g} d)" if value > 1440 else f"{value} ({value / 60:g} h)"
     return f"{value:g}" if isinstance(value, float) else str(value)
 

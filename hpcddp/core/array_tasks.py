@@ -27,7 +27,7 @@ OWN = ("point", "run", "data_root")
 """Keys of a job's spec that differ from task to task; the others are the same in all of an array."""
 
 
-def prepare_array(folder: Path, specs: Sequence[Mapping[str, Any]]) -> None:
+def prepare_array(folder: Path, specs: Sequence[Mapping[str, object]]) -> None:
     """Makes the folder of an array of these specs (of jobspec.spec_to_dict), task by task from 0."""
     folder.mkdir(parents=True)
     lines = [json.dumps({key: spec[key] for key in OWN}, sort_keys=True, separators=(",", ":")) for spec in specs]
@@ -36,7 +36,7 @@ def prepare_array(folder: Path, specs: Sequence[Mapping[str, Any]]) -> None:
         (folder / str(task)).mkdir()
 
 
-def shared_by_all(spec: Mapping[str, Any]) -> dict[str, Any]:
+def shared_by_all(spec: Mapping[str, object]) -> dict[str, object]:
     """The spec without what is a task's own."""
     return {key: value for key, value in spec.items() if key not in OWN}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from hpcddp.core.array_tasks import read_task
 from hpcddp.core.launcher import by_torchrun
@@ -17,7 +17,7 @@ from hpcddp.core.launcher import by_torchrun
 WORKER = "hpcddp.worker.main:run"
 
 
-def call(entry: str, spec: dict[str, Any]) -> Any:
+def call(entry: str, spec: Mapping[str, object]) -> object:
     """Calls `package.module:function` with `spec`."""
     if by_torchrun():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it ends the ranks that miss a failed one; submitit's have become deaf
@@ -25,6 +25,6 @@ def call(entry: str, spec: dict[str, Any]) -> Any:
     return getattr(importlib.import_module(module), function)(spec)
 
 
-def call_task(entry: str, shared: dict[str, Any]) -> Any:
+def call_task(entry: str, shared: Mapping[str, object]) -> object:
     """The same in a task of an array, with `shared` and what is the task's own; submitit says the task's folder."""
     return call(entry, {**shared, **read_task(Path(os.environ["SUBMITIT_FOLDER"]))})

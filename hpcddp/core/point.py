@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from hpcddp.core.schema import added_later, at_least, decode, encode
 
@@ -221,14 +221,14 @@ def canonical(point: Point) -> str:
     return to_json(encode(dataclasses.replace(point, workload=rootless), keep_defaults=False))
 
 
-def to_json(plain: Any) -> str:
+def to_json(plain: object) -> str:
     """One line of JSON with sorted keys: equal values give equal bytes."""
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def point_to_dict(point: Point) -> dict[str, Any]:
+def point_to_dict(point: Point) -> dict[str, object]:
     """The point in full, defaults included, as `point.json` holds it."""
-    plain: dict[str, Any] = encode(point)
+    plain: dict[str, object] = encode(point)
     return plain
 
 
@@ -237,11 +237,10 @@ def point_from_dict(plain: object) -> Point:
     return decode(Point, plain)
 
 
-def flat_keys(point: Point) -> dict[str, Any]:
+def flat_keys(point: Point) -> dict[str, object]:
     """The point as `{"layout.nodes": 1, ...}`: keys as a sweep's axes name them."""
-    full = point_to_dict(point)
-    full["measure"]["keep_memory"] = point.measure.keep_memory  # left out at its default, and asked for all the same
-    return _flatten(full)
+    measure = {**encode(point.measure), "keep_memory": point.measure.keep_memory}  # which encode leaves out at its default
+    return _flatten({**point_to_dict(point), "measure": measure})
 
 
 def scaling_kind(hold: str, work: str) -> str:
@@ -251,8 +250,8 @@ def scaling_kind(hold: str, work: str) -> str:
     return "strong scaling (fixed global batch)" if hold == "global_batch" else "weak scaling (fixed batch per GPU)"
 
 
-def _flatten(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flatten(plain: dict[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
     for key, value in plain.items():
         flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
     return flat

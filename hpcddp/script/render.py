@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
@@ -78,7 +77,7 @@ def gpu_option(request: JobRequest) -> str | None:
     return f"--gres=gpu:{typed}" if request.gpu_request == "gres" else f"--gpus-per-node={typed}"
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     """One shell word; a line break or NUL is refused, since neither a header line nor an option survives it."""
     text = str(value)
     if value is None or re.search(r"[\n\r\0]", text):

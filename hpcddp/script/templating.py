@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parents[1] / "templates"
 Filters = Mapping[str, Callable[[Any], str]]
 
 
-def render_template(template: str, filters: Filters, values: Mapping[str, Any]) -> str:
+def render_template(template: str, filters: Filters, values: Mapping[str, object]) -> str:
     """The text of `template`, an absolute path or a name in templates/; UsageError names the file and line of what is wrong."""
     import jinja2
 

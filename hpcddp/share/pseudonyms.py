@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import point_from_dict
@@ -114,7 +113,7 @@ class Pseudonyms:
         """Hosts of which none is known may be anything: they stay, and are told."""
         return "nodes" if any(host.startswith(found[1]) for host in self.hosts) else found[0]
 
-    def plain(self, value: Any, key: str = "", hosts: tuple[str, ...] = ()) -> Any:
+    def plain(self, value: object, key: str = "", hosts: tuple[str, ...] = ()) -> object:
         """The strings of a JSON value replaced, except under UNCHANGED_KEYS; `hosts` are those of the record it is in."""
         if key in UNCHANGED_KEYS and not (key == "point" and isinstance(value, dict)):
             return value
@@ -238,7 +237,7 @@ def _values(path: str, text: str) -> list[tuple[str, str]]:
     return found
 
 
-def _strings(value: Any, key: str) -> Iterator[tuple[str, str]]:
+def _strings(value: object, key: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, each in value.items():
             yield from _strings(each, name)

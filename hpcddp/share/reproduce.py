@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from hpcddp.sweep.file import Sweep
 
@@ -16,9 +16,9 @@ RETAINED_SLURM_KEYS = ("walltime_min",)
 """Of `slurm`: partitions, QOS, nodes and raw options are the cluster's."""
 
 
-def for_cluster(document: Mapping[str, Any], cluster: str) -> tuple[dict[str, Any], list[str]]:
+def for_cluster(document: Mapping[str, object], cluster: str) -> tuple[dict[str, object], list[str]]:
     """The sweep with `cluster` in place of its own, and what was taken out of it, as `layout.node_type v100`."""
-    changed: dict[str, Any] = copy.deepcopy(dict(document))
+    changed: dict[str, object] = copy.deepcopy(dict(document))
     dropped = [f"{'.'.join(path)} {value}" for path in CLUSTER_KEYS if (value := _take(changed, path)) is not None]
     slurm = changed.get("slurm")
     if isinstance(slurm, dict):
@@ -26,7 +26,7 @@ def for_cluster(document: Mapping[str, Any], cluster: str) -> tuple[dict[str, An
     return {**changed, "cluster": cluster}, dropped
 
 
-def in_file_order(document: Mapping[str, Any], groups: Iterable[str]) -> dict[str, Any]:
+def in_file_order(document: Mapping[str, object], groups: Iterable[str]) -> dict[str, object]:
     """The sweep with its keys as README has them, and its groups as given: study.json sorts what it holds."""
     ordered = _by_fields(document, Sweep)
     points = ordered.get("points")
@@ -35,7 +35,7 @@ def in_file_order(document: Mapping[str, Any], groups: Iterable[str]) -> dict[st
     return ordered
 
 
-def _by_fields(plain: Mapping[str, Any], kind: type) -> dict[str, Any]:
+def _by_fields(plain: Mapping[str, object], kind: type) -> dict[str, object]:
     hints = get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.name in plain]
     return {
@@ -44,7 +44,7 @@ def _by_fields(plain: Mapping[str, Any], kind: type) -> dict[str, Any]:
     }
 
 
-def _take(document: dict[str, Any], path: tuple[str, ...]) -> Any:
+def _take(document: dict[str, object], path: tuple[str, ...]) -> object:
     """Removes and returns the value; None where there is none."""
     *parents, last = path
     for parent in parents:

@@ -28,7 +28,7 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 COMPARISON = re.compile(r"\s*([\w.]+)\s*(<=|>=|==|!=|<|>|\bin\b)\s*(.+?)\s*")
 
-ComparedValues = Mapping[str, Any]
+ComparedValues = Mapping[str, object]
 """What conditions compare: a point's keys, flat, and its sums."""
 
 
@@ -37,7 +37,7 @@ class Condition:
     """Comparisons of which each must hold."""
 
     text: str
-    comparisons: tuple[tuple[str, str, Any], ...]
+    comparisons: tuple[tuple[str, str, object], ...]
 
     def holds(self, values: ComparedValues) -> bool:
         """UsageError for a key that no point has, and for values that cannot be compared."""
@@ -65,7 +65,7 @@ def matching(points: Sequence[Point], conditions: Sequence[str]) -> list[bool]:
     return matches
 
 
-def _parse(text: str) -> tuple[str, str, Any]:
+def _parse(text: str) -> tuple[str, str, object]:
     found = COMPARISON.fullmatch(text)
     if found is None:
         raise UsageError("write KEY OP VALUE, such as 'layout.nodes <= 4' or 'layout.nodes in [1, 2]'")
@@ -73,7 +73,7 @@ def _parse(text: str) -> tuple[str, str, Any]:
     return key, op, parse_yaml(value, f"`{value}`")
 
 
-def _holds(values: ComparedValues, key: str, op: str, wanted: Any) -> bool:
+def _holds(values: ComparedValues, key: str, op: str, wanted: object) -> bool:
     if key not in values:
         raise UsageError(f"no key `{key}` in a point{did_you_mean(key, values)}")
     try:

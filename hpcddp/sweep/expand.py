@@ -7,7 +7,6 @@ import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.catalog import check_workload
@@ -34,7 +33,7 @@ class PlannedPoint:
 
 
 def expand(
-    source: SweepFile, profile: ClusterProfile, groups: Sequence[str] = (), also: Mapping[str, Sequence[Any]] | None = None
+    source: SweepFile, profile: ClusterProfile, groups: Sequence[str] = (), also: Mapping[str, Sequence[object]] | None = None
 ) -> list[PlannedPoint]:
     """The union of the groups' points in the file's order, equal points merged by id; no groups: the one point. Then the
     baselines that these lack, unless the sweep says otherwise or a group that was not chosen has them.
@@ -63,14 +62,14 @@ def expand(
 
 
 def _measured(
-    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
+    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[object]]
 ) -> list[tuple[Sweep, Point, str]]:
     """Every point of the groups, with the sweep of it alone and its group."""
     return [(*pair, group.name) for group in groups for pair in _points(source, group, profile, also)]
 
 
 def _measured_elsewhere(
-    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
+    source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[object]]
 ) -> Iterator[tuple[Sweep, Point, str]]:
     """The same of groups that were not asked for, each up to a point that cannot be."""
     for group in groups:
@@ -86,7 +85,7 @@ def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterato
 
 
 def _points(
-    source: SweepFile, group: SweepGroup, profile: ClusterProfile, also: Mapping[str, Sequence[Any]]
+    source: SweepFile, group: SweepGroup, profile: ClusterProfile, also: Mapping[str, Sequence[object]]
 ) -> Iterator[tuple[Sweep, Point]]:
     """Of one group, those that its conditions leave; what none of them chooses need not be possible."""
     conditions = _Conditions(source, group)
@@ -126,14 +125,14 @@ class _Conditions:
         except UsageError as error:
             raise with_line(SchemaError(place, f"`{text}`: {error}"), self._file) from error
 
-    def _holds(self, condition: Condition, values: Mapping[str, Any], place: Path) -> bool:
+    def _holds(self, condition: Condition, values: Mapping[str, object], place: Path) -> bool:
         try:
             return condition.holds(values)
         except UsageError as error:
             raise with_line(SchemaError(place, f"`{condition.text}`: {error}"), self._file) from error
 
 
-def _decode(rest: Mapping[str, Any], combination: Combination, source: SweepFile, group: SweepGroup) -> Sweep:
+def _decode(rest: Mapping[str, object], combination: Combination, source: SweepFile, group: SweepGroup) -> Sweep:
     """The sweep of one point; a complaint about a value of an axis names its place in the file."""
     document = copy.deepcopy(dict(rest))
     for key, value in combination.values.items():

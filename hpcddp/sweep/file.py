@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hpcddp.cluster.profile import is_profile_file
 from hpcddp.cluster.yamlfile import located, parse_yaml, read_yaml
@@ -56,7 +56,7 @@ class Sweep:
     """What trains."""
     layout: Layout = Layout()
     """Where it trains."""
-    points: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    points: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Groups of points by name; each point is measured once, however many groups have it."""
     baselines: bool = True
     """Whether points of one GPU and of one node are added where points of other sizes have none to compare with."""
@@ -83,7 +83,7 @@ class SweepOptions:
     settings: tuple[str, ...] = ()
     """`--set`, as given."""
     cluster: str | None = None
-    also: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    also: Mapping[str, Sequence[object]] = field(default_factory=dict)
     """One more product over every group: `--comm off --comm on` is `{"measure.comm": ["off", "on"]}`."""
 
 
@@ -92,7 +92,7 @@ class SweepFile:
     """A sweep with the document and the file it came from: axes are applied to the document, complaints name the file."""
 
     sweep: Sweep
-    document: Mapping[str, Any]
+    document: Mapping[str, object]
     groups: Mapping[str, SweepGroup]
     file: Path
     options: SweepOptions = SweepOptions()
@@ -114,7 +114,7 @@ def read_sweep(file: Path, settings: Sequence[str] = (), cluster: str | None = N
     return dataclasses.replace(make_sweep(document, settings, file), options=SweepOptions(tuple(settings), cluster))
 
 
-def make_sweep(document: Mapping[str, Any], settings: Sequence[str], file: Path) -> SweepFile:
+def make_sweep(document: Mapping[str, object], settings: Sequence[str], file: Path) -> SweepFile:
     """The same from a document at hand; `file` is for the name and for complaints."""
     changed_document = copy.deepcopy(dict(document))
     changed = [_apply_setting(changed_document, text) for text in settings]
@@ -146,8 +146,9 @@ def with_job_options(source: SweepFile, options: Sequence[str]) -> SweepFile:
     """The sweep with raw sbatch options behind its own."""
     if not options:
         return source
-    own = {"options": [*source.sweep.slurm.options, *options]}
-    changed = make_sweep({**source.document, "slurm": {**source.document.get("slurm", {}), **own}}, (), source.file)
+    document = copy.deepcopy(dict(source.document))
+    set_dotted(document, "slurm.options", [*source.sweep.slurm.options, *options])
+    changed = make_sweep(document, (), source.file)
     return dataclasses.replace(changed, options=source.options)
 
 
@@ -170,7 +171,7 @@ def without_effect(source: SweepFile, groups: Sequence[str], settings: Sequence[
     ]
 
 
-def set_dotted(document: dict[str, Any], dotted_key: str, value: Any) -> None:
+def set_dotted(document: dict[str, object], dotted_key: str, value: object) -> None:
     """Sets `workload.batch_per_gpu` in nested dicts, making those on the way."""
     *parents, last = dotted_key.split(".")
     for parent in parents:
@@ -181,7 +182,7 @@ def set_dotted(document: dict[str, Any], dotted_key: str, value: Any) -> None:
     document[last] = value
 
 
-def _apply_setting(document: dict[str, Any], text: str) -> tuple[str, ...]:
+def _apply_setting(document: dict[str, object], text: str) -> tuple[str, ...]:
     """Applies one `key=value`, the value read as YAML; returns the key's path."""
     key, equals, value = text.partition("=")
     if not equals or key.split(".")[0] in ("points", "schema"):

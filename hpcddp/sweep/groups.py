@@ -14,7 +14,6 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hpcddp.core.schema import Path, SchemaError, decode, did_you_mean
 
@@ -24,7 +23,7 @@ AXIS_ROOTS = ("workload", "layout", "measure", "device", "work")
 KEYWORDS = ("zip", "include", "exclude", "where")
 """Keys of a group that are not axes."""
 
-AxisValues = Mapping[str, Any]
+AxisValues = Mapping[str, object]
 """Key of a sweep -> its value in one point."""
 
 
@@ -56,7 +55,7 @@ class SweepGroup:
         """What its axes vary."""
         return frozenset(key for factor in self.factors for key in factor[0])
 
-    def combinations(self, also: Mapping[str, Sequence[Any]]) -> Iterator[Combination]:
+    def combinations(self, also: Mapping[str, Sequence[object]]) -> Iterator[Combination]:
         """The product in the file's order, then what is included; `also` is one more product over keys that the group leaves."""
         only_listed = self.include and not self.factors
         for values in _product([*([()] if only_listed else self.factors), *_factors(also, self.keys)]):
@@ -67,7 +66,7 @@ class SweepGroup:
                 yield Combination(values=values, places=places, included=True)
 
 
-def read_group(name: str, plain: Mapping[str, Any]) -> SweepGroup:
+def read_group(name: str, plain: Mapping[str, object]) -> SweepGroup:
     """The group as the file has it; SchemaError says where something does not fit."""
     here: Path = ("points", name)
     places: dict[str, Path] = {}
@@ -78,7 +77,7 @@ def read_group(name: str, plain: Mapping[str, Any]) -> SweepGroup:
         elif key not in KEYWORDS:
             values = _values(key, value, (*here, key), name, places)
             factors.append(tuple({key: each} for each in values))
-    include = decode(tuple[dict[str, Any], ...], plain.get("include", []), (*here, "include"))
+    include = decode(tuple[dict[str, object], ...], plain.get("include", []), (*here, "include"))
     for at, entry in enumerate(include):
         for key in entry:
             _check_axis(key, (*here, "include", at, key))
@@ -91,15 +90,15 @@ def _product(factors: Sequence[Sequence[AxisValues]]) -> Iterator[AxisValues]:
         yield {key: value for part in parts for key, value in part.items()}
 
 
-def _factors(axes: Mapping[str, Sequence[Any]], without: frozenset[str]) -> list[list[AxisValues]]:
+def _factors(axes: Mapping[str, Sequence[object]], without: frozenset[str]) -> list[list[AxisValues]]:
     return [[{key: value} for value in values] for key, values in axes.items() if key not in without]
 
 
-def _zipped(plain: Any, here: Path, places: dict[str, Path]) -> tuple[AxisValues, ...]:
+def _zipped(plain: object, here: Path, places: dict[str, Path]) -> tuple[AxisValues, ...]:
     """Lists of one length as one axis: its values are the first of each, the second of each, and so on."""
     lists = {
         key: _values(key, values, (*here, key), str(here[1]), places)
-        for key, values in decode(dict[str, Any], plain, here).items()
+        for key, values in decode(dict[str, object], plain, here).items()
     }
     if not lists:
         raise SchemaError(here, "`zip` has no lists; write {KEY: [..], KEY: [..]}, or leave it out")
@@ -112,9 +111,9 @@ def _zipped(plain: Any, here: Path, places: dict[str, Path]) -> tuple[AxisValues
     return tuple(dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True))
 
 
-def _values(key: str, plain: Any, here: Path, group: str, places: dict[str, Path]) -> tuple[Any, ...]:
+def _values(key: str, plain: object, here: Path, group: str, places: dict[str, Path]) -> tuple[object, ...]:
     _check_axis(key, here)
-    values = decode(tuple[Any, ...], plain, here)
+    values = decode(tuple[object, ...], plain, here)
     if not values:
         raise SchemaError(here, f"`{key}` has no values, so group `{group}` has no points")
     if key in places:
@@ -128,6 +127,6 @@ def _check_axis(key: str, here: Path) -> None:
         raise SchemaError(here, f"`{key}` cannot be an axis{did_you_mean(key, (*AXIS_ROOTS, *KEYWORDS))}")
 
 
-def _conditions(plain: Any, here: Path) -> tuple[str, ...]:
+def _conditions(plain: object, here: Path) -> tuple[str, ...]:
     """One condition, or a list of them."""
     return (plain,) if isinstance(plain, str) else decode(tuple[str, ...], plain, here)

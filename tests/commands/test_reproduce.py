@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpcddp.cluster.yamlfile import read_yaml
 from hpcddp.core.point import Data, Layout, Measure, Point, Workload
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
@@ -53,7 +54,7 @@ def test_the_sweep_is_written_for_the_other_cluster(run: Run, tmp_path: Path) ->
     run("bundle", "old")
     result = run("reproduce", "old.tar.gz", "--cluster", "local")
     assert result.exit_code == 0, result.stderr
-    document = read_sweep(tmp_path / "old-local.yaml").document
+    document = read_yaml(tmp_path / "old-local.yaml")
     assert document == {
         "schema": 1,
         "cluster": "local",
@@ -83,7 +84,7 @@ def test_keys_and_groups_keep_their_order(run: Run, tmp_path: Path) -> None:
         entry["groups"] = [group]
     write_json(study.study_file, recorded)
     run("reproduce", "old", "--cluster", "local")
-    document = read_sweep(tmp_path / "old-local.yaml").document
+    document = read_yaml(tmp_path / "old-local.yaml")
     assert list(document) == ["schema", "cluster", "workload", "layout", "points", "measure", "repeat", "device", "slurm"]
     assert (list(document["workload"]), list(document["points"])) == (["model", "data", "batch_per_gpu"], ["z", "a"])
 
