@@ -26,12 +26,12 @@ GRADES = {
 Rows = list[tuple[str, str]]
 
 
-def list_clusters() -> list[dict[str, Any]]:
+def list_clusters() -> list[dict[str, object]]:
     """One row per shipped profile: name, status, nodes, GPUs per node, title; None is unknown."""
     return [_summary(load_profile(name)) for name in profile_names()]
 
 
-def clusters_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def clusters_table(rows: Sequence[Mapping[str, object]]) -> str:
     """The rows of list_clusters as a table."""
     if not rows:
         return "no profiles in clusters/"
@@ -51,7 +51,7 @@ def show_cluster(profile: ClusterProfile) -> str:
     return "\n\n".join(text for section in sections if (text := section(profile)))
 
 
-def _summary(profile: ClusterProfile) -> dict[str, Any]:
+def _summary(profile: ClusterProfile) -> dict[str, object]:
     counts = [node.count for node in profile.node_types.values()]
     known = [count for count in counts if count is not None]
     return {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import HpcddpError
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Batch, FactsSource, Split
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 FOLDERS = {"train": "train", "eval": "val"}
 SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -26,6 +30,9 @@ ASPECT = (3 / 4, 4 / 3)
 
 Box = tuple[int, int, int, int]
 """Left, upper, right, lower; pixels."""
+
+Cut = Callable[["Picture"], "Picture"]
+"""The part of a picture that is trained on, resized to 224 x 224."""
 
 
 def open_imagenet(root: Path, split: Split) -> TrainImages | EvalImages:
@@ -80,7 +87,7 @@ class EvalImages(FactsSource):
     def batch(self, indices: list[int]) -> Batch:
         return self._read(indices, [middle] * len(indices))
 
-    def _read(self, indices: list[int], cuts: list[Any]) -> Batch:
+    def _read(self, indices: list[int], cuts: Sequence[Cut]) -> Batch:
         images = torch.empty(len(indices), *self.shape, dtype=torch.uint8)
         for image, index, cut in zip(images, indices, cuts, strict=True):
             image.copy_(_decode(self._listing.path(index), cut))
@@ -97,7 +104,7 @@ class TrainImages(EvalImages):
         return self._read(indices, [RandomCut(random.Random(f"{draw}/{index}")) for index in indices])
 
 
-def middle(picture: Any) -> Any:
+def middle(picture: Picture) -> Picture:
     """torchvision's Resize(256) and CenterCrop(224)."""
     from PIL import Image
 
@@ -114,7 +121,7 @@ class RandomCut:
     def __init__(self, draws: random.Random) -> None:
         self._draws = draws
 
-    def __call__(self, picture: Any) -> Any:
+    def __call__(self, picture: Picture) -> Picture:
         from PIL import Image
 
         box = random_box(picture.width, picture.height, self._draws)
@@ -156,7 +163,7 @@ def _pictures(folder: Path) -> list[bytes]:
     return sorted(os.fsencode(entry.name) for entry in os.scandir(folder) if entry.name.lower().endswith(SUFFIXES))
 
 
-def _decode(path: Path, cut: Any) -> Tensor:
+def _decode(path: Path, cut: Cut) -> Tensor:
     """3 x 224 x 224, uint8; grey and CMYK pictures (ImageNet has both) become RGB."""
     try:
         from PIL import Image
