@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcddp.analysis.records.attempts import Part, read_parts
+from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
+from hpcddp.analysis.records.attempts import AttemptRecords, read_attempts
+from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import Floats
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.frames import RUN_COLUMNS, runs_frame
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.regular_files import object_or_nothing, read_object
+from hpcddp.core.attempt_records import LaunchRecord
 from hpcddp.core.point import flat_keys
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
@@ -104,7 +106,7 @@ def _exported(study: Study, run: Run, row: Mapping[Any, Any]) -> ExportedRun:
         tags={key: value for key, value in {**tags, "rejected": run.reason}.items() if value},
         summary={name: float(value) for name, value in measured.items() if value is not None and not pd.isna(value)},
         series=() if not parts else _series(run, parts),
-        start_unix_s=_start_unix_s(parts[0].launch if parts else object_or_nothing(attempt / "launch.json")),
+        start_unix_s=_start_unix_s(parts[0].launch if parts else _launch_or_nothing(attempt, run)),
     )
 
 
@@ -113,17 +115,24 @@ def _param(item: tuple[str, Any]) -> tuple[str, Any]:
     return key, value if value is None or isinstance(value, str | int | float) else str(value)
 
 
-def _start_unix_s(launch: Mapping[str, Any]) -> float:
-    started_ns = launch.get("started_unix_ns")
-    return started_ns / 1e9 if isinstance(started_ns, int) else 0.0
+def _launch_or_nothing(attempt: Path, run: Run) -> LaunchRecord | None:
+    """None where it cannot be read."""
+    try:
+        return read_launch(attempt, run.point)
+    except Rejected:
+        return None
 
 
-def _parts(attempt: Path, run: Run) -> list[Part]:
+def _start_unix_s(launch: LaunchRecord | None) -> float:
+    return launch.started_unix_ns / 1e9 if launch and launch.started_unix_ns is not None else 0.0
+
+
+def _parts(attempt: Path, run: Run) -> list[AttemptRecords]:
     """Of a run whose steps were read once already."""
-    return read_parts(attempt, read_object(attempt / "launch.json"), read_object(attempt / "end.json"), run.point, [])
+    return read_attempts(attempt, read_launch(attempt, run.point), read_training_end(attempt), run.point, [])
 
 
-def _series(run: Run, parts: Sequence[Part]) -> tuple[Series, ...]:
+def _series(run: Run, parts: Sequence[AttemptRecords]) -> tuple[Series, ...]:
     assert run.global_batch is not None
     step_s = np.concatenate([part.steps.step_ns for part in parts]) / 1e9
     numbers = np.concatenate([part.steps.step for part in parts])

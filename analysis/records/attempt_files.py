@@ -2,57 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from hpcddp.analysis.records.decoding import decode_file, sentence
 from hpcddp.analysis.records.impossible import check_comm
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.schema import Comm, Launch, check_shape
 from hpcddp.analysis.util.regular_files import is_there, read_object
+from hpcddp.core.attempt_records import AttemptEnd, LaunchRecord, TrainingEnd
+from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.core.records import SCHEMA
+from hpcddp.core.schema import SchemaError
+
+End = TypeVar("End", bound=AttemptEnd)
 
 
-def read_launch(attempt: Path, point: Point | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class EndFile:
+    """end.json of an attempt; it is checked when it is decoded."""
+
+    plain: Mapping[str, object]
+
+    @property
+    def state(self) -> object:
+        """`done`, `interrupted` or `failed`."""
+        return self.plain.get("state")
+
+    @property
+    def reason(self) -> object:
+        """A sentence, of an attempt that is not done."""
+        return self.plain.get("reason")
+
+    def decoded(self, cls: type[End]) -> End:
+        """Rejected where it is none."""
+        return decode_file(cls, self.plain, "end.json")
+
+
+def read_launch(attempt: Path, point: Point | None) -> LaunchRecord:
     """launch.json; Rejected where it is damaged, newer than this reader or of another point than the folder's."""
     label = attempt.parent.parent.name
     if point is None or point.label != label:
         raise Rejected(f"point.json of {label} is missing or of another point")
-    launch = _read(attempt / "launch.json")
-    check_shape(launch, Launch, "launch.json")
-    if launch["schema"] != SCHEMA:
-        raise Rejected(f"records of schema {launch['schema']}; this hpcddp reads {SCHEMA}")
-    if launch["point"] != point.id:
-        raise Rejected(f"launch.json is of another point, {launch['point']}")
-    if launch["ranks"] != point.ranks:
-        raise Rejected(f"launch.json tells of {launch['ranks']} ranks, the point has {point.ranks}")
+    launch = decode_file(LaunchRecord, _read(attempt / "launch.json"), "launch.json")
+    try:
+        launch.profile_facts()
+    except SchemaError as error:
+        raise Rejected(sentence("launch.json", error)) from error
+    if launch.schema != SCHEMA:
+        raise Rejected(f"records of schema {launch.schema}; this hpcddp reads {SCHEMA}")
+    if launch.point != point.id:
+        raise Rejected(f"launch.json is of another point, {launch.point}")
+    if launch.ranks != point.ranks:
+        raise Rejected(f"launch.json tells of {launch.ranks} ranks, the point has {point.ranks}")
     return launch
 
 
-def read_end(attempt: Path, warnings: list[str]) -> dict[str, Any] | None:
+def read_end(attempt: Path, warnings: list[str]) -> EndFile | None:
     """end.json; None where there is none or (with a warning) it cannot be read."""
     file = attempt / "end.json"
     if not is_there(file):
         return None
     try:
-        return read_object(file)
+        return EndFile(read_object(file))
     except (HpcddpError, FileNotFoundError):
         warnings.append(f"{'/'.join(file.parts[-4:])} is damaged; the attempt counts as not ended")
         return None
 
 
-def read_comm(attempt: Path) -> dict[str, Any]:
+def read_training_end(attempt: Path) -> TrainingEnd:
+    """end.json of an attempt that trained and is done or was interrupted; Rejected where it is damaged or missing."""
+    return EndFile(_read(attempt / "end.json")).decoded(TrainingEnd)
+
+
+def read_comm(attempt: Path) -> CommRecord:
     """comm.json; Rejected where it is damaged or newer than this reader."""
-    found = _read(attempt / "comm.json")
-    check_shape(found, Comm, "comm.json")
-    if found["schema"] != SCHEMA:
-        raise Rejected(f"comm.json of schema {found['schema']}; this hpcddp reads {SCHEMA}")
-    check_comm(found)
-    return found
+    comm = decode_file(CommRecord, _read(attempt / "comm.json"), "comm.json")
+    if comm.schema != SCHEMA:
+        raise Rejected(f"comm.json of schema {comm.schema}; this hpcddp reads {SCHEMA}")
+    check_comm(comm)
+    return comm
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> Mapping[str, object]:
     try:
         return read_object(file)
     except (HpcddpError, FileNotFoundError) as error:

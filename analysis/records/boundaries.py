@@ -6,24 +6,23 @@ single ones vary would be overstated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.records.clocks import is_known
-from hpcddp.analysis.records.exchange_windows import Windows
+from hpcddp.analysis.records.exchange_windows import ExchangeWindows
 from hpcddp.analysis.records.steps import RunSteps
+from hpcddp.core.attempt_records import RankEnd
 
 
-def with_shared_boundaries(steps: RunSteps, windows: Windows, clocks: Sequence[Mapping[str, Any]]) -> RunSteps:
+def with_shared_boundaries(steps: RunSteps, windows: ExchangeWindows, ranks: Sequence[RankEnd]) -> RunSteps:
     """A step lasts from the end of the exchange before it to the end of its own, when the last rank has its gradients.
 
     As they are where that is not known: without all-reduces, exposed communication or clocks of every rank, and after a pause.
     """
     follows = np.flatnonzero(np.diff(windows.numbers) == 1) + 1
-    if not follows.size or len(windows.ranks) != len(clocks) or not windows.exposed or not all(map(is_known, clocks)):
+    if not follows.size or len(windows.ranks) != len(ranks) or not windows.exposed or not all(entry.offsets for entry in ranks):
         return steps
     ends_ns = windows.at_rank_0("end_ns", np.ones(windows.numbers.size, np.bool_)).max(axis=0)
     lasted_ns = ends_ns[follows] - ends_ns[follows - 1]

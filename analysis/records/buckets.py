@@ -5,21 +5,21 @@ Everything of a run is in memory at once, two integers per rank and all-reduce: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hpcddp.analysis.records.clocks import Ints, clock_error_ns, to_rank_0
 from hpcddp.analysis.records.csv_reader import Room
-from hpcddp.analysis.records.exchange_windows import STEP_TYPES, Windows, windows_of
+from hpcddp.analysis.records.exchange_windows import STEP_TYPES, ExchangeWindows
 from hpcddp.analysis.records.impossible import check_buckets
-from hpcddp.analysis.records.ranks import rank_results, step_tables
+from hpcddp.analysis.records.ranks import step_tables
 from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
-from hpcddp.analysis.records.schema import MOST
+from hpcddp.core.attempt_records import RankEnd
 from hpcddp.core.records import BUCKET_COLUMNS, buckets_file
+from hpcddp.core.schema import LARGEST_INT
 
 BUCKET_TYPES = dict.fromkeys(BUCKET_COLUMNS, "int64")
 
@@ -54,25 +54,21 @@ class RunBuckets:
         return self.clock_error_ns is not None or len(self.hosts) == 1
 
 
-def read_buckets(
-    attempt: Path, end: dict[str, Any], ranks: int, warnings: list[str], windows: Windows | None = None
-) -> RunBuckets | None:
+def read_buckets(attempt: Path, ranks: Sequence[RankEnd], windows: ExchangeWindows, warnings: list[str]) -> RunBuckets | None:
     """None where no all-reduce of a steady step or no exposed communication was recorded.
 
-    Rejected where rows are missing or ranks differ. Without the windows of all ranks, step rows are read for them.
+    Rejected where rows are missing or ranks differ. Where the windows are not those of all ranks, step rows are read for them.
     """
-    told = rank_results(end, ranks)
-    if not all(entry.get("bucket_rows") for entry in told):
+    if not all(entry.bucket_rows for entry in ranks):
         return None
-    first = windows.first if windows else None
-    if windows is None or len(windows.ranks) < ranks:
-        windows = windows_of(end, ranks, windows.before if windows else None, first)
-        for table in step_tables(attempt, told, STEP_TYPES, []):  # what is odd about them has been told
+    first = windows.first
+    if len(windows.ranks) < len(ranks):
+        windows = windows.anew()
+        for table in step_tables(attempt, ranks, STEP_TYPES, []):  # there were warnings of what is odd about them
             windows.add(table)
     if not windows.exposed:
         return None
-    clocks = [entry.get("clock") or {} for entry in told]
-    found = assemble(windows, _bucket_tables(attempt, told, warnings, first), clocks, [entry["host"] for entry in told])
+    found = assemble(windows, _bucket_tables(attempt, ranks, warnings, first), ranks)
     if not found.aligned:
         warnings.append(
             f"{'/'.join(attempt.parts[-3:])}: clock offsets between ranks are not known: transfer, waiting for other ranks and "
@@ -81,26 +77,24 @@ def read_buckets(
     return found if found.step.size else None
 
 
-def first_table(attempt: Path, told: Mapping[str, Any], warnings: list[str]) -> Columns | None:
-    """Rank 0's rows, of which end.json tells that; None where they cannot be read."""
+def first_table(attempt: Path, rank_0: RankEnd, warnings: list[str]) -> Columns | None:
+    """Rank 0's rows; None where they cannot be read."""
     try:
-        return _bucket_table(attempt, 0, told, warnings, Room())
+        return _bucket_table(attempt, 0, rank_0, warnings, Room())
     except Rejected:
         return None
 
 
-def _bucket_tables(
-    attempt: Path, told: Sequence[Mapping[str, Any]], warnings: list[str], first: Columns | None
-) -> Iterator[Columns]:
+def _bucket_tables(attempt: Path, ranks: Sequence[RankEnd], warnings: list[str], first: Columns | None) -> Iterator[Columns]:
     """A rank's rows after another's; each table holds until the next. `first`: rank 0's, if it has been read."""
     room = Room()
-    for rank, entry in enumerate(told):
+    for rank, entry in enumerate(ranks):
         yield first if first and rank == 0 else _bucket_table(attempt, rank, entry, warnings, room)
 
 
-def _bucket_table(attempt: Path, rank: int, told: Mapping[str, Any], warnings: list[str], room: Room) -> Columns:
+def _bucket_table(attempt: Path, rank: int, entry: RankEnd, warnings: list[str], room: Room) -> Columns:
     """By step and index: rows are written in the order in which they were done."""
-    file = RowFile(buckets_file(attempt, rank), rank, told["bucket_rows"], told["bucket_crc32"])
+    file = RowFile(buckets_file(attempt, rank), rank, entry.bucket_rows or 0, entry.bucket_crc32)
     columns = read_rows(file, BUCKET_TYPES, warnings, room)
     check_buckets(columns, rank)
     step, index = (np.diff(columns[name]) for name in ("step", "index"))
@@ -110,10 +104,8 @@ def _bucket_table(attempt: Path, rank: int, told: Mapping[str, Any], warnings: l
     return columns
 
 
-def assemble(
-    windows: Windows, buckets: Iterable[Columns], clocks: Sequence[Mapping[str, Any]], hosts: Sequence[str]
-) -> RunBuckets:
-    """A table, a clock and a host per rank; Rejected where ranks have other buckets than rank 0.
+def assemble(windows: ExchangeWindows, buckets: Iterable[Columns], ranks: Sequence[RankEnd]) -> RunBuckets:
+    """A table per rank; Rejected where ranks have other buckets than rank 0.
 
     Tables are by step and index, and looked at one at a time. Of a step without bucket rows nobody knows what travelled: it is
     left out.
@@ -121,19 +113,19 @@ def assemble(
     first: dict[str, Ints] = {}
     times: dict[str, Ints] = {}
     counted = np.zeros(0, np.bool_)
-    for rank, (columns, clock) in enumerate(zip(buckets, clocks, strict=True)):
+    for rank, (columns, entry) in enumerate(zip(buckets, ranks, strict=True)):
         if not first:
             first = {name: columns[name].copy() for name in ("step", "index", "bytes")}
             counted = np.isin(first["step"], windows.numbers)
-            times = {name: np.empty((len(clocks), np.count_nonzero(counted)), np.int64) for name in ("ready_ns", "done_ns")}
+            times = {name: np.empty((len(ranks), np.count_nonzero(counted)), np.int64) for name in ("ready_ns", "done_ns")}
         if not all(np.array_equal(columns[name], values) for name, values in first.items()):
             raise Rejected(f"rank {rank} exchanged other buckets than rank 0 ({columns['step'].size} and {counted.size} rows)")
         for name, of_ranks in times.items():
-            of_ranks[rank] = to_rank_0(columns[name][counted], clock)
+            of_ranks[rank] = to_rank_0(columns[name][counted], entry.offsets)
     recorded = np.isin(windows.numbers, first["step"])
     return RunBuckets(
-        hosts=tuple(hosts),
-        clock_error_ns=clock_error_ns(clocks),
+        hosts=tuple(entry.host for entry in ranks),
+        clock_error_ns=clock_error_ns(ranks),
         **{name: windows.at_rank_0(name, recorded) for name in ("start_ns", "begin_ns", "end_ns")},
         step=np.searchsorted(windows.numbers[recorded], first["step"][counted]),
         index=first["index"][counted],
@@ -176,7 +168,7 @@ def _one_after_another(attempts: Sequence[RunBuckets]) -> list[int]:
         times = [getattr(each, name) for name in TIMES]
         first, last = min(int(array.min()) for array in times), max(int(array.max()) for array in times)
         shifts.append(free_ns - first)
-        if max(abs(shifts[-1]), free_ns + last - first) > MOST:
+        if max(abs(shifts[-1]), free_ns + last - first) > LARGEST_INT:
             raise Rejected("all-reduces lasted longer than can be true")
         free_ns += last - first
     return shifts

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.clocks import Ints, to_rank_0
-from hpcddp.analysis.records.ranks import rank_results, steady_from_step
 from hpcddp.analysis.records.rows import EXACT, Columns
-from hpcddp.analysis.records.steps import or_zero, steady_rows
+from hpcddp.analysis.records.steps import ALL_STEPS, StepSpan, or_zero, steady_rows
+from hpcddp.core.attempt_records import RankEnd
 
 AFTER_EXCHANGE = ("optimizer", "record", "other")
 """The parts of a step that follow its exposed communication."""
@@ -24,7 +24,7 @@ STEP_TYPES = {
 
 
 @dataclass(frozen=True)
-class Window:
+class ExchangeWindow:
     """Of a rank's steps, on its own timeline: the start, and the begin and the end of its exposed communication."""
 
     start_ns: Ints
@@ -32,26 +32,24 @@ class Window:
     end_ns: Ints
 
 
-class Windows:
+class ExchangeWindows:
     """Those of all ranks, from their step tables in order: of the steps that count. A table at a time is looked at.
 
     `first`: rank 0's table of all-reduces, where it is known already: steps without any are left out.
     """
 
-    def __init__(
-        self,
-        clocks: Sequence[Mapping[str, Any]],
-        from_step: int = 0,
-        before: int | None = None,
-        first: Columns | None = None,
-    ) -> None:
-        self._clocks, self._from_step, self.before, self.first = clocks, from_step, before, first
+    def __init__(self, ranks: Sequence[RankEnd], span: StepSpan = ALL_STEPS, first: Columns | None = None) -> None:
+        self._entries, self._span, self.first = ranks, span, first
         self._rows, self._places = 0, np.zeros(0, np.intp)
-        self.ranks: list[Window] = []
+        self.ranks: list[ExchangeWindow] = []
         self.numbers = np.zeros(0, np.int64)
         """Of the steps."""
         self.exposed = True
         """Every rank measured its exposed communication."""
+
+    def anew(self) -> ExchangeWindows:
+        """The same without any rank's table."""
+        return ExchangeWindows(self._entries, self._span, self.first)
 
     def add(self, columns: Columns) -> None:
         """The next rank's, if it has as many rows as the first, its totals all measured and no longer than a step may be."""
@@ -65,9 +63,7 @@ class Windows:
 
     def _counting(self, columns: Columns) -> NDArray[np.bool_]:
         """Which rows are of steps that count."""
-        steady = steady_rows(columns, self._from_step)
-        if self.before is not None:
-            steady &= columns["step"] < self.before
+        steady = steady_rows(columns, self._span)
         if self.first:
             steady &= np.isin(columns["step"], self.first["step"])
         return steady
@@ -78,19 +74,14 @@ class Windows:
 
     def at_rank_0(self, name: str, which: NDArray[np.bool_]) -> Ints:
         """(ranks, steps): the windows' times by that name, of some of the steps, on rank 0's timeline."""
-        pairs = zip(self.ranks, self._clocks, strict=True)
-        return np.array([to_rank_0(getattr(window, name)[which], clock) for window, clock in pairs])
+        pairs = zip(self.ranks, self._entries, strict=True)
+        return np.array([to_rank_0(getattr(window, name)[which], entry.offsets) for window, entry in pairs])
 
 
-def windows_of(end: dict[str, Any], ranks: int, before: int | None = None, first: Columns | None = None) -> Windows:
-    """None yet; each rank's table is to be added. Steps count whose number is less than `before`."""
-    return Windows([entry.get("clock") or {} for entry in rank_results(end, ranks)], steady_from_step(end), before, first)
-
-
-def _window(columns: Mapping[str, Any]) -> Window:
+def _window(columns: Mapping[str, Any]) -> ExchangeWindow:
     """end = start + total - what comes after it; begin = end - exposed communication."""
     end = columns["start_ns"] + columns["total_ns"].astype(np.int64, copy=False)
     for part in AFTER_EXCHANGE:
         end -= or_zero(columns[f"{part}_ns"]).astype(np.int64, copy=False)
     begin = end - or_zero(columns["comm_exposed_ns"]).astype(np.int64, copy=False)
-    return Window(columns["start_ns"], begin, end)
+    return ExchangeWindow(columns["start_ns"], begin, end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.rows import UNKNOWN, Columns, Rejected
 from hpcddp.analysis.records.steps import or_zero
+from hpcddp.core.attempt_records import GateResult, LaunchRecord, RankClock, TrainingEnd
+from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
 
@@ -103,45 +105,50 @@ def _sum(parts: Sequence[NDArray[Any]]) -> Any:
     return sum((or_zero(part) for part in measured), start=np.zeros(parts[0].size, np.int64))
 
 
-def check_end(end: Mapping[str, Any], point: Point | None) -> None:
-    """Rejected where end.json, whose shape is checked, cannot be of that point, or its clocks cannot be."""
-    if point is not None and point.work != "comm" and end["global_batch"] != point.global_batch:
-        raise Rejected(f"end.json: global_batch is {end['global_batch']}, and the point's is {point.global_batch}")
-    for entry in end["ranks"]:
-        _check_clock(f"rank {entry['rank']}: its clock", entry.get("clock") or {})
-        for kind, size in (entry.get("peak_memory_bytes") or {}).items():
+def check_end(end: TrainingEnd, point: Point | None) -> None:
+    """Rejected where end.json cannot be of that point, or its checksums or clocks cannot be."""
+    if point is not None and end.global_batch != point.global_batch:
+        raise Rejected(f"end.json: global_batch is {end.global_batch}, and the point's is {point.global_batch}")
+    for place, entry in enumerate(end.ranks):
+        if entry.crc32 is None:
+            raise Rejected(f"end.json: ranks[{place}].crc32 is None, not a whole number")
+        if entry.bucket_rows and entry.bucket_crc32 is None:
+            raise Rejected("launch.json or end.json lacks 'bucket_crc32'")
+        _check_clock(f"rank {entry.rank}: its clock", entry.clock or RankClock())
+        for kind, size in (entry.peak_memory_bytes or {}).items():
             if size > MOST_MEMORY_BYTES:
-                raise Rejected(f"rank {entry['rank']}: peak_memory_bytes {kind} is {size}: no machine has that")
+                raise Rejected(f"rank {entry.rank}: peak_memory_bytes {kind} is {size}: no machine has that")
 
 
-def missing_gate(end: Mapping[str, Any], launch: Mapping[str, Any], trains: bool) -> str | None:
+def missing_gate(found: Sequence[GateResult], launch: LaunchRecord, trains: bool) -> str | None:
     """In words, which of the gates that the version of the records knew end.json lacks; None where all are there."""
-    there = {gate["name"] for gate in end["gates"]}
-    for name in launch.get("gates") or (OLDEST_GATES if trains else ()):
-        if name not in there:
+    names = {gate.name for gate in found}
+    for name in launch.gates or (OLDEST_GATES if trains else ()):
+        if name not in names:
             return f"end.json: gate `{name}` is missing"
-    return None if there else "end.json: there is no gate at all"
+    return None if names else "end.json: there is no gate at all"
 
 
-def _check_clock(whose: str, clock: Mapping[str, Any]) -> None:
-    found = {when: clock[when] for when in ("start", "end") if clock.get(when)}
-    for when, offset in found.items():
-        for name in ("offset_ns", "error_ns"):
-            if abs(offset[name]) > DAY_NS:
-                raise Rejected(f"{whose}'s {name} at the {when} is {offset[name]}, more than a day")
-        if offset["unix_ns"] > LATEST_NS:
-            raise Rejected(f"{whose}'s unix_ns at the {when} is {offset['unix_ns']}: no time of this century")
-    if len(found) == 2 and found["end"]["unix_ns"] < found["start"]["unix_ns"]:
-        raise Rejected(f"{whose} ran backwards, from {found['start']['unix_ns']} to {found['end']['unix_ns']}")
+def _check_clock(whose: str, clock: RankClock) -> None:
+    for when, offset in (("start", clock.start), ("end", clock.end)):
+        if offset is None:
+            continue
+        for name, value in (("offset_ns", offset.offset_ns), ("error_ns", offset.error_ns)):
+            if abs(value) > DAY_NS:
+                raise Rejected(f"{whose}'s {name} at the {when} is {value}, more than a day")
+        if offset.unix_ns > LATEST_NS:
+            raise Rejected(f"{whose}'s unix_ns at the {when} is {offset.unix_ns}: no time of this century")
+    if clock.start and clock.end and clock.end.unix_ns < clock.start.unix_ns:
+        raise Rejected(f"{whose} ran backwards, from {clock.start.unix_ns} to {clock.end.unix_ns}")
 
 
-def check_comm(comm: Mapping[str, Any]) -> None:
-    """Rejected where times of collectives cannot be; the shape of comm.json is checked."""
-    for op, found in comm["ops"].items():
-        for row in found["sizes"]:
-            where = f"comm.json: {op} of {row['bytes']} bytes"
-            if row["bytes"] > MOST_BUCKET_BYTES:
+def check_comm(comm: CommRecord) -> None:
+    """Rejected where times of collectives cannot be."""
+    for op, found in comm.ops.items():
+        for size in found.sizes:
+            where = f"comm.json: {op} of {size.bytes} bytes"
+            if size.bytes > MOST_BUCKET_BYTES:
                 raise Rejected(f"{where}: no message has that many")
-            if not 0 < row["time_min_s"] <= row["time_s"] <= row["time_max_s"] <= DAY_NS / 1e9:
-                times = ", ".join(f"{row[name]:g}" for name in ("time_min_s", "time_s", "time_max_s"))
+            if not 0 < size.time_min_s <= size.time_s <= size.time_max_s <= DAY_NS / 1e9:
+                times = f"{size.time_min_s:g}, {size.time_s:g}, {size.time_max_s:g}"
                 raise Rejected(f"{where} took {times} s at least, typically and at most, which cannot be")

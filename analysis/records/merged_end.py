@@ -1,55 +1,66 @@
-"""What several attempts say of the run they made, as if one had made it."""
+"""What several attempts recorded of the run they made, as if one had made it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from hpcddp.analysis.records.attempts import Part, Plain
+from hpcddp.analysis.records.attempts import AttemptRecords
+from hpcddp.core.attempt_records import GateResult, TrainingEnd
+from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
 
-SHARES = ("cpu_busy_share", "cpu_job_share", "cpu_foreign_share")
 
-
-def whole_end(parts: Sequence[Part], end: Plain) -> Plain:
-    """end.json of the attempt that ended the run, but what the others know too: their gates that failed, memory, telemetry.
+def merged_end(attempts: Sequence[AttemptRecords], end: TrainingEnd) -> TrainingEnd:
+    """end.json of the attempt that ended the run, with what the others know too: their gates that failed, memory, telemetry.
 
     Energy per sample is the mean over attempts, weighted by their steady steps; memory, and of each node the shares of its CPU
     time, are the largest. The first loss is that of the run's first step, where it is known.
     """
-    ended = [part for part in parts if part.ended]
-    if [part.end for part in parts] == [end]:
+    if [each.end for each in attempts] == [end]:
         return end
-    others = [part for part in ended if part.end is not end]
-    failed = [_of_attempt(part, gate) for part in others for gate in part.end["gates"] if not gate["passed"]]
-    first = parts[0]
-    return {
-        **end,
-        "gates": [*end["gates"], *failed],
-        "ranks": [entry for part in ended for entry in part.end["ranks"]],
-        "telemetry": {"energy_j_per_1000_samples": _energy(ended), "nodes": _nodes(ended)},
-        "loss_first": first.end.get("loss_first") if first.steps.step[:1].tolist() == [0] else None,
-    }
+    ended = [(each, each.end) for each in attempts if each.end is not None]
+    others = [(each, its_end) for each, its_end in ended if its_end is not end]
+    failed = [_of_attempt(each, gate) for each, its_end in others for gate in its_end.gates if not gate.passed]
+    first = attempts[0]
+    return replace(
+        end,
+        gates=(*end.gates, *failed),
+        ranks=tuple(entry for _, its_end in ended for entry in its_end.ranks),
+        telemetry=Telemetry(energy_j_per_1000_samples=_energy(attempts), nodes=_nodes([its_end for _, its_end in ended])),
+        loss_first=first.end.loss_first if first.end and first.steps.step[:1].tolist() == [0] else None,
+    )
 
 
-def _of_attempt(part: Part, gate: Plain) -> Plain:
-    return {**gate, "evidence": f"attempt {part.attempt.name}: {gate['evidence']}"}
+def _of_attempt(attempt: AttemptRecords, gate: GateResult) -> GateResult:
+    return replace(gate, evidence=f"attempt {attempt.folder.name}: {gate.evidence}")
 
 
-def _energy(parts: Sequence[Part]) -> float | None:
-    told = [(_telemetry(part).get("energy_j_per_1000_samples"), int(part.steps.steady.sum())) for part in parts]
-    known = [(joules, weight) for joules, weight in told if joules is not None]
+def _energy(attempts: Sequence[AttemptRecords]) -> float | None:
+    weighted = [
+        (each.end.telemetry.energy_j_per_1000_samples, int(each.steps.steady.sum()))
+        for each in attempts
+        if each.end is not None and each.end.telemetry is not None
+    ]
+    known = [(joules, weight) for joules, weight in weighted if joules is not None]
     steps = sum(weight for _, weight in known)
     return sum(joules * weight for joules, weight in known) / steps if steps else None
 
 
-def _nodes(parts: Sequence[Part]) -> list[Plain]:
-    by_host: dict[str, Plain] = {}
-    for node in (node for part in parts for node in _telemetry(part).get("nodes") or []):
-        known = by_host.setdefault(str(node.get("host")), {"host": node.get("host")})
-        for share in SHARES:
-            known[share] = max((each[share] for each in (known, node) if each.get(share) is not None), default=None)
-    return list(by_host.values())
+def _nodes(ends: Sequence[TrainingEnd]) -> tuple[NodeTelemetry, ...]:
+    """By host; of each share the largest."""
+    by_host: dict[str | None, list[NodeTelemetry]] = {}
+    for node in (node for end in ends if end.telemetry for node in end.telemetry.nodes):
+        by_host.setdefault(node.host, []).append(node)
+    return tuple(
+        NodeTelemetry(
+            host=host,
+            cpu_busy_share=_largest(node.cpu_busy_share for node in nodes),
+            cpu_job_share=_largest(node.cpu_job_share for node in nodes),
+            cpu_foreign_share=_largest(node.cpu_foreign_share for node in nodes),
+        )
+        for host, nodes in by_host.items()
+    )
 
 
-def _telemetry(part: Part) -> dict[str, Any]:
-    return part.end.get("telemetry") or {}
+def _largest(shares: Iterable[float | None]) -> float | None:
+    return max((share for share in shares if share is not None), default=None)

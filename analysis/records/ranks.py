@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from hpcddp.analysis.records.csv_reader import Room
 from hpcddp.analysis.records.impossible import check_steps
 from hpcddp.analysis.records.rows import MAYBE_INT, Columns, Rejected, RowFile, read_rows
-from hpcddp.analysis.records.steps import RECORDED, RunSteps, over_ranks
+from hpcddp.analysis.records.steps import RECORDED, RunSteps, StepSpan, over_ranks
+from hpcddp.core.attempt_records import RankEnd, TrainingEnd
 from hpcddp.core.records import steps_file
 
 COLUMNS = {
@@ -22,22 +22,16 @@ WITH_STARTS = {**COLUMNS, "start_ns": "int64"}
 """Where a step's all-reduces are to be found in it: every start must be there."""
 
 
-def read_steps(  # noqa: PLR0913 - whose rows, what is said of them, and which of them count
-    attempt: Path,
-    end: dict[str, Any],
-    ranks: int,
-    warnings: list[str],
-    watch: Callable[[Columns], None] | None = None,
-    *,
-    stop: int | None = None,
+def read_steps(
+    attempt: Path, ranks: Sequence[RankEnd], span: StepSpan, warnings: list[str], watch: Callable[[Columns], None] | None = None
 ) -> RunSteps:
     """The attempt's steps over all its ranks; Rejected where rows are missing or differ from what was recorded.
 
-    `watch` is shown each rank's table in passing, with starts. From step `stop` on none is steady.
+    `watch` is shown each rank's table in passing, with starts. Steps outside of `span` are not steady.
     """
-    tables = step_tables(attempt, rank_results(end, ranks), WITH_STARTS if watch else COLUMNS, warnings)
+    tables = step_tables(attempt, ranks, WITH_STARTS if watch else COLUMNS, warnings)
     try:
-        return over_ranks(_shown(tables, watch) if watch else tables, ranks, steady_from_step(end), stop)
+        return over_ranks(_shown(tables, watch) if watch else tables, len(ranks), span)
     except ValueError as error:
         raise Rejected(str(error)) from error
 
@@ -48,24 +42,19 @@ def _shown(tables: Iterator[Columns], watch: Callable[[Columns], None]) -> Itera
         yield table
 
 
-def rank_results(end: dict[str, Any], ranks: int) -> list[dict[str, Any]]:
+def rank_results(end: TrainingEnd, ranks: int) -> tuple[RankEnd, ...]:
     """What end.json says of each rank, in order; Rejected where it says nothing of one."""
-    told = {entry["rank"]: entry for entry in end["ranks"]}
+    found = {entry.rank: entry for entry in end.ranks}
     for rank in range(ranks):
-        if rank not in told:
+        if rank not in found:
             raise Rejected(f"end.json tells nothing of rank {rank}")
-    return [told[rank] for rank in range(ranks)]
+    return tuple(found[rank] for rank in range(ranks))
 
 
-def step_tables(attempt: Path, told: list[dict[str, Any]], columns: dict[str, str], warnings: list[str]) -> Iterator[Columns]:
+def step_tables(attempt: Path, ranks: Sequence[RankEnd], columns: dict[str, str], warnings: list[str]) -> Iterator[Columns]:
     """The step rows of one rank after another; each table holds until the next. Rejected where rows cannot be true."""
     room = Room()
-    for rank, entry in enumerate(told):
-        rows = read_rows(RowFile(steps_file(attempt, rank), rank, entry["rows"], entry["crc32"]), columns, warnings, room)
+    for rank, entry in enumerate(ranks):
+        rows = read_rows(RowFile(steps_file(attempt, rank), rank, entry.rows, entry.crc32), columns, warnings, room)
         check_steps(rows, rank)
         yield rows
-
-
-def steady_from_step(end: dict[str, Any]) -> int:
-    """The first step that counts, where the run found its own warm-up longer than the one asked for."""
-    return int((end.get("protocol") or {}).get("steady_from_step") or 0)

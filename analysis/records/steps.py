@@ -35,6 +35,17 @@ RECORDED = (*PARTS, "h2d_hidden")
 
 
 @dataclass(frozen=True)
+class StepSpan:
+    """The steps of a run among which those are that count: from `first` on and before `stop` (None: to the last)."""
+
+    first: int = 0
+    stop: int | None = None
+
+
+ALL_STEPS = StepSpan()
+
+
+@dataclass(frozen=True)
 class RunSteps:
     """The steps of one run, reduced over its ranks; every array has one entry per step, and one row per rank where it says so."""
 
@@ -58,17 +69,17 @@ class RunSteps:
     """Part -> (ranks,): sum over steady steps; nan where the rank did not measure it."""
 
 
-def over_ranks(ranks: Iterable[Columns], count: int, steady_from_step: int = 0, end: int | None = None) -> RunSteps:
+def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS) -> RunSteps:
     """Reduces the step tables of so many ranks, one at a time. ValueError where ranks stepped differently, or for ever.
 
-    Steady: no flag says otherwise, from the given step on and before `end`, and measured on every rank.
+    Steady: within `span`, without a flag, and measured on every rank.
     """
     tables = iter(ranks)
     rank_0 = next(tables, None)
     if rank_0 is None:
         raise ValueError("no rank has step rows")
     first = {name: rank_0[name].copy() for name in ("step", "flags")}
-    steady = steady_rows(first, steady_from_step, end)
+    steady = steady_rows(first, span)
     sums: dict[str, Any] = {part: np.zeros(steady.size, np.int64) for part in ("total", *RECORDED)}
     counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
     own, fed, window_ns = np.empty((count, steady.size)), np.zeros(steady.size), np.empty(count)
@@ -140,10 +151,10 @@ def or_zero(column: Any) -> Any:
     return column if column.dtype == np.int64 else np.where(np.isfinite(column), column, 0.0)
 
 
-def steady_rows(columns: Columns, from_step: int, end: int | None = None) -> NDArray[np.bool_]:
-    """Which rows of a rank's steps count: unflagged, from that step on and before `end`."""
-    steady: NDArray[np.bool_] = (columns["flags"] == 0) & (columns["step"] >= from_step)
-    return steady if end is None else steady & (columns["step"] < end)
+def steady_rows(columns: Columns, span: StepSpan) -> NDArray[np.bool_]:
+    """Which rows of a rank's steps count: those within `span` without a flag."""
+    steady: NDArray[np.bool_] = (columns["flags"] == 0) & (columns["step"] >= span.first)
+    return steady if span.stop is None else steady & (columns["step"] < span.stop)
 
 
 def mean_over_ranks(sums: Floats, counts: Floats | int) -> Floats:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
 
+from hpcddp.analysis.records.decoding import sentence
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.schema import Count, Some, check_shape
 from hpcddp.analysis.util.regular_files import is_there, read_raw
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import Count, MissingKeyError, Positive, SchemaError, decode_record
 from hpcddp.core.text import escape_controls
 
 MOST_RUNS = 1_000_000
@@ -30,22 +30,27 @@ class StudyFile:
     in_sweep: Mapping[str, int] = field(default_factory=dict)
 
 
-class _Entry(TypedDict, total=False):
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
     label: str
-    repeat: Some
-    in_sweep: Count
+    repeat: Positive | None = None
+    in_sweep: Count | None = None
 
 
-class _Sweep(TypedDict, total=False):
-    hold: str
-    train_epochs: Some | None
+@dataclass(frozen=True, kw_only=True)
+class _Sweep:
+    hold: str = HOLDS[0]
+    train_epochs: Positive | None = None
 
 
-class _StudyFile(TypedDict, total=False):
-    name: str
-    repeat: Some
-    points: list[_Entry]
-    sweep: _Sweep
+@dataclass(frozen=True, kw_only=True)
+class _Content:
+    """What is read of study.json."""
+
+    name: str | None = None
+    repeat: Positive
+    points: tuple[_Entry, ...]
+    sweep: _Sweep = _Sweep()
 
 
 def read_study_file(study: Study) -> StudyFile:
@@ -54,28 +59,26 @@ def read_study_file(study: Study) -> StudyFile:
     if not is_there(file):
         return StudyFile(name, HOLDS[0], {})
     try:
-        plain = read_raw(file)
-        check_shape(plain, _StudyFile, "study.json")
-        return _asked(plain, name, study)
+        return _checked(decode_record(_Content, read_raw(file)), name, study)
     except FileNotFoundError as error:
         raise HpcddpError(f"{file} is damaged: it links to nothing") from error
+    except MissingKeyError as error:
+        raise HpcddpError(f"{file} is damaged: it lacks '{error.key}'") from error
+    except SchemaError as error:
+        raise HpcddpError(f"{file} is damaged: {sentence('study.json', error)}") from error
     except Rejected as error:
         raise HpcddpError(f"{file} is damaged: {error}") from error
-    except KeyError as key:
-        raise HpcddpError(f"{file} is damaged: it lacks {key}") from key
 
 
-def _asked(plain: Mapping[str, Any], name: str, study: Study) -> StudyFile:
-    repeats = {entry["label"]: entry.get("repeat") or plain["repeat"] for entry in plain["points"]}
-    sweep = plain.get("sweep", {})
-    hold = sweep.get("hold", HOLDS[0])
+def _checked(found: _Content, name: str, study: Study) -> StudyFile:
+    repeats = {entry.label: entry.repeat or found.repeat for entry in found.points}
     for label in repeats:
         if label in ("", ".", "..") or "/" in label or not label.isprintable():
             raise Rejected(f"{label!r} is no label of a point")
     if sum(repeats.values()) > MOST_RUNS:
         raise Rejected(f"it asks for {sum(repeats.values()):,} runs")
-    if hold not in HOLDS:
-        raise Rejected(f"hold is {hold!r}")
+    if found.sweep.hold not in HOLDS:
+        raise Rejected(f"hold is {found.sweep.hold!r}")
     there = {label: repeat for label, repeat in repeats.items() if study.has_point(label)}
-    in_sweep = {entry["label"]: entry["in_sweep"] for entry in plain["points"] if "in_sweep" in entry}
-    return StudyFile(escape_controls(plain.get("name", name)), hold, there, sweep.get("train_epochs"), in_sweep)
+    in_sweep = {entry.label: entry.in_sweep for entry in found.points if entry.in_sweep is not None}
+    return StudyFile(escape_controls(found.name or name), found.sweep.hold, there, found.sweep.train_epochs, in_sweep)

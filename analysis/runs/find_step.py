@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.records.attempts import Part
+from hpcddp.analysis.records.attempts import AttemptRecords
 from hpcddp.analysis.records.clocks import to_rank_0
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.timeline import BucketStep, RankStep, Timeline, typical_steps
+from hpcddp.core.attempt_records import RankEnd
 from hpcddp.core.records import BUCKET_COLUMNS, PARTS, STEP_COLUMNS_1, buckets_file, steps_file
 
 NEAR_BYTES = 1024
@@ -22,59 +23,56 @@ NEAR_BYTES = 1024
 LOOKED_AT = 200
 """Steps nearest to the median of which one should have its all-reduces recorded; of how many that is so is the run's choice."""
 
-Row = Mapping[str, int | None]
+CsvRow = Mapping[str, int | None]
 
 
-def read_timeline(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
+def read_timeline(attempts: Sequence[AttemptRecords], steps: RunSteps) -> Timeline | None:
     """The typical step of all, with all-reduces where there are any; None where a row of it is none, or cannot be read.
 
-    `steps`: those of the parts, whose files are whole.
+    `steps`: those of the attempts, whose files are whole.
     """
     try:
-        return _read(parts, steps)
+        return _read(attempts, steps)
     except (OSError, ValueError, TypeError, OverflowError):
         return None
 
 
-def _read(parts: Sequence[Part], steps: RunSteps) -> Timeline | None:
-    hooked, begins = any(part.hooked for part in parts), [int(part.steps.step[0]) for part in parts]
+def _read(attempts: Sequence[AttemptRecords], steps: RunSteps) -> Timeline | None:
+    hooked, begins = any(each.hooked for each in attempts), [int(each.steps.step[0]) for each in attempts]
     for place in islice(typical_steps(steps), LOOKED_AT):
         step = int(steps.step[place])
-        part = parts[bisect_right(begins, step) - 1]
-        attempt, ranks = part.attempt, range(len(part.told))
-        if hooked and not (part.hooked and part.windows.exchanged(step)):
+        attempt = attempts[bisect_right(begins, step) - 1]
+        folder, ranks = attempt.folder, range(len(attempt.ranks))
+        if hooked and not (attempt.hooked and attempt.windows.exchanged(step)):
             continue
-        buckets = _buckets([buckets_file(attempt, rank) for rank in ranks], step) if hooked else []
+        buckets = _buckets([buckets_file(folder, rank) for rank in ranks], step) if hooked else []
         if all(buckets):
-            rows = _rows([steps_file(attempt, rank) for rank in ranks], STEP_COLUMNS_1, step)
+            rows = _rows([steps_file(folder, rank) for rank in ranks], STEP_COLUMNS_1, step)
             if not all(rows):
                 return None
-            return _timeline(step, int(steps.step_ns[place]), [found[0] for found in rows], buckets, part.told)
+            return _timeline(step, int(steps.step_ns[place]), [found[0] for found in rows], buckets, attempt.ranks)
     return None
 
 
 def _timeline(
-    step: int, step_ns: int, rows: Sequence[Row], buckets: Sequence[Sequence[Row]], told: Sequence[Mapping[str, Any]]
+    step: int, step_ns: int, rows: Sequence[CsvRow], buckets: Sequence[Sequence[CsvRow]], ranks: Sequence[RankEnd]
 ) -> Timeline:
-    clocks = [entry.get("clock") or {} for entry in told]
-    aligned = len(told) == 1 or all(clock.get("start") or clock.get("end") for clock in clocks)
-    starts = [_at([row], "start_ns", clock)[0] for row, clock in zip(rows, clocks, strict=True)]
+    aligned = len(ranks) == 1 or all(entry.offsets for entry in ranks)
+    starts = [_at([row], "start_ns", entry)[0] for row, entry in zip(rows, ranks, strict=True)]
     origins = [min(starts)] * len(starts) if aligned else starts
-    ranks = [RankStep(rank, str(told[rank]["host"]), starts[rank] - origins[rank], _parts(row)) for rank, row in enumerate(rows)]
-    return Timeline(step, step_ns, aligned, tuple(ranks), _travels(buckets, clocks, origins) if buckets else ())
+    found = [RankStep(rank, ranks[rank].host, starts[rank] - origins[rank], _parts(row)) for rank, row in enumerate(rows)]
+    return Timeline(step, step_ns, aligned, tuple(found), _travels(buckets, ranks, origins) if buckets else ())
 
 
-def _parts(row: Row) -> tuple[tuple[str, int], ...]:
+def _parts(row: CsvRow) -> tuple[tuple[str, int], ...]:
     return tuple((part, ns) for part in PARTS if (ns := row[f"{part}_ns"]) is not None)
 
 
-def _travels(
-    buckets: Sequence[Sequence[Row]], clocks: Sequence[Mapping[str, Any]], origins: Sequence[int]
-) -> tuple[BucketStep, ...]:
+def _travels(buckets: Sequence[Sequence[CsvRow]], ranks: Sequence[RankEnd], origins: Sequence[int]) -> tuple[BucketStep, ...]:
     """Of each bucket, over the ranks; in the order in which they begin to travel."""
-    views = list(zip(buckets, clocks, origins, strict=True))
+    views = list(zip(buckets, ranks, origins, strict=True))
     ready, done = (
-        zip(*([at - origin for at in _at(rows, name, clock)] for rows, clock, origin in views), strict=True)
+        zip(*([at - origin for at in _at(rows, name, entry)] for rows, entry, origin in views), strict=True)
         for name in ("ready_ns", "done_ns")
     )
     found = [
@@ -84,22 +82,22 @@ def _travels(
     return tuple(sorted(found, key=lambda bucket: (bucket.last_ready_ns, bucket.index)))
 
 
-def _at(rows: Sequence[Row], name: str, clock: Mapping[str, Any]) -> list[int]:
+def _at(rows: Sequence[CsvRow], name: str, entry: RankEnd) -> list[int]:
     """A time of each row on rank 0's clock."""
-    times: list[int] = to_rank_0(np.array([row[name] for row in rows], dtype=np.int64), clock).tolist()
+    times: list[int] = to_rank_0(np.array([row[name] for row in rows], dtype=np.int64), entry.offsets).tolist()
     return times
 
 
-def _buckets(files: Sequence[Path], step: int) -> list[list[Row]]:
+def _buckets(files: Sequence[Path], step: int) -> list[list[CsvRow]]:
     """Of each, by index: they are written in the order in which they were done."""
     return [sorted(rows, key=lambda row: row["index"] or 0) for rows in _rows(files, BUCKET_COLUMNS, step)]
 
 
-def _rows(files: Sequence[Path], columns: Sequence[str], step: int) -> list[list[Row]]:
+def _rows(files: Sequence[Path], columns: Sequence[str], step: int) -> list[list[CsvRow]]:
     return [[_row(line, columns) for line in lines] for lines in lines_of_step(files, step)]
 
 
-def _row(line: bytes, columns: Sequence[str]) -> Row:
+def _row(line: bytes, columns: Sequence[str]) -> CsvRow:
     cells = line.decode().rstrip("\n").split(",")[: len(columns)]  # of what came later, nothing is read
     return {name: int(cell) if cell else None for name, cell in zip(columns, cells, strict=True)}
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from hpcddp.analysis.records.attempt_files import read_comm, read_end, read_launch
-from hpcddp.analysis.records.attempts import Part, buckets_of, read_parts
+from hpcddp.analysis.records.attempt_files import EndFile, read_comm, read_end, read_launch
+from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.impossible import check_end, missing_gate
-from hpcddp.analysis.records.merged_end import whole_end
+from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.schema import End, check_shape
 from hpcddp.analysis.records.steps import RECORDED, joined, mean_step_ns, part_mean_ns
 from hpcddp.analysis.runs.communication import communication
 from hpcddp.analysis.runs.distribution import distribution
@@ -23,11 +22,19 @@ from hpcddp.analysis.runs.find_step import read_timeline
 from hpcddp.analysis.runs.intervals import mean_half_percent
 from hpcddp.analysis.runs.long_steps import stalls
 from hpcddp.analysis.runs.rank_map import rank_map
-from hpcddp.analysis.runs.resources import Used, used
+from hpcddp.analysis.runs.resources import Used, arithmetic, used
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm
 from hpcddp.analysis.runs.slow_ranks import unevenness
 from hpcddp.analysis.runs.typical import typical_step, windows_apart
+from hpcddp.core.attempt_records import (
+    CommCheck,
+    CommEnd,
+    EvaluationResult,
+    GateResult,
+    LaunchRecord,
+    TrainingEnd,
+)
 from hpcddp.core.catalog import train_samples
 from hpcddp.core.run_root import job_of
 from hpcddp.core.text import one_line
@@ -41,7 +48,7 @@ def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], 
     why = "not started"
     for attempt in reversed(attempts):
         end = read_end(attempt, warnings)
-        if end is not None and end.get("state") == "done":
+        if end is not None and end.state == "done":
             return _done_run(replace(blank, state="rejected", attempt=attempt.name), attempt, end, warnings)
         if why == "not started":
             why = _why_not_done(attempt, end, outcomes)
@@ -51,88 +58,96 @@ def load_run(attempts: Sequence[Path], blank: Run, outcomes: Mapping[str, str], 
     return replace(blank, reason=one_line(why))
 
 
-def _why_not_done(attempt: Path, end: Mapping[str, Any] | None, outcomes: Mapping[str, str]) -> str:
+def _why_not_done(attempt: Path, end: EndFile | None, outcomes: Mapping[str, str]) -> str:
     if end is None:
         failed = outcomes.get(job_of(attempt))
         return f"attempt {attempt.name} failed: {failed}" if failed else f"attempt {attempt.name} has not ended"
-    became = "was interrupted" if end.get("state") == "interrupted" else "failed"
-    return f"attempt {attempt.name} {became}: {end.get('reason') or 'reason unknown'}"
+    became = "was interrupted" if end.state == "interrupted" else "failed"
+    return f"attempt {attempt.name} {became}: {end.reason or 'reason unknown'}"
 
 
-def _done_run(found: Run, attempt: Path, end: dict[str, Any], warnings: list[str]) -> Run:
-    """The run of an attempt that ended `done`; what is known of it is kept even where it is rejected."""
+def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Run:
+    """The run of an attempt that ended `done`; what is known of it stays even where it is rejected."""
     try:
-        launch = read_launch(attempt, found.point)
-        check_shape(end, End, "end.json")
-        found = _described(found, attempt, [launch], end)
-        check_end(end, found.point)
-        if found.trains:
-            parts = read_parts(attempt, launch, end, found.point, warnings)
-            end = whole_end(parts, end)
-            found = _timed(_with_restarts(_described(found, attempt, [part.launch for part in parts], end), end, parts), parts)
+        launch = read_launch(attempt, run.point)
+        if run.trains:
+            end = file.decoded(TrainingEnd)
+            run = _trained(_launched(run, [launch]), attempt, launch, end)
+            check_end(end, run.point)
+            parts = read_attempts(attempt, launch, end, run.point, warnings)
+            end = merged_end(parts, end)
+            run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
+            run = _timed(_with_restarts(run, end, parts), parts)
             buckets = buckets_of(parts, attempt, warnings)
-            found = replace(found, exchange=communication(buckets) if buckets else None)
-            found = replace(found, timeline=read_timeline(parts, joined([part.steps for part in parts])))
+            run = replace(run, exchange=communication(buckets) if buckets else None)
+            run = replace(run, timeline=read_timeline(parts, joined([part.steps for part in parts])))
+            gates = end.gates
         else:
-            found = replace(found, collectives=read_comm(attempt))
-        failed = failed_gates(end) or missing_gate(end, launch, found.trains)
+            gates = file.decoded(CommEnd).gates
+            run = _launched(run, [launch])
+            run = replace(run, seen=read_signals(attempt, run.point, launch, gates), collectives=read_comm(attempt))
+        failed = failed_gates(gates) or missing_gate(gates, launch, run.trains)
     except Rejected as reason:
-        return replace(found, reason=one_line(str(reason)))
-    except KeyError as key:
-        return replace(found, reason=f"launch.json or end.json lacks {key}")
-    return replace(found, reason=one_line(failed)) if failed else replace(found, state="counts")
+        return replace(run, reason=one_line(str(reason)))
+    return replace(run, reason=one_line(failed)) if failed else replace(run, state="counts")
 
 
-def _described(run: Run, attempt: Path, launches: Sequence[Mapping[str, Any]], end: dict[str, Any]) -> Run:
-    """`launches`: of all its attempts, the last one's at the end."""
-    evaluation, protocol, checked = (end.get(name) or {} for name in ("evaluation", "protocol", "comm_check"))
+def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
+    """With what launch.json says; `launches`: of all its attempts, the last one's at the end."""
     launch = launches[-1]
-    gpu = " + ".join(sorted({gpu for each in launches for gpu in each["gpus"]})) or None
+    gpu = " + ".join(sorted({gpu for each in launches for gpu in each.gpus})) or None
     return replace(
         run,
-        env_id=launch["env_id"],
+        env_id=launch.env_id,
         gpu=gpu,
-        fabric_gbps=((launch.get("profile") or {}).get("fabric") or {}).get("gbps_per_node"),
-        global_batch=end["global_batch"] if run.trains else None,
+        fabric_gbps=launch.profile_facts().fabric.gbps_per_node,
         epoch_samples=_epoch_samples(run, launch),
-        used=used(run.point, gpu, launch, end) if run.point else Used(),
-        seen=read_signals(attempt, run.point, launch, end),
-        stopped_by=protocol.get("stopped_by"),
-        warmup_detected_steps=protocol.get("warmup_detected_steps"),
-        comm_check=checked.get("sentence"),
-        comm_check_closes=checked.get("closes"),
-        loss_first=end.get("loss_first"),
-        loss_last=end.get("loss_last"),
-        eval_samples=evaluation.get("samples"),
-        eval_correct=evaluation.get("correct"),
+        used=Used(arithmetic=arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
     )
 
 
-def _epoch_samples(run: Run, launch: Mapping[str, Any]) -> int | None:
-    """As the run found its data, otherwise as the catalogue has it."""
-    found: int | None = (launch.get("data") or {}).get("samples")
-    return found or (train_samples(run.point.workload.data) if run.point and run.trains else None)
-
-
-def _with_restarts(run: Run, end: Mapping[str, Any], parts: Sequence[Part]) -> Run:
-    history = end.get("history") or []
-    made = sum(stretch["steps"] for stretch in history)
+def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) -> Run:
+    """With what end.json says."""
+    evaluation, checked = end.evaluation or EvaluationResult(), end.comm_check or CommCheck()
     return replace(
         run,
-        restarts=sum(stretch["attempt"] != run.attempt for stretch in history),
-        lost_steps=made - sum(part.steps.step.size for part in parts) if history else 0,
+        global_batch=end.global_batch,
+        used=used(run.used, run.point, end),
+        seen=read_signals(attempt, run.point, launch, end.gates, end.telemetry),
+        stopped_by=end.protocol.stopped_by,
+        warmup_detected_steps=end.protocol.warmup_detected_steps,
+        comm_check=checked.sentence,
+        comm_check_closes=checked.closes,
+        loss_first=end.loss_first,
+        loss_last=end.loss_last,
+        eval_samples=evaluation.samples,
+        eval_correct=evaluation.correct,
     )
 
 
-def _timed(run: Run, parts: Sequence[Part]) -> Run:
+def _epoch_samples(run: Run, launch: LaunchRecord) -> int | None:
+    """As the run found its data, otherwise as the catalogue has it."""
+    return launch.data.samples or (train_samples(run.point.workload.data) if run.point and run.trains else None)
+
+
+def _with_restarts(run: Run, end: TrainingEnd, attempts: Sequence[AttemptRecords]) -> Run:
+    made = sum(stretch.steps for stretch in end.history)
+    return replace(
+        run,
+        restarts=sum(stretch.attempt != run.attempt for stretch in end.history),
+        lost_steps=made - sum(each.steps.step.size for each in attempts) if end.history else 0,
+    )
+
+
+def _timed(run: Run, attempts: Sequence[AttemptRecords]) -> Run:
     """No time spans a restart: each step is one attempt's, and each attempt's warm-up is left out."""
-    steps = joined([part.steps for part in parts])
+    steps = joined([each.steps for each in attempts])
     step_ns = mean_step_ns(steps)
     if step_ns is None or step_ns <= 0:
         raise Rejected(f"no timed step: all {steps.steady.size} belong to the warm-up or were not measured")
-    warming = np.concatenate([_warming(part) for part in parts])
+    warming = np.concatenate([_warming(each) for each in attempts])
     found = stalls(steps, ~warming)
-    hosts = joined_hosts([part.hosts for part in parts])
+    hosts = joined_hosts([each.hosts for each in attempts])
     return replace(
         run,
         steady_steps=int(steps.steady.sum()),
@@ -145,19 +160,18 @@ def _timed(run: Run, parts: Sequence[Part]) -> Run:
         early=early(steps, warming, found is not None),
         rhythm=rhythm(steps),
         stalls=found,
-        distribution=distribution([part.steps for part in parts]),
+        distribution=distribution([each.steps for each in attempts]),
         rank_map=rank_map(steps, hosts),
         unevenness=unevenness(steps, hosts),
     )
 
 
-def _warming(part: Part) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _warming(attempt: AttemptRecords) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Of each step, whether the attempt saw its warm-up end later."""
-    ended_after: int = (part.end.get("protocol") or {}).get("warmup_detected_steps") or 0
-    return np.arange(part.steps.steady.size) < ended_after
+    detected = attempt.end.protocol.warmup_detected_steps if attempt.end else None
+    return np.arange(attempt.steps.steady.size) < (detected or 0)
 
 
-def failed_gates(end: Mapping[str, Any]) -> str | None:
+def failed_gates(gates: Sequence[GateResult]) -> str | None:
     """The gates that failed with their evidence, in words; None where all passed."""
-    failed = [gate for gate in end["gates"] if not gate["passed"]]
-    return "; ".join(f"gate `{gate['name']}`: {gate['evidence']}" for gate in failed) or None
+    return "; ".join(f"gate `{gate.name}`: {gate.evidence}" for gate in gates if not gate.passed) or None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from hpcddp.core.attempt_records import LaunchRecord, RankEnd, TrainingEnd
 from hpcddp.core.gpu_peaks import gpu_peak, peak_flops_per_s
 from hpcddp.core.point import Point
 
@@ -29,32 +29,34 @@ class Used:
     """Of all GPUs, in the timed steps."""
 
 
-def used(point: Point, gpu: str | None, launch: Mapping[str, Any], end: Mapping[str, Any]) -> Used:
-    """From launch.json and end.json. What is not trained (`input: io`) takes no operations."""
-    peaks: list[dict[str, int]] = [entry.get("peak_memory_bytes") or {} for entry in end["ranks"]]
+def used(known: Used, point: Point | None, end: TrainingEnd) -> Used:
+    """With what end.json says. What is not trained (`input: io`) takes no operations."""
+    if point is None:
+        return known
+    peaks = [entry.peak_memory_bytes or {} for entry in end.ranks]
     memory = [peak.get("allocated", peak.get("resident", 0)) for peak in peaks]
-    return Used(
-        flops_per_sample=end.get("flops_per_sample") if point.measure.input != "io" else None,
-        arithmetic=arithmetic(point.workload.precision, gpu, launch),
+    return replace(
+        known,
+        flops_per_sample=end.flops_per_sample if point.measure.input != "io" else None,
         peak_memory_bytes=max(memory) if memory and all(memory) else None,
-        page_faults_per_step=_page_faults_per_step(end["ranks"]),
-        energy_j_per_1000_samples=(end.get("telemetry") or {}).get("energy_j_per_1000_samples"),
+        page_faults_per_step=_page_faults_per_step(end.ranks),
+        energy_j_per_1000_samples=end.telemetry.energy_j_per_1000_samples if end.telemetry else None,
     )
 
 
-def _page_faults_per_step(ranks: Sequence[Mapping[str, Any]]) -> float | None:
-    counts = [entry.get("page_faults") or {} for entry in ranks]
+def _page_faults_per_step(ranks: Sequence[RankEnd]) -> float | None:
+    counts = [entry.page_faults or {} for entry in ranks]
     return max((found["minor"] / found["steps"] for found in counts if found.get("steps") and "minor" in found), default=None)
 
 
-def arithmetic(precision: str, gpu: str | None, launch: Mapping[str, Any]) -> str | None:
+def arithmetic(precision: str, gpu: str | None, launch: LaunchRecord) -> str | None:
     """What most operations ran in: the precision asked for, but fp32 may be TF32 on GPUs that have it. None where nobody says."""
     if precision != "fp32" or gpu is None:
         return precision
-    peak, allowed = gpu_peak(gpu), launch.get("tf32") or {}
+    peak, allowed = gpu_peak(gpu), launch.tf32 or {}
     if peak is None:
         return None
-    if peak.tf32 is None or (launch.get("environment") or {}).get("NVIDIA_TF32_OVERRIDE") == "0":
+    if peak.tf32 is None or launch.environment.get("NVIDIA_TF32_OVERRIDE") == "0":
         return "fp32"
     products, convolutions = allowed.get("products"), allowed.get("convolutions")
     if products is None or convolutions is None or (products and not convolutions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 from hpcddp.analysis.records.steps import throughput_per_s
 from hpcddp.analysis.runs.communication import Communication
@@ -17,6 +17,7 @@ from hpcddp.analysis.runs.signals import Early, Rhythm, RunSignals
 from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.runs.timeline import Timeline
 from hpcddp.analysis.runs.typical import TypicalStep
+from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.text import one_line
@@ -77,7 +78,7 @@ class Run:
     timeline: Timeline | None = None
     exchange: Communication | None = None
     """With `comm: on` only."""
-    collectives: Mapping[str, Any] | None = None
+    collectives: CommRecord | None = None
     """comm.json, of a benchmark of collectives."""
     loss_first: float | None = None
     loss_last: float | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,11 @@ from numpy.typing import NDArray
 from hpcddp.analysis.records.steps import Floats, RunSteps
 from hpcddp.analysis.runs.long_steps import FEWEST, threshold
 from hpcddp.analysis.util.regular_files import read_object
+from hpcddp.core.attempt_records import GateResult, LaunchRecord, NodeRecord
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
+from hpcddp.core.schema import decode_record
+from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
 
 OF_STEP = ("data_wait", "comm_exposed")
 """Parts whose own reasons to vary are asked for when steps are of two kinds."""
@@ -74,49 +76,47 @@ class Early:
     """By which share they raise the mean of all."""
 
 
-def read_signals(attempt: Path, point: Point | None, launch: Mapping[str, Any], end: Mapping[str, Any]) -> RunSignals:
+def read_signals(
+    attempt: Path, point: Point | None, launch: LaunchRecord, gates: Sequence[GateResult], telemetry: Telemetry | None = None
+) -> RunSignals:
     """From launch.json, end.json and the first node's record."""
-    nodes = (end.get("telemetry") or {}).get("nodes") or []
+    nodes = telemetry.nodes if telemetry else ()
     return RunSignals(
-        failed={gate["name"]: gate["evidence"] for gate in end["gates"] if not gate["passed"]},
-        slurm=launch.get("backend") == "slurm",
-        foreign={str(node.get("host")): node.get("cpu_foreign_share") for node in nodes},
+        failed={gate.name: gate.evidence for gate in gates if not gate.passed},
+        slurm=launch.backend == "slurm",
+        foreign={str(node.host): node.cpu_foreign_share for node in nodes},
         processors=_processors(attempt, point.layout.node_type if point else None, launch, nodes),
     )
 
 
-def _processors(
-    attempt: Path, node_type: str | None, launch: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]
-) -> Processors:
+def _processors(attempt: Path, node_type: str | None, launch: LaunchRecord, nodes: Sequence[NodeTelemetry]) -> Processors:
     """The node type's as its profile has them, otherwise what the first node said of itself, every CPU taken for a core."""
-    profile = launch.get("profile") or {}
-    kind = (profile.get("node_types") or {}).get(node_type or profile.get("default_node_type")) or {}
-    threads, physical = kind.get("smt") or 1, kind.get("physical_cores")
+    kind = launch.profile_facts().node_type(node_type)
+    threads, physical = kind.smt or 1, kind.physical_cores
     logical = physical * threads if physical else _logical_cpus(attempt, launch)
-    here = (launch.get("cpus_of_ranks") or [])[: launch.get("ranks_per_node") or 1]
+    here = launch.cpus_of_ranks[: launch.ranks_per_node]
     own = min(sum(here), logical) if logical and here else None
     return Processors(
         physical=physical or logical,
         threads=threads,
-        gpus=kind.get("gpus"),
+        gpus=kind.gpus,
         of_rank=own / len(here) / threads if own else None,
         busy=max(filter(None, (_busy(node, own, logical) for node in nodes)), default=None),
     )
 
 
-def _busy(node: Mapping[str, Any], own: int | None, logical: int | None) -> float | None:
+def _busy(node: NodeTelemetry, own: int | None, logical: int | None) -> float | None:
     if not own or not logical:
         return None
-    share = node.get("cpu_busy_share" if own == logical else "cpu_job_share")
-    return None if share is None else float(share) * logical / own
+    share = node.cpu_busy_share if own == logical else node.cpu_job_share
+    return None if share is None else share * logical / own
 
 
-def _logical_cpus(attempt: Path, launch: Mapping[str, Any]) -> int | None:
+def _logical_cpus(attempt: Path, launch: LaunchRecord) -> int | None:
     """nodes/HOST.json of the first host; None where it cannot be read."""
     try:
-        found = read_object(attempt / "nodes" / f"{(launch.get('hosts') or [''])[0]}.json")
-        return int(found["cpus"])
-    except (OSError, HpcddpError, ValueError, KeyError, TypeError):
+        return decode_record(NodeRecord, read_object(attempt / "nodes" / f"{(*launch.hosts, '')[0]}.json")).cpus
+    except (OSError, HpcddpError, ValueError):
         return None
 
 
@@ -170,14 +170,23 @@ def _slow_later(slow: NDArray[np.bool_]) -> float:
     return float(np.cumsum(~slow)[slow].sum()) / float(slow.sum() * (~slow).sum())
 
 
-def read_predicted(file: Path) -> dict[str, tuple[float, float]]:
-    """Label -> samples per second, from and to; nothing where there is no prediction that can be read.
+@dataclass(frozen=True, kw_only=True)
+class _PredictedPoint:
+    label: str
+    samples_per_s_low: float
+    samples_per_s_high: float
 
-    `points`: `label`, `samples_per_s_low` and `samples_per_s_high` each, whatever else is there.
-    """
+
+@dataclass(frozen=True, kw_only=True)
+class _Prediction:
+    points: tuple[_PredictedPoint, ...]
+
+
+def read_predicted(file: Path) -> dict[str, tuple[float, float]]:
+    """Label -> samples per second, from and to; nothing where there is no prediction that can be read."""
     try:
-        points = read_object(file)["points"]
-        bands = [(str(p["label"]), float(p["samples_per_s_low"]), float(p["samples_per_s_high"])) for p in points]
-    except (OSError, HpcddpError, ValueError, KeyError, TypeError):
+        found = decode_record(_Prediction, read_object(file))
+    except (OSError, HpcddpError, ValueError):
         return {}
-    return {label: (low, high) for label, low, high in bands if 0 < low <= high}
+    bands = {each.label: (each.samples_per_s_low, each.samples_per_s_high) for each in found.points}
+    return {label: (low, high) for label, (low, high) in bands.items() if 0 < low <= high}

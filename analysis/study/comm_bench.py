@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -11,6 +12,7 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import differing, key_text, series_key, words
 from hpcddp.analysis.util.wording import quantity, unit
 from hpcddp.core.bandwidth import bus_share, disturbed, fit_link
+from hpcddp.core.comm_record import CommOperation
 from hpcddp.core.text import count, message_size
 
 OPS = {
@@ -53,13 +55,13 @@ FIT_COLUMNS = {
 
 def comm_frame(runs: Sequence[Run]) -> pd.DataFrame:
     """Every size, of the benchmarks that count."""
-    rows = [{**who, **row} for who, found in _operations(runs) for row in found["sizes"]]
+    rows = [{**who, **asdict(size)} for who, found in _operations(runs) for size in found.sizes]
     return pd.DataFrame(rows, columns=list(COMM_COLUMNS)).astype(COMM_COLUMNS)
 
 
 def fits_frame(runs: Sequence[Run]) -> pd.DataFrame:
     """One row where an operation was timed at all."""
-    rows = [{**who, **_fitted(who, found)} for who, found in _operations(runs) if found["sizes"]]
+    rows = [{**who, **_fitted(who, found)} for who, found in _operations(runs) if found.sizes]
     return pd.DataFrame(rows, columns=list(FIT_COLUMNS)).astype(FIT_COLUMNS)
 
 
@@ -68,11 +70,11 @@ def comm_notes(runs: Sequence[Run]) -> Iterator[str]:
     for who, found in _operations(runs):
         yield from _disturbed(who, found)
         yield from _unsteady(who, found)
-    lacking = {(who["backend"], who["op"]): found["not_supported"] for who, found in _operations(runs) if found["not_supported"]}
+    lacking = {(who["backend"], who["op"]): found.not_supported for who, found in _operations(runs) if found.not_supported}
     yield from (f"{OPS[op]} was not timed: {backend} says `{reason}`" for (backend, op), reason in lacking.items())
 
 
-def _disturbed(who: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+def _disturbed(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
     """Sizes that took longer than larger ones, the first of them beside the fastest larger one."""
     least_s = _least_s(found)
     odd = disturbed(least_s)
@@ -86,30 +88,31 @@ def _disturbed(who: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str
         )
 
 
-def _unsteady(who: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+def _unsteady(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
     """Sizes whose calls took unlike times, the worst of them."""
-    apart = {row["bytes"]: row for row in found["sizes"] if row["time_max_s"] > UNSTEADY * row["time_min_s"]}
+    apart = {size.bytes: size for size in found.sizes if size.time_max_s > UNSTEADY * size.time_min_s}
     if apart:
-        worst = max(apart.values(), key=lambda row: float(row["time_max_s"] / row["time_min_s"]))
-        least_ms, most_ms = (quantity(worst[name] * 1e3) for name in ("time_min_s", "time_max_s"))
+        worst = max(apart.values(), key=lambda size: size.time_max_s / size.time_min_s)
+        least_ms, most_ms = (quantity(time_s * 1e3) for time_s in (worst.time_min_s, worst.time_max_s))
         more = f", and {count(len(apart) - 1, 'more size')} by as much" if len(apart) > 1 else ""
         yield (
-            f"{OPS[who['op']]} on {who['layout']} was unsteady: a call of {message_size(worst['bytes'])} took {least_ms} to "
+            f"{OPS[who['op']]} on {who['layout']} was unsteady: a call of {message_size(worst.bytes)} took {least_ms} to "
             f"{most_ms} ms{more}; latency and bandwidth are of the fastest calls, training may meet slower ones"
         )
 
 
-def _least_s(found: Mapping[str, Any]) -> dict[int, float]:
-    return {row["bytes"]: row["time_min_s"] for row in found["sizes"]}
+def _least_s(found: CommOperation) -> dict[int, float]:
+    return {size.bytes: size.time_min_s for size in found.sizes}
 
 
-def _operations(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _operations(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], CommOperation]]:
     """(who and what, the operation's part of comm.json) of each benchmark that counts."""
     counting = [run for run in runs if run.collectives is not None and run.state == "counts"]
     for run, layout in zip(counting, _layouts(counting), strict=True):
-        found = run.collectives or {}
-        for op in (op for op in OPS if op in found["ops"]):
-            yield {**_who(run), "layout": layout, "backend": found["backend"], "op": op}, found["ops"][op]
+        found = run.collectives
+        assert found is not None
+        for op in (op for op in OPS if op in found.ops):
+            yield {**_who(run), "layout": layout, "backend": found.backend, "op": op}, found.ops[op]
 
 
 def _who(run: Run) -> dict[str, Any]:
@@ -145,13 +148,13 @@ def size_words(nodes: int, gpus: int, device: str) -> str:
     return f"{count(nodes, 'node')} x {count(gpus, unit(device))}"
 
 
-def _fitted(who: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    largest, fitted = found["sizes"][-1], fit_link(_least_s(found))
+def _fitted(who: dict[str, Any], found: CommOperation) -> dict[str, Any]:
+    largest, fitted = found.sizes[-1], fit_link(_least_s(found))
     bandwidth = fitted.bandwidth_bytes_per_s
     return {
         "latency_s": fitted.latency_s,
         "bandwidth_bytes_per_s": bandwidth,
         "busbw_bytes_per_s": None if bandwidth is None else bandwidth * bus_share(who["op"], who["ranks"]),
-        "largest_bytes": largest["bytes"],
-        "largest_busbw_bytes_per_s": largest["busbw_bytes_per_s"],
+        "largest_bytes": largest.bytes,
+        "largest_busbw_bytes_per_s": largest.busbw_bytes_per_s,
     }

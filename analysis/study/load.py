@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.records.csv_reader import prepare
-from hpcddp.analysis.records.schema import MOST
 from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -28,6 +27,7 @@ from hpcddp.core.job_outcomes import read_outcomes
 from hpcddp.core.point import Point, flat_keys, point_from_dict
 from hpcddp.core.run_key import RunKey, run_ranges
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import LARGEST_INT
 from hpcddp.core.text import count, escape_controls, one_line
 
 Loaded = tuple[Run, tuple[str, ...]]
@@ -171,7 +171,7 @@ def _read_point(study: Study, label: str, warnings: list[str]) -> Point | None:
     try:
         point = point_from_dict(read_object(study.point_file(label))["point"])
         numbers = [value for value in flat_keys(point).values() if isinstance(value, int)]
-        if max(*numbers, point.global_batch) > MOST:
+        if max(*numbers, point.global_batch) > LARGEST_INT:
             raise HpcddpError("a number in it is too large to be true")
     except (HpcddpError, KeyError, FileNotFoundError) as error:
         warnings.append(f"{label}/point.json is damaged: {error}; submit the sweep again to write it anew, or move it away")

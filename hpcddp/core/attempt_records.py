@@ -20,7 +20,7 @@ Fact = str | int | float | bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeType:
+class NodeTypeFacts:
     """What the worker and the analysis need of a node type of the cluster's profile."""
 
     smt: Positive | None = None
@@ -30,7 +30,7 @@ class NodeType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fabric:
+class FabricFacts:
     """The network between nodes."""
 
     gbps_per_node: NonNegative | None = None
@@ -41,13 +41,13 @@ class Fabric:
 class ProfileFacts:
     """What the worker and the analysis need of the cluster's profile as it was used."""
 
-    fabric: Fabric = Fabric()
-    node_types: Mapping[str, NodeType] = field(default_factory=dict)
+    fabric: FabricFacts = FabricFacts()
+    node_types: Mapping[str, NodeTypeFacts] = field(default_factory=dict)
     default_node_type: str | None = None
 
-    def node_type(self, name: str | None) -> NodeType:
+    def node_type(self, name: str | None) -> NodeTypeFacts:
         """The node type of that name, or the default one; one of which nothing is known where the profile has neither."""
-        return self.node_types.get(name or self.default_node_type or "", NodeType())
+        return self.node_types.get(name or self.default_node_type or "", NodeTypeFacts())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class TrainingData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class LaunchRecord:
     """launch.json: what ran where, on what, with which settings."""
 
     schema: int
@@ -132,7 +132,7 @@ class Resumed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingLaunch(Launch):
+class TrainingLaunch(LaunchRecord):
     """launch.json of an attempt that trains."""
 
     resumed: Resumed | None = None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from hpcddp.core.attempt_records import NodeRecord, NodeType, ProfileFacts, TrainingEnd, TrainingLaunch
+from hpcddp.core.attempt_records import NodeRecord, NodeTypeFacts, ProfileFacts, TrainingEnd, TrainingLaunch
 from hpcddp.core.schema import AtLeast, SchemaError, added_later, decode_record, encode
 
 BUNDLE = Path(__file__).parents[1] / "analysis" / "recorded" / "version-0.1.0.tar.gz"
@@ -83,5 +83,5 @@ def test_what_no_version_wrote_is_refused(changed: dict[str, Any], message: str)
 def test_an_unknown_node_type_has_no_facts() -> None:
     """The profile's default where the point names none."""
     facts = decode_record(ProfileFacts, {"node_types": {"fat": {"smt": 2}}, "default_node_type": "fat", "more": 1})
-    assert facts.node_type(None) == NodeType(smt=2)
-    assert facts.node_type("thin") == NodeType()
+    assert facts.node_type(None) == NodeTypeFacts(smt=2)
+    assert facts.node_type("thin") == NodeTypeFacts()

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.records.attempt_files import read_launch
-from hpcddp.analysis.records.attempts import read_parts
+from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
+from hpcddp.analysis.records.attempts import read_attempts
 from hpcddp.analysis.records.steps import joined
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -94,11 +94,11 @@ def in_one_piece(user: User, run_dir: Path) -> str:
 
 def counted_steps(run_dir: Path, last: Path) -> list[int]:
     """Numbers of the steps that analysis counts in a run that counts, which the attempt `last` ended, with none lost."""
-    point, end = _point(run_dir), read(last / "end.json")
+    point, end = _point(run_dir), read_training_end(last)
     blank = Run(label=point.label, run=1, state="missing", point=point)
     found = load_run(Study(run_dir.parents[1]).attempts(point.label, 1), blank, {}, [])
-    assert (found.state, found.attempt, found.restarts, found.lost_steps) == ("counts", last.name, len(end["history"]) - 1, 0)
-    parts = read_parts(last, read_launch(last, point), end, point, [])
+    assert (found.state, found.attempt, found.restarts, found.lost_steps) == ("counts", last.name, len(end.history) - 1, 0)
+    parts = read_attempts(last, read_launch(last, point), end, point, [])
     return list(map(int, joined([part.steps for part in parts]).step))
 
 

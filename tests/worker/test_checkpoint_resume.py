@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from hpcddp.analysis.records.attempt_files import read_launch
-from hpcddp.analysis.records.attempts import Part, buckets_of, read_parts
+from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
+from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, read_attempts
 from hpcddp.analysis.records.steps import joined
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -147,9 +147,9 @@ def test_every_step_is_recorded_by_the_attempt_that_made_it(thrice: list[Path]) 
     assert read(thrice[0] / "launch.json")["resumed"] is None
 
 
-def counted(last: Path, what: Point) -> tuple[Run, list[Part]]:
+def counted(last: Path, what: Point) -> tuple[Run, list[AttemptRecords]]:
     """The run as analysis has it, and what it took of each attempt."""
-    parts = read_parts(last, read_launch(last, what), read(last / "end.json"), what, [])
+    parts = read_attempts(last, read_launch(last, what), read_training_end(last), what, [])
     blank = Run(label=what.label, run=1, state="missing", point=what)
     return load_run(Study(last.parents[2]).attempts(what.label, 1), blank, {}, []), parts
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -15,7 +14,9 @@ import pytest
 import torch
 from torch import nn
 
+from hpcddp.analysis.records.attempt_files import read_training_end
 from hpcddp.analysis.records.buckets import read_buckets
+from hpcddp.analysis.records.exchange_windows import ExchangeWindows
 from hpcddp.analysis.records.ranks import COLUMNS, rank_results, step_tables
 from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.runs.communication import Exchange, exchange
@@ -51,11 +52,11 @@ def measure(folder: Path, what: Point, launch: Callable[..., Any] = forked.value
     spec = given.job(folder, what)
     launch(folder / "output", what.ranks, run, spec_to_dict(spec))
     attempt, warnings = spec.attempt_dir(JOB, 0), list[str]()
-    end = json.loads((attempt / "end.json").read_text())
-    buckets = read_buckets(attempt, end, what.ranks, warnings)
+    ranks = rank_results(read_training_end(attempt), what.ranks)
+    buckets = read_buckets(attempt, ranks, ExchangeWindows(ranks), warnings)
     assert buckets is not None
     assert warnings == []
-    tables = step_tables(attempt, rank_results(end, what.ranks), COLUMNS, warnings)
+    tables = step_tables(attempt, ranks, COLUMNS, warnings)
     steady = [{name: values[columns["flags"] == 0] for name, values in columns.items()} for columns in tables]
     return Measured(steady, exchange(buckets), int(buckets.size_bytes[buckets.step == 0].sum()))
 

@@ -9,6 +9,7 @@ from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.records.steps import (
     RECORDED,
     RunSteps,
+    StepSpan,
     before,
     joined,
     mean_over_ranks,
@@ -31,7 +32,7 @@ def table(totals: list[float], forward: list[float | None], flags: list[int] | N
 
 
 def reduced(ranks: list[Columns], steady_from_step: int = 0) -> RunSteps:
-    return over_ranks(ranks, len(ranks), steady_from_step)
+    return over_ranks(ranks, len(ranks), StepSpan(steady_from_step))
 
 
 RANKS = [
@@ -81,7 +82,7 @@ def test_a_warmup_that_the_run_found_is_left_out_too() -> None:
 
 def test_what_a_later_attempt_made_again_counts_nowhere() -> None:
     """Before step 3: windows of 40 and 32 for two steps, as those cut off at step 3 have."""
-    found = over_ranks(RANKS, 2, 0, 3)
+    found = over_ranks(RANKS, 2, StepSpan(0, 3))
     assert found.window_ns.tolist() == [40.0, 32.0]
     assert mean_step_ns(found) == mean_step_ns(before(found, 3)) == 18
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from hpcddp.analysis.records.buckets import RunBuckets, assemble
 from hpcddp.analysis.records.clocks import clock_error_ns, to_rank_0
-from hpcddp.analysis.records.exchange_windows import Windows
+from hpcddp.analysis.records.exchange_windows import ExchangeWindows
 from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.records.steps import StepSpan
 from hpcddp.analysis.runs.communication import (
     algorithm_bandwidth,
     bus_bandwidth,
@@ -23,6 +24,7 @@ from hpcddp.analysis.runs.communication import (
     newly_covered,
     overlap_share,
 )
+from hpcddp.core.attempt_records import ClockOffset, RankClock, RankEnd
 
 START_NS = 1_700_000_000_000_000_000
 
@@ -206,13 +208,10 @@ def test_the_order_of_ranks_changes_nothing(run: RunBuckets, shuffle: Any) -> No
     assert one.peer_wait_ns == pytest.approx(other.peer_wait_ns)
 
 
-def clock(start: tuple[int, int] | None, end: tuple[int, int] | None) -> dict[str, Any]:
-    """`start`, `end`: (ns since START_NS, offset)."""
-    measured = {"start": start, "end": end}
-    return {
-        when: None if told is None else {"unix_ns": START_NS + told[0], "offset_ns": told[1], "error_ns": 5}
-        for when, told in measured.items()
-    }
+def entry(start: tuple[int, int] | None = None, end: tuple[int, int] | None = None, host: str = "a") -> RankEnd:
+    """Of a rank whose clock was measured at `start` and `end`: (ns since START_NS, offset)."""
+    first, last = (at and ClockOffset(unix_ns=START_NS + at[0], offset_ns=at[1], error_ns=5) for at in (start, end))
+    return RankEnd(rank=0, host=host, rows=3, crc32=0, clock=RankClock(start=first or None, end=last or None))
 
 
 @pytest.mark.parametrize(
@@ -228,13 +227,13 @@ def clock(start: tuple[int, int] | None, end: tuple[int, int] | None) -> dict[st
 def test_offsets_are_interpolated(start: Any, end: Any, moved: list[int]) -> None:
     """At 0, 500 and 1300 ns: between the two measured ones and on along the same line; one stands for both, none is 0."""
     times = START_NS + np.array([0, 500, 1300])
-    assert (to_rank_0(times, clock(start, end)) - times).tolist() == moved
+    assert (to_rank_0(times, entry(start, end).offsets) - times).tolist() == moved
 
 
 def test_the_clocks_error_is_the_largest() -> None:
     """Unknown where one rank's is."""
-    assert clock_error_ns([clock((0, 0), None), clock((0, 0), (1, 1))]) == 5
-    assert clock_error_ns([clock((0, 0), None), clock(None, None)]) is None
+    assert clock_error_ns([entry((0, 0)), entry((0, 0), (1, 1))]) == 5
+    assert clock_error_ns([entry((0, 0)), entry()]) is None
 
 
 def tables(rank: int, behind_ns: int) -> tuple[Columns, Columns]:
@@ -247,11 +246,17 @@ def tables(rank: int, behind_ns: int) -> tuple[Columns, Columns]:
     return step | {name: np.full(3, value) for name, value in parts.items()}, bucket
 
 
-def windows(steps: Iterable[Columns], clocks: Sequence[Any], from_step: int = 0, first: Columns | None = None) -> Windows:
-    made = Windows(clocks, from_step, first=first)
+RANKS = (entry(), entry(host="b"))
+"""Without clocks."""
+
+
+def windows(
+    steps: Iterable[Columns], ranks: Sequence[RankEnd] = RANKS, from_step: int = 0, first: Columns | None = None
+) -> ExchangeWindows:
+    found = ExchangeWindows(ranks, StepSpan(from_step), first)
     for columns in steps:
-        made.add(columns)
-    return made
+        found.add(columns)
+    return found
 
 
 def test_rows_become_times_of_rank_0() -> None:
@@ -259,8 +264,8 @@ def test_rows_become_times_of_rank_0() -> None:
     microsecond behind, does not matter.
     """
     steps, buckets = zip(tables(0, 0), tables(1, 1000), strict=True)
-    clocks = [clock((0, 0), None), clock((0, 1000), None)]
-    run = assemble(windows(steps, clocks), buckets, clocks, ["a", "b"])
+    ranks = [entry((0, 0)), entry((0, 1000), host="b")]
+    run = assemble(windows(steps, ranks), buckets, ranks)
     assert (run.begin_ns - START_NS).tolist() == [[152, 252], [152, 252]]
     assert (run.end_ns - run.begin_ns).tolist() == [[40, 40], [40, 40]]
     assert exchange(run).peer_wait_ns.tolist() == [[8, 8], [0, 0]]
@@ -269,7 +274,7 @@ def test_rows_become_times_of_rank_0() -> None:
 def test_a_found_warmup_is_left_out() -> None:
     """From step 2 on."""
     steps, buckets = zip(tables(0, 0), tables(1, 0), strict=True)
-    assert assemble(windows(steps, [{}, {}], from_step=2), buckets, [{}, {}], ["a", "b"]).begin_ns.shape == (2, 1)
+    assert assemble(windows(steps, from_step=2), buckets, RANKS).begin_ns.shape == (2, 1)
 
 
 def test_only_steps_with_recorded_buckets_need_windows() -> None:
@@ -277,15 +282,14 @@ def test_only_steps_with_recorded_buckets_need_windows() -> None:
     steps, buckets = zip(tables(0, 0), tables(1, 0), strict=True)
     of_step_2 = [{name: values[2:] for name, values in columns.items()} for columns in buckets]
     for first in (None, {"step": np.array([2])}, {"step": np.array([1, 2])}):
-        made = windows(steps, [{}, {}], first=first)
-        run = assemble(made, of_step_2, [{}, {}], ["a", "b"])
+        run = assemble(windows(steps, first=first), of_step_2, RANKS)
         assert (run.begin_ns - START_NS).tolist() == [[252], [252]]
         assert run.step.tolist() == [0]
-    assert windows(steps, [{}, {}], first={"step": np.array([2])}).numbers.tolist() == [2]
+    assert windows(steps, first={"step": np.array([2])}).numbers.tolist() == [2]
 
 
 def test_a_rank_with_other_rows_has_no_windows() -> None:
     """Nor is it looked at where the first one's steps are: what its rows lack is said where they are reduced."""
     (first, _), (other, _) = tables(0, 0), tables(1, 0)
     short = {name: values[:1] for name, values in other.items()}
-    assert len(windows([first, short], [{}, {}]).ranks) == 1
+    assert len(windows([first, short]).ranks) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +11,39 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.runs.resources import MIXED, arithmetic, flops_per_s_per_gpu, share_of_peak
+from hpcddp.core.attempt_records import LaunchRecord
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 A100, V100 = "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB"
 
 
-def launch(convolutions: bool, products: bool, **env: str) -> dict[str, Any]:
-    return {"tf32": {"convolutions": convolutions, "products": products}, "environment": env}
+def allowed(convolutions: bool, products: bool, **env: str) -> LaunchRecord:
+    return launched({"convolutions": convolutions, "products": products}, env)
+
+
+def launched(tf32: Mapping[str, bool] | None, env: Mapping[str, str] | None = None) -> LaunchRecord:
+    return LaunchRecord(schema=1, point="0123456789ab", ranks=1, gpus=(), env_id="env-1", tf32=tf32, environment=env or {})
 
 
 def test_precision_asked_for_is_what_runs() -> None:
     """All but fp32, which is TF32 where the GPU has it and torch may use it: in convolutions unless told otherwise."""
-    assert arithmetic("bf16", A100, launch(True, True)) == "bf16"
-    assert arithmetic("fp64", A100, launch(True, True)) == "fp64"
-    assert arithmetic("fp32", A100, launch(True, True)) == "tf32"
-    assert arithmetic("fp32", A100, launch(True, False)) == MIXED
-    assert arithmetic("fp32", A100, launch(False, False)) == "fp32"
-    assert arithmetic("fp32", A100, launch(True, True, NVIDIA_TF32_OVERRIDE="0")) == "fp32"
-    assert arithmetic("fp32", V100, launch(True, True)) == "fp32"
-    assert arithmetic("fp32", None, {"tf32": None}) == "fp32"  # a CPU
+    assert arithmetic("bf16", A100, allowed(True, True)) == "bf16"
+    assert arithmetic("fp64", A100, allowed(True, True)) == "fp64"
+    assert arithmetic("fp32", A100, allowed(True, True)) == "tf32"
+    assert arithmetic("fp32", A100, allowed(True, False)) == MIXED
+    assert arithmetic("fp32", A100, allowed(False, False)) == "fp32"
+    assert arithmetic("fp32", A100, allowed(True, True, NVIDIA_TF32_OVERRIDE="0")) == "fp32"
+    assert arithmetic("fp32", V100, allowed(True, True)) == "fp32"
+    assert arithmetic("fp32", None, launched(None)) == "fp32"  # a CPU
 
 
 def test_arithmetic_nobody_tells_is_unknown() -> None:
     """A GPU that is not known may have TF32 or not; torch may not say; and products alone are not most of it."""
-    assert arithmetic("fp32", "Some GPU", launch(True, True)) is None
-    for said in (None, {}, {"products": False}, {"convolutions": True}):
-        assert arithmetic("fp32", A100, {"tf32": said, "environment": {}}) is None
-    assert arithmetic("fp32", A100, launch(False, True)) is None
+    assert arithmetic("fp32", "Some GPU", allowed(True, True)) is None
+    for tf32 in ({}, {"products": False}, {"convolutions": True}):
+        assert arithmetic("fp32", A100, launched(tf32)) is None
+    assert arithmetic("fp32", A100, launched(None)) is None
+    assert arithmetic("fp32", A100, allowed(False, True)) is None
 
 
 def test_share_of_peak_by_hand() -> None:
@@ -46,6 +53,10 @@ def test_share_of_peak_by_hand() -> None:
     assert share_of_peak(achieved, A100, "tf32") == share_of_peak(achieved, A100, MIXED) == pytest.approx(0.19471, rel=1e-4)
     assert share_of_peak(achieved, V100, "fp32") == pytest.approx(1.9347, rel=1e-4)
     assert share_of_peak(achieved, "Some GPU", "fp32") is None
+
+
+FP32 = {"tf32": {"convolutions": True, "products": False}, "environment": {}}
+"""Of launch.json: in fp32, on a GPU without TF32."""
 
 
 def runs(root: Path) -> Any:
@@ -58,7 +69,7 @@ def test_runs_tell_what_they_made_of_their_gpus(tmp_path: Path) -> None:
     what = point(1, 4)
     end = {"flops_per_sample": 10_000_000_000, "telemetry": {"energy_j_per_1000_samples": 812.5}}
     of_rank = {"peak_memory_bytes": {"allocated": 7 * 2**30, "reserved": 9 * 2**30}}
-    told = Recorded(step_ns=100 * MS, gpu=V100, launch=launch(True, False), end=end, of_rank=of_rank)
+    told = Recorded(step_ns=100 * MS, gpu=V100, launch=FP32, end=end, of_rank=of_rank)
     write_run(write_study(tmp_path / "study", [what]), what, told)
     row = runs(tmp_path)
     assert row["flops_per_s_per_gpu"] == pytest.approx(3.2e12)
@@ -78,6 +89,6 @@ def test_records_without_these_figures_are_read(tmp_path: Path) -> None:
 def test_loading_alone_takes_no_operations(tmp_path: Path) -> None:
     """`input: io` trains nothing: no operations are claimed for it."""
     what = point(1, 4, input="io")
-    told = Recorded(step_ns=100 * MS, gpu=V100, launch=launch(True, False), end={"flops_per_sample": 10_000_000_000})
+    told = Recorded(step_ns=100 * MS, gpu=V100, launch=FP32, end={"flops_per_sample": 10_000_000_000})
     write_run(write_study(tmp_path / "study", [what]), what, told)
     assert pd.isna(runs(tmp_path)["flops_per_s_per_gpu"])

@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 
 from hpcddp.analysis.export.exported import exported
-from hpcddp.analysis.records.attempt_files import read_launch
-from hpcddp.analysis.records.attempts import read_parts
+from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
+from hpcddp.analysis.records.attempts import read_attempts
 from hpcddp.analysis.records.steps import joined, mean_step_ns
 from hpcddp.analysis.runs.distribution import binned
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import load_study
-from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
@@ -114,8 +113,8 @@ def test_each_of_200_steps_counts_exactly_once(study: Study, seed: int) -> None:
             interrupted(study, f"{job}1", first, stop - first, step_ns)
         else:
             killed(study, f"{job}1", first, stop - first + rng.randint(0, 2000), step_ns)
-    launch, end, warnings = read_launch(last, POINT), read_object(last / "end.json"), list[str]()
-    steps = joined([part.steps for part in read_parts(last, launch, end, POINT, warnings)])
+    launch, end, warnings = read_launch(last, POINT), read_training_end(last), list[str]()
+    steps = joined([part.steps for part in read_attempts(last, launch, end, POINT, warnings)])
     assert steps.step.tolist() == list(range(200))
     warm = set(cuts[:-1])
     assert steps.step_ns.tolist() == [(step_ns(0, step) + 0.5) * (10 if step in warm else 1) for step in range(200)]

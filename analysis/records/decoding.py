@@ -1,0 +1,57 @@
+"""Files of an attempt or a study as records: what they hold is checked once, so that nothing later meets another type."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from hpcddp.analysis.records.rows import Rejected
+from hpcddp.core.schema import (
+    MissingKeyError,
+    SchemaError,
+    TooLargeError,
+    TooSmallError,
+    WrongTypeError,
+    decode_record,
+)
+
+T = TypeVar("T")
+
+OF_ATTEMPT = ("launch.json", "end.json")
+
+SHOWN_CHARACTERS = 60
+
+
+def decode_file(cls: type[T], plain: object, name: str) -> T:
+    """`plain`, the content of the file of that name, as a `cls`; Rejected with the place and the value where it is none."""
+    try:
+        return decode_record(cls, plain)
+    except SchemaError as error:
+        raise Rejected(sentence(name, error)) from error
+
+
+def sentence(name: str, error: SchemaError) -> str:
+    """What is wrong in the file of that name: `end.json: ranks[0].rows is None, not a whole number`."""
+    where = f"{name}: {_place(error.path)}" if error.path else name
+    if isinstance(error, MissingKeyError):
+        of_attempt = name in OF_ATTEMPT and error.path[:1] in ((), ("ranks",))
+        return f"{' or '.join(OF_ATTEMPT) if of_attempt else where} lacks '{error.key}'"
+    if isinstance(error, TooSmallError):
+        return f"{where} is {_shown(error.value)}, below {error.minimum}"
+    if isinstance(error, TooLargeError):
+        return f"{where} is {_shown(error.value)}, too large to be true"
+    if isinstance(error, WrongTypeError):
+        return f"{where} is {_shown(error.value)}, not {_NAMES[error.expected]}"
+    return f"{where}: {error.message}"
+
+
+_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
+
+
+def _place(path: tuple[Any, ...]) -> str:
+    """`('ranks', 0, 'rows')` as `ranks[0].rows`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
