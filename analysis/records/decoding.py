@@ -33,7 +33,7 @@ def sentence(name: str, error: SchemaError) -> str:
     """What is wrong in the file of that name: `end.json: ranks[0].rows is None, not a whole number`."""
     where = f"{name}: {_place(error.path)}" if error.path else name
     if isinstance(error, MissingKeyError):
-        of_attempt = name in OF_ATTEMPT and error.path[:1] in ((), ("ranks",))
+        of_attempt = name in OF_ATTEMPT and (not error.path or (error.path[0] == "ranks" and len(error.path) == 2))
         return f"{' or '.join(OF_ATTEMPT) if of_attempt else where} lacks '{error.key}'"
     if isinstance(error, TooSmallError):
         return f"{where} is {_shown(error.value)}, below {error.minimum}"
