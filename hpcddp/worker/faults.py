@@ -10,10 +10,11 @@ import os
 import re
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hpcddp.core.attempt_records import Fault
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.memory_fit import NO_CONVOLUTION, out_of_memory
@@ -45,25 +46,6 @@ class DivergedError(HpcddpError):
     def __init__(self, rank: int, host: str, words: str) -> None:
         super().__init__(f"rank {rank} on {host}: {words}")
         self.rank, self.host = rank, host
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """`kind` is one of a closed list, for programs; `sentence` is for people; `rank` is the one at fault, on `host`.
-
-    user: the user can mend it. diverged: a loss is not finite. out_of_memory. disk: it cannot be written to, or read. loader:
-    a process of the data loader died. contact: a collective failed, and nobody is known to be the cause; time_out: the same
-    after a long wait. died: the process ended without a word. hung: no progress, and no sign of life. late: others waited for
-    it until the time was over. silent: not heard from. stuck: no rank gets any further. interrupted: ended by a signal.
-    error: anything else.
-    """
-
-    kind: str
-    rank: int
-    host: str
-    sentence: str
-    line: str | None = None
-    """As the rank's log has it."""
 
 
 def fault_of(error: BaseException, rank: Rank, point: Point | None = None) -> Fault:

@@ -12,9 +12,10 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hpcddp.core.attempt_records import Fault
 from hpcddp.core.first_error import first_error
 from hpcddp.core.records import SCHEMA, error_file, write_json
-from hpcddp.worker.faults import Fault, from_plain, own_words, to_plain
+from hpcddp.worker.faults import from_plain, own_words, to_plain
 from hpcddp.worker.ranks import Rank
 
 RESERVED_BYTES = 16_384

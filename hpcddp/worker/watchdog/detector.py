@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hpcddp.worker.faults import Fault
+from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.watchdog.progress import AFTER, BEFORE, LONGEST_S, Beat
 
 _AFTER = {

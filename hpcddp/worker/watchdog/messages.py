@@ -8,7 +8,7 @@ import json
 import socket
 from dataclasses import dataclass
 
-from hpcddp.worker.faults import Fault
+from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.watchdog.progress import Beat
 
 CONNECT_S = 20.0

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hpcddp.worker.faults import Fault
+from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.master import listen
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.watchdog.detector import LastBeat, judge, late_rank, place, silent_rank

@@ -21,9 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hpcddp.core.attempt_records import Fault
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
-from hpcddp.worker.faults import Fault, fault_of
+from hpcddp.worker.faults import fault_of
 from hpcddp.worker.finish import end_with_others, fail
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.steptimer import StepTimer

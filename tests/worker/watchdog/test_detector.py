@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from hpcddp.worker.faults import Fault
+from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.watchdog.detector import LastBeat, judge, late_rank
 from hpcddp.worker.watchdog.progress import AFTER, BEFORE, HANG_S, LONGEST_S, Beat
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hpcddp.worker.faults import Fault
+from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.watchdog.messages import Connection, Failed, Goodbye, Hello, Hung, Message, Over, decode, encode
 from hpcddp.worker.watchdog.progress import BEFORE, LONGEST_S, Beat
