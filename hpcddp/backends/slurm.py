@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hpcddp.backends import slurm_commands, slurm_recovery
 from hpcddp.backends.base import Batch, JobState, Submission, job_name
-from hpcddp.backends.slurm_allocation import give_up
+from hpcddp.backends.slurm_allocation import cancel_tasks
 from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RETRIES, RUNNING, Row, UnansweredError
 from hpcddp.backends.slurm_time import time_s
@@ -212,7 +212,7 @@ class SlurmBackend:
         ended = [job for job in live if "+" not in job]
         for job, folder in folders.items():
             tasks = {int(each.partition("+")[2]) for each in live if slurm_id(each) == job}
-            ended += [job] if give_up(folder, tasks) else _steps_of(job, folder, tasks)
+            ended += [job] if cancel_tasks(folder, tasks) else _steps_of(job, folder, tasks)
         if ended:
             slurm_commands.ask(["scancel", *ended])
 

@@ -45,7 +45,7 @@ WAITING: Mapping[str, str] = {
     "AssociationResourceLimit": "a limit of its account on resources is reached",
     "AssociationTimeLimit": "the time its account allows is used up",
 }
-"""Whole reasons; those of limits are put together from their parts."""
+"""Of limits see _LIMIT."""
 
 _LIMIT = re.compile(
     r"(?P<whose>Assoc|QOS)(?P<which>Grp|Max)(?P<what>Billing|CPU|GRES|SubmitJobs?|Jobs?|Memory|Mem|Nodes?|Wall|Energy)"
@@ -73,14 +73,15 @@ _WHAT = {
 _PER = {"peruser": " a user", "peraccount": " an account", "perjob": " a job", "pernode": " a node"}
 
 ENDED: Mapping[str, str] = {
-    "CANCELLED": "cancelled",
-    "TIMEOUT": "the wall time was over",
-    "OUT_OF_MEMORY": "out of memory",
-    "NODE_FAIL": "a node failed",
-    "BOOT_FAIL": "a node did not boot",
-    "PREEMPTED": "preempted",
-    "DEADLINE": "the deadline passed",
+    "CANCELLED": "cancelled{by}",
+    "TIMEOUT": "its time limit{limit} was over",
+    "DEADLINE": "its deadline passed before it was done",
+    "OUT_OF_MEMORY": "it used more memory than Slurm gave it",
+    "NODE_FAIL": "{node} failed",
+    "BOOT_FAIL": "{node} did not boot",
+    "PREEMPTED": "it had to make room for a job of higher priority",
 }
+"""Slurm's word for what it ended itself -> the sentence; study/next_steps.py says what to do."""
 
 
 def waiting_words(reason: str) -> str:
@@ -108,12 +109,17 @@ _NO_LOG = "0:53"
 """slurmstepd could not open it, or enter the job's folder: it is read-only there, or not there at all (Slurm 22.05)."""
 
 
+def end_sentence(state: str, *, by: str | None = None, limit_min: int | None = None, node: str = "its node") -> str:
+    """`its time limit of 30 min was over (TIMEOUT)`; `state` is one of ENDED."""
+    limit = f" of {limit_min:,} min" if limit_min else ""
+    return f"{ENDED[state].format(by=f' by {by}' if by else '', limit=limit, node=node)} ({state})"
+
+
 def ended_words(state: str, exit_code: str) -> str:
-    """How a job failed: `out of memory (OUT_OF_MEMORY)`, `exit code 15 (FAILED)`; `exit_code` as sacct has it."""
+    """How a job failed: `its node failed (NODE_FAIL)`, `exit code 15 (FAILED)`; `exit_code` as sacct has it."""
     code, _, signal = exit_code.partition(":")
     if state == "FAILED" and exit_code == _NO_LOG:
         return f"its node cannot write the log of its job script ({state}, {exit_code})"
     if state == "FAILED" and exit_code:
         return f"killed by signal {signal} (FAILED)" if code == "0" and signal != "0" else f"exit code {code} (FAILED)"
-    words = ENDED.get(state)
-    return f"{words} ({state})" if words else state
+    return end_sentence(state) if state in ENDED else state

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
+from hpcddp.core.attempt_records import ErrorRecord
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.schema import decode_record
 
 
-def first_cause(attempt: Path) -> str | None:
-    """The earliest error of the attempt as a sentence: ranks that die of another's death come after it."""
-    first = first_error(attempt)
-    if first is None:
-        return None
-    if "fault" in first:
-        return str(first["fault"]["sentence"])
-    kind = "" if first["type"] == HpcddpError.__name__ else f"{first['type']}: "  # as 0.1.0 wrote it at first
-    return f"rank {first['rank']} on {first['host']}: {kind}{first['message']}"
+def error_sentence(error: ErrorRecord) -> str:
+    """With rank and host."""
+    if error.fault is not None:
+        return error.fault.sentence
+    kind = "" if error.type == HpcddpError.__name__ else f"{error.type}: "  # as 0.1.0 wrote it at first
+    return f"rank {error.rank} on {error.host}: {kind}{error.message}"
 
 
-def first_error(attempt: Path) -> dict[str, Any] | None:
-    """The earliest, those that only miss another rank after all others."""
-    errors = [json.loads(file.read_text(encoding="utf-8")) for file in (attempt / "ranks").glob("*.error.json")]
+def first_error(attempt: Path) -> ErrorRecord | None:
+    """The earliest, but for those of ranks that only miss another one, which come after all others."""
+    files = (attempt / "ranks").glob("*.error.json")
+    errors = (decode_record(ErrorRecord, json.loads(file.read_text(encoding="utf-8"))) for file in files)
     return min(errors, key=_order, default=None)
 
 
-def _order(error: dict[str, Any]) -> tuple[bool, int]:
-    return error.get("fault", {}).get("kind") in ("contact", "time_out"), int(error["unix_ns"])
+def _order(error: ErrorRecord) -> tuple[bool, int]:
+    return error.fault is not None and error.fault.kind in ("contact", "time_out"), error.unix_ns

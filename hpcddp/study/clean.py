@@ -14,7 +14,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.study.outcome import read_end
 from hpcddp.study.status import RunState
 
-KEPT = 2
+CHECKPOINTS_LEFT = 2
 """Checkpoints of a run that is not done, as many as its ranks keep: the older one is for when the newest is damaged."""
 
 
@@ -35,7 +35,7 @@ class Waste:
 
 
 def waste(study: Study, states: Sequence[RunState]) -> list[Waste]:
-    """By path. Of runs that wait, run or are not known of, nothing goes."""
+    """What can go, by path: nothing of runs that wait or run, or of which nobody knows what became."""
     return [Waste(path=path, why=why, bytes=_size(path)) for path, why in (*_checkpoints(study, states), *_code(study, states))]
 
 
@@ -51,18 +51,17 @@ def _checkpoints(study: Study, states: Sequence[RunState]) -> Iterator[tuple[Pat
 
 
 def _abandoned(attempts: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Of attempts that are over: files that were never whole, and checkpoints from which no submission would go on."""
+    """Of attempts that are over: files that were never complete, and checkpoints from which no submission would go on."""
     begun_anew = max((number for number, attempt in enumerate(attempts, start=1) if _is_done(attempt)), default=0)
     files = [(number, file) for number, attempt in enumerate(attempts) for file in sorted(attempt.glob("checkpoints/*"))]
     usable = [file for number, file in files if number >= begun_anew and re.fullmatch(r"\d+\.\w+\.pt", file.name)]
     for _, file in files:
-        if file not in usable[-KEPT:]:
+        if file not in usable[-CHECKPOINTS_LEFT:]:
             yield file, "its attempt was given up"
 
 
 def _code(study: Study, states: Sequence[RunState]) -> Iterator[tuple[Path, str]]:
-    """Snapshots that no job names which waits or runs; none while a job may be at work of which that is not known."""
-    there = [path for path in sorted(study.code.glob("*")) if _is_folder(path)]
+    """Snapshots that no waiting or running job names; none where the snapshot of such a job is not known."""
     named: set[str] = set()
     for state in states:
         if state.phase in ("queued", "running", "unknown"):
@@ -70,7 +69,8 @@ def _code(study: Study, states: Sequence[RunState]) -> Iterator[tuple[Path, str]
             if not found:
                 return
             named |= found
-    yield from ((path, "no job needs it") for path in there if path.name not in named)
+    snapshots = [path for path in sorted(study.code.glob("*")) if _is_folder(path)]
+    yield from ((path, "no job needs it") for path in snapshots if path.name not in named)
 
 
 def _named_by(study: Study, job: str) -> set[str]:
@@ -83,7 +83,8 @@ def _named_by(study: Study, job: str) -> set[str]:
 
 
 def _is_done(attempt: Path) -> bool:
-    return (read_end(attempt) or {}).get("state") == "done"
+    end = read_end(attempt)
+    return end is not None and end.state == "done"
 
 
 def _is_folder(path: Path) -> bool:

@@ -7,15 +7,16 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.text import size
-from hpcddp.study.diagnosis import LogLine
 from hpcddp.study.outcome import recorded_end
 from hpcddp.study.submission_log import latest_events
 
 TAIL_BYTES = 8192
+"""Of a log in which the reason of a failure is looked for."""
 
 SHOWN_BYTES = 64_000
 """Of a log that is shown to people."""
@@ -27,8 +28,20 @@ _NO_REASON = ("frame #", "<omitting", "Exception raised from", "submitit WARNING
 """C++ frames, which torch prints below an error of its own; submitit's remarks on signals, which any cancelled job gets."""
 
 
+class LogLine(NamedTuple):
+    """A line of a log, and the name of its file."""
+
+    file: str
+    text: str
+
+    @property
+    def quoted(self) -> str:
+        """`batch.err: srun: error: Node failure on gn02`"""
+        return f"{self.file}: {self.text}"
+
+
 def rank_logs(folder: Path, kind: str = "err") -> dict[int, Path]:
-    """By rank; `kind` is `err` or `out`."""
+    """The logs by rank; `kind` is `err` or `out`."""
     named = ((re.fullmatch(rf".*_(\d+)_log\.{kind}", file.name), file) for file in folder.glob(f"*_log.{kind}"))
     return {int(found[1]): file for found, file in sorted(named, key=lambda each: each[1].name) if found}
 
@@ -61,13 +74,12 @@ def tail(file: Path, at_most_bytes: int = TAIL_BYTES) -> str:
 
 def newest_job(study: Study, label: str, run: int | None) -> tuple[int, str]:
     """The point's run that was submitted last, or `run`, and its newest job; UsageError where none was."""
-    told = [line for line in latest_events(study).values() if line.label == label and line.job and run in (None, line.run)]
-    if told:
-        newest = max(told, key=lambda line: line.unix_s)
+    events = [event for event in latest_events(study).values() if event.label == label and event.job and run in (None, event.run)]
+    if events:
+        newest = max(events, key=lambda event: event.unix_s)
         return newest.run, str(newest.job)
-    found = [
-        path for path in (study.folder / label).glob("r[0-9]*/*.*") if path.is_dir() and run in (None, int(path.parent.name[1:]))
-    ]
+    begun = [key for key in study.begun() if key.label == label and run in (None, key.run)]
+    found = [attempt for key in begun for attempt in study.attempts(*key)]
     if not found:
         raise UsageError(
             f"{study.folder / label}: no job of this {'point' if run is None else 'run'} yet; `hpcddp status` tells more"
@@ -77,9 +89,9 @@ def newest_job(study: Study, label: str, run: int | None) -> tuple[int, str]:
 
 
 def rank_at_fault(study: Study, label: str, run: int, job: str) -> int:
-    """By the newest attempt of that job; 0 where nobody is known to be."""
-    end = recorded_end(newest_of(study.attempts(label, run), job)) or {}
-    return int((end.get("fault") or {}).get("rank", 0))
+    """By the newest attempt of that job; 0 where none is known."""
+    end = recorded_end(newest_of(study.attempts(label, run), job))
+    return end.fault.rank if end and end.fault else 0
 
 
 def job_logs(study: Study, job: str, rank: int) -> list[Path]:
@@ -101,6 +113,6 @@ def job_logs(study: Study, job: str, rank: int) -> list[Path]:
 
 def shown(file: Path) -> str:
     """The log below its path, the end of it where it is long."""
-    whole = file.stat().st_size
-    left_out = f" (its last {size(SHOWN_BYTES)} of {size(whole)})" if whole > SHOWN_BYTES else ""
+    total_bytes = file.stat().st_size
+    left_out = f" (its last {size(SHOWN_BYTES)} of {size(total_bytes)})" if total_bytes > SHOWN_BYTES else ""
     return f"== {file}{left_out}\n{tail(file, SHOWN_BYTES).rstrip()}"

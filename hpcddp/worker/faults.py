@@ -9,10 +9,8 @@ import errno
 import os
 import re
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from hpcddp.core.attempt_records import Fault
 from hpcddp.core.errors import HpcddpError
@@ -57,16 +55,6 @@ def fault_of(error: BaseException, rank: Rank, point: Point | None = None) -> Fa
     who = f"rank {rank.rank} on {rank.host}"
     sentence = words if words.startswith(f"{who} ") else f"{who}: {words}"
     return Fault(kind=kind, rank=rank.rank, host=rank.host, sentence=sentence, line=line)
-
-
-def to_plain(fault: Fault) -> dict[str, Any]:
-    """For JSON."""
-    return asdict(fault)
-
-
-def from_plain(plain: Mapping[str, Any]) -> Fault:
-    """The reverse."""
-    return Fault(**plain)
 
 
 def own_words(error: BaseException) -> str:

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 from hpcddp.core.attempt_records import Fault
 from hpcddp.core.first_error import first_error
 from hpcddp.core.records import SCHEMA, error_file, write_json
-from hpcddp.worker.faults import from_plain, own_words, to_plain
+from hpcddp.core.schema import encode
+from hpcddp.worker.faults import own_words
 from hpcddp.worker.ranks import Rank
 
 RESERVED_BYTES = 16_384
@@ -42,13 +43,13 @@ def write_end(attempt: Path, state: str, reason: str | None, **facts: Any) -> No
 
 def write_failure(attempt: Path, fault: Fault) -> None:
     """end.json of a failure, into the place kept for it where the disk is full."""
-    told = to_plain(fault)
+    plain = encode(fault)
     try:
-        write_end(attempt, "failed", fault.sentence, fault=told)
+        write_end(attempt, "failed", fault.sentence, fault=plain)
     except OSError:
         room = _reserve_file(attempt)
         with room.open("r+b") as out:
-            out.write(json.dumps(_end("failed", fault.sentence, fault=told), sort_keys=True).encode() + b"\n")
+            out.write(json.dumps(_end("failed", fault.sentence, fault=plain), sort_keys=True).encode() + b"\n")
             out.truncate()
         room.replace(attempt / "end.json")
 
@@ -84,7 +85,7 @@ def end_with_others(rank: Rank, fault: Fault) -> NoReturn:
 
 def _first_fault(attempt: Path) -> Fault | None:
     first = first_error(attempt)
-    return None if first is None else from_plain(first["fault"])
+    return first.fault if first else None
 
 
 def _end(state: str, reason: str | None, **facts: Any) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def _error_record(rank: Rank, error: BaseException, fault: Fault) -> dict[str, A
         "type": type(error).__name__,
         "message": own_words(error),
         "traceback": "".join(traceback.format_exception(error)),
-        "fault": to_plain(fault),
+        "fault": encode(fault),
     }
 
 

@@ -235,7 +235,7 @@ def test_what_accounting_saw_end_is_not_asked_for_again(say: Say, tmp_path: Path
     """Of jobs that have ended, one squeue and one sacct are enough."""
     say("squeue", "exit 0")
     say("sacct", f"{row('7', 'TIMEOUT')} | sed 's/$/\\o0370:0/'")
-    assert SlurmBackend().poll({"7": NAME})["7"].detail == "the wall time was over (TIMEOUT)"
+    assert SlurmBackend().poll({"7": NAME})["7"].detail == "its time limit was over (TIMEOUT)"
     assert len(asked(tmp_path, "squeue")) == 1
 
 

@@ -47,7 +47,9 @@ def test_limits_are_put_together_from_their_parts(reason: str, words: str) -> No
         ("FAILED", "15:0", "exit code 15 (FAILED)"),
         ("FAILED", "0:9", "killed by signal 9 (FAILED)"),
         ("FAILED", "0:53", "its node cannot write the log of its job script (FAILED, 0:53)"),
-        ("OUT_OF_MEMORY", "0:125", "out of memory (OUT_OF_MEMORY)"),
+        ("OUT_OF_MEMORY", "0:125", "it used more memory than Slurm gave it (OUT_OF_MEMORY)"),
+        ("TIMEOUT", "0:0", "its time limit was over (TIMEOUT)"),
+        ("NODE_FAIL", "", "its node failed (NODE_FAIL)"),
         ("REVOKED", "0:0", "REVOKED"),
     ],
 )

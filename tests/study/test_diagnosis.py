@@ -11,10 +11,12 @@ import pytest
 
 from hpcddp.backends.base import JobState
 from hpcddp.backends.slurm_time import limit_min
+from hpcddp.core.attempt_records import AttemptEnd, Fault
 from hpcddp.core.point import Data, Point, Workload
-from hpcddp.study.diagnosis import LogLine, reason_of, without_node
+from hpcddp.study.diagnosis import reason_of, without_node
+from hpcddp.study.logs import LogLine
 from hpcddp.worker import memory_fit
-from hpcddp.worker.faults import fault_of, to_plain
+from hpcddp.worker.faults import fault_of
 from hpcddp.worker.ranks import Rank
 
 CODE_1 = JobState(phase="failed", detail="exit code 1 (FAILED)", word="FAILED", nodes="gn01")
@@ -27,9 +29,12 @@ def ended(word: str, **facts: Any) -> JobState:
     return JobState(phase="failed", detail=f"{word.lower()} ({word})", word=word, **facts)
 
 
-def recorded(kind: str, sentence: str = "rank 1 on gn02: it failed", line: str | None = None) -> dict[str, Any]:
-    fault = {"kind": kind, "rank": 1, "host": "gn02", "sentence": sentence, "line": line}
-    return {"state": "failed", "reason": sentence, "fault": fault}
+def recorded(kind: str, sentence: str = "rank 1 on gn02: it failed", line: str | None = None) -> AttemptEnd:
+    return failed(Fault(kind=kind, rank=1, host="gn02", sentence=sentence, line=line))
+
+
+def failed(fault: Fault) -> AttemptEnd:
+    return AttemptEnd(state="failed", reason=fault.sentence, fault=fault)
 
 
 def log(*lines: str) -> list[LogLine]:
@@ -37,7 +42,7 @@ def log(*lines: str) -> list[LogLine]:
 
 
 @pytest.mark.parametrize(
-    ("seen", "sentence", "next_step"),
+    ("job", "sentence", "next_step"),
     [
         (ended("CANCELLED", by="root"), "cancelled by root (CANCELLED)", "submit it again if that was not meant"),
         (ended("CANCELLED"), "cancelled (CANCELLED)", "submit it again if that was not meant"),
@@ -54,9 +59,9 @@ def log(*lines: str) -> list[LogLine]:
         (ended("DEADLINE"), "its deadline passed before it was done (DEADLINE)", "--deadline"),
     ],
 )
-def test_what_slurm_ended(seen: JobState, sentence: str, next_step: str) -> None:
+def test_what_slurm_ended(job: JobState, sentence: str, next_step: str) -> None:
     """Its word is a sentence with who, which node or which limit, and a step that answers it."""
-    reason = reason_of(seen, None, ())
+    reason = reason_of(job, None, ())
     assert reason.sentence == sentence
     assert next_step in reason.next_step
 
@@ -75,17 +80,17 @@ def test_a_time_limit_that_came_before_any_step_is_no_reason_for_a_longer_one() 
 
 def test_what_was_not_requeued_needs_more_time() -> None:
     """Restarts for nothing: to submit it again as it is would be one more of them."""
-    told = "told to stop (SIGUSR2) as it began: each made one step, so the job is not requeued. The time limit comes too soon"
-    reason = reason_of(JobState(phase="done"), {"state": "interrupted", "reason": told}, ())
-    assert (reason.sentence, reason.next_step[:27]) == (told, "raise slurm.walltime_min in")
+    sentence = "told to stop (SIGUSR2) as it began: each made one step, so the job is not requeued. The time limit comes too soon"
+    reason = reason_of(JobState(phase="done"), AttemptEnd(state="interrupted", reason=sentence), ())
+    assert (reason.sentence, reason.next_step[:27]) == (sentence, "raise slurm.walltime_min in")
 
 
 def test_what_ranks_see_when_slurm_ends_them_is_no_cause() -> None:
     """Of a job that was cancelled, a rank that was killed is left out; of a hang before that, the sentence stays."""
-    seen = ended("CANCELLED", by="alice")
+    cancelled = ended("CANCELLED", by="alice")
     killed, hung = recorded("died", "rank 1 on gn02 was killed by SIGTERM"), recorded("hung", "rank 1 on gn02 hung")
-    assert reason_of(seen, killed, ()).sentence == "cancelled by alice (CANCELLED)"
-    assert reason_of(seen, hung, ()).sentence == "cancelled by alice (CANCELLED); rank 1 on gn02 hung"
+    assert reason_of(cancelled, killed, ()).sentence == "cancelled by alice (CANCELLED)"
+    assert reason_of(cancelled, hung, ()).sentence == "cancelled by alice (CANCELLED); rank 1 on gn02 hung"
 
 
 def test_memory_beyond_the_jobs_names_the_rank_that_was_killed() -> None:
@@ -99,10 +104,9 @@ def test_memory_beyond_the_jobs_names_the_rank_that_was_killed() -> None:
     assert found.line == f"batch.err: {words}"
 
 
-@pytest.mark.parametrize("told", [log("srun: error: Node failure on gn02"), recorded("silent")])
-def test_the_node_that_failed_is_told_from_the_jobs_others(told: Any) -> None:
+@pytest.mark.parametrize(("end", "lines"), [(None, log("srun: error: Node failure on gn02")), (recorded("silent"), [])])
+def test_the_node_that_failed_is_told_from_the_jobs_others(end: AttemptEnd | None, lines: list[LogLine]) -> None:
     """Slurm names all nodes of a job, srun and the ranks the one that was lost: that one is to be kept off."""
-    end, lines = (None, told) if isinstance(told, list) else (told, ())
     reason = reason_of(ended("NODE_FAIL", nodes="gn[01-04]"), end, lines)
     assert reason.sentence.startswith("gn02 failed (NODE_FAIL)")
     assert reason.next_step.endswith("--set slurm.exclude=gn02")
@@ -111,12 +115,12 @@ def test_the_node_that_failed_is_told_from_the_jobs_others(told: Any) -> None:
 @pytest.mark.parametrize("nodes", ["gn[01-04]", "gn01,gn07", None])
 def test_where_the_node_is_not_known_none_is_kept_off(nodes: str | None) -> None:
     """Nobody is told to leave out all nodes of a job, or one called `its node`."""
-    failed, bare = ended("NODE_FAIL", nodes=nodes), JobState(phase="failed", word="FAILED", nodes=nodes)
-    assert reason_of(failed, None, ()).sentence == f"{f'one of {nodes}' if nodes else 'its node'} failed (NODE_FAIL)"
-    assert reason_of(failed, None, ()).next_step == "submit it again"
+    lost, bare = ended("NODE_FAIL", nodes=nodes), JobState(phase="failed", word="FAILED", nodes=nodes)
+    assert reason_of(lost, None, ()).sentence == f"{f'one of {nodes}' if nodes else 'its node'} failed (NODE_FAIL)"
+    assert reason_of(lost, None, ()).next_step == "submit it again"
     assert reason_of(bare, None, log("RuntimeError: No CUDA GPUs are available")).next_step == "submit it again"
-    end = {"state": "failed", "reason": "rank 1 hung", "fault": {"kind": "hung", "host": None}}
-    assert reason_of(bare, end, ()).next_step == "look at the place it names, and at `hpcddp logs`"
+    hung = Fault(kind="hung", rank=1, host="", sentence="rank 1 hung")
+    assert reason_of(bare, failed(hung), ()).next_step == "look at the place it names, and at `hpcddp logs`"
 
 
 @pytest.mark.parametrize(
@@ -204,9 +208,9 @@ def test_a_file_that_is_missing_is_not_a_matter_of_room() -> None:
 
 def test_what_is_read_only_gets_no_larger() -> None:
     """Room would not help: the runs belong elsewhere, whether a rank met it, its log says so, or there could be no log."""
-    told = "rank 1 on gn02: `/home/x/end.json` cannot be written: Read-only file system"
+    sentence = "rank 1 on gn02: `/home/x/end.json` cannot be written: Read-only file system"
     nothing = JobState(phase="failed", detail="its node cannot write the log of its job script (FAILED, 0:53)", word="FAILED")
-    met = reason_of(CODE_1, recorded("disk", told), ())
+    met = reason_of(CODE_1, recorded("disk", sentence), ())
     logged = reason_of(CODE_1, None, log("OSError: [Errno 30] Read-only file system: '/home/x/end.json'"))
     for reason in (met, logged, reason_of(nothing, None, ())):
         assert reason.next_step == "put the runs where the compute nodes may write, with --runs; then submit it again"
@@ -219,8 +223,7 @@ def test_the_batch_that_fits_is_the_next_step(monkeypatch: pytest.MonkeyPatch) -
     error = MemoryError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 6442450944 bytes.")
     for memory, fits in ((memory_fit.Memory("memory of the node", 4 << 30, 10 << 30), 16), (None, 32)):
         monkeypatch.setattr(memory_fit, "_of_node", lambda *_, memory=memory: memory)
-        fault = to_plain(fault_of(error, rank, point))
-        reason = reason_of(CODE_1, {"state": "failed", "reason": fault["sentence"], "fault": fault}, ())
+        reason = reason_of(CODE_1, failed(fault_of(error, rank, point)), ())
         assert reason.next_step.startswith(f"set workload.batch_per_gpu to {fits} in the sweep")
 
 
@@ -282,8 +285,8 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
 )
 def test_without_a_record_the_logs_say_it(line: str, sentence: str) -> None:
     """A job that died before a rank could record anything: the line is found among others, and told with the sentence."""
-    for seen in (CODE_1, NO_CODE):
-        reason = reason_of(seen, None, log("srun: error: gn01: task 0: Exited with exit code 1", line))
+    for job in (CODE_1, NO_CODE):
+        reason = reason_of(job, None, log("srun: error: gn01: task 0: Exited with exit code 1", line))
         assert reason.sentence == sentence
         assert reason.line == f"batch.err: {line}"
         assert reason.next_step
@@ -317,9 +320,9 @@ def test_without_slurm_there_is_no_node_to_keep_off(kind: str) -> None:
 def test_without_slurm_a_machine_without_a_gpu_is_not_kept_off() -> None:
     """Whether a rank or its log says so."""
     here = JobState(phase="failed", nodes="laptop")
-    told = reason_of(*without_node(here, recorded("user", "rank 0 on laptop: finds no GPU")), ())
+    met = reason_of(*without_node(here, recorded("user", "rank 0 on laptop: finds no GPU")), ())
     logged = reason_of(*without_node(here, None), log("RuntimeError: No CUDA GPUs are available"))
-    assert (told.next_step, logged.next_step) == ("submit it again", "submit it again")
+    assert (met.next_step, logged.next_step) == ("submit it again", "submit it again")
 
 
 def test_a_limit_of_the_process_is_not_the_memory_of_the_node() -> None:

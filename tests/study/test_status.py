@@ -167,7 +167,7 @@ def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
     reason = "told to stop (SIGUSR2): there is a checkpoint after step 72; submit it again to go on from there"
     write_json(attempt(study) / "end.json", {"state": "interrupted", "reason": reason})
     for phase in ("done", "failed"):
-        state = first(study, answer(phase, "the wall time was over (TIMEOUT)" if phase == "failed" else None))
+        state = first(study, answer(phase, "its time limit was over (TIMEOUT)" if phase == "failed" else None))
         assert (state.phase, state.detail) == ("failed", reason)
 
 
@@ -201,7 +201,10 @@ def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
 
 def test_done_with_a_failed_gate_says_so(study: Study) -> None:
     """A run that will be rejected by analysis is done, with the gate's name."""
-    gates = [{"name": "loss is finite", "passed": True}, {"name": "parameters agree", "passed": False}]
+    gates = [
+        {"name": "loss is finite", "passed": True, "evidence": ""},
+        {"name": "parameters agree", "passed": False, "evidence": ""},
+    ]
     write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": gates})
     assert first(study).detail == "gate failed: parameters agree; analyze says why"
 
@@ -416,7 +419,7 @@ def test_node_hours_are_those_of_all_attempts(study: Study) -> None:
         launch = {"started_unix_ns": hour_ns, "hosts": ["gn01", "gn02"], "backend": "slurm"}
         write_json(attempt(study, name) / "launch.json", launch)
         if end_h:
-            write_json(attempt(study, name) / "end.json", {"ended_unix_ns": end_h * hour_ns})
+            write_json(attempt(study, name) / "end.json", {"state": "done", "ended_unix_ns": end_h * hour_ns})
     os.utime(write_steps(study, 1, name="9.0"), ns=(0, hour_ns * 3 // 2))
     assert used_node_hours(study, {"8"}, now_ns=4 * hour_ns) == 2 * (1 + 3 + 0.5)
     assert used_node_hours(study, now_ns=4 * hour_ns) == 2 * (1 + 0 + 0.5)

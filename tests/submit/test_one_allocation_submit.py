@@ -25,7 +25,7 @@ from tests.given_plan import study_of
 
 HOUR_NS = 3_600_000_000_000
 
-DIED = JobState(phase="failed", detail="the wall time was over (TIMEOUT)", word="TIMEOUT", time_limit="03:00:00")
+DIED = JobState(phase="failed", detail="its time limit was over (TIMEOUT)", word="TIMEOUT", time_limit="03:00:00")
 
 
 def write_steps(study: Study, job: str, *events: tuple[str, int | None, int | None]) -> None:
