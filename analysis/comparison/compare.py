@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hpcddp.analysis.comparison.facts import Difference, Facts, differences, facts
-from hpcddp.analysis.comparison.match import Group, Unmatched, groups, matched, unmatched
+from hpcddp.analysis.comparison.match import MeasuredPoint, Unmatched, matched, measured_points, unmatched
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.core.errors import UsageError
@@ -16,29 +16,29 @@ from hpcddp.core.run_root import Study
 
 INTERVAL = "95 %"
 
-Verdict = Literal["slower", "slightly slower", "same", "slightly faster", "faster", "unclear"]
+Judgement = Literal["slower", "slightly slower", "same", "slightly faster", "faster", "unclear"]
 """Slower and faster are beyond the threshold; slightly so is different for sure, but within it; the same is what may be 1."""
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A point of both studies."""
+class ComparedPoint:
+    """A point that both studies measured."""
 
-    a: Group
-    b: Group
+    a: MeasuredPoint
+    b: MeasuredPoint
     ratio: Ratio
     """Throughput of B / throughput of A."""
-    verdict: Verdict
+    judgement: Judgement
 
     @property
     def sure(self) -> bool:
-        """Whether the verdict rests on an interval; on the median alone otherwise."""
+        """Whether the judgement rests on an interval; otherwise it rests on the medians only."""
         return self.ratio.kind == INTERVAL
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two studies; `name` is the study's own, `place` as the user named it."""
+    """One of the two studies; `name` is the study's own, `place` is how the user named its folder."""
 
     name: str
     place: str
@@ -49,17 +49,17 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All of it; `threshold` is a share: 0.05."""
+    """The result of comparing two studies; `threshold` is a share, such as 0.05."""
 
     a: Side
     b: Side
-    points: list[Compared]
+    points: list[ComparedPoint]
     differences: list[Difference]
     threshold: float
 
     @property
-    def regressions(self) -> list[Compared]:
-        return [point for point in self.points if point.verdict == "slower"]
+    def regressions(self) -> list[ComparedPoint]:
+        return [point for point in self.points if point.judgement == "slower"]
 
     @property
     def unfinished(self) -> list[Unmatched]:
@@ -70,7 +70,7 @@ class Comparison:
 def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None = None) -> Comparison:
     """B against A; `places` is how the user named them. UsageError where no point of one has a counterpart in the other."""
     records_a, records_b = load_study(a), load_study(b)
-    of_a, of_b = groups(records_a), groups(records_b)
+    of_a, of_b = measured_points(records_a), measured_points(records_b)
     pairs = matched(of_a, of_b)
     mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     unmatched_a, unmatched_b = unmatched(of_a, of_b, records_b, mine), unmatched(of_b, of_a, records_a, theirs)
@@ -79,19 +79,20 @@ def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None
         raise UsageError(_nothing(named, unmatched_a, unmatched_b))
     side_a = Side(records_a.name, named[0], records_a, facts(a, records_a, mine), unmatched_a)
     side_b = Side(records_b.name, named[1], records_b, facts(b, records_b, theirs), unmatched_b)
-    points = [_compared(mine, theirs, threshold) for mine, theirs in pairs]
+    points = [_compared_point(mine, theirs, threshold) for mine, theirs in pairs]
     return Comparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), threshold)
 
 
-def _compared(a: Group, b: Group, threshold: float) -> Compared:
+def _compared_point(a: MeasuredPoint, b: MeasuredPoint, threshold: float) -> ComparedPoint:
     found = ratio(b.rates, a.rates)
-    return Compared(a, b, found, verdict(found, threshold))
+    return ComparedPoint(a, b, found, judge(found, threshold))
 
 
-def verdict(found: Ratio, threshold: float) -> Verdict:
-    """Slower where the whole 95 % interval lies below 1 - threshold; without one (fewer than six runs) by the median alone.
+def judge(found: Ratio, threshold: float) -> Judgement:
+    """`slower` where all of the 95 % interval lies below 1 - threshold; without an interval (fewer than six runs) the ratio of
+    medians decides.
 
-    Slightly slower where all of it lies below 1 but not below 1 - threshold: medians alone do not tell that.
+    `slightly slower` where all of it lies below 1 but not below 1 - threshold; medians cannot show that.
     """
     low, high = (found.low, found.high) if found.kind == INTERVAL else (found.ratio, found.ratio)
     assert low is not None
@@ -116,7 +117,7 @@ def _nothing(places: tuple[str, str], unmatched_a: Sequence[Unmatched], unmatche
 
 
 def to_plain(found: Comparison) -> dict[str, Any]:
-    """What `--format json` and compare.json hold; every float finite, unknown is None."""
+    """The comparison as `--format json` and compare.json hold it; every float is finite, unknown is None."""
     return {
         "schema": 1,
         "a": _side(found.a),
@@ -133,7 +134,7 @@ def _side(side: Side) -> dict[str, Any]:
     return {"name": side.name, "dates": side.facts.dates, "unmatched": unmatched}
 
 
-def _point(point: Compared) -> dict[str, Any]:
+def _point(point: ComparedPoint) -> dict[str, Any]:
     nodes, gpus = point.a.layout
     sides = {
         f"{key}_{side}": value
@@ -150,10 +151,10 @@ def _point(point: Compared) -> dict[str, Any]:
         "low": point.ratio.low,
         "high": point.ratio.high,
         "interval": point.ratio.kind,
-        "verdict": point.verdict,
+        "verdict": point.judgement,
     }
 
 
-def middle(group: Group) -> float:
+def middle(group: MeasuredPoint) -> float:
     """Median throughput, samples/s."""
     return float(statistics.median(group.rates))

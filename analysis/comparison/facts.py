@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.comparison.match import Group
+from hpcddp.analysis.comparison.match import MeasuredPoint
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import short_name, value_text
 from hpcddp.analysis.util.regular_files import object_or_nothing
@@ -35,19 +35,19 @@ class Difference:
 
 @dataclass(frozen=True)
 class Facts:
-    """Of the runs that are compared."""
+    """What the records of the compared runs say of machines and software."""
 
     values: Mapping[str, tuple[str, ...]]
     dates: str
     """`2025-03-01`, or from and to; UTC."""
 
 
-def facts(study: Study, records: StudyRecords, groups: Iterable[Group]) -> Facts:
+def facts(study: Study, records: StudyRecords, measured_points: Iterable[MeasuredPoint]) -> Facts:
     """Reads launch.json and nodes/*.json of the groups' runs; those that are damaged say nothing."""
     attempts = {run.key: run.attempt for run in records.runs}
     found: dict[str, set[str]] = {}
     started: list[int] = []
-    for group in groups:
+    for group in measured_points:
         for name, value in group.key.items():
             found.setdefault(short_name(name), set()).add(value_text(value))
         for key in group.runs:
@@ -61,7 +61,7 @@ def facts(study: Study, records: StudyRecords, groups: Iterable[Group]) -> Facts
 
 
 def differences(a: Facts, b: Facts) -> list[Difference]:
-    """By name; nothing that the points' layouts make differ."""
+    """Facts that differ, by name, apart from what the points' layouts make different."""
     unknown = ("unknown",)
     pairs = ((name, a.values.get(name, unknown), b.values.get(name, unknown)) for name in sorted({*a.values, *b.values}))
     return [Difference(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]

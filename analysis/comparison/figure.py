@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hpcddp.analysis.comparison.compare import Compared, Comparison
+from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison
 from hpcddp.analysis.comparison.text import names, share
 from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
@@ -14,7 +14,7 @@ from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, p
 LINE_MM = 5.0
 AROUND_MM = 24.0
 MAX_POINTS = 40
-"""The first ones; the table has them all."""
+"""Points that the figure shows, the first ones; the table has them all."""
 
 COLOURS = {
     **dict.fromkeys(("slower", "slightly slower"), BASELINES["1gpu"]),
@@ -41,8 +41,8 @@ def compare_figure(found: Comparison, style: Style = DEFAULT) -> Figure:
     return figure
 
 
-def _draw(ax: Axes, i: int, point: Compared) -> None:
-    colour, found = COLOURS[point.verdict], point.ratio
+def _draw(ax: Axes, i: int, point: ComparedPoint) -> None:
+    colour, found = COLOURS[point.judgement], point.ratio
     if found.low is not None and found.high is not None:
         ax.plot([found.low, found.high], [i, i], color=colour, zorder=2)
     ax.plot([found.ratio], [i], "o", color=colour, markerfacecolor=colour if point.sure else "white", zorder=3)

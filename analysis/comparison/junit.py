@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from hpcddp.analysis.comparison.compare import Compared, Comparison
+from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison
 from hpcddp.analysis.comparison.text import share
 from hpcddp.core.text import count
 
@@ -26,9 +26,9 @@ def to_junit(found: Comparison) -> str:
     suite = ET.Element("testsuite", plain)
     for point in found.points:
         case = _case(suite, found, point.a.label)
-        if point.verdict == "slower":
+        if point.judgement == "slower":
             ET.SubElement(case, "failure", message=_clean(f"slower by more than {share(found.threshold)}: {_numbers(point)}"))
-        ET.SubElement(case, "system-out").text = _clean(f"{_numbers(point)}: {point.verdict}")
+        ET.SubElement(case, "system-out").text = _clean(f"{_numbers(point)}: {point.judgement}")
     for each in found.a.unmatched:
         kind = "error" if each.unfinished else "skipped"
         ET.SubElement(_case(suite, found, each.label), kind, message=_clean(each.reason))
@@ -40,7 +40,7 @@ def _case(suite: ET.Element, found: Comparison, label: str) -> ET.Element:
     return ET.SubElement(suite, "testcase", classname=_clean(found.b.name), name=_clean(label))
 
 
-def _numbers(point: Compared) -> str:
+def _numbers(point: ComparedPoint) -> str:
     found = point.ratio
     spread = "" if found.kind is None else f" ({found.kind} {found.low:.4f} to {found.high:.4f})"
     return f"throughput B / A {found.ratio:.4f}{spread}, {count(len(point.b.rates), 'run')} against {len(point.a.rates)}"

@@ -20,16 +20,16 @@ HOLD = "batch_per_gpu"
 """Points are matched by their own batch per GPU, whatever their study holds constant."""
 
 TIMING = ("warmup_steps", "warmup", "steps", "stop", "seconds", "interval_percent", "max_steps", "gc", "telemetry_hz")
-"""How long and how a run is timed: two points that differ in these alone measure the same."""
+"""Keys that say how long and how a run is timed: points that differ only in these measure the same."""
 
 ELSEWHERE = (("cluster", "layout.node_type"), ("layout.physical_cores_per_rank",))
-"""What means something else on another cluster, and so counts between studies of the same clusters only."""
+"""Keys that mean something else on another cluster, and so count only between studies of the same clusters."""
 
 DIFFER_AT_MOST = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class MeasuredPoint:
     """The runs that a point's throughput is of, on one kind of GPU and in one software environment; at least one."""
 
     label: str
@@ -40,7 +40,7 @@ class Group:
     rates: tuple[Fraction, ...]
     """Samples per second of each."""
     hook: bool
-    """With the communication hook, because there are none without it."""
+    """The runs have the communication hook, because there are none without it."""
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -58,14 +58,14 @@ class Unmatched:
     """The other study has the point, but no run of it that counts."""
 
 
-def groups(records: StudyRecords) -> list[Group]:
-    """By layout, then by everything else."""
+def measured_points(records: StudyRecords) -> list[MeasuredPoint]:
+    """The points of a study that have runs that count, by layout, then by everything else."""
     frame = runs_frame(dataclasses.replace(records, hold=HOLD))
     found = []
     for (series, nodes, gpus), members in by_point(frame):
         timed = timed_runs(members)
         found.append(
-            Group(
+            MeasuredPoint(
                 label=" + ".join(sorted(set(timed["label"]))),
                 key={**json.loads(series), "layout.nodes": int(nodes), "layout.gpus_per_node": int(gpus)},
                 runs=tuple(RunKey(str(label), int(run)) for label, run in zip(timed["label"], timed["run"], strict=True)),
@@ -76,9 +76,10 @@ def groups(records: StudyRecords) -> list[Group]:
     return sorted(found, key=_place)
 
 
-def matched(a: Sequence[Group], b: Sequence[Group]) -> list[tuple[Group, Group]]:
-    """Pairs that are equal in all that counts, the most alike first; a group that several of the other study fit is in none."""
-    pairs: list[tuple[Group, Group]] = []
+def matched(a: Sequence[MeasuredPoint], b: Sequence[MeasuredPoint]) -> list[tuple[MeasuredPoint, MeasuredPoint]]:
+    """Pairs of points that are equal in all that counts. Points that are equal in more are paired first; a point that several
+    of the other study fit is in no pair."""
+    pairs: list[tuple[MeasuredPoint, MeasuredPoint]] = []
     taken: set[int] = set()
     for loose in _levels(a, b):
         others = _by_key(b, loose)
@@ -90,13 +91,15 @@ def matched(a: Sequence[Group], b: Sequence[Group]) -> list[tuple[Group, Group]]
     return sorted(pairs, key=lambda pair: _place(pair[0]))
 
 
-def unmatched(mine: Sequence[Group], others: Sequence[Group], theirs: StudyRecords, paired: Sequence[Group]) -> list[Unmatched]:
-    """Those of `mine` that are not among `paired`, each with why; `theirs` is the study that `others` are of."""
+def unmatched(
+    mine: Sequence[MeasuredPoint], others: Sequence[MeasuredPoint], theirs: StudyRecords, paired: Sequence[MeasuredPoint]
+) -> list[Unmatched]:
+    """Points of `mine` that are not among `paired`, each with the reason; `theirs` is the study that `others` come from."""
     *_, loose = _levels(mine, others)
     return [_unmatched(group, others, theirs, loose) for group in mine if all(group is not each for each in paired)]
 
 
-def _unmatched(group: Group, others: Sequence[Group], theirs: StudyRecords, loose: frozenset[str]) -> Unmatched:
+def _unmatched(group: MeasuredPoint, others: Sequence[MeasuredPoint], theirs: StudyRecords, loose: frozenset[str]) -> Unmatched:
     text = _text(group.key, loose)
     fitting = _by_key(others, loose).get(text, [])
     if fitting:
@@ -114,7 +117,7 @@ def _unmatched(group: Group, others: Sequence[Group], theirs: StudyRecords, loos
     return Unmatched(group.label, f"nearest is {nearest.label}: {_differences(group.key, nearest.key, loose)}")
 
 
-def _distance(a: Group, b: Group, loose: frozenset[str]) -> tuple[bool, int, str]:
+def _distance(a: MeasuredPoint, b: MeasuredPoint, loose: frozenset[str]) -> tuple[bool, int, str]:
     """Another layout is farther than any other difference."""
     return a.layout != b.layout, len(_differing(a.key, b.key, loose)), b.label
 
@@ -131,18 +134,18 @@ def _differing(a: Key, b: Key, loose: frozenset[str]) -> list[str]:
     return sorted(name for name in {*a, *b} - loose if a.get(name) != b.get(name))
 
 
-def _found(group: Group) -> str:
+def _found(group: MeasuredPoint) -> str:
     return f"{group.label} ({group.key['gpu'] or 'no GPU'}, env {group.key['env_id'] or 'unknown'})"
 
 
-def _place(group: Group) -> tuple[Any, ...]:
+def _place(group: MeasuredPoint) -> tuple[Any, ...]:
     """By size, then by values: batch 32 before 128."""
     text = key_text(group.key)
     return (*group.layout, order(text, text))
 
 
-def _levels(a: Sequence[Group], b: Sequence[Group]) -> Iterator[frozenset[str]]:
-    """Sets of keys that need not be equal, from none on, each with those before it."""
+def _levels(a: Sequence[MeasuredPoint], b: Sequence[MeasuredPoint]) -> Iterator[frozenset[str]]:
+    """Sets of keys that need not be equal, beginning with none; each set includes those before it."""
     same_clusters = {group.key["cluster"] for group in a} == {group.key["cluster"] for group in b}
     steps = [("env_id",), ("gpu",), *(() if same_clusters else ELSEWHERE), tuple(f"measure.{name}" for name in TIMING)]
     loose = frozenset[str]()
@@ -152,9 +155,9 @@ def _levels(a: Sequence[Group], b: Sequence[Group]) -> Iterator[frozenset[str]]:
         yield loose
 
 
-def _by_key(groups: Sequence[Group], loose: frozenset[str]) -> dict[str, list[Group]]:
-    found: dict[str, list[Group]] = {}
-    for group in groups:
+def _by_key(measured_points: Sequence[MeasuredPoint], loose: frozenset[str]) -> dict[str, list[MeasuredPoint]]:
+    found: dict[str, list[MeasuredPoint]] = {}
+    for group in measured_points:
         found.setdefault(_text(group.key, loose), []).append(group)
     return found
 
@@ -164,6 +167,6 @@ def _text(key: Key, loose: frozenset[str]) -> str:
 
 
 def _point_key(point: Point) -> Key:
-    """As a group's, of a point that found nothing yet."""
+    """The key of a point that has not been measured yet, as MeasuredPoint.key."""
     layout = {"layout.nodes": point.layout.nodes, "layout.gpus_per_node": point.layout.gpus_per_node}
     return {**workload_key(point, HOLD), **layout, **dict.fromkeys(FOUND)}

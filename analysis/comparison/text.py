@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcddp.analysis.comparison.compare import Compared, Comparison, Side, middle
+from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison, Side, middle
 from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Unmatched
 from hpcddp.analysis.report.terminal_tables import lines
@@ -12,14 +12,14 @@ from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity
 
 AT_MOST = 12
-"""Differences and unmatched points told one by one; the JSON has them all."""
+"""Differences and unmatched points that are listed one by one; the JSON has them all."""
 
 NAMED = 3
-"""Regressions named in the sentence."""
+"""Regressions that the sentence names."""
 
 
 def to_text(found: Comparison) -> str:
-    """For the terminal."""
+    """The comparison as the terminal shows it."""
     blocks = [
         [_side("A", found.a), _side("B", found.b), sentence(found)],
         _differences(found.differences),
@@ -35,13 +35,13 @@ def sentence(found: Comparison) -> str:
     ratios = sorted(point.ratio.ratio for point in found.points)
     if len(found.points) == 1:
         (point,) = found.points
-        return f"B trains {_times(point)} times as fast as A at {size(point)}: {_verdict(point, found.threshold)}."
+        return f"B trains {_times(point)} times as fast as A at {size(point)}: {_judgement(point, found.threshold)}."
     extent = f"{ratios[0]:.3f} to {ratios[-1]:.3f}" if f"{ratios[0]:.3f}" != f"{ratios[-1]:.3f}" else f"{ratios[0]:.3f}"
     head = f"B trains {extent} times as fast as A at {len(found.points)} matched points"
     limit = f"slower by more than {share(found.threshold)}"
     called = {id(point): name for point, name in zip(found.points, names(found), strict=True)}
     slow = sorted(found.regressions, key=lambda point: point.ratio.ratio)
-    slightly = sum(point.verdict == "slightly slower" for point in found.points)
+    slightly = sum(point.judgement == "slightly slower" for point in found.points)
     less = f"; slower by less at {slightly}" if slightly else ""
     if not slow:
         return f"{head}; {limit} at none{less}."
@@ -59,14 +59,14 @@ def notes(found: Comparison) -> Iterator[str]:
     mixed = [point for point in found.points if point.a.hook != point.b.hook]
     if mixed:
         yield f"at {_sizes(mixed)} only one side has runs without the communication hook: the ratio holds the hook's cost too"
-    unclear = [point for point in found.points if point.verdict == "unclear"]
+    unclear = [point for point in found.points if point.judgement == "unclear"]
     if unclear:
         yield f"at {_sizes(unclear)} the interval reaches beyond {share(found.threshold)} on one side: more runs would decide"
     if found.unfinished:
         yield f"{len(found.unfinished)} of A's points have no run that counts in B yet"
 
 
-def size(point: Compared) -> str:
+def size(point: ComparedPoint) -> str:
     """`16 x 4`: nodes x GPUs per node."""
     nodes, gpus = point.a.layout
     return f"{nodes} x {gpus}"
@@ -78,7 +78,7 @@ def share(threshold: float) -> str:
 
 
 def names(found: Comparison) -> list[str]:
-    """Of each point: its size, with what else tells it from the others."""
+    """The name of each point: its size, with whatever else distinguishes it from the others."""
     apart = _apart(found)
     return [", ".join([size(point), *(f"{name} {text}" for name, text in more.items())]) for point, more in _zip(found, apart)]
 
@@ -88,14 +88,14 @@ def _side(letter: str, side: Side) -> str:
     return f"{letter}  {side.name} ({clusters}, {side.facts.dates}): {side.place}"
 
 
-def _times(point: Compared) -> str:
+def _times(point: ComparedPoint) -> str:
     found = point.ratio
     if found.kind is None:
         return f"{found.ratio:.3f}"
     return f"{found.ratio:.3f} ({found.kind} {found.low:.3f}-{found.high:.3f})"
 
 
-def _verdict(point: Compared, threshold: float) -> str:
+def _judgement(point: ComparedPoint, threshold: float) -> str:
     limit = share(threshold)
     words = {
         "slower": f"slower by more than {limit}",
@@ -105,7 +105,7 @@ def _verdict(point: Compared, threshold: float) -> str:
         "same": f"no difference found, and none of {limit}",
         "unclear": f"within {limit} or not, more runs would decide",
     }
-    return words[point.verdict]
+    return words[point.judgement]
 
 
 def _differences(found: Sequence[Difference]) -> list[str]:
@@ -139,14 +139,14 @@ def _table(found: Comparison) -> list[str]:
             quantity(middle(point.a)),
             quantity(middle(point.b)),
             _cell(point),
-            f"{point.verdict}{'' if point.sure else ' (median)'}",
+            f"{point.judgement}{'' if point.sure else ' (median)'}",
         ]
         for point, more in _zip(found, apart)
     ]
     return [line.rstrip() for line in lines(heads, rows).splitlines()]
 
 
-def _cell(point: Compared) -> str:
+def _cell(point: ComparedPoint) -> str:
     found = point.ratio
     return f"{found.ratio:.3f}" if found.kind is None else f"{found.ratio:.3f} ({found.low:.3f}-{found.high:.3f})"
 
@@ -158,17 +158,17 @@ def _unmatched(letter: str, found: Sequence[Unmatched]) -> list[str]:
     return [f"{f'only in {letter}' if i == 0 else '':<11}{line}" for i, line in enumerate(lines)]
 
 
-def _sizes(points: Sequence[Compared]) -> str:
+def _sizes(points: Sequence[ComparedPoint]) -> str:
     return ", ".join(dict.fromkeys(size(point) for point in points))
 
 
 def _apart(found: Comparison) -> list[dict[str, str]]:
-    """What tells points of one size from each other, as A has it, in their order."""
+    """For each point in turn, what distinguishes it from others of its size, as study A has it."""
     outside = ("layout.nodes", "layout.gpus_per_node", *FOUND)
     texts = [key_text({name: value for name, value in point.a.key.items() if name not in outside}) for point in found.points]
     apart = differing(dict.fromkeys(texts))
     return [{name: value_text(value) for name, value in apart[text].items()} for text in texts]
 
 
-def _zip(found: Comparison, apart: list[dict[str, str]]) -> Iterator[tuple[Compared, dict[str, str]]]:
+def _zip(found: Comparison, apart: list[dict[str, str]]) -> Iterator[tuple[ComparedPoint, dict[str, str]]]:
     return zip(found.points, apart, strict=True)

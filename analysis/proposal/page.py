@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pandas as pd
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Table, Text
-from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, Costs, Proposal, Size, Span, times
+from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, unit, units
 from hpcddp.analysis.verdicts.sentence import sentence
@@ -189,7 +189,7 @@ def _resources(found: Proposal) -> list[Block]:
     return [Text(about), _amounts(found, amounts)]
 
 
-def _amounts(found: Proposal, amounts: Costs) -> Table:
+def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
     counts = {"one epoch": 1}
     if found.epochs is not None:
         counts[f"one training ({count(found.epochs, 'epoch')})"] = found.epochs
@@ -226,7 +226,7 @@ def _unknown(found: Proposal) -> Iterator[str]:
         yield "95 % intervals of sizes with fewer than six runs."
 
 
-def _source(found: Proposal, number: int, size: Size) -> str:
+def _source(found: Proposal, number: int, size: MeasuredSize) -> str:
     """`[3] n16-g4-b32-...: runs r1, r2; checks passed by each: 9 of 9; rejected: r3 (gate ...)`"""
     labels: dict[str, list[str]] = {}
     for run in size.runs:
@@ -238,7 +238,7 @@ def _source(found: Proposal, number: int, size: Size) -> str:
     return f"[{number}] {named}; {checks}{left}"
 
 
-def _rate(size: Size) -> str:
+def _rate(size: MeasuredSize) -> str:
     row = size.row
     low, high = (None if pd.isna(row[f"samples_per_s_{end}"]) else float(row[f"samples_per_s_{end}"]) for end in ("low", "high"))
     return _spanned(Span(float(row["samples_per_s"]), low, high), quantity)

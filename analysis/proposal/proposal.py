@@ -25,16 +25,16 @@ ENOUGH = 0.70
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class MeasuredSize:
     """A layout of the series, with all that was measured of it."""
 
     row: Mapping[str, Any]
-    """Of scaling_frame."""
+    """A row of scaling_frame."""
     vs_gpu: Ratio | None
     vs_node: Ratio | None
     """Efficiencies; None where the baseline is missing."""
     runs: tuple[Run, ...]
-    """Those the numbers are of."""
+    """Runs that the numbers come from."""
     rejected: tuple[Run, ...]
 
     @property
@@ -43,7 +43,7 @@ class Size:
 
     @property
     def full(self) -> bool:
-        """All GPUs of each node."""
+        """Whether it uses all GPUs of each node."""
         return bool(self.row["gpus_per_node"] == self.row["full_node_gpus"])
 
 
@@ -51,16 +51,16 @@ class Size:
 class Choice:
     """The size of job that is asked for."""
 
-    size: Size
+    size: MeasuredSize
     by_user: bool
-    """By the user, not by its efficiency."""
-    next: Size | None
+    """The user chose it; otherwise its efficiency did."""
+    next: MeasuredSize | None
     """The next larger size that was measured."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """An amount with what its throughput's interval makes of it; the ends are None where there is no spread."""
+    """An amount with its interval, which follows from that of the throughput; the ends are None where there is no spread."""
 
     middle: float
     low: float | None
@@ -68,8 +68,8 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Of one epoch, of a training and of all of them; None where epochs are not said. `kind` says what the spans are."""
+class EpochCosts:
+    """What one epoch costs. `kind` says what the spans are: `95 %` or `range`."""
 
     epoch_s: Span
     node_h: Span
@@ -84,13 +84,13 @@ class Proposal:
 
     found: Findings
     provenance: Provenance
-    sizes: list[Size]
+    sizes: list[MeasuredSize]
     kind: str
-    """`weak scaling (fixed batch per GPU)`, of the series."""
+    """The kind of scaling of the series: `weak scaling (fixed batch per GPU)`."""
     others: int
-    """Series besides this one."""
+    """How many other series the study has."""
     choice: Choice | None
-    costs: Costs | None
+    costs: EpochCosts | None
     """None without a choice, or where an epoch's samples are not known."""
     epochs: int | None
     trainings: int
@@ -126,15 +126,16 @@ def propose(study: Study, nodes: int | None = None, epochs: int | None = None, t
 
 
 def _of_one_series(rows: pd.DataFrame) -> pd.DataFrame:
-    """The largest of DistributedDataParallel, which alone reaches several nodes; where there is none, the largest of all."""
+    """The largest series of DistributedDataParallel, which only can reach several nodes; without one, the largest series of
+    all."""
     keys: list[Any] = list(rows["series"].unique())
     series = next((key for key in keys if json.loads(key)["workload.parallel"] == "ddp"), keys[0])
     found: pd.DataFrame = rows[rows["series"] == series]
     return found
 
 
-def choose(sizes: Sequence[Size], nodes: int | None) -> Choice | None:
-    """Of full nodes: those asked for, or the largest size with an efficiency against one node of at least ENOUGH."""
+def choose(sizes: Sequence[MeasuredSize], nodes: int | None) -> Choice | None:
+    """The size of full nodes that the user wants, or else the largest whose efficiency against one node is at least ENOUGH."""
     full = sorted((size for size in sizes if size.full), key=lambda size: size.nodes)
     if nodes is not None:
         fitting = [size for size in full if size.nodes == nodes]
@@ -149,8 +150,8 @@ def choose(sizes: Sequence[Size], nodes: int | None) -> Choice | None:
     return Choice(chosen, nodes is not None, next((size for size in full if size.nodes > chosen.nodes), None))
 
 
-def costs(size: Size) -> Costs | None:
-    """Of one epoch at the size; None where its samples are not known."""
+def costs(size: MeasuredSize) -> EpochCosts | None:
+    """What an epoch costs at this size; None where the number of its samples is not known."""
     row = size.row
     if pd.isna(row["epoch_s"]):
         return None
@@ -159,7 +160,7 @@ def costs(size: Size) -> Costs | None:
     def span(per_epoch: float | None) -> Span | None:
         return None if per_epoch is None or pd.isna(per_epoch) else _span(float(per_epoch), row)
 
-    return Costs(
+    return EpochCosts(
         _span(seconds, row),
         _span(float(row["node_h_per_epoch"]), row),
         span(row["gpu_h_per_epoch"]),
@@ -177,12 +178,12 @@ def _span(amount: float, row: Mapping[str, Any]) -> Span:
 
 
 def times(span: Span, count: int) -> Span:
-    """`count` of it."""
+    """The span times `count`."""
     return Span(span.middle * count, *(None if end is None else end * count for end in (span.low, span.high)))
 
 
-def _sizes(found: Findings, rows: pd.DataFrame) -> list[Size]:
-    """In the order of the table."""
+def _sizes(found: Findings, rows: pd.DataFrame) -> list[MeasuredSize]:
+    """All sizes of the series, in the order of the table."""
     records = {run.key: run for run in found.records.runs}
     mine = found.runs[found.runs["series"] == rows["series"].iloc[0]]
     timed = {(int(nodes), int(gpus)): timed_runs(members) for (_, nodes, gpus), members in by_point(mine)}
@@ -192,7 +193,7 @@ def _sizes(found: Findings, rows: pd.DataFrame) -> list[Size]:
         row = {str(name): value for name, value in each.items()}
         layout = int(row["nodes"]), int(row["gpus_per_node"])
         sizes.append(
-            Size(
+            MeasuredSize(
                 row=row,
                 vs_gpu=_efficiency(row, "1gpu"),
                 vs_node=_efficiency(row, "1node"),
@@ -210,7 +211,7 @@ def _of(records: Mapping[RunKey, Run], members: pd.DataFrame | None) -> tuple[Ru
 
 
 def _efficiency(row: Mapping[str, Any], baseline: str) -> Ratio | None:
-    """As the table has it; None where the baseline is missing or larger than the layout."""
+    """The efficiency as the table has it; None where the baseline is missing or larger than the layout."""
     share, low, high, kind = (_known(row[f"efficiency_{baseline}{what}"]) for what in ("", "_low", "_high", "_interval"))
     return None if share is None else Ratio(share, low, high, kind)
 

@@ -18,7 +18,7 @@ SHOWN = {
     "other": ("record", "other"),
     "unaccounted": ("unaccounted",),
 }
-"""What is shown -> what of the record it is. Exposed communication is shown where it could not be split only."""
+"""Part that is shown -> the recorded parts it sums. Exposed communication is shown only where it could not be split."""
 
 NAMES = {
     "data_wait": "data wait",
@@ -32,21 +32,22 @@ NAMES = {
     "other": "other",
     "unaccounted": "unaccounted",
 }
-"""In words."""
+"""Part -> its name in tables and figures."""
 
 HIDDEN = ("h2d_hidden", "comm_hidden")
-"""What goes on behind other parts, outside the sum."""
+"""Parts that overlap others, and so stand outside the sum."""
 
 
 def shown_parts(scaling: pd.DataFrame) -> pd.DataFrame:
-    """Seconds per step by part for rows of scaling_frame; NA was not measured. Columns nobody measured are left out."""
+    """Seconds per step by part, for rows of scaling_frame; NA where a part was not measured. Parts that no point measured are
+    left out."""
     parts = pd.DataFrame({name: _sum(scaling, of) for name, of in SHOWN.items()}, index=scaling.index)
     parts["comm_exposed"] = parts["comm_exposed"].mask(parts["transfer"].notna())
     return parts.dropna(axis="columns", how="all")
 
 
 def hidden_parts(scaling: pd.DataFrame) -> pd.DataFrame:
-    """The same of what is hidden."""
+    """Seconds per step of the hidden parts, likewise."""
     parts = pd.DataFrame({name: _sum(scaling, (name,)) for name in HIDDEN}, index=scaling.index)
     return parts.dropna(axis="columns", how="all")
 

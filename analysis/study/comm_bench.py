@@ -25,7 +25,8 @@ OPS = {
 """Name in records -> in words, in the order they are shown."""
 
 UNSTEADY = 2.0
-"""Times as long as the fastest of five batches of 20 ms: something else had the link or the processors for most of one."""
+"""Slowest / fastest of five batches of 20 ms from which on a size is unsteady: something else had the link or the processors
+for most of a batch."""
 
 _WHO = {"label": "string", "run": "Int64", "layout": "string", "nodes": "Int64", "gpus_per_node": "Int64", "ranks": "Int64"}
 _WHO |= {"device": "string", "gpu": "string", "backend": "string", "op": "string"}
@@ -54,19 +55,19 @@ FIT_COLUMNS = {
 
 
 def comm_frame(runs: Sequence[Run]) -> pd.DataFrame:
-    """Every size, of the benchmarks that count."""
+    """A row per size of each operation, from the benchmarks that count; COMM_COLUMNS."""
     rows = [{**who, **asdict(size)} for who, found in _operations(runs) for size in found.sizes]
     return pd.DataFrame(rows, columns=list(COMM_COLUMNS)).astype(COMM_COLUMNS)
 
 
 def fits_frame(runs: Sequence[Run]) -> pd.DataFrame:
-    """One row where an operation was timed at all."""
+    """A row per operation that was timed, with its latency and bandwidth; FIT_COLUMNS."""
     rows = [{**who, **_fitted(who, found)} for who, found in _operations(runs) if found.sizes]
     return pd.DataFrame(rows, columns=list(FIT_COLUMNS)).astype(FIT_COLUMNS)
 
 
 def comm_notes(runs: Sequence[Run]) -> Iterator[str]:
-    """What a backend could not do, once each, and what was disturbed."""
+    """Sentences on operations that a backend does not support (each once), and on sizes that were disturbed or unsteady."""
     for who, found in _operations(runs):
         yield from _disturbed(who, found)
         yield from _unsteady(who, found)
@@ -75,7 +76,7 @@ def comm_notes(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _disturbed(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
-    """Sizes that took longer than larger ones, the first of them beside the fastest larger one."""
+    """A sentence on sizes that took longer than larger ones: it compares the first of them with the fastest larger one."""
     least_s = _least_s(found)
     odd = disturbed(least_s)
     if odd:
@@ -89,7 +90,7 @@ def _disturbed(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
 
 
 def _unsteady(who: Mapping[str, Any], found: CommOperation) -> Iterator[str]:
-    """Sizes whose calls took unlike times, the worst of them."""
+    """A sentence on sizes whose calls took unlike times: it names the worst of them."""
     apart = {size.bytes: size for size in found.sizes if size.time_max_s > UNSTEADY * size.time_min_s}
     if apart:
         worst = max(apart.values(), key=lambda size: size.time_max_s / size.time_min_s)
@@ -106,7 +107,7 @@ def _least_s(found: CommOperation) -> dict[int, float]:
 
 
 def _operations(runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], CommOperation]]:
-    """(who and what, the operation's part of comm.json) of each benchmark that counts."""
+    """For each operation of each benchmark that counts: columns that identify it, and its part of comm.json."""
     counting = [run for run in runs if run.collectives is not None and run.state == "counts"]
     for run, layout in zip(counting, _layouts(counting), strict=True):
         found = run.collectives

@@ -25,7 +25,7 @@ epochs it takes.
 
 
 def costs(point: dict[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
-    """The columns for a row of the scaling table; `runs` are those its throughput is of."""
+    """COST_COLUMNS of a point, a row of the scaling table; `runs` are the runs that its throughput comes from."""
     samples = runs["epoch_samples"].iloc[0]
     if pd.isna(samples) or point["input"] != "full":
         return {}
@@ -46,11 +46,12 @@ OF_TRAINING = {
     "gpu_h_to_train": "gpu_h_per_epoch",
     "gpu_kwh_to_train": "gpu_kwh_per_epoch",
 }
-"""Column -> what it is `train_epochs` times of."""
+"""Column of a training -> the column of an epoch that `train_epochs` multiplies."""
 
 
 def with_training(scaling: pd.DataFrame, epochs: int | None) -> pd.DataFrame:
-    """The table with the costs of a training that takes so many epochs, at every size the same; as it is for None."""
+    """The table with the costs of a training of `epochs` epochs, the same number at every size; unchanged where `epochs` is
+    None."""
     if epochs is None:
         return scaling
     known = scaling["epoch_s"].notna()
@@ -59,7 +60,7 @@ def with_training(scaling: pd.DataFrame, epochs: int | None) -> pd.DataFrame:
 
 
 def epoch_s(samples: int, samples_per_s: float) -> float:
-    """Samples of the training set / throughput: each counts once, whatever a last batch that is not full makes of them."""
+    """Samples of the training set / throughput. Each sample counts once, however the last batch is filled up or dropped."""
     return samples / samples_per_s
 
 
@@ -69,5 +70,5 @@ def unit_hours(units: int, seconds: float) -> float:
 
 
 def energy_kwh(samples: int, j_per_1000_samples: float) -> float:
-    """J per 1000 samples x samples / 1000 / 3.6e6 J per kWh; of the GPUs, not of hosts, network and cooling."""
+    """J per 1000 samples x samples / 1000 / 3.6e6 J per kWh: energy of the GPUs, without hosts, network and cooling."""
     return j_per_1000_samples * samples / 1000 / 3.6e6

@@ -21,7 +21,8 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Ratio:
-    """Of two medians; `kind` says what low and high are: `95 %`, `range`, or None (as they are) for one run against one."""
+    """The ratio of two medians. `kind` says what low and high are: `95 %` (an interval), `range`, or None for one run against
+    one, which has neither."""
 
     ratio: float
     low: float | None
@@ -50,11 +51,11 @@ def ratio(a: Values, b: Values) -> Ratio:
 
 
 def resampled(values: Values, draw: np.random.Generator) -> NDArray[np.float64]:
-    """(RESAMPLES, n): as many values drawn with replacement; the order given makes no difference."""
+    """RESAMPLES samples of n values each, drawn with replacement, as rows; the order of `values` makes no difference."""
     ordered = np.array(sorted(map(float, values)))
     return ordered[draw.integers(len(ordered), size=(RESAMPLES, len(ordered)))]
 
 
 def _median(values: Values) -> Fraction:
-    """Exact, so that equal medians have a ratio of exactly 1."""
+    """The median as an exact fraction, so that equal medians have a ratio of exactly 1."""
     return statistics.median([Fraction(value) for value in values])

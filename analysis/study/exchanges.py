@@ -14,8 +14,8 @@ BUCKET_COLUMNS = {
     **{"label": "string", "run": "Int64", "bucket": "Int64", "bytes": "Int64", "slack_s": "Float64", "own_s": "Float64"},
     **{"algbw_bytes_per_s": "Float64", "busbw_bytes_per_s": "Float64"},
 }
-"""`slack_s`: from the first rank that is ready to the last. `own_s`: how long the bucket alone travelled, with its bandwidths; on
-NCCL only, where buckets travel one after the other. Medians over steady steps."""
+"""Medians over steady steps. `slack_s` is the time from the first rank that is ready to the last; `own_s` is how long this
+bucket itself travelled, and the bandwidths are its own: only on NCCL, where buckets travel one after the other."""
 
 
 def buckets_frame(runs: Sequence[Run]) -> pd.DataFrame:

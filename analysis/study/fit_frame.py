@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.study.fits import Fit, fit_all
+from hpcddp.analysis.study.fits import LawFit, fit_all
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.util.wording import unit
 from hpcddp.core.point import scaling_kind
@@ -41,16 +41,16 @@ LAW_COLUMNS = {
 
 @dataclass(frozen=True)
 class Fitted:
-    """A law over one of a series' two directions."""
+    """A law fitted to one direction of a series: over its nodes, or over the GPUs of one node."""
 
     series: str
     over: str
     """What is counted: `node`, `GPU` or `rank`."""
-    fit: Fit
+    fit: LawFit
 
 
 def fit_study(runs: pd.DataFrame, scaling: pd.DataFrame, hold: str) -> list[Fitted]:
-    """Of each series in the scaling table's order, nodes before GPUs."""
+    """All laws that can be fitted, series in the scaling table's order, nodes before GPUs."""
     rates = {key: rates_per_s(timed_runs(group)) for key, group in by_point(runs)}
     return [
         Fitted(str(series), over, each)
@@ -64,12 +64,12 @@ def fit_study(runs: pd.DataFrame, scaling: pd.DataFrame, hold: str) -> list[Fitt
 
 
 def laws_frame(fitted: Sequence[Fitted]) -> pd.DataFrame:
-    """As LAW_COLUMNS says."""
+    """A row per parameter of each fitted law; LAW_COLUMNS."""
     return pd.DataFrame([row for each in fitted for row in _rows(each)], columns=list(LAW_COLUMNS)).astype(LAW_COLUMNS)
 
 
 def _tracks(points: pd.DataFrame) -> Iterator[tuple[str, dict[int, tuple[str, int, int]]]]:
-    """What is counted, and by how many of it the point."""
+    """For each direction: what it counts, and number -> the point of that size."""
     keys = list(points[["series", "nodes", "gpus_per_node"]].itertuples(index=False, name=None))
     node_gpus = int(points["full_node_gpus"].iloc[0])
     yield "node", {nodes: (series, nodes, gpus) for series, nodes, gpus in keys if gpus == node_gpus}

@@ -23,12 +23,12 @@ def usl_peak(contention: float, crosstalk: float) -> float:
 
 @dataclass(frozen=True)
 class Law:
-    """A law as a linear model; `formula` as a reader knows it."""
+    """A law as a linear model; `formula` is the form that readers know."""
 
     name: str
     formula: str
     terms: Callable[[Floats], Floats]
-    """n (points) -> (points, terms)"""
+    """Numbers of units (points) -> the terms' values (points, terms)."""
     of_throughput: bool
     """The terms add up to the throughput per unit; otherwise to the units' time per sample, its inverse."""
     parameters: Callable[[Floats], Mapping[str, Floats]]

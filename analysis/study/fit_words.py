@@ -8,7 +8,7 @@ from itertools import groupby
 
 from hpcddp.analysis.study.fit_frame import Fitted
 from hpcddp.analysis.study.fit_laws import extra_p
-from hpcddp.analysis.study.fits import Fit, Parameter
+from hpcddp.analysis.study.fits import LawFit, Parameter
 from hpcddp.analysis.util.wording import quantity
 
 WORTH_PERCENT = 10
@@ -22,8 +22,8 @@ LOGARITHM = extra_p(0, 1).formula
 FAR = 16
 """Times the largest size measured: a peak beyond that is a guess."""
 
-Said = tuple[str, str]
-"""What it says, and its interval with `; ` after it."""
+Implied = tuple[str, str]
+"""What a law says, and the interval of that with `; ` after it."""
 
 
 def implied(fitted: Sequence[Fitted], names: dict[str, str]) -> list[str]:
@@ -37,8 +37,9 @@ def implied(fitted: Sequence[Fitted], names: dict[str, str]) -> list[str]:
     return found
 
 
-def _best(over: str, fits: Sequence[Fit]) -> str | None:
-    """Of the law that predicts left-out points best; of the normal form only where it is far better, as it has many forms."""
+def _best(over: str, fits: Sequence[LawFit]) -> str | None:
+    """The sentence of the law that predicts left-out points best. The normal form must be far better than the others, as it has
+    many forms to choose from."""
     best = min(fits, key=lambda each: each.left_out_percent * (2 if each.law.name == "extra-p" else 1))
     if best.left_out_percent > WORTH_PERCENT:
         return None
@@ -47,14 +48,14 @@ def _best(over: str, fits: Sequence[Fit]) -> str | None:
     return f"{found[0]} ({found[1]}{where})" if found else None
 
 
-def _amdahl(over: str, fit: Fit) -> Said | None:
+def _amdahl(over: str, fit: LawFit) -> Implied | None:
     share = fit.parameters["serial_share"]
     return (
         (f"about {_percent(share.value)} of the work is serial: {_ceiling(over, share)}", _ends(share)) if _tells(share) else None
     )
 
 
-def _gustafson(over: str, fit: Fit) -> Said | None:
+def _gustafson(over: str, fit: LawFit) -> Implied | None:
     share = fit.parameters["serial_share"]
     if not _tells(share):
         return None
@@ -62,7 +63,7 @@ def _gustafson(over: str, fit: Fit) -> Said | None:
     return f"each further {over} adds about {_percent(adds.value)} of what one {over} trains", _ends(adds)
 
 
-def _usl(over: str, fit: Fit) -> Said | None:
+def _usl(over: str, fit: LawFit) -> Implied | None:
     contention, peak = fit.parameters["contention"], fit.parameters["peak"]
     if peak.value <= FAR * fit.units[-1]:
         known = "" if peak.interval is None else f"95 %: {_count(peak.interval[0])}-{_count(peak.interval[1])}; "
@@ -72,7 +73,7 @@ def _usl(over: str, fit: Fit) -> Said | None:
     return f"sharing costs about {_percent(contention.value)} per {over}: {_ceiling(over, contention)}", _ends(contention)
 
 
-def _normal_form(over: str, fit: Fit) -> Said | None:
+def _normal_form(over: str, fit: LawFit) -> Implied | None:
     base, factor = fit.parameters["c0"].value, fit.parameters["c1"].value
     if not base or not factor:
         return None
@@ -91,7 +92,7 @@ def _ceiling(over: str, share: Parameter) -> str:
 
 
 def _ends(share: Parameter) -> str:
-    """Over runs only: how far the law itself is off stands beside it."""
+    """The interval over runs, in words. How far the law itself is off its points stands beside it."""
     if share.interval is None:
         return ""
     low, high = (100 * end for end in share.interval)

@@ -28,26 +28,26 @@ NOTHING = 1e-9
 
 @dataclass(frozen=True)
 class Parameter:
-    """With its 95 % interval where each point has six runs or more."""
+    """A parameter's value, with its 95 % interval where each point has six runs or more."""
 
     value: float
     interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A law with the parameters that come closest to the points."""
+class LawFit:
+    """A law with the parameters that fit the points best."""
 
     law: Law
     parameters: Mapping[str, Parameter]
     units: tuple[int, ...]
     error_percent: float
-    """Root mean square of what the law is off, % of each point."""
+    """Root mean square of the law's distance from the points, % of each point."""
     left_out_percent: float
-    """The same of each point by the law fitted to the others: what it is worth as a prediction."""
+    """The same distance, each point predicted by the law fitted to the others: what the law is worth as a prediction."""
 
 
-def fit_all(rates: Rates, *, strong: bool) -> list[Fit]:
+def fit_all(rates: Rates, *, strong: bool) -> list[LawFit]:
     """Every law there are enough points for, at least one more than it has terms; none below three.
 
     Amdahl's where the work is the same at every size (`strong`), Gustafson's where it grows; the normal form with the
@@ -63,19 +63,19 @@ def fit_all(rates: Rates, *, strong: bool) -> list[Fit]:
 
 
 def best_normal_form(rates: Rates) -> Law:
-    """The exponents with the smallest error of left-out points; of equals the first."""
+    """The normal form whose exponents have the smallest error of left-out points, the first of equal ones."""
     n, per_unit = _per_unit(rates)
     errors = [left_out_error(law, n, per_unit) for law in EXTRA_P]
     return next(law for law, error in zip(EXTRA_P, errors, strict=True) if error <= min(errors) + NOTHING)
 
 
-def fit(law: Law, rates: Rates) -> Fit:
-    """Least squares of relative errors of the points' median throughput."""
+def fit(law: Law, rates: Rates) -> LawFit:
+    """The law fitted by least squares of relative errors of the points' median throughput."""
     n, per_unit = _per_unit(rates)
     coefficients = solve(law, n, per_unit)
     values = {name: float(value) for name, value in law.parameters(coefficients).items()}
     ends = _intervals(law, n, rates)
-    return Fit(
+    return LawFit(
         law=law,
         parameters={name: Parameter(value, ends.get(name)) for name, value in values.items()},
         units=tuple(sorted(rates)),
@@ -115,7 +115,7 @@ def left_out_error(law: Law, n: Floats, per_unit: Floats) -> float:
 
 
 def _choices(terms: int) -> Iterator[list[int]]:
-    """Of terms, fewer first. Without the first two there is nothing at one unit to compare with."""
+    """Sets of terms to try, smaller ones first. A set needs one of the first two terms, which say what one unit does."""
     for size in range(1, terms + 1):
         yield from (list(chosen) for chosen in combinations(range(terms), size) if chosen[0] < 2)
 
@@ -131,13 +131,15 @@ def _rms(errors: Floats) -> float:
 
 
 def _per_unit(rates: Rates) -> tuple[Floats, Floats]:
-    """Units, and the median throughput of each; the quotient is exact, so that perfect scaling gives equal numbers."""
+    """Numbers of units, and the median throughput per unit of each; the quotients are exact, so that perfect scaling gives
+    equal numbers."""
     units = sorted(rates)
     return np.array(units, dtype=np.float64), np.array([float(median(rates[n]) / n) for n in units])
 
 
 def _intervals(law: Law, n: Floats, rates: Rates) -> dict[str, tuple[float, float]]:
-    """Of parameters, by the law fitted to medians of runs drawn anew at each point; none below six runs of any."""
+    """Intervals of the parameters: the law is fitted again to medians of runs drawn with replacement at each point. None where
+    a point has fewer than six runs."""
     if interval_rank(min(map(len, rates.values()))) is None:
         return {}
     draw = np.random.default_rng(SEED)

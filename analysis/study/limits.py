@@ -14,11 +14,11 @@ INPUTS = ("full", "synthetic", "io")
 
 LAYOUT = {"series": "string", "nodes": "Int64", "gpus_per_node": "Int64", "device": "string"}
 LIMITS_COLUMNS = {**LAYOUT, **dict.fromkeys(INPUTS, "Float64")}
-"""Samples per second by `measure.input`; NA has no run that counts."""
+"""Samples per second by `measure.input`; NA where no run counts."""
 
 
 def limits_frame(scaling: pd.DataFrame, apart: Apart) -> pd.DataFrame:
-    """A row per layout with limited input, its series in words; none where a study has one input only."""
+    """A row per layout that was measured with `synthetic` or `io` input, too; none where a study has one kind of input only."""
     rows = []
     several = scaling["input"].nunique() > 1
     for _, points in _alike(scaling):
@@ -33,7 +33,7 @@ def rates_by_input(scaling: pd.DataFrame) -> dict[tuple[str, int, int], dict[str
 
 
 def whatever_input(series: str) -> str:
-    """Key of the series that differ in their input alone."""
+    """The key that a series shares with those that differ from it only in `measure.input`."""
     return key_text({name: value for name, value in json.loads(series).items() if name != "measure.input"})
 
 
@@ -46,5 +46,5 @@ def _rates(points: pd.DataFrame) -> dict[str, float]:
 
 
 def _name(points: pd.DataFrame, apart: Apart) -> str:
-    """What tells the series from others besides its input."""
+    """What distinguishes the series from others, besides its input."""
     return words({name: value for name, value in apart[points["series"].iloc[0]].items() if name != "input"})

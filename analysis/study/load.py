@@ -31,10 +31,10 @@ from hpcddp.core.schema import LARGEST_INT
 from hpcddp.core.text import count, escape_controls, one_line
 
 Loaded = tuple[Run, tuple[str, ...]]
-"""A run, and what is odd about its records but harmless."""
+"""A run, and warnings about its records that do not stop it from counting."""
 
 Attempted = Loaded | Failure
-"""The same, or what reading it raised."""
+"""A loaded run, or what reading it raised."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class StudyRecords:
     runs: tuple[Run, ...]
     warnings: tuple[str, ...]
     predicted: Mapping[str, tuple[float, float]]
-    """Label -> samples per second, from and to, as foretold when the study was submitted."""
+    """Label -> samples per second, from and to, as predicted when the study was submitted."""
     train_epochs: int | None
-    """Of a whole training, as the sweep says."""
+    """Epochs of a complete training, as the sweep says."""
     failures: tuple[Failure, ...] = ()
     """Runs whose reading raised: they are rejected."""
     large: bool = False
-    """They were worth reading in processes."""
+    """The runs were worth reading in several processes."""
 
 
 def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[], None] = nothing) -> StudyRecords:
@@ -94,7 +94,8 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
 
 
 def _in_sweep(runs: Sequence[Run], study_file: StudyFile, warnings: list[str]) -> list[Run]:
-    """Without those that have no result and that the sweep did not have any more at the last submission: nobody misses them."""
+    """The runs without those that have no result and were not in the sweep any more at the last submission; a warning counts
+    them."""
     out = {run.key for run in runs if run.state == "missing" and run.run > study_file.in_sweep.get(run.label, run.run)}
     if out:
         verb, have = ("is", "has") if len(out) == 1 else ("are", "have")
@@ -110,14 +111,14 @@ def _load_runs(
     points: Mapping[str, Point | None],
     meanwhile: Callable[[], None],
 ) -> tuple[list[Attempted], bool]:
-    """In that order. What was kept of a run is taken; the others are read, two at a time: whether it was much, too."""
-    made = {
+    """Runs in the order of `keys`, from the cache or, two at a time, from their records; and whether there was much to read."""
+    sizes_on_disk = {
         key: made_of(study.run_dir(*key), repr(key), repr(points.get(key.label))) for key in keys if study.run_dir(*key).is_dir()
     }
-    known = {key: _from_cache(cache.get(_cache_name(key), made[key]), points.get(key.label)) for key in made}
+    known = {key: _from_cache(cache.get(_cache_name(key), sizes_on_disk[key]), points.get(key.label)) for key in sizes_on_disk}
     found: dict[RunKey, Attempted] = {key: loaded for key, loaded in known.items() if loaded is not None}
     unread = [key for key in keys if key not in found]
-    sizes = [size for key in unread if (size := made.get(key))]
+    sizes = [size for key in unread if (size := sizes_on_disk.get(key))]
     much = prepare(sum(size.csv_files for size in sizes), sum(size.csv_bytes for size in sizes))
 
     outcomes = _read_outcomes(study)
@@ -128,7 +129,7 @@ def _load_runs(
         run = load_run(study.attempts(*key), blank, outcomes.get(key, {}), odd)
         if run.attempt is not None:
             with contextlib.suppress(TypeError):
-                cache.put(_cache_name(key), made.get(key), to_plain((replace(run, point=None), tuple(odd))))
+                cache.put(_cache_name(key), sizes_on_disk.get(key), to_plain((replace(run, point=None), tuple(odd))))
         return run, tuple(odd)
 
     def attempt(key: RunKey) -> Attempted:
@@ -180,6 +181,6 @@ def _read_point(study: Study, label: str, warnings: list[str]) -> Point | None:
 
 
 def _run_numbers(study: Study, label: str) -> list[int]:
-    """Of the folders r1, r2, ...; a number that no study reaches is no run's."""
+    """Numbers of the folders r1, r2, ...; longer ones than any study reaches are no runs."""
     found = (re.fullmatch(r"r([1-9][0-9]{0,8})", path.name) for path in (study.folder / label).glob("r*"))
     return [int(match[1]) for match in found if match]

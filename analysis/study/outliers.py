@@ -16,7 +16,7 @@ to name in simulation, with 5 one in 15 (6 runs) to 80 (20); ten standard deviat
 """
 
 SMALLEST = 0.02
-"""Of the median: nobody looks for the cause of less."""
+"""Share of the median below which no difference is an outlier: nobody looks for its cause."""
 
 TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
 """Of a normal distribution, standard deviation / median absolute deviation."""
@@ -36,7 +36,7 @@ def outliers(values: Sequence[float]) -> list[int]:
 
 
 def outliers_frame(runs: pd.DataFrame) -> pd.DataFrame:
-    """Of runs that count, a row for each that is far from its like."""
+    """A row for each run that counts and is far from the others of its point."""
     rows = []
     for _, group in by_point(runs):
         timed = timed_runs(group)
@@ -48,7 +48,7 @@ def outliers_frame(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def outlier_notes(far: pd.DataFrame) -> Iterator[str]:
-    """How many, and the farthest."""
+    """A sentence on the run that is farthest from the others of its point, and how many more there are."""
     if len(far):
         worst = far.iloc[int(far["percent"].abs().argmax())]
         direction = "slower" if worst["percent"] < 0 else "faster"

@@ -29,7 +29,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowRanks:
     """Ranks that the others wait for: one, or those of a host."""
 
     name: str
@@ -45,7 +45,7 @@ class Slow:
         return self.part == "data_wait"
 
 
-def slow_ranks(found: Unevenness, step_ns: float) -> list[Slow]:
+def slow_ranks(found: Unevenness, step_ns: float) -> list[SlowRanks]:
     """Of a run, the slowest first."""
     limit = max(SLOWER * step_ns, MOSTLY * found.often_ns)
     slow = [rank for rank, over_ns in enumerate(found.over_ns) if over_ns > limit]
@@ -54,7 +54,8 @@ def slow_ranks(found: Unevenness, step_ns: float) -> list[Slow]:
         host = found.hosts[rank]
         groups.setdefault(host if _is_slow(host, found, slow) else f"rank {rank} on {host}", []).append(rank)
     named = [
-        Slow(name, found.hosts[mine[0]], max(found.over_ns[r] for r in mine), _part(found, mine)) for name, mine in groups.items()
+        SlowRanks(name, found.hosts[mine[0]], max(found.over_ns[r] for r in mine), _part(found, mine))
+        for name, mine in groups.items()
     ]
     return sorted(named, key=lambda each: -each.over_ns)
 

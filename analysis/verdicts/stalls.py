@@ -42,7 +42,7 @@ OTHERWISE = "look for other processes on the node, at its clocks, and at what th
 
 
 def stalls(case: Case) -> Iterator[Verdict]:
-    """Points most of whose runs stall, by series and cause."""
+    """Points of which most runs stall: a verdict per series and cause."""
     for name, series in case.series:
         found = [(row, run) for _, row in series.iterrows() if (run := stalling(case, row))]
         for what in dict.fromkeys(cause_of(run) for _, run in found):
@@ -58,7 +58,7 @@ def stalling(case: Case, row: Row) -> Run | None:
 
 
 def lost_share(run: Run) -> float:
-    """Of the run's time, what its steps take beyond a typical one's; below 0 where most steps are long."""
+    """The share of a run's time that its steps take beyond a typical one's; below 0 where most steps are long."""
     return 1 - run.stalls.median_ns / run.stalls.mean_ns if run.stalls else 0.0
 
 
@@ -73,7 +73,7 @@ def stalled_share(case: Case, row: Row) -> float | None:
 
 
 def cause_of(run: Run) -> str:
-    """One of LONG_IN."""
+    """The key of LONG_IN that says what the long steps of a run are long in."""
     found = run.stalls
     if found is None or not any(found.of.values()):
         return "unknown"
@@ -117,7 +117,7 @@ def _words(run: Run, found: Stalls, what: str) -> str:
 
 
 def _advice(case: Case, series: pd.DataFrame, rows: Sequence[Row], run: Run, what: str) -> str:
-    """For data and communication as the verdicts on these have it."""
+    """What to do about stalls; for data and communication it is the advice of the verdicts on these."""
     assert run.point is not None
     measure = run.point.measure
     if what == "data":

@@ -12,34 +12,34 @@ from hpcddp.analysis.verdicts.context import DOUBTFUL, Case, Verdict, found_poin
 from hpcddp.core.text import count
 
 FEW_STEPS = 20
-"""With fewer the interval of a run's mean is not known."""
+"""Timed steps below which the interval of a run's mean is not known."""
 
 WIDE_PERCENT = 2.0
 """Half the 95 % interval of a run's mean step: the default of measure.interval_percent."""
 
 TOO_MANY = 50
-"""Times as many steps: a run of minutes would take hours."""
+"""Times the steps there are, beyond which more steps are not advised: a run of minutes would take hours."""
 
 MOVED = 0.01
-"""What steps of the warm-up may add to the mean step: half of what its interval may be."""
+"""Share of the mean step that steps of the warm-up may add to it: half of what its interval may be."""
 
 EARLY_SLOWER = 0.10
-"""Beyond the noise of steps, however few they are."""
+"""Share by which steps of the warm-up may be slower: beyond the noise of steps, however few they are."""
 
 TWO_KINDS = 0.85
 """Rhythm.apart of steps of two kinds; normal noise has 0.64, uniform 0.75."""
 
 APART = 0.10
-"""By which share slow steps are slower at least."""
+"""Share by which the slow kind is slower at least."""
 
 EACH_KIND = 0.10
-"""Of the steps; fewer slow ones are spikes: those stall."""
+"""Share of the steps that each kind has at least; fewer slow ones are spikes, which are stalls."""
 
 FIRST_SLOW = 0.2
 """Rhythm.slow_later below which slow steps come first: that is a warm-up."""
 
 EXPLAINED = 0.5
-"""Of the difference between slow and fast steps."""
+"""Share of the difference between slow and fast steps from which on a part explains it."""
 
 
 def too_few_steps(case: Case) -> Iterator[Verdict]:
@@ -76,12 +76,12 @@ def _others(runs: int) -> str:
 
 
 def _times_more(run: Run) -> float:
-    """Steps that would do / those there are: an interval is as wide as 1 / sqrt(steps)."""
+    """Steps that would suffice / steps there are: an interval is as wide as 1 / sqrt(steps)."""
     return max(1.0, (run.step_ci_percent or 0) / WIDE_PERCENT) ** 2
 
 
 def _steps_advice(run: Run) -> str:
-    """How many would do."""
+    """The number of steps that would suffice, or what to do where that is too many."""
     more = _times_more(run)
     if more > TOO_MANY:
         return "steps vary too much for more of them to help: find out what disturbs them, then `--set measure.stop=interval`"
@@ -92,7 +92,7 @@ def _steps_advice(run: Run) -> str:
 
 
 def warmup_inside(case: Case) -> Iterator[Verdict]:
-    """Timed steps that the run itself counts to its warm-up, and that are slower."""
+    """The timed steps include some that the run itself counts to its warm-up, and that are slower."""
     runs = [run for run in case.counting if _begins_slowly(run)]
     if runs:
         worst = max(runs, key=lambda run: (run.early.moved if run.early else 0, run.name))
@@ -144,7 +144,7 @@ def burst_network(case: Case) -> Iterator[Verdict]:
 
 
 def bursts(case: Case, run: Run) -> bool:
-    """Whether its steps show a network that is faster in bursts."""
+    """Whether the run's steps show a network that is faster in bursts."""
     return _bursts(run) and not _also_on_one_node(case, run)
 
 

@@ -24,15 +24,15 @@ COSTLY = 0.02
 
 @dataclass(frozen=True)
 class Straggler:
-    """In one run."""
+    """A rank or host that the others wait for in one run."""
 
     run: Run
     who: str
     host: str
     part: str | None
-    """Of the step, in which most of what it needs longer is; None where that is not known."""
+    """The part of the step that holds most of the time it needs beyond the others; None where that is not known."""
     wait_s: float
-    """That the others have for it, a step."""
+    """How long the others wait for it, per step."""
     cost: float
     """The same as a share of the step."""
     last: float | None
@@ -70,7 +70,7 @@ def _evidence(found: Straggler, more: str) -> str:
 
 
 def _by_all_reduces(case: Case) -> Iterator[Straggler]:
-    """In runs with the communication hook."""
+    """Stragglers by the order in which ranks are ready for all-reduces, in runs with the communication hook."""
     by_key: dict[Hashable, Run] = {run.key: run for run in case.counting}
     for key, ranks in case.stragglers.groupby(["label", "run"], sort=True):
         run = by_key.get(key)
@@ -81,7 +81,8 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
 
 
 def _by_own_time(case: Case) -> Iterator[Straggler]:
-    """By step rows alone: in at least half of the runs of a point that a host took part in, so that a bad moment is none."""
+    """Stragglers by step rows only: slow in at least half of the runs of a point that the host took part in, so that one bad
+    moment makes none."""
     timed = [run for run in case.counting if run.unevenness and run.step_ns]
     slow = [(run, each) for run in timed if run.unevenness and run.step_ns for each in slow_ranks(run.unevenness, run.step_ns)]
     of_name = Counter((run.label, each.name) for run, each in slow)
@@ -94,9 +95,10 @@ def _by_own_time(case: Case) -> Iterator[Straggler]:
 
 
 def waited_share(case: Case, row: Row) -> float | None:
-    """Of a point's step, what the others wait for a straggler: the median over its runs, so that one bad run is no cause.
+    """The share of a point's step that the others wait for a straggler: the median over its runs, so that one bad run is no
+    cause.
 
-    None where that costs too little to tell.
+    None where that is at most COSTLY.
     """
     mine = {run.name for run in case.runs_of(row)}
     worst: dict[str, float] = dict.fromkeys(mine, 0.0)
@@ -108,9 +110,9 @@ def waited_share(case: Case, row: Row) -> float | None:
 
 
 def culprit(ranks: pd.DataFrame) -> dict[str, Any] | None:
-    """Of one run: the rank, otherwise the host, that is last at nearly every all-reduce and costs something.
+    """In one run, the rank, otherwise the host, that is last at nearly every all-reduce and costs something.
 
-    Nobody waits for a rank that is alone.
+    Nobody waits for the only rank of a run.
     """
     if len(ranks) < 2:
         return None
@@ -128,7 +130,7 @@ def culprit(ranks: pd.DataFrame) -> dict[str, Any] | None:
 
 
 def _straggler_advice(worst: Straggler) -> str:
-    """Its loader or its processor; another node where there is one."""
+    """What to do about it: look at its loader or its processor; take another node where there is one."""
     several, slurm = worst.run.point and worst.run.point.layout.nodes > 1, worst.run.seen and worst.run.seen.slurm
     leave_out = f"leave it out, `--set slurm.exclude={worst.host}`" if slurm else f"leave {worst.host} out"
     if worst.part == "data_wait":

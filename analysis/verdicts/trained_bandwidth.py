@@ -18,7 +18,7 @@ TRAINED_COLUMNS = {
 
 
 def trained_frame(case: Case) -> pd.DataFrame:
-    """Of points with the communication hook and several ranks."""
+    """Rows of points with the communication hook and several ranks; TRAINED_COLUMNS."""
     rows = [row for _, point in case.points.iterrows() for row in _of_point(case, point)]
     return pd.DataFrame(rows, columns=list(TRAINED_COLUMNS)).astype(TRAINED_COLUMNS)
 

@@ -11,10 +11,11 @@ from hpcddp.analysis.verdicts.input import input_share
 from hpcddp.analysis.verdicts.slow_ranks import data_share, faster, slow_ranks
 
 WAITING = 0.10
-"""Of the step: 512 ranks whose steps jitter by 1.5 % each, a sound run, wait 5 % for the latest of them."""
+"""Share of the step that ranks may wait: 512 ranks whose steps jitter by 1.5 % each, a sound run, wait 5 % for the latest of
+them."""
 
 BY_DATA = 0.5
-"""Of that waiting: where steps would be shorter by more if no rank ever waited for data, loaders make ranks uneven."""
+"""Share of that waiting: where steps would be shorter by more if no rank ever waited for data, loaders make ranks uneven."""
 
 
 def uneven_ranks(case: Case) -> Iterator[Verdict]:
@@ -34,8 +35,8 @@ def uneven_ranks(case: Case) -> Iterator[Verdict]:
 
 
 def uneven_share(case: Case, row: Row) -> float | None:
-    """The share of a point's step that ranks wait for each other in turn, the median over its runs; None up to WAITING, where one
-    of them is slow for good, and where they wait for data and input-bound says so."""
+    """The share of a point's step that ranks wait for each other in turn, the median over its runs; None up to WAITING, where
+    one rank is always slow, and where they wait for data and input-bound says so."""
     shares = [
         0.0 if slow_ranks(run.unevenness, run.step_ns) else run.unevenness.often_ns / run.step_ns
         for run in case.runs_of(row)

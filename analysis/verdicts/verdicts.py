@@ -59,7 +59,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "communication-bound": communication_bound,
     "baseline missing": baseline_missing,
 }
-"""Name -> what finds it."""
+"""Name of a verdict -> the function that finds it."""
 
 CAUSES: Mapping[str, tuple[Callable[[Case, Row], float | None], str]] = {
     "CPU starvation": (starved_share, "too few processor cores"),
@@ -83,11 +83,11 @@ DOUBTS: Mapping[str, str] = {
 
 MARGIN = " " * 11
 OF_A_KIND = 2
-"""Verdicts of one name told on the terminal; report.json has them all."""
+"""Verdicts of one name that the terminal shows; report.json has them all."""
 
 
 def verdicts(case: Case, failures: Failures) -> list[Verdict]:
-    """The weightiest first, of equals those of most runs; then in the order of ALL."""
+    """All verdicts on a study: the weightiest first, of equal weights those of most runs, then in the order of ALL."""
     none: list[Verdict] = []
     each = [failures.contain(f"the verdict `{name}`", partial(_all_of, find, case), none) for name, find in ALL.items()]
     found = list(itertools.chain.from_iterable(each))
@@ -111,12 +111,13 @@ def doubts(found: Sequence[Verdict], runs: Sequence[Run]) -> list[str]:
 
 
 def verdict_rows(found: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """For report.json."""
+    """Verdicts as report.json has them."""
     return [{**vars(verdict), "numbers": dict(verdict.numbers), "runs": list(verdict.runs)} for verdict in found]
 
 
 def verdict_lines(found: Sequence[Verdict], width: int = WIDE) -> list[str]:
-    """For the terminal: each with its evidence, then its advice, once where several in a row have the same."""
+    """Verdicts as the terminal shows them: each with its evidence, then its advice, which is shown once where several in a row
+    have the same."""
     names = dict.fromkeys(verdict.name for verdict in found)
     of_name = {name: [verdict for verdict in found if verdict.name == name] for name in names}
     shown = [verdict for alike in of_name.values() for verdict in alike[:OF_A_KIND]]
@@ -132,7 +133,7 @@ def verdict_lines(found: Sequence[Verdict], width: int = WIDE) -> list[str]:
 
 
 def _wrapped(text: str, before: str, width: int) -> list[str]:
-    """Lines of that width; what stands between backticks is not broken, so that it can be copied."""
+    """Lines of at most `width`; text between backticks is not broken, so that it can be copied."""
     pieces = text.split("`")
     glued = "`".join(piece.replace(" ", "\0") if index % 2 else piece for index, piece in enumerate(pieces))
     lines = textwrap.wrap(glued, width - len(before), break_long_words=False, break_on_hyphens=False)

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from hpcddp.analysis.comparison.compare import Comparison, compare, to_plain, verdict
+from hpcddp.analysis.comparison.compare import Comparison, compare, judge, to_plain
 from hpcddp.analysis.comparison.figure import compare_figure
 from hpcddp.analysis.comparison.junit import to_junit
 from hpcddp.analysis.comparison.text import notes, sentence, to_text
@@ -81,7 +81,7 @@ def test_a_study_against_itself_is_exactly_one(tmp_path: Path) -> None:
 )
 def test_slower_is_the_whole_interval_or_the_median(found: Ratio, expected: str) -> None:
     """With an interval its far end decides; a range or a single run leaves the median."""
-    assert verdict(found, 0.05) == expected
+    assert judge(found, 0.05) == expected
 
 
 def test_a_slower_point_is_named_first(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_point_that_is_slightly_slower_is_told_and_no_regression(tmp_path: Pat
     close = [100 + run / 10 for run in range(6)]
     b = {point(1, 1): SIX, point(2, 1): [ms * 1.02 for ms in close]}
     found = against(tmp_path, {point(1, 1): SIX, point(2, 1): close}, b)
-    assert [each.verdict for each in found.points] == ["same", "slightly slower"]
+    assert [each.judgement for each in found.points] == ["same", "slightly slower"]
     assert found.regressions == []
     assert sentence(found).endswith("slower by more than 5 % at none; slower by less at 1.")
     assert re.search(r"2 x 1 .*0\.980.* slightly slower$", to_text(found), re.MULTILINE)
@@ -107,7 +107,7 @@ def test_a_point_that_is_slightly_slower_is_told_and_no_regression(tmp_path: Pat
 def test_few_runs_are_judged_by_the_median_and_said_so(tmp_path: Path) -> None:
     """Five runs on one side are too few, however many the other has."""
     found = against(tmp_path, {point(1, 1): SIX}, {point(1, 1): [ms * 1.2 for ms in SIX[:5]]})
-    assert [each.verdict for each in found.points] == ["slower"]
+    assert [each.judgement for each in found.points] == ["slower"]
     assert "every point has fewer than six runs on a side" in to_text(found)
     assert "slower (median)" in to_text(found)
 
@@ -118,7 +118,7 @@ def test_other_clusters_match_by_layout_and_workload(tmp_path: Path) -> None:
     b = {elsewhere(1, 1): [ms / 2 for ms in SIX], elsewhere(1, 2, batch_per_gpu=64): SIX}
     old, new = study(tmp_path / "old", a), study(tmp_path / "new", b, gpu="A40", env_id="env-2")
     found = compare(old, new, 0.05)
-    assert [(each.a.layout, each.ratio.ratio, each.verdict) for each in found.points] == [((1, 1), 2.0, "faster")]
+    assert [(each.a.layout, each.ratio.ratio, each.judgement) for each in found.points] == [((1, 1), 2.0, "faster")]
     assert {each.name for each in found.differences} == {"cluster", "node type", "cores/rank", "GPU", "env"}
     assert found.a.unmatched[0].reason == f"nearest is {elsewhere(1, 2, batch_per_gpu=64).label}: batch/GPU 32, there 64"
 

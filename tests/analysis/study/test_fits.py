@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hpcddp.analysis.study.fit_frame import Fitted, laws_frame
 from hpcddp.analysis.study.fit_laws import AMDAHL, GUSTAFSON, USL, Law, extra_p, usl_peak
 from hpcddp.analysis.study.fit_words import implied
-from hpcddp.analysis.study.fits import Fit, Parameter, Rates, best_normal_form, fit, fit_all
+from hpcddp.analysis.study.fits import LawFit, Parameter, Rates, best_normal_form, fit, fit_all
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from tests.analysis.synthetic import MS, point, write_runs, write_study
@@ -47,11 +47,11 @@ def noisy(speedup: Callable[[int], float], runs: int, percent: float, seed: int)
     return {n: [Fraction(300 * speedup(n) * (1 + percent / 100 * x)) for x in draw.standard_normal(runs)] for n in NODES}
 
 
-def values(found: Fit) -> Mapping[str, float]:
+def values(found: LawFit) -> Mapping[str, float]:
     return {name: parameter.value for name, parameter in found.parameters.items()}
 
 
-def said(*fits: Fit, over: str = "node") -> list[str]:
+def said(*fits: LawFit, over: str = "node") -> list[str]:
     return implied([Fitted("", over, each) for each in fits], {"": ""})
 
 
