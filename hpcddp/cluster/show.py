@@ -200,7 +200,7 @@ def _mark(fact: Fact) -> str:
 
 
 def _value_text(value: object, key: str = "") -> str:
-    """A value in words; durations in minutes are told in hours or days too."""
+    """A value in words; durations in minutes are given in hours or days too."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (tuple, list)):

@@ -16,12 +16,13 @@ BANDWIDTH_FROM_BYTES = 4 * 2**20
 """Sizes whose time is nearly all transfer, and that a token bucket's first burst hardly shortens."""
 
 
-LONGER = 1.5
-"""Times as long as a larger message: NCCL and gloo change their algorithm with the size, and just before that the smaller one may
-be the slower one, but not by half."""
+DISTURBED_FACTOR = 1.5
+"""A message that took so many times as long as a larger one was disturbed. NCCL and gloo change their algorithm with the size,
+and just before such a change a smaller message may be the slower one, but not by half."""
 
-ROUNDS = 10
-"""Each makes the error some per cent of what it was: latency is so much of the time of 4 MiB, as is transfer of that of 4 KiB."""
+ITERATIONS = 10
+"""Each leaves some per cent of the error of the one before: latency is that much of the time of 4 MiB, and transfer of that of
+4 KiB."""
 
 
 def bus_share(op: str, ranks: int) -> float:
@@ -38,7 +39,7 @@ def bus_share(op: str, ranks: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkFit:
-    """A time of about latency_s + bytes / bandwidth_bytes_per_s; None where no size says."""
+    """A call takes about latency_s + bytes / bandwidth_bytes_per_s; None where no size of message shows it."""
 
     latency_s: float | None
     bandwidth_bytes_per_s: float | None
@@ -47,7 +48,7 @@ class LinkFit:
 
 
 def fit_link(least_s: Mapping[int, float]) -> LinkFit:
-    """Message bytes -> the least time of a call in seconds, one statistic for both; sizes that were disturbed have no say.
+    """Fits both to the least time of a call in seconds by message bytes; sizes that were disturbed are left out.
 
     The least, since stalls only take away from a link: on a wire of 100 Mbit/s one gloo all-reduce in three took 5 to 10 %
     longer than the others, which were within 0.2 % of the wire's rate. Latency is the median over small sizes of what their
@@ -58,7 +59,7 @@ def fit_link(least_s: Mapping[int, float]) -> LinkFit:
     small = {size: time_s for size, time_s in least_s.items() if size <= LATENCY_UP_TO_BYTES and size not in odd}
     large = {size: time_s for size, time_s in least_s.items() if size >= BANDWIDTH_FROM_BYTES and size not in odd}
     latency_s, s_per_byte = _median(small.values()), 0.0
-    for _ in range(ROUNDS):
+    for _ in range(ITERATIONS):
         s_per_byte = _median((time_s - (latency_s or 0.0)) / size for size, time_s in large.items()) or 0.0
         latency_s = _median(max(0.0, time_s - size * s_per_byte) for size, time_s in small.items())
     return LinkFit(
@@ -70,7 +71,9 @@ def fit_link(least_s: Mapping[int, float]) -> LinkFit:
 
 def disturbed(least_s: Mapping[int, float]) -> list[int]:
     """Sizes of which every call took longer than one of a larger message, by more than a change of algorithm explains."""
-    return [size for size, time_s in least_s.items() if time_s > LONGER * min(t for s, t in least_s.items() if s >= size)]
+    return [
+        size for size, time_s in least_s.items() if time_s > DISTURBED_FACTOR * min(t for s, t in least_s.items() if s >= size)
+    ]
 
 
 def _median(values: Iterable[float]) -> float | None:

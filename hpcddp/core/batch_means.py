@@ -1,4 +1,4 @@
-"""How well the mean of a run's steps is known. One method for the job and for analysis: standard library and Python 3.10."""
+"""The 95 % interval of a run's mean step time. One method for the job and for analysis: standard library and Python 3.10."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BATCHES = 20
 (Schmeiser 1982, Batch size effects in the analysis of simulation output, Operations Research 30(3))."""
 
 MOST_CORRELATED = 0.9
-"""As for steps that take 0.9 of the one before: of 20 batches nothing beyond that can be told from a drift."""
+"""The largest lag-1 correlation that is assumed of batches: 20 of them cannot tell a larger one from a drift."""
 
 
 class MeanInterval(NamedTuple):
-    """A mean, half the width of its 95 % interval (None below BATCHES steps), and how many independent steps tell as much."""
+    """A mean, half the width of its 95 % interval (None below BATCHES steps), and how many independent steps give the same."""
 
     mean: float
     half_width: float | None
@@ -33,7 +33,7 @@ class MeanInterval(NamedTuple):
 
 
 def mean_interval(times: Sequence[float]) -> MeanInterval:
-    """Of steps that depend on those before them, at least one of them and all above zero.
+    """The mean of `times`, steps that depend on those before them: at least one, all above zero.
 
     Steps are summed in batches, whose means vary as the mean of all does, times the square root of their number: Student's t
     (Conway 1963). Batches that are too short still depend on each other, and the interval would be too narrow: it is widened by
@@ -52,7 +52,7 @@ def mean_interval(times: Sequence[float]) -> MeanInterval:
 
 
 def _batch_means(times: Sequence[float]) -> list[float]:
-    """Of equally many steps each; the first few steps, fewer than a batch has, are left out."""
+    """Means of batches of equally many steps; the first few steps, fewer than a batch has, are left out."""
     size = len(times) // BATCHES
     return [sum(times[start : start + size]) / size for start in range(len(times) % size, len(times), size)]
 

@@ -34,7 +34,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Prepares this process, then becomes the module asked for."""
+    """Prepares this process, then runs the module that the arguments name."""
     die_with_parent(os.environ.get(PARENT_VARIABLE), signal.SIGKILL)
     module, arguments, trusted = "submitit.core._submit", sys.argv[1:], set[int]()
     if arguments[:1] == ["--trust"]:
@@ -65,7 +65,7 @@ def job_folders(bootstrap: Path, own: Path) -> tuple[Path, list[Path]]:
 
 
 def ownership_problems(study: Path, folders: Collection[Path], trusted: Collection[int]) -> Iterator[str]:
-    """A sentence for all of them that somebody else may have filled in the same way, with what to do."""
+    """A sentence, with what to do, for each kind of problem; it names the folders that somebody else may have filled that way."""
     found: dict[tuple[str, str], list[str]] = {}
     for folder in (study, *folders):
         if problem := ownership_problem(folder, trusted, is_study=folder == study):
@@ -76,8 +76,8 @@ def ownership_problems(study: Path, folders: Collection[Path], trusted: Collecti
 
 
 def ownership_problem(path: Path, trusted: Collection[int], is_study: bool = False) -> tuple[str, str] | None:
-    """What makes `path` another's as well, and what ends it: it belongs to another user, others may write there (not the groups
-    `trusted`), or it is a link, which leads anywhere; a study may be one of the user's own.
+    """Why somebody else may change `path`, and the command that ends it: it belongs to another user, others may write there (the
+    groups `trusted` may), or it is a link, which leads anywhere; a study may be a link of the user's own.
     """
     found = os.lstat(path)
     if stat.S_ISLNK(found.st_mode) and not (is_study and found.st_uid in (0, os.getuid())):
@@ -102,7 +102,7 @@ def writing_group(found: os.stat_result, trusted: Collection[int]) -> str | None
 
 
 def name_of(number: int, look_up: Callable[[int], Sequence[object]]) -> str:
-    """Of a user or a group; the number where this machine has no name for it."""
+    """The name of a user or a group; the number where this machine has no name for it."""
     try:
         return str(look_up(number)[0])
     except KeyError:

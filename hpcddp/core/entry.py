@@ -20,7 +20,9 @@ WORKER = "hpcddp.worker.main:run"
 def call(entry: str, spec: Mapping[str, object]) -> object:
     """Calls `package.module:function` with `spec`."""
     if by_torchrun():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it ends the ranks that miss a failed one; submitit's have become deaf
+        signal.signal(
+            signal.SIGTERM, signal.SIG_DFL
+        )  # torchrun ends the other ranks by it when one fails; submitit had it ignored
     module, _, function = entry.partition(":")
     return getattr(importlib.import_module(module), function)(spec)
 

@@ -9,7 +9,7 @@ from hpcddp.core.schema import at_least
 
 @dataclass(frozen=True, kw_only=True)
 class Hours:
-    """What jobs take."""
+    """Node hours and GPU hours of jobs."""
 
     node: float = 0.0
     gpu: float = 0.0
@@ -27,7 +27,7 @@ class Hours:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Of a whole study, whatever was submitted when. None: no limit."""
+    """Limits of a whole study, over all its submissions. None: no limit."""
 
     node_hours: float | None = at_least(0, None)
     """Nodes times the hours that jobs have them."""

@@ -1,4 +1,4 @@
-"""How jobs ended that left no end.json, as their backend said: for analysis, which reads records and asks nobody.
+"""How jobs ended that left no end.json, as their backend said: for analysis, which reads records and asks no backend.
 
 A line of a study's outcomes.jsonl has `label`, `run`, `job`, `reason` and `unix_s`; the last one on a job holds. A `reason` of
 null takes back what was said before: the job was requeued. Only the study's owner notes something, where that can be written.
@@ -19,7 +19,7 @@ from hpcddp.core.run_root import Study
 
 
 class JobRun(NamedTuple):
-    """A run as a job had it: an id may be given out again."""
+    """A run and the job that ran it: Slurm gives ids of jobs out again."""
 
     label: str
     run: int
@@ -27,7 +27,7 @@ class JobRun(NamedTuple):
 
 
 def note_outcomes(study: Study, found: Iterable[tuple[JobRun, str | None]]) -> None:
-    """Adds what is new: why jobs failed, None of those that wait or run."""
+    """Appends what is new: the reason a job failed, or None for one that waits or runs."""
     with contextlib.suppress(OSError):
         if study.folder.stat().st_uid != os.geteuid():
             return

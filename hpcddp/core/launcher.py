@@ -1,4 +1,4 @@
-"""Who starts the ranks: the backend each of them, or one torchrun per node, whose ranks then leave what the others would.
+"""How ranks are started: by the backend, each of them, or by one torchrun per node; both leave the same files.
 
 torchrun is told where to meet by PET_ variables (torch/distributed/argparse_util.py), since a node's number and a step's port are
 known inside the step only. Standard library only, Python 3.10.
@@ -50,7 +50,7 @@ def trust_option(trusted: Sequence[int]) -> list[str]:
 
 
 def _torchrun_options(point: Point) -> str:
-    """A rank that ends ends the job, and is noticed at once (torch 2.1 looks every 5 s)."""
+    """A rank that fails ends the job, and torchrun notices at once (torch 2.1 polls every 5 s by default)."""
     return f"--nnodes={point.layout.nodes} --nproc-per-node={point.ranks_per_node} --max-restarts=0 --monitor-interval=0.1"
 
 
@@ -87,7 +87,7 @@ def forget_failure(folder: Path, node: str) -> None:
 
 
 def note_failure(folder: Path, node: str, codes: Mapping[int, int]) -> str:
-    """Leaves in the folder of the job which rank ended a torchrun, by the exit codes of those that failed; the sentence.
+    """Writes into the job's folder which rank ended a torchrun, by the exit codes of those that failed; returns the sentence.
 
     A rank that was killed comes before those that miss it, and these before those that torchrun itself then ended by SIGTERM.
     """

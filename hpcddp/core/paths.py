@@ -15,7 +15,7 @@ def data_root_as_given(spec: JobSpec) -> str | None:
 
 
 def data_root(spec: JobSpec) -> str | None:
-    """The same with variables filled in on this node; HpcddpError for one that is not set."""
+    """That root with variables filled in on this node; HpcddpError for one that is not set."""
     root = data_root_as_given(spec)
     return None if root is None else expanded(root, "data root")
 

@@ -3,7 +3,7 @@
     RUNS/NAME/
       study.json  submissions.jsonl  outcomes.jsonl
       .code/HASH/                      the snapshot the jobs run
-      .jobs/lock/                      who submits (see lock.py)
+      .jobs/lock/                      who submits (see study/lock.py)
       .jobs/JOBID/                     script, logs, submitit's files; a task of an array has .jobs/ARRAYID/TASK/,
                                        a run in one allocation with others .jobs/JOBID/TASK/
       n04-g4-b32-3fa9c1d2e07b/         a point

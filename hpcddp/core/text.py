@@ -23,7 +23,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, left: Sequ
 
 
 def escape_controls(text: str) -> str:
-    r"""The same with what a terminal would act on (escape sequences, marks that turn text around) as `\x1b`: records, bundles and
+    r"""The text with what a terminal would act on (escape sequences, marks that turn text around) as `\x1b`: records, bundles and
     tables come from others.
     """
     if text.isprintable():
@@ -33,7 +33,7 @@ def escape_controls(text: str) -> str:
 
 
 def escape_json(value: Any) -> Any:
-    """The same of every string in a JSON value, keys included: what is cleaned in its text alone would be no JSON."""
+    """A JSON value with every string escaped, keys included: to escape the JSON text would make it invalid."""
     if isinstance(value, dict):
         return {escape_json(key): escape_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -42,7 +42,7 @@ def escape_json(value: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """The same without line breaks: a name or a reason never looks like a line of its own."""
+    """The text without line breaks: a name or a reason never looks like a line of its own."""
     return " ".join(text.split())
 
 

@@ -1,4 +1,4 @@
-"""What ranks compare of their data: its length, the order in which it is taken, and a few samples."""
+"""What ranks compare of their data: how many samples, in which order, and the content of a few."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: in
 
 
 class _Repeatable(Dataset[Batch]):
-    """Reads a part with the same random numbers every time, and leaves them as they were."""
+    """Reads a batch with the same random numbers every time, and restores the generators afterwards."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

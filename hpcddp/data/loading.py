@@ -12,7 +12,7 @@ from hpcddp.data.sampling import EpochOrder, Share, eval_parts, generator_for, t
 from hpcddp.data.source import Batch, DrawnSource, Source
 
 BatchSpec = tuple[str, list[int]]
-"""What to read for one batch: the word that seeds random augmentation, and the indices."""
+"""What to read for one batch: the text that seeds random augmentation, and the indices."""
 
 
 class TrainLoader:
@@ -48,7 +48,7 @@ def eval_batches(source: Source, *, batch_size: int, rank: int, ranks: int, work
 
 
 def read_batch(source: Source, part: BatchSpec) -> Batch:
-    """The samples of `part`, augmented by its word where the source augments."""
+    """The samples of `part`, augmented by its seed where the source augments."""
     draw, indices = part
     return source.drawn_batch(indices, draw) if isinstance(source, DrawnSource) else source.batch(indices)
 

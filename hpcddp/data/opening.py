@@ -1,4 +1,4 @@
-"""From a point's `data` to a source, or to a sentence saying what is missing and where."""
+"""Opens the source of a point's `data`, or says what is missing and where."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def expand_root(name: str, root: str | None) -> Path:
 
 
 def missing(what: str, root: Path, remedy: str) -> HpcddpError:
-    """One sentence for everything that is not where it should be; compute nodes often cannot fetch it themselves."""
+    """The error for data that are not where they should be, with what to do; compute nodes often cannot fetch them."""
     where = f"in {root}" if root.is_dir() else f"in {root} (no such folder on {os.uname().nodename})"
     return HpcddpError(f"{what} {where}: {remedy}")
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """Who asks; never part of an id. None: left out of the script."""
+    """Who submits; never part of an id. None: left out of the script."""
 
     account: str | None = None
     reservation: str | None = None

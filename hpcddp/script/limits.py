@@ -148,7 +148,7 @@ def _cores_counted(request: JobRequest, node: NodeType) -> int | None:
 
 
 def _warned_at_once(request: JobRequest) -> Iterator[str]:
-    """A job that is warned as it begins writes a checkpoint after one step and is requeued, again and again."""
+    """A job that Slurm warns as it begins would write a checkpoint after one step and be requeued, again and again."""
     warning_s = _warning_s(request)
     if warning_s is None or 60 * request.walltime_min >= warning_s + SIGNAL_EARLY_S + BEGIN_S:
         return

@@ -22,7 +22,7 @@ class JobStep:
 
     name: str
     request: JobRequest
-    """What the run would ask for in a job of its own."""
+    """What the run would request in a job of its own."""
     resumes: bool
     command: str
     output: str | None = None
@@ -35,7 +35,7 @@ class JobStep:
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptLaunch:
-    """What differs between a script submitted and one printed to be submitted by hand."""
+    """How a script starts its ranks: this differs between a script submitted and one printed to be submitted by hand."""
 
     command: str
     """Shell text that every task of the step runs, already quoted: a rank, or the torchrun of a node."""

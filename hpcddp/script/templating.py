@@ -1,7 +1,7 @@
-"""Templates of job scripts, run in Jinja's sandbox: one that came with somebody's profile computes text and does nothing else.
+"""Templates of job scripts, run in Jinja's sandbox: one that came with somebody's profile can compute text, and nothing else.
 
-All of them do, those of templates/ too: a script needs values and no Python, and one way to render has no gap beside it. What a
-template says becomes a script, though, which is code.
+Those of templates/ run in it, too: a script needs values and no Python, and a single way to render leaves no gap. What a template
+prints becomes a script, though, and so runs as the user's code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a study's folder a bundle holds, by name: whoever packs and whoever unpacks ask here, and nothing else passes."""
+"""Which files of a study a bundle holds, by their paths: packing and unpacking both ask here, and no other file passes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def kind_of(path: str) -> Kind | None:
 
 
 def is_folder_of_runs(path: str) -> bool:
-    """A point's, a run's or an attempt's: kept even where it is empty, since that says something, too."""
+    """Whether it is the folder of a point, a run or an attempt: a bundle holds these even where they are empty."""
     return _FOLDERS.fullmatch(path) is not None and not leads_elsewhere(path)
 
 
@@ -53,5 +53,5 @@ def leads_elsewhere(path: str) -> bool:
 
 
 def why_left_out(path: str) -> str:
-    """Of a file without a kind, in words."""
+    """Why a file without a kind is left out, in words."""
     return next((reason for pattern, reason in _REASONS if re.fullmatch(pattern, path)), "files that hpcddp did not write")

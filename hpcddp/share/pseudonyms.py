@@ -18,7 +18,7 @@ UNCHANGED_KEYS = (
     *("point", "env_id", "versions", "gpus", "backend", "launcher", "communication", "device", "clock", "tf32", "git_commit"),
     *("state", "job", "array", "task", "token", "event", "entry", "code"),
 )
-"""Keys whose values say what was run, not where or by whom; they stay as they are (`point` where it is an id)."""
+"""Keys whose values say what was run, not where or by whom; these values stay as they are (`point` where it is an id)."""
 
 _PEOPLE = {
     "SLURM_JOB_USER": "user",
@@ -80,19 +80,19 @@ class Pseudonyms:
 
     @functools.cached_property
     def _any(self) -> re.Pattern[str]:
-        """Any of the names where it is not part of a longer word, the longest first; without names nothing."""
+        """Matches any of the names that is not part of a longer word, the longest first; without names it matches nothing."""
         longest = sorted(self.names, key=lambda name: (-len(name), name))
         return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest))})(?![A-Za-z0-9])" if longest else r"(?!)")
 
     @functools.cached_property
     def _any_domain(self) -> re.Pattern[str]:
-        """Any of the domains with all that is below it."""
+        """Matches any of the domains with all that is below it."""
         some = "|".join(map(re.escape, sorted(self.domains)))
         return re.compile(rf"(?<![\w@-])(?:[\w-]+\.)*(?:{some})(?![\w-])" if some else r"(?!)")
 
     @functools.cached_property
     def _any_host(self) -> re.Pattern[str]:
-        """Any host called as the known ones but for its number."""
+        """Matches any host that is named like a known one but for its number."""
         stems = {match[1] for host in self.hosts if (match := _NUMBERED.fullmatch(host))} - {"node"}
         some = "|".join(map(re.escape, sorted(stems)))
         return re.compile(rf"(?<![\w-])(?:{some})\d+(?![A-Za-z0-9])" if some else r"(?!)")
@@ -103,14 +103,14 @@ class Pseudonyms:
         return _ADDRESS.sub("0.0.0.0", text)
 
     def without_names(self, text: str) -> str:
-        """The same, but for paths and addresses."""
+        """The same, except paths and addresses."""
         text = _COMMENT.sub(r"\1comment", _NODES.sub(r"\1nodes", text))
         text = self._any_host.sub("node", self._named(_LIST.sub(self._list, text)))
         text = _MAIL.sub("user@example.org", text)
         return self._any_domain.sub("example.org", text)
 
     def _list(self, found: re.Match[str]) -> str:
-        """Hosts of which none is known may be anything: they stay, and are told."""
+        """A list without a known host may be anything: it stays, and `left` reports it."""
         return "nodes" if any(host.startswith(found[1]) for host in self.hosts) else found[0]
 
     def plain(self, value: object, key: str = "", hosts: tuple[str, ...] = ()) -> object:
@@ -199,7 +199,7 @@ def find_pseudonyms(files: Iterable[tuple[str, bytes]], folder: str) -> Pseudony
 
 
 def _is_personal(path: str) -> bool:
-    """Whether it is anybody's, or somebody's for a while, and no part of every system."""
+    """Whether a path may name somebody: not one that every system has, unless it is a temporary folder."""
     return path.split("/")[1] not in _SYSTEM or _TEMPORARY.fullmatch(path) is not None
 
 

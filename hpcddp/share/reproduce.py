@@ -13,11 +13,11 @@ CLUSTER_KEYS = (("account",), ("layout", "node_type"), ("workload", "data", "roo
 """Keys of a sweep that mean something on its own cluster only."""
 
 RETAINED_SLURM_KEYS = ("walltime_min",)
-"""Of `slurm`: partitions, QOS, nodes and raw options are the cluster's."""
+"""Keys of `slurm` that hold on another cluster, too; partitions, QOS, nodes and raw options do not."""
 
 
 def for_cluster(document: Mapping[str, object], cluster: str) -> tuple[dict[str, object], list[str]]:
-    """The sweep with `cluster` in place of its own, and what was taken out of it, as `layout.node_type v100`."""
+    """The sweep for `cluster`, and what was taken out of it, such as `layout.node_type v100`."""
     changed: dict[str, object] = copy.deepcopy(dict(document))
     dropped = [f"{'.'.join(path)} {value}" for path in CLUSTER_KEYS if (value := _take(changed, path)) is not None]
     slurm = changed.get("slurm")

@@ -1,4 +1,4 @@
-"""A bundle opened, into a folder that goes again. It is not trusted: only files that a bundle holds, and no more than fits."""
+"""Opens a bundle in a temporary folder. It is not trusted: files that no bundle holds are refused, and more than fits."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class _Damaged(Exception):
 
 
 READ_ERRORS = (_Damaged, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, FileExistsError)
-"""What reading such a file may raise."""
+"""What reading a file that is no bundle, or a damaged one, may raise."""
 
 
 class _Bounded(gzip.GzipFile):
-    """Never gives more at once than a bundle has reason to ask for: a header may claim any length."""
+    """Refuses to read more at once than a bundle needs: a header may claim any length."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= AT_ONCE:

@@ -15,7 +15,7 @@ LayoutSize = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """One that no group of the sweep lists, and the groups of the series that lacks it."""
+    """A baseline that no group of the sweep lists, and the groups of the series that lacks it."""
 
     sweep: Sweep
     groups: tuple[str, ...]
@@ -29,7 +29,7 @@ class _Series:
 
 
 def missing_baselines(measured: Iterable[tuple[Sweep, Point, str]]) -> list[Baseline]:
-    """Of sweeps of one point each, with the group each is in: what those that differ in their size alone are to be compared with.
+    """The baselines that each series, points that differ in their size only, lacks. `measured`: points, with sweep and group.
 
     A series of a single size scales nowhere and needs none. A full node has the most GPUs per node of its series, as in analysis.
     """

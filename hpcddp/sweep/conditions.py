@@ -29,12 +29,12 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 COMPARISON = re.compile(r"\s*([\w.]+)\s*(<=|>=|==|!=|<|>|\bin\b)\s*(.+?)\s*")
 
 ComparedValues = Mapping[str, object]
-"""What conditions compare: a point's keys, flat, and its sums."""
+"""What conditions compare: a point's keys, flat, and `ranks`, `gpus` and `global_batch`."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Comparisons of which each must hold."""
+    """Comparisons, all of which must hold."""
 
     text: str
     comparisons: tuple[tuple[str, str, object], ...]
@@ -54,7 +54,7 @@ def compared_values(point: Point) -> ComparedValues:
 
 
 def matching(points: Sequence[Point], conditions: Sequence[str]) -> list[bool]:
-    """Of each point, whether every `--where` holds."""
+    """For each point, whether every `--where` holds."""
     matches = [True] * len(points)
     for text in conditions:
         try:

@@ -64,21 +64,21 @@ def expand(
 def _measured(
     source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[object]]
 ) -> list[tuple[Sweep, Point, str]]:
-    """Every point of the groups, with the sweep of it alone and its group."""
+    """Every point of the groups, with its sweep of one point and its group."""
     return [(*pair, group.name) for group in groups for pair in _points(source, group, profile, also)]
 
 
 def _measured_elsewhere(
     source: SweepFile, groups: Sequence[SweepGroup], profile: ClusterProfile, also: Mapping[str, Sequence[object]]
 ) -> Iterator[tuple[Sweep, Point, str]]:
-    """The same of groups that were not asked for, each up to a point that cannot be."""
+    """The same for groups that were not chosen, each up to the first point that is not valid."""
     for group in groups:
         with contextlib.suppress(UsageError):
             yield from ((*pair, group.name) for pair in _points(source, group, profile, also))
 
 
 def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterator[PlannedPoint]:
-    """Those that can be: a profile of rank 3, say, cannot be had of one GPU."""
+    """The baselines that are valid points: a profile of rank 3, say, needs more than one GPU."""
     for baseline in baselines:
         with contextlib.suppress(UsageError):
             yield PlannedPoint(resolve(baseline.sweep, profile), baseline.groups, is_added=True)
@@ -87,7 +87,7 @@ def _possible(baselines: Sequence[Baseline], profile: ClusterProfile) -> Iterato
 def _points(
     source: SweepFile, group: SweepGroup, profile: ClusterProfile, also: Mapping[str, Sequence[object]]
 ) -> Iterator[tuple[Sweep, Point]]:
-    """Of one group, those that its conditions leave; what none of them chooses need not be possible."""
+    """The points of one group that its conditions admit; those that they leave out need not be valid."""
     conditions = _Conditions(source, group)
     rest = {key: value for key, value in source.document.items() if key != "points"}  # the values of an axis may be thousands
     none = True
@@ -157,7 +157,7 @@ def resolve(sweep: Sweep, profile: ClusterProfile) -> Point:
 
 
 def _filled(sweep: Sweep, profile: ClusterProfile) -> Point:
-    """The same, possible or not."""
+    """The same without the checks."""
     return Point(
         cluster=profile.name,
         workload=_with_batch(sweep),
@@ -169,7 +169,7 @@ def _filled(sweep: Sweep, profile: ClusterProfile) -> Point:
 
 
 def _without_unused(measure: Measure, work: str) -> Measure:
-    """What has no say in this run at its default: equal work has equal ids."""
+    """`measure` with what has no effect on this run at its default: equal work has equal ids."""
     unused = {
         "steps": work != "steps" or measure.stop == "seconds",
         "interval_percent": measure.stop != "interval",

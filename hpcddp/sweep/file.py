@@ -78,7 +78,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What the command line changed in a sweep: other options choose among its points, these make others of them."""
+    """Options of the command line that change points of a sweep; the other options choose among them."""
 
     settings: tuple[str, ...] = ()
     """`--set`, as given."""
@@ -115,7 +115,7 @@ def read_sweep(file: Path, settings: Sequence[str] = (), cluster: str | None = N
 
 
 def make_sweep(document: Mapping[str, object], settings: Sequence[str], file: Path) -> SweepFile:
-    """The same from a document at hand; `file` is for the name and for complaints."""
+    """The sweep of a document; `file` gives it its name, and errors their place."""
     changed_document = copy.deepcopy(dict(document))
     changed = [_apply_setting(changed_document, text) for text in settings]
     try:
@@ -130,7 +130,7 @@ def make_sweep(document: Mapping[str, object], settings: Sequence[str], file: Pa
 
 
 def with_line(error: SchemaError, file: Path) -> UsageError:
-    """The complaint with its line; without, where the sweep is in no file."""
+    """The error with its file and line; as it is where the sweep is in no file."""
     return located(error, file) if file.is_file() else error
 
 
@@ -160,7 +160,7 @@ def chosen_groups(source: SweepFile, names: Sequence[str]) -> list[SweepGroup]:
 
 
 def without_effect(source: SweepFile, groups: Sequence[str], settings: Sequence[str], flags: Iterable[str]) -> list[str]:
-    """A sentence for each `--set` and each key of a flag (`measure.comm`) that the groups' own values stand above."""
+    """A sentence for each `--set` and each key of a flag (`measure.comm`) that the groups override with values of their own."""
     keys = {text.partition("=")[0]: f"--set {text}" for text in settings}
     keys |= {key: f"--{key.rpartition('.')[2]}" for key in flags}
     above = {key: [group.name for group in chosen_groups(source, groups) if key in group.keys] for key in keys}

@@ -56,7 +56,7 @@ class SweepGroup:
         return frozenset(key for factor in self.factors for key in factor[0])
 
     def combinations(self, also: Mapping[str, Sequence[object]]) -> Iterator[Combination]:
-        """The product in the file's order, then what is included; `also` is one more product over keys that the group leaves."""
+        """The product in the file's order, then what is included; `also`: more axes, over keys that the group does not vary."""
         only_listed = self.include and not self.factors
         for values in _product([*([()] if only_listed else self.factors), *_factors(also, self.keys)]):
             yield Combination(values=values, places=self.places)
