@@ -16,6 +16,7 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
+from hpcddp.core.schema import encode
 from hpcddp.data import Source, open_source
 from hpcddp.data.fingerprint import fingerprint
 from hpcddp.worker import gates
@@ -64,7 +65,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
         # Before the profile, whose steps train further.
         evaluation = evaluate(workload, evaluated, training.trainer, group) if evaluated is not None and complete else None
         comm_check = measure_further(training) if complete else None
-    facts: dict[str, Any] = {"compile_s": training.compile_s, "comm_check": comm_check, "telemetry": watched}
+    facts: dict[str, Any] = {"compile_s": training.compile_s, "comm_check": encode(comm_check), "telemetry": watched}
     facts["flops_per_sample"] = flops_per_sample(training.trainer.module, source.shape) if group.rank.rank == 0 else None
     facts["history"] = history_of(start, attempt, result["steps"])
     passed = record_end(spec, group, attempt, result, evaluation, early_gates=data_gates, **facts)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcddp.core.attempt_records import CommCheck, RankClock
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import trace_file
+from hpcddp.core.schema import encode
 from hpcddp.data import Source
 from hpcddp.worker.barriers import STRAGGLER_WAIT, agree_on_steps, naming_departed, steps_barrier
 from hpcddp.worker.checks import rank_result
@@ -68,15 +70,15 @@ def train_timed(training: TrainingRun) -> dict[str, Any]:
     """Trains; what this rank has to tell at its end: of Trained and told_of_rank, and its clock before and after."""
     spec, group, timer = training.spec, training.group, training.log.timer
     forward = {"at the start": _probe(training)}
-    offsets = {"start": offset_to_rank_0(group, timer.unix_now(), "start")}
+    at_start = offset_to_rank_0(group, timer.unix_now(), "start")
     trained = _train(training)
-    offsets["end"] = offset_to_rank_0(group, timer.unix_now(), "end")
+    clock = RankClock(start=at_start, end=offset_to_rank_0(group, timer.unix_now(), "end"))
     result = rank_result(spec, group.rank, training.trainer, training.attempt)
     forward["at the end"] = _probe(training)  # behind the broadcast of buffers in told_of_rank
-    return {**vars(trained), **result, "forward": forward, "clock": offsets, "reason": _why_interrupted(training, trained)}
+    return {**vars(trained), **result, "forward": forward, "clock": encode(clock), "reason": _why_interrupted(training, trained)}
 
 
-def measure_further(training: TrainingRun) -> dict[str, Any] | None:
+def measure_further(training: TrainingRun) -> CommCheck | None:
     """After the timed steps: the cross-check of communication (on rank 0 what it found) and the profile, where asked for."""
     measure, rank, timer = training.spec.point.measure, training.group.rank.rank, training.log.timer
     training.trainer.model.train()  # it may have been evaluated

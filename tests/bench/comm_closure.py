@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hpcddp.core.schema import encode
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.comm.views import NEAR, SMALL
@@ -73,7 +74,8 @@ def checked(model: str, pairs: int) -> dict[str, Any] | None:
     feed = ResidentFeed(source.batch(list(range(rank.rank * BATCH, (rank.rank + 1) * BATCH))), 1)
     found = check_comm(group, trainer, feed, timer, pairs)
     group.leave()
-    return found
+    record: dict[str, Any] | None = encode(found)
+    return record
 
 
 def row(figure: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from hpcddp.core.attempt_records import ClockOffset
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.timing.clock import HostClock
@@ -23,8 +24,8 @@ AHEAD_NS = 5_000_000
 
 def test_an_exchange() -> None:
     """Asked at 100 and answered at 120 by ours, theirs says 5110: 5000 ahead, give or take 10."""
-    assert estimate(100, 5110, 120) == {"unix_ns": 110, "offset_ns": 5000, "error_ns": 10}
-    assert estimate(100, 5110, 121)["error_ns"] == 11
+    assert estimate(100, 5110, 120) == ClockOffset(unix_ns=110, offset_ns=5000, error_ns=10)
+    assert estimate(100, 5110, 121).error_ns == 11
 
 
 def measured(ahead_ns: int) -> Any:
@@ -40,8 +41,8 @@ def test_a_planted_offset_is_recovered(tmp_path: Path) -> None:
     """A clock 5 ms ahead needs -5 ms, within the error claimed and 1 ms (clocks of one machine placed in Unix time apart)."""
     for rank, found in enumerate(forked.values(tmp_path, 3, measured, AHEAD_NS)):
         for each in found:
-            assert abs(each["offset_ns"] + rank * AHEAD_NS) <= each["error_ns"] + 1_000_000
-    assert found[0]["unix_ns"] < found[1]["unix_ns"]
+            assert abs(each.offset_ns + rank * AHEAD_NS) <= each.error_ns + 1_000_000
+    assert found[0].unix_ns < found[1].unix_ns
 
 
 def measured_exactly() -> Any:
@@ -56,9 +57,9 @@ def measured_exactly() -> Any:
 def test_the_error_bounds_the_estimate(tmp_path: Path) -> None:
     """Rank 0 has zeros; the others are wrong by half their shortest round trip at most."""
     first, *others = forked.values(tmp_path, 3, measured_exactly)
-    assert (first["offset_ns"], first["error_ns"]) == (0, 0)
+    assert (first.offset_ns, first.error_ns) == (0, 0)
     for rank, found in enumerate(others, start=1):
-        assert abs(found["offset_ns"] + rank * AHEAD_NS) <= found["error_ns"]
+        assert abs(found.offset_ns + rank * AHEAD_NS) <= found.error_ns
 
 
 def lonely() -> Any:
@@ -74,7 +75,7 @@ def lonely() -> Any:
 def test_a_rank_that_does_not_ask_holds_up_nobody(tmp_path: Path) -> None:
     """Rank 0 gives up after the time it was given; who asked has its estimate."""
     (zero, took_s), _, (other, _) = forked.values(tmp_path, 3, lonely)
-    assert zero["offset_ns"] == 0
+    assert zero.offset_ns == 0
     assert took_s < 15
     assert other is not None
 

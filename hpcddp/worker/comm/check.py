@@ -14,7 +14,9 @@ from typing import Any
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from hpcddp.core.attempt_records import CommCheck
 from hpcddp.core.records import STEP_COLUMNS
+from hpcddp.core.schema import decode_record, encode
 from hpcddp.data import Batch
 from hpcddp.worker.comm.trace import has_kernels, profiled_steps
 from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, worst
@@ -32,9 +34,7 @@ PROFILED_PAIRS_A_ROUND = 3
 SYNC, NO_SYNC = "hpcddp: step with exchange", "hpcddp: step without exchange"
 
 
-def check_comm(
-    group: ProcessGroup, trainer: Trainer, feed: Feed, timer: StepTimer[Any], pairs: int = PAIRS
-) -> dict[str, Any] | None:
+def check_comm(group: ProcessGroup, trainer: Trainer, feed: Feed, timer: StepTimer[Any], pairs: int = PAIRS) -> CommCheck | None:
     """end.json's `comm_check` on rank 0, None elsewhere; all ranks call it. None with one rank: nothing is exchanged."""
     if group.rank.world == 1:
         return None
@@ -46,8 +46,8 @@ def check_comm(
             plain += steps.pairs((pairs + done) // ROUNDS)
             profiled += steps.profiled(PROFILED_PAIRS_A_ROUND)
     found = compare(plain, profiled) if profiled else blind()
-    records = group.gather("comm check", found)
-    return worst(records) if records else None
+    records = group.gather("comm check", encode(found))
+    return worst([decode_record(CommCheck, record) for record in records]) if records else None
 
 
 class _Steps:

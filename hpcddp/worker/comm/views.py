@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from hpcddp.core.attempt_records import CommCheck
 from hpcddp.worker.comm.trace import ProfiledStep
 
 NEAR = 0.10
@@ -44,8 +46,23 @@ class Profiled(NamedTuple):
     no_sync: ProfiledStep
 
 
-def compare(pairs: Sequence[Pair], profiled: Sequence[Profiled]) -> dict[str, Any]:
-    """One rank's record: medians in seconds.
+class Medians(NamedTuple):
+    """Over the pairs of one rank, in seconds, as CommCheck has them."""
+
+    sync_step_s: float
+    no_sync_step_s: float
+    difference_s: float
+    difference_interval_s: tuple[float, float]
+    hook_exposed_s: float
+    profiled_difference_s: float
+    profiled_hook_exposed_s: float
+    profiler_exposed_s: float
+    contention_s: float
+    residual_s: float
+
+
+def compare(pairs: Sequence[Pair], profiled: Sequence[Profiled]) -> CommCheck:
+    """One rank's record.
 
     With exchange a step is longer by contention (the growth of backward's operators, copies into buckets among them) and by the
     exposed tail. Difference, contention and tail have sources of their own (two steps by the step clock, operators by the
@@ -55,24 +72,32 @@ def compare(pairs: Sequence[Pair], profiled: Sequence[Profiled]) -> dict[str, An
     """
     plain = [pairs[number] for number in undisturbed(pairs)]
     watched = [profiled[number] for number in undisturbed([step.timed for step in profiled])]
-    differences_s = sorted(_difference_s(pair) for pair in plain)
-    found = {
-        "pairs": len(pairs),
-        "discarded": len(pairs) - len(plain),
-        "profiled_pairs": len(watched),
-        "sync_step_s": median(pair.sync.total_s for pair in plain),
-        "no_sync_step_s": median(pair.no_sync.total_s for pair in plain),
-        "difference_s": median(differences_s),
-        "difference_interval_s": _interval(differences_s),
-        "hook_exposed_s": median(pair.sync.exposed_s for pair in plain),
-        "profiled_difference_s": median(_difference_s(step.timed) for step in watched),
-        "profiled_hook_exposed_s": median(step.timed.sync.exposed_s for step in watched),
-        "profiler_exposed_s": median(step.sync.exposed_s for step in watched),
-        "contention_s": median(_contention_s(step) for step in watched),
-        "residual_s": median(_difference_s(step.timed) - _contention_s(step) - step.timed.sync.exposed_s for step in watched),
-    }
+    found = _medians(plain, watched)
     apart = _disagreements(found)
-    return {**found, "closes": not apart, "sentence": _sentence(found, apart)}
+    return CommCheck(
+        pairs=len(pairs),
+        discarded=len(pairs) - len(plain),
+        profiled_pairs=len(watched),
+        closes=not apart,
+        sentence=_sentence(found, apart),
+        **found._asdict(),
+    )
+
+
+def _medians(plain: Sequence[Pair], watched: Sequence[Profiled]) -> Medians:
+    differences_s = sorted(_difference_s(pair) for pair in plain)
+    return Medians(
+        sync_step_s=median(pair.sync.total_s for pair in plain),
+        no_sync_step_s=median(pair.no_sync.total_s for pair in plain),
+        difference_s=median(differences_s),
+        difference_interval_s=_interval(differences_s),
+        hook_exposed_s=median(pair.sync.exposed_s for pair in plain),
+        profiled_difference_s=median(_difference_s(step.timed) for step in watched),
+        profiled_hook_exposed_s=median(step.timed.sync.exposed_s for step in watched),
+        profiler_exposed_s=median(step.sync.exposed_s for step in watched),
+        contention_s=median(_contention_s(step) for step in watched),
+        residual_s=median(_difference_s(step.timed) - _contention_s(step) - step.timed.sync.exposed_s for step in watched),
+    )
 
 
 def _difference_s(pair: Pair) -> float:
@@ -96,42 +121,42 @@ def undisturbed(pairs: Sequence[Pair]) -> list[int]:
     return plain or list(range(len(pairs)))
 
 
-def blind() -> dict[str, Any]:
+def blind() -> CommCheck:
     """The record of a rank whose profiler saw nothing of its GPU: a view is missing, and the others are not compared."""
     why = "torch's profiler saw no kernel of the GPU; the driver may not let this user profile (CUPTI)"
-    return {"residual_s": None, "closes": False, "sentence": f"the views of the exchange cannot be compared: {why}"}
+    return CommCheck(closes=False, sentence=f"the views of the exchange cannot be compared: {why}")
 
 
-def worst(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The rank's record that closes least, so that where it closes, every rank's does."""
+def worst(records: Sequence[CommCheck]) -> CommCheck:
+    """The record of the rank that closes least, so that where it closes, every rank's does."""
 
     def openness(rank: int) -> tuple[bool, float]:
-        residual_s = records[rank]["residual_s"]
-        return not records[rank]["closes"], math.inf if residual_s is None else abs(residual_s)
+        residual_s = records[rank].residual_s
+        return not records[rank].closes, math.inf if residual_s is None else abs(residual_s)
 
     rank = max(range(len(records)), key=openness)
-    return {"rank": rank, **records[rank]}
+    return replace(records[rank], rank=rank)
 
 
 def _ratio(step: Timed) -> float:
     return step.computing_s / step.cpu_s if step.cpu_s else 1.0
 
 
-def _disagreements(found: dict[str, Any]) -> list[str]:
+def _disagreements(found: Medians) -> list[str]:
     """What does not fit, in words: the sum within pairs, the two tails of the same steps, profiled and plain steps."""
-    small_s = SMALL * found["sync_step_s"]
+    small_s = SMALL * found.sync_step_s
 
     def apart(a: float, b: float) -> bool:
         return bool(abs(a - b) > max(NEAR * max(abs(a), abs(b)), small_s))
 
-    difference_s, left_s = found["profiled_difference_s"], found["residual_s"]
-    low_s, high_s = found["difference_interval_s"]
-    sums_s = found["contention_s"] + found["hook_exposed_s"]
+    difference_s, left_s = found.profiled_difference_s, found.residual_s
+    low_s, high_s = found.difference_interval_s
+    sums_s = found.contention_s + found.hook_exposed_s
     checks = [
         (difference_s, difference_s - left_s, "the difference is {}, contention and exposed tail {}"),
         (
-            found["profiler_exposed_s"],
-            found["profiled_hook_exposed_s"],
+            found.profiler_exposed_s,
+            found.profiled_hook_exposed_s,
             "the profiler's tail is {}, the step clock's of the same steps {}",
         ),
         (min(max(sums_s, low_s), high_s), sums_s, "without the profiler the difference is {} at the nearest, with it {}"),
@@ -139,13 +164,13 @@ def _disagreements(found: dict[str, Any]) -> list[str]:
     return [words.format(_ms(a), _ms(b)) for a, b, words in checks if apart(a, b)]
 
 
-def _sentence(found: dict[str, Any], apart: list[str]) -> str:
+def _sentence(found: Medians, apart: list[str]) -> str:
     if apart:
         return f"the views of the exchange do not agree: {'; '.join(apart)}: do not rely on this run's breakdown"
     return (
-        f"the views agree: with exchange a step takes {_ms(found['difference_s'])} longer, by contention "
-        f"{_ms(found['contention_s'])} and an exposed tail of {_ms(found['hook_exposed_s'])} "
-        f"(of profiled steps {_ms(found['profiled_hook_exposed_s'])}, by the profiler {_ms(found['profiler_exposed_s'])})"
+        f"the views agree: with exchange a step takes {_ms(found.difference_s)} longer, by contention "
+        f"{_ms(found.contention_s)} and an exposed tail of {_ms(found.hook_exposed_s)} "
+        f"(of profiled steps {_ms(found.profiled_hook_exposed_s)}, by the profiler {_ms(found.profiler_exposed_s)})"
     )
 
 

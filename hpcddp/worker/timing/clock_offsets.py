@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Callable
 
+from hpcddp.core.attempt_records import ClockOffset
 from hpcddp.worker.master import listen
 from hpcddp.worker.rendezvous import ProcessGroup
 
@@ -31,10 +32,11 @@ NowNs = Callable[[], int]
 """Unix time on the timeline of the rank's step rows, in ns: StepTimer.unix_now."""
 
 
-def offset_to_rank_0(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float = WAIT_S) -> dict[str, int] | None:
-    """`offset_ns` to add to this rank's times to have rank 0's, give or take `error_ns`, and `unix_ns`, when that was.
+def offset_to_rank_0(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float = WAIT_S) -> ClockOffset | None:
+    """What to add to this rank's times to have rank 0's.
 
-    All ranks call it, once per word `when`; ranks take turns. None, with a warning, where no estimate came about.
+    All ranks call it, once for each `when` (a word); rank 0 serves one after the other. None, with a warning, where no estimate
+    came about.
     """
     rank = group.rank
     try:
@@ -44,7 +46,7 @@ def offset_to_rank_0(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: floa
             _answer(group, now_ns, when, wait_s)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
         print(f"hpcddp: rank {rank.rank} on {rank.host}: clock offsets may be unknown {when}: {error}", flush=True)
-    return None if rank.rank else {"unix_ns": now_ns(), "offset_ns": 0, "error_ns": 0}
+    return None if rank.rank else ClockOffset(unix_ns=now_ns(), offset_ns=0, error_ns=0)
 
 
 def _answer(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> None:
@@ -85,7 +87,7 @@ def _serve(peer: socket.socket, now_ns: NowNs, word: bytes) -> bool:
     return True
 
 
-def _ask(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> dict[str, int]:
+def _ask(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> ClockOffset:
     found = group.store.get(_key(when)).decode()
     if not found:
         raise ConnectionError("rank 0 could not listen")
@@ -93,23 +95,23 @@ def _ask(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> dict[s
     with socket.create_connection((group.rank.master_addr, int(port)), timeout=wait_s) as server:
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server.sendall(bytes.fromhex(word))
-        _receive(server, _TIME.size)  # the turn has come
-        best = min((_exchange(server, now_ns) for _ in range(EXCHANGES - 1)), key=lambda found: found["error_ns"])
+        _receive(server, _TIME.size)  # rank 0 serves this rank now
+        best = min((_exchange(server, now_ns) for _ in range(EXCHANGES - 1)), key=lambda found: found.error_ns)
         server.sendall(b"!")
         return best
 
 
-def _exchange(server: socket.socket, now_ns: NowNs) -> dict[str, int]:
+def _exchange(server: socket.socket, now_ns: NowNs) -> ClockOffset:
     sent_ns = now_ns()
     server.sendall(b"?")
     (theirs_ns,) = _TIME.unpack(_receive(server, _TIME.size))
     return estimate(sent_ns, theirs_ns, now_ns())
 
 
-def estimate(sent_ns: int, theirs_ns: int, answered_ns: int) -> dict[str, int]:
+def estimate(sent_ns: int, theirs_ns: int, answered_ns: int) -> ClockOffset:
     """offset = their time - the middle of ours, error = half the round trip; all integer ns, the error rounded up."""
     middle_ns = (sent_ns + answered_ns) // 2
-    return {"unix_ns": middle_ns, "offset_ns": theirs_ns - middle_ns, "error_ns": -((sent_ns - answered_ns) // 2)}
+    return ClockOffset(unix_ns=middle_ns, offset_ns=theirs_ns - middle_ns, error_ns=-((sent_ns - answered_ns) // 2))
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
