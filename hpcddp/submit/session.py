@@ -1,0 +1,174 @@
+"""What `hpcddp submit` does: choose, show, confirm, send, wait."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hpcddp.backends import choose
+from hpcddp.backends.base import Backend
+from hpcddp.cluster.settings import Settings
+from hpcddp.core.errors import FAILED, INCOMPLETE, UsageError
+from hpcddp.core.run_key import RunKey
+from hpcddp.core.run_root import Study
+from hpcddp.core.text import count
+from hpcddp.study.status import study_states
+from hpcddp.study.status_text import status_table
+from hpcddp.study.study_folder import study_folder
+from hpcddp.submit.choose import ChosenPoints
+from hpcddp.submit.manifest import describe_again
+from hpcddp.submit.options import SubmitOptions
+from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words
+from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
+from hpcddp.submit.retry import retry_until_accepted, submit_accepted
+from hpcddp.submit.scope import study_scope
+from hpcddp.submit.smoke import run_smoke
+from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, obstacles, plan_submission
+from hpcddp.submit.submit import SubmittedRun
+from hpcddp.submit.until_ci import Known, open_points, with_repeats
+from hpcddp.submit.wait import wait_until_over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Console:
+    """How the user is talked to."""
+
+    echo: Callable[[str], None]
+    """A result, on stdout."""
+    remark: Callable[[str], None]
+    """What is worth knowing besides, on stderr."""
+    progress: Callable[[str], None]
+    """What changes while the user waits, on stderr."""
+    confirm: Callable[[str], object]
+    """A question; raises where the answer is no."""
+
+
+def submit_points(
+    points: ChosenPoints, settings: Settings, options: SubmitOptions, console: Console, precision: Callable[[Study], Known]
+) -> int:
+    """Shows what is missing, submits it and waits for it, as far as the options say; the exit code. `precision`: how well the
+    medians of a study are known.
+
+    With --wait again and again, where not all is submitted at once, and with --until-ci, as what is missing is known only when
+    the runs so far are over.
+    """
+    plan = plan_submission(points, settings, options)
+    study = Study(study_folder(plan.source.file, options.runs, settings).absolute())
+    session = _Session(study, choose.make_backend(plan.profile.backend, study, rules=plan.profile.slurm), console, precision)
+    scope = study_scope(study, plan.source.file)
+    while True:
+        pending = session.choose(plan, scope, options)
+        session.show(pending)
+        if options.dry_run:
+            return session.end_dry_run(pending)
+        submitted = session.send(pending, options) if session.confirm(pending, options) else []
+        if not options.wait:
+            return INCOMPLETE if session.is_any_left(pending, submitted) or pending.unknown else 0
+        is_last = not submitted or (options.until_ci is None and len(submitted) >= len(pending.runs))
+        phases = session.wait(pending, set() if is_last else _unsent(pending, submitted))
+        if phases - {"done", "missing"}:
+            return FAILED
+        if is_last:
+            return INCOMPLETE if "missing" in phases or session.is_open(pending, options) else 0
+        options = replace(options, smoke=False, yes=True)  # tested, and confirmed, the first time
+
+
+@dataclass(frozen=True)
+class _Session:
+    study: Study
+    backend: Backend
+    console: Console
+    precision: Callable[[Study], Known]
+
+    def choose(self, plan: SubmissionPlan, scope: Mapping[str, int], options: SubmitOptions) -> PendingRuns:
+        """What of the plan is to be submitted, with the runs that --until-ci adds."""
+        states = study_states(self.study, self.backend, scope)
+        if options.until_ci is not None:
+            known = self.precision(self.study) if states else {}
+            plan, lines = with_repeats(plan, states, known, options.until_ci, options.max_repeat)
+            for line in lines:
+                self.console.remark(line)
+        return find_pending(self.study, plan, states)
+
+    def show(self, pending: PendingRuns) -> None:
+        """Each point with what is pending of it, and the cost."""
+        for text in pending_remarks(pending):
+            self.console.remark(text)
+        self.console.echo(pending_text(pending))
+
+    def end_dry_run(self, pending: PendingRuns) -> int:
+        """Says what would keep the runs from being submitted, and that nothing was."""
+        for text in obstacles(pending.plan):
+            self.console.remark(text)
+        try:
+            pending.affordable()
+        except UsageError as error:
+            self.console.remark(str(error))
+        self.console.echo("nothing submitted: this was a dry run")
+        return 0
+
+    def confirm(self, pending: PendingRuns, options: SubmitOptions) -> bool:
+        """Whether there is something to submit, the budget holds it, the user says yes and the smoke test passes."""
+        if not pending.runs:
+            describe_again(self.study, pending.plan)
+            self.console.echo(nothing_words(pending.unknown))
+            return False
+        if not pending.affordable():
+            self.console.remark("nothing submitted: the budget does not hold one more run")
+            return False
+        check_plan(pending.plan)
+        if not options.yes:
+            self.console.confirm("Submit?")
+        if options.smoke:
+            self.console.echo(run_smoke(self.study, pending.plan, self.backend))
+        return True
+
+    def send(self, pending: PendingRuns, options: SubmitOptions) -> list[SubmittedRun]:
+        """The runs that were submitted; fewer than there are where the cluster takes no more for now, which is said."""
+        submitted: list[SubmittedRun] = []
+        to_submit = (self.study, pending.plan, self.backend, submitted)
+        try:
+            if refused := submit_accepted(*to_submit):
+                self.console.remark(refused)
+            if refused and options.wait and not submitted:
+                self.console.remark("waiting until one more is taken")
+                if refused := retry_until_accepted(*to_submit):
+                    self.console.remark(refused)
+        finally:
+            if submitted:
+                self.console.echo(submitted_words([run.job for run in submitted], options.max_running, options.after))
+                self.console.progress(f"hpcddp status {shlex.quote(str(self.study.folder))}")
+        if options.max_jobs is not None and options.max_jobs <= len(submitted) < len(pending.runs):
+            left = count(len(pending.runs) - len(submitted), "run")
+            self.console.remark(f"{left} left, as --max-jobs is {options.max_jobs}: submit again for more")
+        return submitted
+
+    def is_any_left(self, pending: PendingRuns, submitted: Sequence[SubmittedRun]) -> bool:
+        """Whether anything is still to be submitted: another submission may have been faster, which is said where it took all."""
+        if len(submitted) >= len(pending.runs):
+            return False
+        left = bool(pending_runs(pending.plan, study_states(self.study, self.backend)))
+        if not left and not submitted:
+            self.console.echo("nothing to submit any more: another submission was faster")
+        return left
+
+    def wait(self, pending: PendingRuns, unsent: Collection[RunKey]) -> set[str]:
+        """The phases of the plan's runs when all are over, `missing` for those still to be sent; Ctrl-C ends only the waiting."""
+        labels = {planned.point.label for planned in pending.plan.points}
+        try:
+            states = wait_until_over(self.study, self.backend, labels, self.console.progress)
+        except KeyboardInterrupt:
+            self.console.remark(f"the jobs go on: hpcddp status {shlex.quote(str(self.study.folder))}")
+            raise
+        self.console.echo(status_table(states))
+        return {"missing" if state.key in unsent else state.phase for state in states}
+
+    def is_open(self, pending: PendingRuns, options: SubmitOptions) -> bool:
+        """Whether --until-ci ends with medians less well known than it says."""
+        labels = [planned.point.label for planned in pending.plan.points]
+        return options.until_ci is not None and bool(open_points(labels, self.precision(self.study), options.until_ci))
+
+
+def _unsent(pending: PendingRuns, submitted: Sequence[SubmittedRun]) -> set[RunKey]:
+    return {RunKey(point.label, run) for point, run in pending.runs} - {run.key for run in submitted}
