@@ -54,7 +54,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
     start = find_start(spec, group, attempt, len(source))
     sampler = start_sampler(spec.point, group.rank, attempt)
     watched = sampler.description if sampler else None
-    record_launch(spec, group, attempt, samples=len(source), watched=watched, resumed=start.record)
+    record_launch(spec, group, attempt, samples=len(source), watched=watched, resumed=encode(start.record))
     training = prepare(spec, source, group, attempt, start)
     with contextlib.closing(training.feed):
         with stepping(group.watchdog, training.log.timer, sampler.pid if sampler else None):
@@ -67,7 +67,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
         comm_check = measure_further(training) if complete else None
     facts: dict[str, Any] = {"compile_s": training.compile_s, "comm_check": encode(comm_check), "telemetry": watched}
     facts["flops_per_sample"] = flops_per_sample(training.trainer.module, source.shape) if group.rank.rank == 0 else None
-    facts["history"] = history_of(start, attempt, result["steps"])
+    facts["history"] = encode(history_of(start, attempt, result["steps"]))
     passed = record_end(spec, group, attempt, result, evaluation, early_gates=data_gates, **facts)
     final_barrier(group, timedelta(seconds=time.monotonic() - trained_s))
     return {"steps": result["steps"], "gates_passed": passed}

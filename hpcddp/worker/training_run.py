@@ -25,7 +25,7 @@ from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
-from hpcddp.worker.training.resume import FRUITLESS, Checkpointer, Start, put_back
+from hpcddp.worker.training.resume import FRUITLESS, Checkpointer, Start, restore
 from hpcddp.worker.training.train import Trained, train, work_of
 from hpcddp.worker.training.trainer import Trainer, make_trainer
 from hpcddp.worker.training.window import timed_steps
@@ -56,7 +56,7 @@ def prepare(spec: JobSpec, source: Source, group: ProcessGroup, attempt: Path, s
     compile_s = compile_now(trainer, first_batch(point, source, group)) if point.workload.compile else None
     if start.state:
         warm_up_buckets(trainer, first_batch(point, source, group), start.step)
-        put_back(start.state, trainer, rank)
+        restore(start.state, trainer, rank)
     kind, hooked = group.device.type, point.measure.comm != "off"
     log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=hooked)
     if trainer.ddp and hooked:

@@ -1,7 +1,7 @@
-"""Checkpoints as files: written aside and renamed, the checksum in the name, two kept.
+"""Checkpoints as files: written aside and renamed, the checksum in the name, the newest two retained.
 
 RUN/JOB.RESTART/checkpoints/00000120.3fa9c1d2e07b5a6c.pt holds what there was after 120 steps; the digits are the first 16 of
-the SHA-256 of its bytes. An attempt writes into its own folder alone: what a rank of a lost node still writes reaches no later
+the SHA-256 of its bytes. An attempt writes into its own folder only: what a rank of a lost node still writes reaches no later
 attempt. Nothing is unpickled but tensors and plain values (torch.load's weights_only).
 """
 
@@ -23,9 +23,12 @@ from hpcddp.core.records import write_aside
 
 RETAINED = 2
 
+State = dict[str, Any]
+"""What a checkpoint holds, by name: tensors and plain values."""
 
-def write_checkpoint(attempt: Path, steps: int, state: dict[str, Any]) -> Path:
-    """The file, whole and synced; HpcddpError where there is no room for it, with those before as they were."""
+
+def write_checkpoint(attempt: Path, steps: int, state: State) -> Path:
+    """The file, complete and synced; HpcddpError where there is no room for it, with those before as they were."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getbuffer()
@@ -74,9 +77,9 @@ def newest_intact(files: Sequence[Path]) -> tuple[Path | None, bytes, list[str]]
     return None, b"", passed_over
 
 
-def unpack(data: bytes) -> dict[str, Any]:
+def unpack(data: bytes) -> State:
     """What write_checkpoint was given, its tensors in the host's memory."""
-    state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    state: State = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     return state
 
 

@@ -1,4 +1,4 @@
-"""Taking a run up where its newest checkpoint was, and writing the next ones.
+"""Resuming a run from its newest checkpoint, and writing the next ones.
 
 A checkpoint holds what rank 0 has of the model, the optimizer and the loss scaler, which all ranks have alike (parameters are
 compared), of BatchNorm's statistics, which DDP hands from rank 0 to all before each step, and every rank's random numbers. The
@@ -11,17 +11,19 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from hpcddp.core.attempt_records import Resumed, StepRange
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import append_line
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.stop_signal import request_requeue
 from hpcddp.data.source import to_bytes
 from hpcddp.worker.checksums import checksum
@@ -29,7 +31,7 @@ from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.launch_record import env_id, versions
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.training.checkpoint import newest_intact, prune, to_resume, unpack, write_checkpoint
+from hpcddp.worker.training.checkpoint import State, newest_intact, prune, to_resume, unpack, write_checkpoint
 from hpcddp.worker.training.preemption import Action, ActionPoll
 from hpcddp.worker.training.trainer import Trainer
 
@@ -38,30 +40,37 @@ FRUITLESS = 3
 slow start; a third is a warning that always comes too early.
 """
 
-Stretch = dict[str, Any]
-"""Steps of a run that an attempt made and that count: `attempt` (JOB.RESTART), `first_step`, `steps`."""
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What the checkpoints of a run must have in common."""
+
+    point: str
+    run: int
+    samples: int
+    torch: str
+    env_id: str
 
 
 @dataclass(frozen=True)
 class Start:
     """Where an attempt begins."""
 
-    signature: dict[str, Any] = field(default_factory=dict)
-    """What the run's checkpoints must have in common."""
+    signature: Signature | None = None
+    """None without `measure.resume`."""
     step: int = 0
-    history: tuple[Stretch, ...] = ()
+    history: tuple[StepRange, ...] = ()
     """The steps before that, by the attempts that made them."""
-    state: dict[str, Any] | None = None
+    state: State | None = None
     """The checkpoint; None at step 0."""
-    record: dict[str, Any] | None = None
-    """`resumed` of launch.json, on rank 0: `attempt`, `checkpoint` (below the run's folder), `step`, `history`, `passed_over`
-    (sentences). None where the run begins."""
+    record: Resumed | None = None
+    """`resumed` of launch.json, on rank 0; None where the run begins."""
     damaged: tuple[Path, ...] = ()
     """On rank 0: the checkpoints that were passed over."""
 
 
 def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) -> Start:
-    """All ranks call it: rank 0 looks for the newest whole checkpoint of the run and hands it to all.
+    """All ranks call it: rank 0 reads the run's newest checkpoint that is intact and hands it to all.
 
     HpcddpError where it is of other software or other data: to go on would mix what cannot be pooled.
     """
@@ -74,16 +83,17 @@ def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) 
         log_event(attempt, "passed over", sentence)
     signature, data = _signature(spec, group, samples), _to_all(group, data)
     if not data:
-        record = _record(attempt, None, {"steps": 0, "history": []}, passed_over) if passed_over else None
-        return Start(signature, record=record, damaged=damaged)
+        resumed = _resumed(attempt, None, 0, (), passed_over) if passed_over else None
+        return Start(signature, record=resumed, damaged=damaged)
     state = unpack(data)
     _check_same(state, signature, attempt.parent)
-    record = _record(attempt, file, state, passed_over) if file else None
-    return Start(signature, state["steps"], tuple(state["history"]), state, record, damaged)
+    steps, history = state["steps"], tuple(decode_record(StepRange, each) for each in state["history"])
+    resumed = _resumed(attempt, file, steps, history, passed_over) if file else None
+    return Start(signature, steps, history, state, resumed, damaged)
 
 
-def put_back(state: dict[str, Any], trainer: Trainer, rank: int) -> None:
-    """Makes the trainer what it was; DDP and the optimizer keep their tensors, which get other values."""
+def restore(state: State, trainer: Trainer, rank: int) -> None:
+    """Makes the trainer what it was; DDP's and the optimizer's tensors stay and get other values."""
     trainer.module.load_state_dict(state["module"])
     with torch.no_grad():
         for buffer, value in zip(trainer.module.buffers(), state["buffers"], strict=True):
@@ -91,7 +101,7 @@ def put_back(state: dict[str, Any], trainer: Trainer, rank: int) -> None:
     trainer.optimizer.load_state_dict(state["optimizer"])
     if trainer.scaler:
         trainer.scaler.load_state_dict(state["scaler"])
-    _put_back_random(state["random"][rank], trainer.device)
+    _restore_random(state["random"][rank], trainer.device)
 
 
 class Checkpointer:
@@ -138,9 +148,9 @@ class Checkpointer:
     def _write_file(self, steps: int, draws: list[Any]) -> None:
         began_s, trainer = time.monotonic(), self._trainer
         state = {
-            **self._start.signature,
+            **(vars(self._start.signature) if self._start.signature else {}),
             "steps": steps,
-            "history": history_of(self._start, self._attempt, steps),
+            "history": encode(history_of(self._start, self._attempt, steps)),
             "module": trainer.module.state_dict(),
             "buffers": list(trainer.module.buffers()),
             "optimizer": trainer.optimizer.state_dict(),
@@ -153,33 +163,31 @@ class Checkpointer:
         log_event(self._attempt, "checkpoint", file.name, **facts)
 
 
-def _record(attempt: Path, file: Path | None, state: dict[str, Any], passed_over: list[str]) -> dict[str, Any]:
-    """`resumed` of launch.json."""
+def _resumed(attempt: Path, file: Path | None, step: int, history: tuple[StepRange, ...], passed_over: list[str]) -> Resumed:
     name = file.relative_to(attempt.parent) if file else None
-    steps = state["steps"]
-    print(f"hpcddp: goes on after {steps} steps, from {name}" if name else "hpcddp: begins anew, at step 0", flush=True)
-    return {
-        "attempt": name.parts[0] if name else None,
-        "checkpoint": str(name) if name else None,
-        "step": steps,
-        "history": list(state["history"]),
-        "passed_over": passed_over,
-    }
+    print(f"hpcddp: goes on after {step} steps, from {name}" if name else "hpcddp: begins anew, at step 0", flush=True)
+    return Resumed(
+        attempt=name.parts[0] if name else None,
+        checkpoint=str(name) if name else None,
+        step=step,
+        history=history,
+        passed_over=tuple(passed_over),
+    )
 
 
-def history_of(start: Start, attempt: Path, steps: int) -> list[Stretch]:
+def history_of(start: Start, attempt: Path, steps: int) -> list[StepRange]:
     """Whose steps make up a run of which so many `steps` are made, in order; an attempt that made none is left out."""
-    mine = {"attempt": attempt.name, "first_step": start.step, "steps": steps - start.step}
-    return [*start.history, *([mine] if mine["steps"] else [])]
+    own = StepRange(attempt=attempt.name, first_step=start.step, steps=steps - start.step)
+    return [*start.history, *([own] if own.steps else [])]
 
 
-def is_fruitless(history: Sequence[Stretch]) -> bool:
+def is_fruitless(history: Sequence[StepRange]) -> bool:
     """Whether the last FRUITLESS attempts made the one step each that comes before an attempt asks whether to stop."""
-    return len(history) >= FRUITLESS and all(stretch["steps"] <= 1 for stretch in history[-FRUITLESS:])
+    return len(history) >= FRUITLESS and all(each.steps <= 1 for each in history[-FRUITLESS:])
 
 
 def log_event(attempt: Path, event: str, what: str, **facts: Any) -> None:
-    """A line of events.jsonl, and of the job's output where it is more than a matter of course."""
+    """A line of events.jsonl; of the job's output as well, unless it is an ordinary checkpoint."""
     append_line(attempt / "events.jsonl", {"unix_ns": time.time_ns(), "event": event, "what": what, **facts})
     if event != "checkpoint":
         print(f"hpcddp: {event}: {what}", flush=True)
@@ -191,17 +199,17 @@ def _attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
     return attempts[: attempts.index(attempt)] if attempt in attempts else attempts
 
 
-def _signature(spec: JobSpec, group: ProcessGroup, samples: int) -> dict[str, Any]:
-    """What must be the same for a run to go on."""
+def _signature(spec: JobSpec, group: ProcessGroup, samples: int) -> Signature:
     software = env_id(versions(), group.device.type, freed_memory(spec.point))
-    return {"point": spec.point.id, "run": spec.run, "samples": samples, "torch": str(torch.__version__), "env_id": software}
+    return Signature(point=spec.point.id, run=spec.run, samples=samples, torch=str(torch.__version__), env_id=software)
 
 
-def _check_same(state: dict[str, Any], mine: dict[str, Any], run: Path) -> None:
-    odd = next((key for key in mine if state.get(key) != mine[key]), None)
+def _check_same(state: State, signature: Signature, run: Path) -> None:
+    own = vars(signature)
+    odd = next((key for key in own if state.get(key) != own[key]), None)
     if odd:
         raise HpcddpError(
-            f"the newest checkpoint of {run.parent.name}, {run.name} has {odd} {state.get(odd)}, and this attempt {mine[odd]}: "
+            f"the newest checkpoint of {run.parent.name}, {run.name} has {odd} {state.get(odd)}, and this attempt {own[odd]}: "
             f"their steps are not of one run. Go back to what it was, or remove {run}/*/checkpoints to begin anew"
         )
 
@@ -236,7 +244,7 @@ def _random(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _put_back_random(draws: dict[str, Any], device: torch.device) -> None:
+def _restore_random(draws: dict[str, Any], device: torch.device) -> None:
     version, words, gauss = draws["python"]
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(_bytes(draws["torch"]))
