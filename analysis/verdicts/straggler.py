@@ -7,7 +7,6 @@ import statistics
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -37,6 +36,17 @@ class Straggler:
     """The same as a share of the step."""
     last: float | None
     """The share of all-reduces at which it was the last to be ready; None where step rows alone say that it is slow."""
+
+
+@dataclass(frozen=True)
+class LastRank:
+    """A rank or host that is last at nearly every all-reduce of one run; fields as those of Straggler."""
+
+    who: str
+    host: str
+    last: float
+    wait_s: float
+    cost: float
 
 
 def straggler(case: Case) -> Iterator[Verdict]:
@@ -75,9 +85,7 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
     for key, ranks in case.stragglers.groupby(["label", "run"], sort=True):
         run = by_key.get(key)
         if run and run.step_ns and (found := culprit(ranks.assign(step_ns=run.step_ns))):
-            yield Straggler(
-                run, found["who"], found["host"], part_of(run, found["who"]), found["wait_s"], found["cost"], found["last"]
-            )
+            yield Straggler(run, found.who, found.host, part_of(run, found.who), found.wait_s, found.cost, found.last)
 
 
 def _by_own_time(case: Case) -> Iterator[Straggler]:
@@ -109,7 +117,7 @@ def waited_share(case: Case, row: Row) -> float | None:
     return share if share > COSTLY else None
 
 
-def culprit(ranks: pd.DataFrame) -> dict[str, Any] | None:
+def culprit(ranks: pd.DataFrame) -> LastRank | None:
     """In one run, the rank, otherwise the host, that is last at nearly every all-reduce and costs something.
 
     Nobody waits for the only rank of a run.
@@ -125,7 +133,7 @@ def culprit(ranks: pd.DataFrame) -> dict[str, Any] | None:
         last, wait_s = min(1.0, float(ranks.loc[mine, "last"].sum())), float(ranks.loc[~mine, "peer_wait_s"].mean())
         cost = wait_s * 1e9 / ranks["step_ns"].iloc[0]
         if last > OFTEN_LAST and cost > COSTLY:
-            return {"who": who, "host": str(ranks.loc[mine, "host"].iloc[0]), "last": last, "wait_s": wait_s, "cost": float(cost)}
+            return LastRank(who, str(ranks.loc[mine, "host"].iloc[0]), last, wait_s, float(cost))
     return None
 
 

@@ -112,14 +112,17 @@ def ranks(hosts: str, last: list[float], peer_wait_s: list[float]) -> pd.DataFra
 
 def test_a_slow_host_is_found_though_none_of_its_ranks_is_always_last() -> None:
     """Its two ranks share the last place, and the others wait for both."""
-    found = culprit(ranks("aabb", [0.02, 0.03, 0.5, 0.45], [0.01, 0.01, 0.001, 0.001])) or {}
-    assert (found["who"], found["last"], found["wait_s"]) == ("b", pytest.approx(0.95), pytest.approx(0.01))
+    found = culprit(ranks("aabb", [0.02, 0.03, 0.5, 0.45], [0.01, 0.01, 0.001, 0.001]))
+    assert found
+    assert (found.who, found.last, found.wait_s) == ("b", pytest.approx(0.95), pytest.approx(0.01))
 
 
 def test_a_rank_that_is_always_last_by_little_is_no_straggler() -> None:
     """Someone is last: it must cost 2 % of the step."""
     assert culprit(ranks("aa", [0.0, 1.0], [0.0019, 0.0])) is None
-    assert (culprit(ranks("aa", [0.0, 1.0], [0.0021, 0.0])) or {})["who"] == "rank 1 on a"
+    found = culprit(ranks("aa", [0.0, 1.0], [0.0021, 0.0]))
+    assert found
+    assert found.who == "rank 1 on a"
     assert culprit(ranks("a", [1.0], [0.0])) is None
 
 
