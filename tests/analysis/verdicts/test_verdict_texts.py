@@ -114,7 +114,8 @@ def test_a_slow_host_is_found_though_none_of_its_ranks_is_always_last() -> None:
     """Its two ranks share the last place, and the others wait for both."""
     found = culprit(ranks("aabb", [0.02, 0.03, 0.5, 0.45], [0.01, 0.01, 0.001, 0.001]))
     assert found
-    assert (found.who, found.last, found.wait_s) == ("b", pytest.approx(0.95), pytest.approx(0.01))
+    assert found.who == "b"
+    assert (found.last, found.wait_s) == pytest.approx((0.95, 0.01))
 
 
 def test_a_rank_that_is_always_last_by_little_is_no_straggler() -> None:
