@@ -19,7 +19,8 @@ from hpcddp.sweep.file import Sweep
 from tests.test_words import ROOT, sources
 
 FILES = sources("hpcddp", "analysis")
-FILE_ENDS = re.compile(r"\.(conf|cpp|css|csv|db|gz|html|js|jsonl?|lock|md|pkl|py|reserve|sbatch|sh|sif|stat|u8|usage|xml|yaml)$")
+ENDINGS = "conf|cpp|css|csv|db|err|gz|html|js|jsonl?|lock|md|pkl|py|reserve|sbatch|sh|sif|stat|u8|usage|xml|yaml"
+FILE_ENDS = re.compile(rf"\.({ENDINGS})$")
 FOREIGN_FILES = frozenset({"torch/distributed/argparse_util.py", "throughput.py", "HASH/bootstrap.py"})
 OF_SLURM = {"AssocGrpCPUMinutesLimit", "INVALID", "QOSMaxNodePerUserLimit", "UNLIMITED"}
 OF_LIBRARIES = {"_env", "dist", "fp32_precision", "localflock", "op"}
