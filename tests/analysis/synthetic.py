@@ -1,4 +1,4 @@
-"""Run roots with told times, written by the records module itself: what comes out of analysis is known beforehand."""
+"""Run roots with times that are given, written by the records module itself: what comes out of analysis is known beforehand."""
 
 from __future__ import annotations
 
@@ -112,71 +112,71 @@ class Recorded:
     restart: int = 0
 
 
-def write_run(study: Study, point: Point, told: Recorded, run: int = 1) -> Path:
+def write_run(study: Study, point: Point, recorded: Recorded, run: int = 1) -> Path:
     """One attempt with all its files; returns its folder."""
-    attempt = study.attempt_dir(point.label, run, told.job, told.restart)
-    write_json(attempt / "launch.json", _launch(point, told, run))
-    entries = [_write_rank(attempt, rank, told) for rank in range(point.ranks)]
+    attempt = study.attempt_dir(point.label, run, recorded.job, recorded.restart)
+    write_json(attempt / "launch.json", _launch(point, recorded, run))
+    entries = [_write_rank(attempt, rank, recorded) for rank in range(point.ranks)]
     end = {
         "schema": SCHEMA,
-        "state": told.state,
-        "reason": told.reason,
-        "gates": list(told.gates),
+        "state": recorded.state,
+        "reason": recorded.reason,
+        "gates": list(recorded.gates),
         "ranks": entries,
         "global_batch": point.global_batch,
-        "first_step": told.first_step,
-        "steps": told.first_step + told.steps + 1,
+        "first_step": recorded.first_step,
+        "steps": recorded.first_step + recorded.steps + 1,
         "loss_first": 2.5,
         "loss_last": 0.5,
-        "protocol": dict(told.protocol),
+        "protocol": dict(recorded.protocol),
         "evaluation": {"samples": 10_000, "correct": 9_000, "loss": 0.25},
-        **told.end,
+        **recorded.end,
     }
     write_json(attempt / "end.json", end)
     return attempt
 
 
-def write_runs(study: Study, point: Point, step_ns: Sequence[int], **told: Any) -> None:
+def write_runs(study: Study, point: Point, step_ns: Sequence[int], **changes: Any) -> None:
     """A run per step time, numbered from 1."""
     for run, each in enumerate(step_ns, start=1):
-        write_run(study, point, Recorded(step_ns=each, job=str(100 + run), **told), run)
+        write_run(study, point, Recorded(step_ns=each, job=str(100 + run), **changes), run)
 
 
-def _launch(point: Point, told: Recorded, run: int) -> dict[str, Any]:
+def _launch(point: Point, recorded: Recorded, run: int) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "point": point.id,
         "run": run,
-        "job": told.job,
-        "restart": told.restart,
+        "job": recorded.job,
+        "restart": recorded.restart,
         "backend": "slurm",
         "hosts": [f"r{node:03d}" for node in range(point.layout.nodes)],
         "ranks": point.ranks,
         "ranks_per_node": point.layout.gpus_per_node,
         "versions": {"torch": "2.7.1"},
-        "env_id": told.env_id,
-        "gpus": [told.gpu] if told.gpu else [],
+        "env_id": recorded.env_id,
+        "gpus": [recorded.gpu] if recorded.gpu else [],
         "profile": {},
         "started_unix_ns": 1_700_000_000_000_000_000,
-        **told.launch,
+        **recorded.launch,
     }
 
 
-def _write_rank(attempt: Path, rank: int, told: Recorded) -> dict[str, Any]:
-    start_ns = START_NS - told.clocks.get(rank, 0)
-    entry = {"rank": rank, "host": f"r{rank:03d}", **_clock(start_ns, told.clocks.get(rank, 0)), **told.of_rank}
-    buckets = [bucket(rank) if callable(bucket) else bucket for bucket in told.buckets]
+def _write_rank(attempt: Path, rank: int, recorded: Recorded) -> dict[str, Any]:
+    start_ns = START_NS - recorded.clocks.get(rank, 0)
+    entry = {"rank": rank, "host": f"r{rank:03d}", **_clock(start_ns, recorded.clocks.get(rank, 0)), **recorded.of_rank}
+    buckets = [bucket(rank) if callable(bucket) else bucket for bucket in recorded.buckets]
     with RowWriter(steps_file(attempt, rank), STEP_COLUMNS) as rows, contextlib.ExitStack() as more:
         travels = more.enter_context(RowWriter(buckets_file(attempt, rank), BUCKET_COLUMNS)) if buckets else None
-        for step in range(told.steps + 1):
-            number = told.first_step + step
-            total = told.step_ns(rank, number) if callable(told.step_ns) else told.step_ns
+        for step in range(recorded.steps + 1):
+            number = recorded.first_step + step
+            total = recorded.step_ns(rank, number) if callable(recorded.step_ns) else recorded.step_ns
             total *= 1 if step else 10
-            shares = told.shares_of_rank.get(rank) or told.shares
+            shares = recorded.shares_of_rank.get(rank) or recorded.shares
             shares = shares(number) if callable(shares) else shares
-            flags = (AFTER_PAUSE if number in told.pauses else 0) if step else WARMUP
-            rows.row(_row(number, flags, start_ns if told.starts else None, total, shares))
-            if travels and (told.bucket_steps is None or number in told.bucket_steps):
+            flags = (AFTER_PAUSE if number in recorded.pauses else 0) if step else WARMUP
+            rows.row(_row(number, flags, start_ns if recorded.starts else None, total, shares))
+            if travels and (recorded.bucket_steps is None or number in recorded.bucket_steps):
                 for index, bucket in enumerate(buckets):
                     travels.row((number, index, bucket.size_bytes, start_ns + bucket.ready_ns, start_ns + bucket.done_ns))
             start_ns += total

@@ -120,7 +120,7 @@ def write(model: Model, folder: Path) -> Study:
     draw = Random(model.seed)
     for each in (*points, *hooked):
         for run in range(1, model.repeat + 1):
-            write_run(study, each, _told(model, each, run, draw), run)
+            write_run(study, each, _recorded(model, each, run, draw), run)
     if model.fitted and points[-1].ranks > 1:
         bench, gpus = comm_point(points[-1]), [] if model.cpu else [model.gpu(points[-1], 1)]
         write_json(study.point_file(bench.label), {"schema": 1, "id": bench.id, "point": point_to_dict(bench)})
@@ -146,7 +146,7 @@ def _prediction(model: Model, each: Point) -> dict[str, Any]:
     return {"label": each.label, "samples_per_s_low": low, "samples_per_s_high": high}
 
 
-def _told(model: Model, each: Point, run: int, draw: Random) -> Recorded:
+def _recorded(model: Model, each: Point, run: int, draw: Random) -> Recorded:
     more = _more(model, each, draw)
     times = [round(time_ns * (1 + max(longer))) for time_ns, longer in zip(_times_ns(model, each, run, draw), more, strict=True)]
     detected = warmup_steps([10 * times[0], *times[1:]])
