@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison, Side, middle
 from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Unmatched
-from hpcddp.analysis.report.terminal_tables import lines
+from hpcddp.analysis.report.terminal_table import aligned
 from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity
 
@@ -143,7 +143,7 @@ def _table(found: Comparison) -> list[str]:
         ]
         for point, more in _zip(found, apart)
     ]
-    return [line.rstrip() for line in lines(heads, rows).splitlines()]
+    return [line.rstrip() for line in aligned(heads, rows).splitlines()]
 
 
 def _cell(point: ComparedPoint) -> str:

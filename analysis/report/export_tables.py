@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hpcddp.analysis.report.html import CODE
-from hpcddp.analysis.report.tables import Cell, Table
+from hpcddp.analysis.report.table import Cell, Table
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$!])")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcddp.analysis.report.html import Html, join, prose, tag
-from hpcddp.analysis.report.tables import Cell, Column, Table
+from hpcddp.analysis.report.table import Cell, Column, Table
 
 
 def grid(table: Table) -> Html:

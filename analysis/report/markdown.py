@@ -9,7 +9,7 @@ from hpcddp.analysis.report.export_tables import markdown_prose, markdown_table,
 from hpcddp.analysis.report.method import METHOD
 from hpcddp.analysis.report.provenance import Provenance
 from hpcddp.analysis.report.remarks import Remark, remarks
-from hpcddp.analysis.report.tables import Table
+from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.verdicts.findings import Findings
 
 

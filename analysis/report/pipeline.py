@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
 from hpcddp.analysis.report.result import How, StudyResult
+from hpcddp.analysis.report.table import Table
+from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import failure_blocks, report_blocks, to_blocks, to_plain
 from hpcddp.analysis.report.write import write_tables, write_texts
 from hpcddp.analysis.study.load import load_study
@@ -34,14 +36,14 @@ def tell_study(study: Study, named: Path | None, keep_in: Path | None, how: How)
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, keep_in, meanwhile=_load_what_writes)
     found = find(records, how.train_epochs or records.train_epochs)
-    failures = found.failures
+    failures, tables = found.failures, study_tables(found)
     report, files = None, list[str]()
     if any(run.state != "missing" for run in found.records.runs):
         if named:
             check_writable(named)
         report = named or report_folder(study)
-        files = _Report(report, study, found, beside, how.style).write()
-    blocks = to_blocks(found, study.folder)
+        files = _Report(report, study, found, tables, beside, how.style).write()
+    blocks = to_blocks(found, study.folder, tables)
     plain = to_plain(found, files)
     if report and files:
         failures.contain("report.json", partial(write_plain, report / "report.json", plain), None)
@@ -65,6 +67,7 @@ class _Report:
     folder: Path
     study: Study
     found: Findings
+    tables: Mapping[str, Table]
     beside: Published
     style: str
 
@@ -85,7 +88,7 @@ class _Report:
         stands_on = failures.contain(
             "what stands behind the numbers", lambda: provenance(self.study, found.records.runs), unknown
         )
-        texts = report_files(found, stands_on, panels, [*tables, *pictures], failures)
+        texts = report_files(found, [*self.tables.values()], stands_on, panels, [*tables, *pictures])
         return [*tables, *pictures, *write_texts(self.folder, texts, failures)]
 
     def _drawings(self) -> dict[str, Callable[[], SavedFigure | Failure]]:

@@ -24,8 +24,7 @@ from hpcddp.analysis.report.markdown import report_markdown
 from hpcddp.analysis.report.method import METHOD
 from hpcddp.analysis.report.provenance import Provenance
 from hpcddp.analysis.report.remarks import remark_list, remarks
-from hpcddp.analysis.report.tables import UNKNOWN, Cell, Column, Table, report_tables
-from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
@@ -35,24 +34,25 @@ DATA_SUFFIXES = (".csv", ".json", ".tex")
 
 def report_files(
     found: Findings,
+    every: Sequence[Table],
     stands_on: Provenance,
     figures: Mapping[str, Sequence[InlineSvg]],
     files: Sequence[str],
-    failures: Failures,
 ) -> dict[str, str | None]:
     """Name -> text of the page, its Markdown and a LaTeX file per table, None for tables without rows.
 
-    `figures`: the panels of each; `files` are what else the report has, relative to its folder. What raises is not there.
+    `every`: tables, some without rows; `figures`: the panels of each; `files` are what else the report has, relative to its
+    folder. What raises is noted as failed and not there.
     """
-    every = failures.contain("the report's tables", lambda: report_tables(found), list[Table]())
-    tables = [table for table in every if table.rows]
+    tables = [table.in_documents for table in every if table.rows]
     beside = [*files, *(f"{table.name}.tex" for table in tables), "report.json"]
-    texts: dict[str, Callable[[], str | None]] = {
-        **{f"{table.name}.tex": partial(_latex, table) for table in every},
+    texts: dict[str, Callable[[], str]] = {
+        **{f"{table.name}.tex": partial(latex_table, table) for table in tables},
         "report.md": lambda: report_markdown(found, stands_on, tables, files),
         "index.html": lambda: _page(found, stands_on, tables, _by_topic(found, figures), beside),
     }
-    return {name: failures.contain(name, make, None) for name, make in texts.items()}
+    earlier = {f"{table.name}.tex": None for table in every}
+    return earlier | {name: found.failures.contain(name, make, None) for name, make in texts.items()}
 
 
 TOPICS = {"scaling": "scaling", "efficiency": "scaling", "breakdown": "breakdown"}
@@ -88,10 +88,6 @@ def _shown(panels: Sequence[InlineSvg], caption: str | None) -> Iterator[Html]:
 def _left_out(found: Findings) -> str | None:
     shown, every = DEFAULT.most_bars, len(found.shown)
     return f"the first {shown} of {every} points" if every > shown else None
-
-
-def _latex(table: Table) -> str | None:
-    return latex_table(table) if table.rows else None
 
 
 def _page(

@@ -1,96 +1,64 @@
-"""The tables of a report as cells with their values, whatever they are written as: HTML, Markdown, LaTeX."""
+"""The tables of a study: how it scales, where the step goes, how gradients travel, what limits it, what laws say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, whole_step
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
 from hpcddp.analysis.study.series import Apart, full_names, value_text
-from hpcddp.analysis.util.column_heads import baselines, spread_head, unit_of, whole_percent
-from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times
+from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times, unit
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
-
-UNKNOWN = "–"
-
-
-@dataclass(frozen=True)
-class Column:
-    """A head, and the heading it shares with its neighbours."""
-
-    head: str
-    group: str = ""
-    numeric: bool = True
-
-    @property
-    def name(self) -> str:
-        """Both in one line."""
-        return f"{self.group}: {self.head}" if self.group else self.head
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What is written, and what it sorts by; None is unknown and sorts last."""
-
-    text: str
-    value: float | str | None
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table; `name` is the stem of its files, `note` says what its numbers are."""
-
-    name: str
-    title: str
-    note: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
-
-    @property
-    def groups(self) -> list[tuple[str, int]]:
-        """(heading, how many columns in a row share it)"""
-        return [(group, len(list(columns))) for group, columns in groupby(column.group for column in self.columns)]
-
 
 Spec = tuple[Column, Callable[[Any], Cell]]
 """A column, and how its cell comes from a row."""
 
+IN_BRACKETS = " ({})"
 
-def report_tables(found: Findings) -> list[Table]:
-    """The most important first; some may have no rows."""
-    return [
-        scaling(found.shown, found.shown_apart),
-        training(found.shown, found.shown_apart),
-        breakdown(found.shown, found.shown_apart),
-        exchange(found.shown, found.shown_apart),
-        limits(found.limits),
-        collectives(found.fits),
-        laws(found.laws, full_names(found.apart)),
-    ]
+
+def study_tables(found: Findings) -> dict[str, Table]:
+    """By what they are of, the most important first; some may have no rows, and one that raises is noted as failed."""
+    shown, apart = found.shown, found.shown_apart
+    tables: dict[str, Callable[[], Table]] = {
+        "scaling": lambda: scaling(shown, apart),
+        "training": lambda: training(shown, apart),
+        "the step's parts": lambda: breakdown(shown, apart),
+        "the exchange": lambda: exchange(shown, apart),
+        "limits": lambda: limits(found.limits),
+        "collectives": lambda: collectives(found.fits),
+        "laws": lambda: laws(found.laws, full_names(found.apart)),
+    }
+    made = {name: found.failures.contain(f"the table of {name}", make, None) for name, make in tables.items()}
+    return {name: table for name, table in made.items() if table is not None}
+
+
+EPOCH = "one epoch"
+"""Heading of its costs."""
 
 
 def scaling(points: pd.DataFrame, apart: Apart) -> Table:
     """Throughput with its spread, speedup and efficiency against its baselines, costs of an epoch."""
-    gpu = unit_of(points)
+    gpu = _unit_of(points)
     costs = [
-        (Column("time", "one epoch"), _value("epoch_s", duration)),
-        (Column("node h", "one epoch"), _value("node_h_per_epoch", quantity)),
-        (Column("GPU kWh", "one epoch"), _value("gpu_kwh_per_epoch", quantity)),
+        (Column("time", EPOCH, terminal="epoch"), _value("epoch_s", duration)),
+        (Column("node h", EPOCH), _value("node_h_per_epoch", quantity)),
+        (Column("GPU kWh", EPOCH, terminal=None), _value("gpu_kwh_per_epoch", quantity)),
     ]
     specs = [
-        *_size(gpu),
+        (Column("nodes"), _value("nodes", str)),
+        (Column(f"{gpu}s/node"), _value("gpus_per_node", str)),
+        (Column(f"{gpu}s"), _value("gpus", str)),
         *_keys(apart),
         (Column("n"), _value("n", str)),
         (Column("samples/s"), _value("samples_per_s", quantity)),
-        (Column(spread_head(points["interval"])), _spread),
-        *(spec for base, head in baselines(points).items() for spec in _against(base, head, points)),
+        (Column(_spread_head(points["interval"]), within=IN_BRACKETS), _spread),
+        *(spec for base, head in _baselines(points).items() for spec in _against(base, head, points)),
         *costs,
     ]
     note = (
@@ -105,11 +73,12 @@ def training(points: pd.DataFrame, apart: Apart) -> Table:
     """What a whole training costs at each size, and which points' runs that is from; no rows where its epochs are not known."""
     known = points[points["train_s"].notna()]
     specs = [
-        *_size(unit_of(points)),
+        *_size(_unit_of(points)),
         *_keys(apart),
         (Column("n"), _value("n", str)),
-        (Column("epochs"), _value("train_epochs", str)),
+        (Column("epochs", terminal=None), _value("train_epochs", str)),
         (Column("time"), _value("train_s", duration)),
+        (Column(_spread_head(known["interval"]), within=IN_BRACKETS, documents=False), _training_spread),
         (Column("node h"), _value("node_h_to_train", quantity)),
         (Column("GPU h"), _value("gpu_h_to_train", quantity)),
         (Column("GPU kWh"), _value("gpu_kwh_to_train", quantity)),
@@ -119,18 +88,43 @@ def training(points: pd.DataFrame, apart: Apart) -> Table:
     return _table("training", "What a training costs", note, specs, known)
 
 
+def _training_spread(row: Any) -> Cell:
+    """Time goes with 1 / throughput: the highest throughput is the least of it."""
+    if pd.isna(row["interval"]):
+        return Cell(UNKNOWN, None)
+    low, high = (row["train_s"] * row["samples_per_s"] / row[f"samples_per_s_{end}"] for end in ("high", "low"))
+    return Cell(f"{duration(low)}–{duration(high)}", float(low))
+
+
+TERMINAL_HEADS = {
+    "data_wait": "data",
+    "h2d_exposed": "copy",
+    "forward": "fwd",
+    "backward": "bwd",
+    "comm_exposed": "comm",
+    "transfer": "transfer",
+    "peer_wait": "wait",
+    "optimizer": "opt",
+    "other": "other",
+    "unaccounted": "unacc",
+    "h2d_hidden": "(copy)",
+    "comm_hidden": "(comm)",
+}
+"""Of the breakdown's columns; what is hidden behind other parts is in brackets."""
+
+HIDDEN = {"h2d_hidden": "copy", "comm_hidden": "communication"}
+
+
 def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
     """The step, and each part's share of it."""
-    parts = shown_parts(points)
-    hidden = hidden_parts(points).rename(columns={"h2d_hidden": "copy", "comm_hidden": "communication"})
-    whole = whole_step(points)
+    step_s = whole_step(points)
     specs = [
-        *_size(unit_of(points)),
+        *_size(_unit_of(points)),
         *_keys(apart),
-        (Column("step ms"), _value("step_s", _milli)),
-        (Column("with hook, ms"), _value("step_hook_s", _milli)),
-        *_shares(parts.rename(columns=NAMES), whole, "% of the step"),
-        *_shares(hidden, whole, "hidden, %"),
+        (Column("step ms", always=True), _value("step_s", _milli)),
+        (Column("with hook, ms", terminal="hook ms"), _value("step_hook_s", _milli)),
+        *_shares(shown_parts(points), step_s, NAMES, "% of the step"),
+        *_shares(hidden_parts(points), step_s, HIDDEN, "hidden, %"),
     ]
     note = "Means over ranks and steps, of the middle run; from runs with the communication hook where there are any."
     return _table("breakdown", "Where the step goes", note, specs, points)
@@ -140,13 +134,16 @@ def exchange(points: pd.DataFrame, apart: Apart) -> Table:
     """How gradients travel, of layouts with the communication hook. A single rank's go nowhere."""
     points = points[points["step_bytes"].notna() & (points["ranks"] > 1)]
     specs = [
-        *_size(unit_of(points)),
+        *_size(_unit_of(points)),
         *_keys(apart),
-        (Column("MB per step"), _value("step_bytes", lambda size: quantity(size / 1e6))),
-        *((Column(f"{head}, ms"), _value(f"{name}_s", _milli)) for name, head in EXCHANGED.items()),
-        (Column("hidden"), _value("comm_overlap", percent)),
-        (Column("algorithm", "GB/s"), _value("algbw_bytes_per_s", _giga)),
-        (Column("bus", "GB/s"), _value("busbw_bytes_per_s", _giga)),
+        (Column("MB per step", terminal="MB/step"), _value("step_bytes", lambda size: quantity(size / 1e6))),
+        *(
+            (Column(f"{head}, ms", terminal=f"{head} ms", always=True), _value(f"{name}_s", _milli))
+            for name, head in EXCHANGED.items()
+        ),
+        (Column("hidden", terminal="overlap", always=True), _value("comm_overlap", percent)),
+        (Column("algorithm", "GB/s", terminal="alg GB/s", always=True), _value("algbw_bytes_per_s", _giga)),
+        (Column("bus", "GB/s", terminal="bus GB/s", always=True), _value("busbw_bytes_per_s", _giga)),
     ]
     note = "Hidden behind computation, exposed, waiting for peers; bandwidth while they travel (bus: as nccl-tests defines it)."
     return _table("exchange", "How gradients travel", note, specs, points)
@@ -158,14 +155,17 @@ EXCHANGED = {"comm_hidden": "hidden", "transfer": "transfer", "peer_wait": "peer
 def limits(rows: pd.DataFrame) -> Table:
     """Full training beside what the trainer and the loader reach alone."""
     specs = [
-        (Column("layout", numeric=False), _layout),
+        (Column("layout", numeric=False, terminal=f"nodes x {_unit_of(rows)}s"), _layout),
         (Column("series", numeric=False), _words("series")),
-        (Column("full training"), _value("full", quantity)),
-        (Column("trainer's limit"), _value("synthetic", quantity)),
-        (Column("loader's limit"), _value("io", quantity)),
+        (Column("full training", terminal="full", always=True), _value("full", quantity)),
+        (Column("trainer's limit", always=True), _value("synthetic", quantity)),
+        (Column("loader's limit", always=True), _value("io", quantity)),
     ]
     note = "Samples/s: with everything; with one batch that is there already; loading and copying without training."
     return _table("limits", "What limits training", note, specs, rows)
+
+
+BUS = "bus bandwidth, GB/s"
 
 
 def collectives(rows: pd.DataFrame) -> Table:
@@ -173,10 +173,10 @@ def collectives(rows: pd.DataFrame) -> Table:
     specs = [
         (Column("layout", numeric=False), _words("layout")),
         (Column("operation", numeric=False), lambda row: Cell(OPS[row["op"]], OPS[row["op"]])),
-        (Column("latency, µs"), _value("latency_s", lambda seconds: quantity(seconds * 1e6))),
-        (Column("fitted", "bus bandwidth, GB/s"), _value("busbw_bytes_per_s", _giga)),
-        (Column("measured", "bus bandwidth, GB/s"), _value("largest_busbw_bytes_per_s", _giga)),
-        (Column("at", "bus bandwidth, GB/s"), _value("largest_bytes", lambda size: message_size(int(size)))),
+        (Column("latency, µs", terminal="latency us", always=True), _value("latency_s", lambda seconds: quantity(seconds * 1e6))),
+        (Column("fitted", BUS, terminal="fitted GB/s", always=True), _value("busbw_bytes_per_s", _giga)),
+        (Column("measured", BUS, terminal="GB/s", always=True), _value("largest_busbw_bytes_per_s", _giga)),
+        (Column("at", BUS, always=True), _value("largest_bytes", lambda size: message_size(int(size)))),
     ]
     return _table("collectives", "Collectives alone", "As `hpcddp bench comm` timed them.", specs, rows)
 
@@ -197,11 +197,8 @@ def laws(rows: pd.DataFrame, names: dict[str, str]) -> Table:
 
 
 def _table(name: str, title: str, note: str, specs: Iterable[Spec], frame: pd.DataFrame) -> Table:
-    """Columns in which nothing is known are left out."""
-    rows = [row for _, row in frame.iterrows()]
-    made = [(column, [cell(row) for row in rows]) for column, cell in specs]
-    kept = [(column, cells) for column, cells in made if any(cell.value is not None for cell in cells)]
-    return Table(name, title, note, [column for column, _ in kept], list(zip(*(cells for _, cells in kept), strict=True)))
+    columns, cells = zip(*specs, strict=True)
+    return Table(name, title, note, columns, [[cell(row) for cell in cells] for _, row in frame.iterrows()])
 
 
 def _value(name: str, text: Callable[[Any], str]) -> Callable[[Any], Cell]:
@@ -221,14 +218,18 @@ def _text(value: Any) -> Cell:
 
 
 def _size(gpu: str) -> list[Spec]:
-    heads = {"nodes": "nodes", "gpus_per_node": f"{gpu}s/node", "gpus": f"{gpu}s"}
-    return [(Column(head), _value(name, str)) for name, head in heads.items()]
+    """The layout, on the terminal in one column: `16 x 4`."""
+    return [
+        (Column("nodes"), _value("nodes", str)),
+        (Column(f"{gpu}s/node", terminal=f"{gpu}s", within=" x {}"), _value("gpus_per_node", str)),
+        (Column(f"{gpu}s", terminal=None), _value("gpus", str)),
+    ]
 
 
 def _keys(apart: Apart) -> Iterator[Spec]:
     """What tells the series apart, a column each."""
     for key in next(iter(apart.values()), {}):
-        yield Column(key, numeric=all(_is_number(each[key]) for each in apart.values())), _key(apart, key)
+        yield Column(key, numeric=all(_is_number(each[key]) for each in apart.values()), key=True), _key(apart, key)
 
 
 def _key(apart: Apart, key: str) -> Callable[[Any], Cell]:
@@ -246,11 +247,17 @@ def _is_number(value: Any) -> bool:
 
 def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
     share = f"efficiency_{baseline}"
-    head = spread_head(points[f"{share}_interval"])
+    head = _spread_head(points[f"{share}_interval"])
     return [
-        (Column("speedup", group), _value(f"speedup_{baseline}", lambda speedup: f"{times(speedup)}×")),
-        (Column("efficiency", group), lambda row: _efficiency(*(row[f"{share}{end}"] for end in ("", "_low", "_high")))),
-        (Column(head, group), lambda row: _percents(row[f"{share}_low"], row[f"{share}_high"])),
+        (
+            Column("speedup", group, terminal=group, always=True),
+            _value(f"speedup_{baseline}", lambda speedup: f"{times(speedup)}×"),
+        ),
+        (
+            Column("efficiency", group, within=" {}"),
+            lambda row: _efficiency(*(row[f"{share}{end}"] for end in ("", "_low", "_high"))),
+        ),
+        (Column(head, group, within=IN_BRACKETS), lambda row: _percents(row[f"{share}_low"], row[f"{share}_high"])),
     ]
 
 
@@ -262,10 +269,16 @@ def _percents(low: Any, high: Any) -> Cell:
     return Cell(UNKNOWN, None) if pd.isna(low) else Cell(percents(low, high, "–"), float(low))
 
 
-def _shares(parts: pd.DataFrame, whole: pd.Series[Any], group: str) -> Iterator[Spec]:
-    shares = parts.div(whole, axis=0)
+def _shares(parts: pd.DataFrame, step_s: pd.Series[Any], names: Mapping[str, str], group: str) -> Iterator[Spec]:
+    shares = parts.div(step_s, axis=0)
     for part in parts:
-        yield Column(str(part), group), lambda row, part=part: _cell(shares.loc[row.name, part], whole_percent)  # type: ignore[misc]
+        column = Column(names[str(part)], group, terminal=TERMINAL_HEADS[str(part)], always=True)
+        yield column, lambda row, part=part: _cell(shares.loc[row.name, part], _percent_number)  # type: ignore[misc]
+
+
+def _percent_number(share: float) -> str:
+    """Without the sign: `39`; noise below nothing is `0`."""
+    return f"{100 * share:.0f}".replace("-0", "0")
 
 
 def _spread(row: Any) -> Cell:
@@ -292,3 +305,23 @@ def _milli(seconds: float) -> str:
 
 def _giga(rate: float) -> str:
     return quantity(rate * 1e-9)
+
+
+def _unit_of(points: pd.DataFrame) -> str:
+    """What is counted in the table: `GPU`, on CPUs only `rank`."""
+    return unit("cpu") if (points["device"] == "cpu").all() else unit("cuda")
+
+
+def _baselines(points: pd.DataFrame) -> dict[str, str]:
+    """What efficiencies are against, as columns end, with their heads: a full node by its size where all series have the same,
+    not at all where it is one GPU.
+    """
+    sizes = set(points["full_node_gpus"])
+    node = {} if sizes == {1} else {"1node": f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"}
+    return {"1gpu": f"vs 1 {_unit_of(points)}", **node}
+
+
+def _spread_head(intervals: pd.Series[Any]) -> str:
+    """`95 %` or `range`; `spread` where rows have either, or none has any."""
+    kinds = set(intervals.dropna())
+    return str(kinds.pop()) if len(kinds) == 1 else "spread"

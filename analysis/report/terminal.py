@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.report.terminal_tables import (
-    breakdown_table,
-    comm_table,
-    exchange_table,
-    limits_table,
-    scaling_table,
-    training_table,
-)
+from hpcddp.analysis.report.table import Table
+from hpcddp.analysis.report.tables import EPOCH
+from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.report.write import named, plain_rows
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.study.frames import EXCHANGE
@@ -74,18 +68,15 @@ Block = list[str]
 """A paragraph or a table of the text in all its forms, the widest first; result.StudyResult takes one."""
 
 
-def to_blocks(found: Findings, folder: Path) -> list[Block]:
+def to_blocks(found: Findings, folder: Path, tables: Mapping[str, Table]) -> list[Block]:
     """Sentences, verdicts, gates, tables, notes; `folder` is where the study was looked for."""
     head, sentences = _head(found)
     blocks = [
         [_lines([head, *_wrapped(sentences, width, indent=0)]) for width in WIDTHS],
         [_lines(verdict_lines(found.verdicts, width)) for width in WIDTHS],
         [_lines(_states(found, folder, width)) for width in WIDTHS],
-        *(_tables(found) if len(found.scaling) else []),
+        *_tables(found, tables),
     ]
-    if len(found.fits):
-        said = "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it"
-        blocks.append([_lines([said, comm_table(found.fits)])])
     fits, notes = ([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], [f"note: {note}" for note in found.notes])
     blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (fits, notes)]
     return [block for block in blocks if block[0]]
@@ -120,44 +111,38 @@ def _lines(lines: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def _tables(found: Findings) -> list[Block]:
-    """Those that have rows; one that raises is noted as failed."""
-    tables: dict[str, Callable[[Findings], Block]] = {
-        "scaling": lambda found: scaling_table(found.shown, found.shown_apart),
-        "training": _training,
-        "the step's parts": _breakdown,
-        "the exchange": _exchange,
-        "limits": _limits,
+def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
+    """Those that have rows, below what each is of."""
+    heads = {
+        "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints",
+        "the step's parts": "  where the step goes, % of it (mean over ranks and steps, middle run)",
+        "the exchange": "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel",
+        "limits": "  what limits training, samples/s",
+        "collectives": "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it",
     }
-    blocks = [found.failures.contain(f"the table of {name}", partial(make, found), list[str]()) for name, make in tables.items()]
-    return [block for block in blocks if block]
-
-
-def _training(found: Findings) -> Block:
-    table = training_table(found.shown, found.shown_apart)
-    epochs = found.shown["train_epochs"].dropna()
-    about = count(int(epochs.iloc[0]), "epoch") if table else ""
-    return _below([f"  a training of {about}: training alone, without start, evaluation and checkpoints"], table)
-
-
-def _breakdown(found: Findings) -> Block:
-    said = ["  where the step goes, % of it (mean over ranks and steps, middle run)"]
     if found.shown["step_hook_s"].notna().any():
-        said.append("  from runs with the communication hook where there are any; in brackets what other parts hide")
-    return _below(said, breakdown_table(found.shown, found.shown_apart))
+        heads["the step's parts"] += (
+            "\n  from runs with the communication hook where there are any; in brackets what other parts hide"
+        )
+    shown = {name: table for name, table in tables.items() if table.rows}
+    blocks = [[f"{head}\n{form}" for form in terminal_forms(shown[name])] for name, head in heads.items() if name in shown]
+    return [*([_scaling(shown["scaling"])] if "scaling" in shown else []), *blocks]
 
 
-def _exchange(found: Findings) -> Block:
-    said = "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel"
-    return _below([said], exchange_table(found.shown, found.shown_apart))
+def _scaling(table: Table) -> Block:
+    """With the costs of an epoch, where they are known; a form without them says where they are."""
+    narrow = table.only([column.group != EPOCH for column in table.columns])
+    forms, narrower = terminal_forms(table), terminal_forms(narrow)
+    if forms == narrower:
+        return forms
+    columns = max(map(len, forms[-1].splitlines()))
+    note = f"  epoch and node h need {columns} columns; scaling.csv and index.html have them"
+    return [*forms, *(f"{form}\n{note}" for form in narrower)]
 
 
-def _limits(found: Findings) -> Block:
-    return _below(["  what limits training, samples/s"], [limits_table(found.limits)] if len(found.limits) else [])
-
-
-def _below(said: Sequence[str], table: Block) -> Block:
-    return [_lines([*said, form]) for form in table]
+def _epochs(found: Findings) -> str:
+    known = found.shown["train_epochs"].dropna()
+    return count(int(known.iloc[0]), "epoch") if len(known) else ""
 
 
 def _wrapped(texts: Iterable[str], width: int, indent: int = 6) -> list[str]:

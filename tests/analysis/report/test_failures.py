@@ -118,10 +118,9 @@ PARTS = {
     "verdicts.findings.fit_study": ("laws of scaling",),
     "verdicts.findings.sentences": ("the sentences",),
     "verdicts.findings.detail_tables": ("figures of single runs",),
-    "report.terminal.breakdown_table": ("the table of the step's parts",),
+    "report.tables.breakdown": ("the table of the step's parts",),
     "report.write.csv_text": ("scaling.csv", "breakdown.csv", "runs.csv"),
     "report.provenance._gates": ("what stands behind the numbers",),
-    "report.report.report_tables": ("the report's tables",),
     "report.report.report_markdown": ("report.md",),
 }
 

@@ -16,8 +16,9 @@ from hpcddp.analysis.figures.scaling import scaling_figure
 from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.report.provenance import provenance
-from hpcddp.analysis.report.tables import Cell, Column, Table, _keys, exchange, laws, scaling
-from hpcddp.analysis.report.terminal_tables import scaling_table
+from hpcddp.analysis.report.table import Cell, Column, Table
+from hpcddp.analysis.report.tables import _keys, exchange, laws, scaling
+from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import Apart, full_names
 from hpcddp.analysis.verdicts.findings import find
@@ -132,7 +133,7 @@ def test_a_node_of_one_gpu_is_no_baseline_of_its_own(tmp_path: Path, gpus: int, 
     found = find(load_study(study))
     groups = [column.group for column in scaling(found.shown, found.shown_apart).columns]
     assert [head for head in dict.fromkeys(groups) if head.startswith("vs")] == heads
-    head = scaling_table(found.shown, found.shown_apart)[0].splitlines()[0]
+    head = terminal_forms(scaling(found.shown, found.shown_apart))[0].splitlines()[0]
     assert re.findall(r"vs 1 GPU|vs 1 node of \d", head) == heads
 
 

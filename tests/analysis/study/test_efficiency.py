@@ -14,7 +14,8 @@ from matplotlib.collections import LineCollection
 from hpcddp.analysis import analyze
 from hpcddp.analysis.figures.efficiency import efficiency_figure
 from hpcddp.analysis.figures.figures import drawings
-from hpcddp.analysis.report.terminal_tables import scaling_table
+from hpcddp.analysis.report.tables import scaling
+from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.scaling import efficiency_of_runs
@@ -64,7 +65,7 @@ def test_equal_runs_have_no_width(tmp_path: Path) -> None:
 def test_the_table_has_it_in_brackets(tmp_path: Path) -> None:
     """Whole per cent, or a decimal where those would be too close; what is right of a column's text is cut."""
     found = three_sizes(tmp_path / "s", 3)
-    lines = scaling_table(found.shown, found.shown_apart)[0].splitlines()
+    lines = terminal_forms(scaling(found.shown, found.shown_apart))[0].splitlines()
     assert [re.findall(r"x +\d+ %(?: \([\d.]+-[\d.]+\))?", line)[:1] for line in lines[1:]] == [
         ["x 100 %"],
         ["x  95 % (94-97)"],
