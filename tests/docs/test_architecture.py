@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.docs.pages import ROOT
-from tests.test_words import BANNED
+from tests.test_words import BANNED, sources
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
@@ -65,6 +65,14 @@ def test_floors_are_those_of_lint(contract: str, heading: str) -> None:
     table = section("Floors").partition(f"{heading}, from the top:")[2].partition("\n\n`")[0]
     floors = [re.findall(r"`(\w+)`", line.split(" | ")[0]) for line in table.splitlines() if line.startswith("| `")]
     assert [sorted(floor) for floor in floors if "cli" not in floor] == of_lint
+
+
+def test_classes_that_it_names_exist() -> None:
+    """In the meanings of the words."""
+    named = {name for row in rows("Words") for name in re.findall(r"`([A-Z]\w+)`", row[1])}
+    code = "\n".join(file.read_text(encoding="utf-8") for file in sources("hpcddp", "analysis"))
+    assert {name for name in named if not re.search(rf"^class {name}\b", code, re.MULTILINE)} == set()
+    assert len(named) > 5
 
 
 def test_words_have_one_meaning_each() -> None:
