@@ -40,7 +40,7 @@ hidden is outside the sum.
 """
 
 BASELINES = ("1gpu", "1node")
-"""What a point is measured against: one GPU, and one full node."""
+"""Baselines of speedups: one GPU, and one full node."""
 
 
 def _against_columns(base: str) -> dict[str, str]:
@@ -63,14 +63,14 @@ SCALING_COLUMNS = {
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
     **BREAKDOWN_COLUMNS,
 }
-"""One row per layout and series, of medians over runs. Throughput is of runs without the communication hook;
-where `hook` is true, there are none. `interval` says what low and high are: `95 %`, `range`, or NA for a single run. Those
-of an efficiency are of both medians' runs; the baseline itself has none.
+"""One row per layout and series; values are medians over runs. Throughput comes from runs without the communication hook, or
+from runs with it where `hook` is true. `interval` says what low and high are: `95 %`, `range`, or NA for a single run. The
+interval of an efficiency includes the spread of both medians; the baseline's own efficiency has none.
 """
 
 
 def scaling_frame(runs: pd.DataFrame, planned: Sequence[Point], hold: str) -> pd.DataFrame:
-    """Points of the runs that count, larger series first, within a series by GPUs and nodes."""
+    """The scaling table: points that have runs that count, larger series first, within a series by GPUs and nodes."""
     rows = [_point_row(group) for _, group in by_point(runs)]
     series: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -86,13 +86,13 @@ def scaling_frame(runs: pd.DataFrame, planned: Sequence[Point], hold: str) -> pd
 
 
 def by_point(runs: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
-    """(series, nodes, GPUs per node) and the runs that count, of those that were timed."""
+    """For each (series, nodes, GPUs per node) the timed runs that count."""
     counting = runs[(runs["state"] == "counts") & runs["step_ns"].notna()]
     return counting.groupby(["series", "nodes", "gpus_per_node"], sort=True)
 
 
 def timed_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Of a point's runs those its throughput is of: without the communication hook where there are any."""
+    """The runs of a point that its throughput comes from: those without the communication hook, or all where each has it."""
     plain = runs[~runs["hook"].astype(bool)]
     return plain if len(plain) else runs
 
@@ -104,7 +104,7 @@ def rates_per_s(timed: pd.DataFrame) -> list[Fraction]:
 
 
 def _ordered(series: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
-    """Keys of series, most points first, then largest; equals by how they differ from the first of all."""
+    """Keys of series: those with most points first, then the largest; equal ones by how they differ from the first of all."""
     extent = {key: (-len(members), -members[-1]["gpus"]) for key, members in series.items()}
     first = min(series, key=lambda key: (extent[key], order(key, key)), default="")
     return sorted(series, key=lambda key: (extent[key], order(key, first)))
@@ -116,7 +116,7 @@ def full_node_gpus(members: Sequence[dict[str, Any]], planned: Sequence[Point]) 
 
 
 def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
-    """A layout's row; `rates` are its runs' throughputs and `rate` their median as exact fractions, for ratios."""
+    """The row of a layout; `rates` are the throughputs of its runs and `rate` is their median, exact fractions for ratios."""
     with_hook = runs["hook"].astype(bool)
     plain, hooked = runs[~with_hook], runs[with_hook]
     timed = timed_runs(runs)
@@ -142,7 +142,7 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:
-    """Where the step goes in the middle runs, so that parts add up to the step, the median over runs."""
+    """Parts of the step in the middle run or runs, so that they add up to the median step."""
     middle = _middle(runs)
     found = {f"{name}_s": _mean(middle[f"{name}_s"]) for name in (*RECORDED, *EXCHANGE)}
     exposed = ["comm_exposed_s"] if found["transfer_s"] is None else ["transfer_s", "peer_wait_s"]
@@ -157,7 +157,7 @@ def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _middle(runs: pd.DataFrame) -> pd.DataFrame:
-    """The run whose step is the median, or the two whose mean is."""
+    """The run whose step is the median, or the two runs whose mean step is."""
     ordered = runs.sort_values("step_ns", kind="stable")
     return ordered.iloc[(len(runs) - 1) // 2 : len(runs) // 2 + 1]
 
@@ -207,12 +207,12 @@ def _against_base(name: str, row: Mapping[str, Any], base: Mapping[str, Any]) ->
 
 
 def efficiency_of_runs(rates: Sequence[Fraction], gpus: int, base_rates: Sequence[Fraction], base_gpus: int) -> Ratio:
-    """Efficiency of medians over runs with its interval: both medians vary, and effects.ratio draws the runs of both."""
+    """Efficiency of medians over runs with its interval: both medians vary, so effects.ratio resamples the runs of both."""
     return ratio([rate / gpus for rate in rates], [rate / base_gpus for rate in base_rates])
 
 
 def speedup(rate: Fraction, base_rate: Fraction) -> Fraction:
-    """How many times the baseline's throughput."""
+    """Throughput / the baseline's throughput."""
     return rate / base_rate
 
 
@@ -227,5 +227,5 @@ def _median(values: pd.Series[Any]) -> float | None:
 
 
 def _mean(values: pd.Series[Any]) -> float | None:
-    """None where a run lacks it."""
+    """The mean; None where a run lacks the value."""
     return None if values.isna().any() else float(values.mean())

@@ -23,18 +23,18 @@ SHORT = {
     "env_id": "env",
     "gpu": "GPU",
 }
-"""Names of keys in tables and figures, where the last word of the key would not do."""
+"""Names of keys in tables and figures, where the last word of the key is not clear enough."""
 
 OUTSIDE = (
     *("layout.nodes", "layout.gpus_per_node", "workload.data.root", "workload.global_batch"),
     *("measure.comm", "measure.profile_steps", "measure.profile_ranks", "measure.evaluate"),
 )
-"""Keys of a point that do not tell series apart: what a series varies, what is not hashed, what happens after the timed steps,
-and the communication hook: runs with it are where the breakdown comes from, runs without it where the throughput does.
+"""Keys in which points of one series may differ: what a series varies, what is not hashed, what happens after the timed steps,
+and the communication hook (the breakdown comes from runs with it, the throughput from runs without it).
 """
 
 LETTERS = 24
-"""Of a value that tells series apart, as long as it does."""
+"""Letters of a value that distinguishes series, as long as that many are enough to distinguish them."""
 
 FOUND = ("gpu", "env_id")
 """Keys of a series that are known at launch only."""
@@ -55,12 +55,12 @@ def workload_key(point: Point, hold: str) -> Key:
 
 
 def series_key(point: Point, hold: str, env_id: str | None, gpu: str | None) -> Key:
-    """The same with what was found at launch."""
+    """The workload key with what was found at launch: environment and GPU."""
     return {**workload_key(point, hold), "env_id": env_id, "gpu": gpu}
 
 
 def key_text(key: Key) -> str:
-    """Equal keys, equal text; sorts the same everywhere."""
+    """The key as text: equal keys have equal text, which sorts the same everywhere."""
     return to_json(dict(key))
 
 
@@ -80,9 +80,10 @@ def order(text: str, first: str) -> tuple[int, tuple[str, ...], tuple[tuple[bool
 
 
 def differing(texts: Iterable[str]) -> Apart:
-    """What tells these series apart, in their order; nothing for a single series.
+    """What distinguishes these series, in their order; nothing for a single series.
 
-    Of keys that always differ together (a node type and its GPU) the first stands for all; of long values what tells them apart.
+    Where keys always differ together (a node type and its GPU), the first stands for all. Long values are cut to what
+    distinguishes them.
     """
     keys = {text: json.loads(text) for text in texts}
     names = sorted({name for key in keys.values() for name in key}, key=lambda name: (name in FOUND, name))
@@ -96,19 +97,19 @@ def differing(texts: Iterable[str]) -> Apart:
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
-    """As they are, if their texts are short enough."""
+    """The values unchanged if their texts are short enough, otherwise short texts that differ."""
     texts = [value_text(value) for value in values]
     short = shortened(texts, LETTERS)
     return list(values) if short == texts else short
 
 
 def full_names(apart: Apart) -> dict[str, str]:
-    """Key text -> `batch/GPU 64, workers 2`, all that tells the series from the others."""
+    """Key text -> `batch/GPU 64, workers 2`: everything that distinguishes the series from the others."""
     return {text: words(values) for text, values in apart.items()}
 
 
 def short_names(apart: Apart) -> dict[str, str]:
-    """The same in full for the first series only; for the others what differs from it."""
+    """Key text -> name, in full for the first series; for the others only what differs from the first."""
     first = next(iter(apart.values()), {})
     return {
         text: words({name: value for name, value in values.items() if values is first or value != first[name]})

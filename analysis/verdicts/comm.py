@@ -25,19 +25,19 @@ from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.core.text import count
 
 COMM_SHARE = 0.15
-"""Of the step: an efficiency of 85 %, below what 8 V100 or A100 of one node reach in mixed precision (84-87 %)."""
+"""Share of the step, which means an efficiency of 85 %: 8 V100 or A100 of one node reach 84-87 % in mixed precision."""
 
 LINK_FULL = 0.7
-"""Of the bandwidth that bench comm fitted to large messages: what buckets of some MB reach on a sound link."""
+"""Share of the bandwidth that bench comm fitted to large messages: buckets of some MB reach it on a sound link."""
 
 LATENCY_SHARE = 0.5
-"""Of the time that gradients travel: with more, buckets wait for the link more than for its bandwidth."""
+"""Share of the time that gradients travel. Above it, the latency of calls costs more than the bandwidth."""
 
 DEFAULT_CAP_MB = 25
 """DDP's own bucket size."""
 
 LATENCY_EXPOSED = 0.10
-"""Of the step."""
+"""Exposed communication below this share of the step is not latency-bound."""
 
 SMALL_BUCKET = 256 * 2**10
 """Bytes per bucket where no latency was measured: 25 us at 10 GB/s, about what a call costs between nodes."""
@@ -47,7 +47,7 @@ NOT_SPLIT = "`--set measure.comm=on` tells transfer from waiting for other ranks
 
 
 def communication_bound(case: Case) -> Iterator[Verdict]:
-    """Gradients travel with nothing left to compute, and it is not their number that costs."""
+    """Ranks wait while gradients travel, and not because there are many small exchanges."""
     by_latency = {key: _by_latency(case, series) for key, series in case.points.groupby("series", sort=False)}
     for found in found_points(case, lambda _, row: _comm_share(case, row, by_latency[row["series"]])):
         rows, shares, runs = found.rows, found.values, found.runs
@@ -68,8 +68,8 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
 
 
 def comm_share(case: Case, row: Row) -> float | None:
-    """Exposed transfer as a share of the step (with what is not split from it, less what ranks wait for the slowest of them by
-    step rows alone); None below COMM_SHARE, or where latency is it.
+    """Exposed transfer as a share of the step; None below COMM_SHARE, or where latency is the cause. Where transfer is not
+    known, it is exposed communication less what ranks wait for the slowest of them, by step rows.
 
     Points without the hook are taken to be as those of their series that have it.
     """
@@ -104,7 +104,7 @@ def _link(case: Case, row: Row) -> dict[str, float]:
 
 
 def _fit(case: Case, row: Row) -> Mapping[str, Any]:
-    """Of the all-reduce on the point's layout, by bench comm; nothing where it was not measured."""
+    """What bench comm fitted to the all-reduce on the point's layout; empty where it was not measured."""
     same = (case.fits["op"] == "all_reduce") & (case.fits["nodes"] == row["nodes"]) & (case.fits["ranks"] == row["ranks"])
     found = case.fits[same & (case.fits["gpu"].fillna("") == ("" if pd.isna(row["gpu"]) else row["gpu"]))]
     return {} if found.empty else {str(name): value for name, value in found.iloc[0].items()}
@@ -145,7 +145,7 @@ def _larger_batch(case: Case, row: Row) -> str:
 
 
 def latency_bound(case: Case) -> Iterator[Verdict]:
-    """Exposed communication of which most is the cost of calls, not of bytes."""
+    """Most of the exposed communication is the cost of calls, not of bytes."""
     for found in found_points(case, latency_share):
         rows, shares, runs = found.rows, found.values, found.runs
         worst = rows[shares.index(max(shares))]
@@ -166,7 +166,7 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
 
 
 def latency_share(case: Case, row: Row) -> float | None:
-    """Exposed communication of a point whose buckets cost latency first; None for any other."""
+    """Exposed communication as a share of the step, of a point whose buckets cost mostly latency; None for any other point."""
     share, number = _exposed_share(row), _buckets(case, row)
     if share is None or share < LATENCY_EXPOSED or not number or pd.isna(row["transfer_s"]):
         return None

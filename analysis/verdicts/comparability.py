@@ -29,10 +29,11 @@ from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count
 
 NOISY_FROM = 0.05
-"""Low to high of a baseline's interval or range, of its median: six runs that differ by 1 % (standard deviation) stay below."""
+"""Width of a baseline's interval or range as a share of its median: six runs that differ by 1 % (standard deviation) stay
+below."""
 
 NOISY_ALWAYS = 0.20
-"""With a baseline known no better, a speedup of 7 may be one of 6 or 8."""
+"""Width from which on a baseline is noisy in any case: a speedup of 7 may then be one of 6 or 8."""
 
 
 def noisy_baseline(case: Case) -> Iterator[Verdict]:
@@ -136,7 +137,8 @@ def _missing(case: Case, row: Row, gpus: int, what: str, name: str) -> Verdict:
 
 
 def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
-    """Why runs of a baseline that ended do not serve as one, and what to do: `hpcddp submit` alone runs none of them again."""
+    """Why runs of a baseline that ended do not serve as a baseline, and what to do: `hpcddp submit` does not run them again by
+    itself."""
     rejected = [run for run in ended if run.state == "rejected"]
     if not rejected:
         return f"{ended[0].name} met another GPU or environment than the other points", f"have the same for all: {AGAIN}"
@@ -161,7 +163,7 @@ def out_of_line(case: Case) -> Iterator[Verdict]:
 
 
 def _off(case: Case, row: Row) -> tuple[float, float, float] | None:
-    """Measured / the nearest end of what was predicted, and both ends; None inside of them or without a prediction.
+    """Measured / the nearest end of the prediction, and both of its ends; None inside of the prediction or without one.
 
     The whole interval must lie outside, not only the median.
     """

@@ -19,11 +19,12 @@ WRONG, DOUBTFUL, LIMITED, INCOMPLETE = 3.0, 2.0, 1.0, 0.0
 """Weights: wrong results come first, then doubtful ones, what limits speed, what is missing; a share below 1 is added."""
 
 INPUT_SHARE = 0.10
-"""Of the step. Less is what a loader's jitter costs on a sound study; ten per cent is more than a first node's DDP costs."""
+"""Share of the step from which on waiting for data counts. A loader's jitter costs less in a sound study; ten per cent is more
+than DDP costs on the first node."""
 
 
 AGAIN = "remove those runs' folders (`POINT/rN`) and submit again: runs that are done stay otherwise"
-"""How a run that is done is had once more."""
+"""How to have a run measured again that is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class Verdict:
 
 
 Row = pd.Series
-"""Of the scaling table."""
+"""A row of the scaling table."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Case:
     """The scaling table's rows that are shown."""
     names: Mapping[str, str]
     limits: Mapping[tuple[str, int, int], Mapping[str, float]]
-    """As limits.rates_by_input has it."""
+    """Rates by kind of input, as limits.rates_by_input has them."""
     stragglers: pd.DataFrame
     buckets: pd.DataFrame
     fits: pd.DataFrame
@@ -71,12 +72,12 @@ class Case:
 
     @property
     def several(self) -> list[tuple[str, pd.DataFrame]]:
-        """Series of several layouts, and a single series whatever it has: those that are told of scaling."""
+        """Series of which the report says how they scale: those of several layouts; a single series in any case."""
         wide = [(name, group) for name, group in self.series if len(group) > 1]
         return [(name if len(wide) > 1 else "", group) for name, group in wide or self.series[:1]]
 
     def planned(self, row: Row) -> list[Point]:
-        """Of the row's series, with or without a run."""
+        """Planned points of the row's series, with or without a run."""
         return [point for point in self.records.points if same_workload(row["series"], point, self.records.hold)]
 
     @property
@@ -103,7 +104,7 @@ class Case:
         return self._by_point.get((row["series"], row["nodes"], row["gpus_per_node"]), [])
 
     def point_of(self, row: Row) -> Point:
-        """One of those that the row is of: they are the same but for what series do not tell apart."""
+        """One of the points that the row summarizes: they differ only in keys that series ignore."""
         point = self.runs_of(row)[0].point
         assert point is not None
         return point
@@ -135,7 +136,7 @@ def found_points(case: Case, judge: Callable[[Case, Row], T | None]) -> Iterator
 
 
 def step_s(row: Row) -> float:
-    """Of the runs that the breakdown is of."""
+    """The step of the runs that the breakdown comes from, seconds."""
     return float(row["step_hook_s"] if pd.notna(row["step_hook_s"]) else row["step_s"])
 
 
@@ -145,7 +146,7 @@ def layout(row: Row) -> str:
 
 
 def where(rows: Sequence[Row], series: pd.DataFrame, name: str) -> str:
-    """Which points of a series: by name, or `every point from .. on`; with what tells the series from others."""
+    """Points of a series by name, or `every point from .. on`; with `name`, which distinguishes the series from others."""
     labels = [layout(row) for row in rows]
     last = [layout(row) for _, row in series.iterrows()][-len(labels) :]
     if len(labels) == len(series) > 1:
@@ -173,11 +174,11 @@ def run_numbers(runs: Sequence[Run]) -> str:
 
 
 def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Each once."""
+    """Names of the runs, each once."""
     return tuple(dict.fromkeys(run.name for run in runs))
 
 
 def span(values: Sequence[float], unit: str = " %", scale: float = 100) -> str:
-    """`61-74 %`; one number where they are as good as equal."""
+    """`61-74 %`; one number where both ends print the same."""
     low, high = (f"{scale * value:.0f}" for value in (min(values), max(values)))
     return f"{low}{unit}" if low == high else f"{low}-{high}{unit}"

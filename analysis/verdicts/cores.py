@@ -10,11 +10,12 @@ from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, Row, Verdict, found_points, run_names, run_numbers
 
 BUSY = 0.9
-"""Of the CPU time the job could use: loaders that wait for disks or for the trainer leave more."""
+"""Share of the CPU time the job could use, from which on its CPUs are busy: loaders that wait for disks or for the trainer use
+less."""
 
 
 def cores_of(run: Run) -> float | None:
-    """Physical cores of each rank: those it may run on, otherwise those that were asked for."""
+    """Physical cores of each rank: those it may run on, or, where these are not known, those that were requested."""
     assert run.point is not None
     found = run.seen.processors.of_rank if run.seen else None
     requested = run.point.layout.physical_cores_per_rank
@@ -31,20 +32,20 @@ def most_cores(run: Run) -> int | None:
 
 
 def needed_cores(run: Run) -> int:
-    """One for each loader worker and one for the rank; on CPUs those that it computes with."""
+    """Cores that a rank needs: one for each loader worker, and one for the rank, or on CPUs those that it computes with."""
     assert run.point is not None
     computes = run.point.layout.physical_cores_per_rank if run.point.device == "cpu" else None
     return run.point.workload.loader_workers_per_rank + (computes or 1)
 
 
 def most_workers(run: Run, cores: float) -> int:
-    """Loader workers for which that many cores of a rank suffice; not below 0."""
+    """How many loader workers that many cores of a rank can serve; not below 0."""
     assert run.point is not None
     return max(math.floor(cores) - (needed_cores(run) - run.point.workload.loader_workers_per_rank), 0)
 
 
 def starved(run: Run) -> float | None:
-    """How many of the cores a rank needs it lacks, as a share; None where its processors are not known to be busy, or suffice."""
+    """The share of the needed cores that a rank lacks; None where it has enough, or its processors are not known to be busy."""
     cores, needed = cores_of(run), needed_cores(run)
     if cores is None or cores >= needed:
         return None
@@ -82,7 +83,8 @@ def starved_runs(case: Case, rows: Sequence[Row]) -> list[Run]:
 
 
 def starved_share(case: Case, row: Row) -> float | None:
-    """Of a point: where at least half of its runs lack cores."""
+    """The largest share of needed cores that a run of the point lacks, where at least half of its runs lack some; otherwise
+    None."""
     runs = case.runs_of(row)
     shares = [share for run in runs if (share := starved(run)) is not None]
     return max(shares) if shares and 2 * len(shares) >= len(runs) else None
@@ -93,7 +95,7 @@ def _threads_words(cores: float, threads: int) -> str:
 
 
 def cpu_advice(runs: Sequence[Run]) -> str:
-    """More cores where the node has them, otherwise fewer processes."""
+    """What to do about missing cores: more cores where the node has them, otherwise fewer processes."""
     run = max(runs, key=lambda run: (starved(run) or 0.0, run.name))
     assert run.point is not None
     cores, most, needed = cores_of(run) or 0.0, most_cores(run), needed_cores(run)

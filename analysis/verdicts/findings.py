@@ -43,14 +43,14 @@ class Findings:
     buckets: pd.DataFrame
     collectives: pd.DataFrame
     fits: pd.DataFrame
-    """Of the collectives."""
+    """Latency and bandwidth of the collectives."""
     laws: pd.DataFrame
-    """Fitted to throughput over nodes and GPUs; in `implied` what those of the shown series imply."""
+    """Laws fitted to throughput over nodes and GPUs; `implied` has what those of the shown series imply."""
     implied: list[str]
     outliers: pd.DataFrame
     apart: Apart
     shown: pd.DataFrame
-    """What tables and figures show: rows of full training, and those of limited input where there are no others."""
+    """Rows that tables and figures show: those of full training, or those of limited input where there are no others."""
     shown_apart: Apart
     sentences: list[str]
     verdicts: list[Verdict]
@@ -58,11 +58,11 @@ class Findings:
     detail: DetailTables
     """Single runs, for figures."""
     failures: Failures
-    """What could not be read or found: it is missing above."""
+    """Parts that raised an error, and so are missing above."""
 
 
 def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
-    """The scaling table of a study and all that is said of it; `train_epochs` is how many a whole training takes."""
+    """All findings about a study; `train_epochs` is the number of epochs of a complete training."""
     runs = runs_frame(records)
     scaling = with_training(scaling_frame(runs, records.points, records.hold), train_epochs)
     apart = differing(scaling["series"].unique())

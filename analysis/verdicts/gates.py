@@ -24,11 +24,12 @@ CLOCKS = "GPU clocks held"
 NODES = "nodes as asked for"
 
 FOREIGN = 0.05
-"""Of a node's CPU time, by others: several cores of a large node; monitoring and file system daemons take one at most."""
+"""Share of a node's CPU time that others may use: several cores of a large node; monitoring and file system daemons take one at
+most."""
 
 
 def nothing_counts(case: Case) -> Iterator[Verdict]:
-    """Every run that is done was rejected, whatever for: there is no number at all."""
+    """Every run that is done was rejected, for any reason: there is no number at all."""
     done = [run for run in case.records.runs if run.state != "missing"]
     if not done or any(run.state == "counts" for run in done):
         return
@@ -86,7 +87,7 @@ def _evidence(run: Run, gate: str) -> str | None:
 
 
 def shared_node(case: Case) -> Iterator[Verdict]:
-    """Others computed on a node in the timed steps, or the job had a part of a node it asked for as a whole."""
+    """Others computed on a node during the timed steps, or the job got a part of a node that it requested exclusively."""
     yield from _of_gate(case, NODES, "shared node", "ask the site why jobs do not get whole nodes", DOUBTFUL)
     runs = [run for run in case.counting if disturbed(run)]
     if not runs:

@@ -61,19 +61,20 @@ def input_share(case: Case, row: Row) -> float | None:
 
 
 def _saved(case: Case, row: Row) -> float:
-    """By which share a step would be shorter without: what all ranks wait for the one whose batch comes last."""
+    """The share of a step that would be saved without waiting for data: all ranks wait for the one whose batch comes last."""
     return statistics.median(data_share(run) or 0.0 for run in case.runs_of(row))
 
 
 def _for_few(case: Case, row: Row, share: float) -> bool:
-    """Whether, in at least half of a point's runs, some ranks wait for data for good, and the median rank hardly."""
+    """Whether, in at least half of a point's runs, some ranks always wait for data, and the median rank hardly does."""
     runs = [run for run in case.runs_of(row) if run.unevenness and run.step_ns]
     late = [run for run in runs if _waits_little(run, share)]
     return bool(late) and 2 * len(late) >= len(runs)
 
 
 def _waits_little(run: Run, share: float) -> bool:
-    """The mean over ranks less what they wait longer than the median rank is what that one waits."""
+    """Whether some ranks wait for data and the median rank hardly: the mean over ranks less what ranks wait beyond the median
+    one is what the median rank waits."""
     if run.unevenness is None or not run.step_ns or not any(each.by_data for each in slow_ranks(run.unevenness, run.step_ns)):
         return False
     over_ns = statistics.fmean(run.unevenness.part_over_ns["data_wait"])
@@ -81,7 +82,7 @@ def _waits_little(run: Run, share: float) -> bool:
 
 
 def _limits(case: Case, row: Row) -> dict[str, float]:
-    """Samples/s of the trainer alone and of the loader alone, where they were measured at the point's layout."""
+    """Samples/s of the trainer and of the loader by themselves, where they were measured at the point's layout."""
     rates = case.limits.get((whatever_input(row["series"]), row["nodes"], row["gpus_per_node"]), {})
     return {name: rates[given] for name, given in (("trainer", "synthetic"), ("loader", "io")) if given in rates}
 
@@ -93,7 +94,8 @@ def _limits_words(case: Case, row: Row) -> str:
 
 
 def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[Row]) -> str:
-    """Lacking cores comes first, wherever in the series, in the words of that verdict: more workers would need more of them."""
+    """What to do about waiting for data. Where any point of the series lacks cores, that comes first, in the words of that
+    verdict: more workers would need more cores."""
     starving = starved_runs(case, [row for _, row in series.iterrows()])
     if starving:
         return cpu_advice(starving)

@@ -11,23 +11,23 @@ from hpcddp.analysis.util.wording import percent, quantity, unit
 from hpcddp.core.text import count
 
 VAGUE_CLOCK = 0.02
-"""Of the step."""
+"""Share of the step that an error of clocks may reach before a note says so."""
 
 WARMUP_DETECTED_FROM = 100
-"""Steps, warm-up included: worker/training/steady_state.py looks for its end in no fewer."""
+"""Steps, warm-up included, below which worker/training/steady_state.py does not look for the end of the warm-up."""
 
 OTHER_STEP = 0.05
 """A step that differs by more than this share is not the same step: the hook costs microseconds."""
 
 ABOVE_PERFECT = 0.05
-"""Efficiency above 1 that is told: less is noise of a baseline."""
+"""Efficiency above 1 that a note names: less is noise of a baseline."""
 
 FAULT_NS = 1000
 """What a page fault takes: 2 us in a virtual machine (5,100 more of them made a step of 36 ms one of 47), a quarter to a half of
 one on bare metal."""
 
 FAULTS_SHARE = 0.05
-"""Of the step; with memory kept, a step of the MNIST CNN takes none."""
+"""Share of the step from which on page faults are named; a step of the MNIST CNN has none where ranks keep memory."""
 
 APART = {"env_id": "software environments", "node_type": "node types"}
 
@@ -38,7 +38,7 @@ def notes(scaling: pd.DataFrame) -> list[str]:
 
 
 def apart_notes(scaling: pd.DataFrame) -> Iterator[str]:
-    """What was found in several kinds: shown as separate series, never averaged."""
+    """GPUs, environments and the like that were found in several kinds: these are separate series, never averaged."""
     for column, what in APART.items():
         kinds = sorted(scaling[column].fillna("unknown").unique())
         if len(kinds) > 1:
@@ -61,7 +61,7 @@ def superlinear_notes(scaling: pd.DataFrame) -> Iterator[str]:
 
 
 def hook_notes(scaling: pd.DataFrame) -> Iterator[str]:
-    """Throughput that the communication hook may have slowed down, and breakdowns of steps unlike those without it."""
+    """Throughput that the communication hook may have lowered, and breakdowns of steps that differ from those without it."""
     hooked = int(scaling["hook"].sum())
     if hooked:
         which = "every row" if hooked == len(scaling) else f"{hooked} of {len(scaling)} rows"
@@ -77,7 +77,7 @@ def hook_notes(scaling: pd.DataFrame) -> Iterator[str]:
 
 
 def spread_notes(scaling: pd.DataFrame) -> Iterator[str]:
-    """How much the spread can say."""
+    """What the spread stands for."""
     if len(scaling) and (scaling["n"] == 1).all():
         yield "one run per point: its spread is not known; `repeat: 6` or more gives a 95 % interval"
     elif set(scaling["interval"].dropna()) == {"95 %", "range"}:
@@ -97,7 +97,7 @@ def clock_notes(runs: pd.DataFrame) -> Iterator[str]:
 
 
 def window_notes(runs: Sequence[Run]) -> Iterator[str]:
-    """Runs whose ranks took unlike times for the same steps, the worst one's times."""
+    """Runs whose ranks took different times for the same steps, with the times of the worst run."""
     apart = [(run, run.windows_apart) for run in runs if run.state == "counts" and run.windows_apart]
     if apart:
         run, (least_ns, most_ns) = max(apart, key=lambda found: found[1][1] / found[1][0])
@@ -110,7 +110,7 @@ def window_notes(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def warmup_notes(runs: Sequence[Run]) -> Iterator[str]:
-    """Runs that looked for the end of their warm-up and did not see it, which does not mean that there was none."""
+    """Runs that looked for the end of their warm-up and did not find it, which does not mean that there was none."""
     looked = [run for run in runs if run.state == "counts" and run.trains and run.stopped_by is not None]
     unseen = [run for run in looked if run.warmup_detected_steps is None]
     few = [run for run in unseen if _made_steps(run) < WARMUP_DETECTED_FROM]
@@ -134,7 +134,7 @@ def _made_steps(run: Run) -> int:
 
 
 def fault_notes(runs: Sequence[Run]) -> Iterator[str]:
-    """Runs on CPUs whose steps take memory anew that they freed before, the worst one's page faults."""
+    """Runs on CPUs whose steps allocate again the memory that they freed before, with the page faults of the worst run."""
     taking = [(run, _faults_share(run)) for run in runs if run.state == "counts" and run.point and run.point.device == "cpu"]
     found = [(run, share) for run, share in taking if share > FAULTS_SHARE]
     if found:
@@ -148,12 +148,12 @@ def fault_notes(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _faults_share(run: Run) -> float:
-    """Of the step; 0 where it is not known."""
+    """Share of the step that page faults take; 0 where it is not known."""
     return (run.used.page_faults_per_step or 0.0) * FAULT_NS / run.step_ns if run.step_ns else 0.0
 
 
 def check_notes(runs: pd.DataFrame) -> Iterator[str]:
-    """What runs with `comm: check` said of their breakdown."""
+    """Whether runs with `comm: check` agree with their breakdown."""
     counting = runs[runs["state"] == "counts"]
     checked = counting[counting["comm_check_closes"].notna()]
     for _, run in checked[~checked["comm_check_closes"].astype(bool)].iterrows():
@@ -163,7 +163,7 @@ def check_notes(runs: pd.DataFrame) -> Iterator[str]:
 
 
 def restart_notes(runs: Sequence[Run]) -> Iterator[str]:
-    """What runs that count and were interrupted are made of."""
+    """Of which attempts runs consist that count and were interrupted."""
     counting = [run for run in runs if run.state == "counts"]
     resumed = [run for run in counting if run.restarts]
     if resumed:

@@ -15,13 +15,13 @@ from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count
 
 AT_MOST = 4
-"""Sentences before the table; more series than that are left to it."""
+"""Sentences before the table; the table has the series beyond that."""
 
 GOOD = 0.9
-"""Efficiency from which on nothing holds back that needs telling in one sentence."""
+"""Efficiency from which on the sentence names no cause."""
 
 HARDLY = 0.05
-"""A larger point that is faster than a smaller one by no more than this share is told beside it."""
+"""Share by which a larger point must be faster than a smaller one; otherwise the sentence names the smaller one, too."""
 
 COUNTED = {
     "batch/GPU": ("sample", "per GPU"),
@@ -29,16 +29,16 @@ COUNTED = {
     "workers": ("loader worker", "per rank"),
     "cores/rank": ("core", "per rank"),
 }
-"""Name of what tells series apart -> noun, and of what there are so many."""
+"""Name of what distinguishes series -> noun and unit: `64 samples per GPU`."""
 
 NAMED = {"env": "software environment"}
-"""The others, as a newcomer reads them; anything else as `precision fp16`."""
+"""Other names as a newcomer reads them; any further name is written as `precision fp16`."""
 
 Cause = Callable[["pd.Series[Any]"], str | None]
 """What holds a point back most, in words."""
 
 Doubts = Callable[[Sequence["pd.Series[Any]"]], list[str]]
-"""What stands against the numbers of these points, in words."""
+"""Why the numbers of these points are not certain, in words."""
 
 
 def sentences(scaling: pd.DataFrame, apart: Apart, cause: Cause, doubts: Doubts) -> list[str]:
@@ -54,7 +54,7 @@ def sentences(scaling: pd.DataFrame, apart: Apart, cause: Cause, doubts: Doubts)
 
 
 def nothing_counts(runs: Sequence[Run]) -> list[str]:
-    """Said instead where every run that is done was rejected."""
+    """The sentence where every run that is done was rejected; otherwise none."""
     done = [run for run in runs if run.state != "missing"]
     if not done or any(run.state == "counts" for run in done):
         return []
@@ -84,7 +84,7 @@ def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts
 
 
 def _which(values: Mapping[str, Any]) -> str:
-    """`With 64 samples per GPU and precision fp16, `: what tells a series from the others."""
+    """`With 64 samples per GPU and precision fp16, `: what distinguishes a series from the others."""
     words = [_phrase(name, value) for name, value in values.items()]
     return f"With {listed(words)}, " if words else ""
 
@@ -120,7 +120,7 @@ def _as_fast(speedup: float, vague: bool) -> str:
 
 
 def _perfect(share: float, perfect: float, index: int) -> str:
-    """What the speedup would be without loss, unless it is about that; beside the first comparison only."""
+    """What the speedup would be with perfect scaling, unless it is close to that; only beside the first comparison."""
     if index:
         return f" ({percent(share)})"
     ideal = "" if GOOD <= share <= 2 - GOOD else f", where {perfect:.3g} times would be perfect"

@@ -12,10 +12,12 @@ from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.context import Case, Row
 
 SLOWER = 0.05
-"""Of the step, for good: more than twice what ranks of sound runs differ by, half of what a node costs that a site takes out."""
+"""Share of the step that a slow rank always needs more: over twice what ranks of sound runs differ by, half of what a node
+costs that a site takes out of service."""
 
 MOSTLY = 0.5
-"""Of all waiting for each other: a rank that is slow for good explains it all, the luckless one of many in turn a small part."""
+"""Share of all waiting: a rank that is always slow explains all of it, a rank that was slow now and then, like others, a small
+part."""
 
 WORDS = {
     "data_wait": "waiting for its batch",
@@ -36,9 +38,9 @@ class SlowRanks:
     """`rank 3 on r007`, or `r007`."""
     host: str
     over_ns: float
-    """More than the median rank, a step."""
+    """Time per step beyond that of the median rank."""
     part: str | None
-    """In which most of that is; None where the parts were not measured."""
+    """The part of the step that holds most of that time; None where the parts were not measured."""
 
     @property
     def by_data(self) -> bool:
@@ -46,7 +48,7 @@ class SlowRanks:
 
 
 def slow_ranks(found: Unevenness, step_ns: float) -> list[SlowRanks]:
-    """Of a run, the slowest first."""
+    """The slow ranks of a run, the slowest first."""
     limit = max(SLOWER * step_ns, MOSTLY * found.often_ns)
     slow = [rank for rank, over_ns in enumerate(found.over_ns) if over_ns > limit]
     groups: dict[str, list[int]] = {}
@@ -72,7 +74,8 @@ def _part(found: Unevenness, ranks: Sequence[int]) -> str | None:
 
 
 def part_of(run: Run, name: str) -> str | None:
-    """The part in which that rank or host of the run needs most of what it needs longer; None where that is not known."""
+    """The part of the step that holds most of the time which that rank or host needs beyond the others; None where that is not
+    known."""
     found = run.unevenness
     if found is None:
         return None
@@ -81,13 +84,14 @@ def part_of(run: Run, name: str) -> str | None:
 
 
 def waiting_share(case: Case, row: Row) -> float:
-    """Of a point's step, what ranks wait for each other at least, by step rows alone: the median over its runs; 0 if unknown."""
+    """The share of a point's step that ranks wait for each other at least, by step rows only: the median over its runs; 0 where
+    it is not known."""
     shares = [run.unevenness.waiting_ns / run.step_ns for run in case.runs_of(row) if run.unevenness and run.step_ns]
     return statistics.median(shares) if shares else 0.0
 
 
 def data_share(run: Run) -> float | None:
-    """By which share of the step it would be shorter if no rank ever waited for data; None where that is not known."""
+    """The share of the step that would be saved if no rank ever waited for data; None where that is not known."""
     return run.unevenness.data_ns / run.step_ns if run.unevenness and run.step_ns else None
 
 
