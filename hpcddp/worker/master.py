@@ -1,7 +1,7 @@
 """MASTER_ADDR and MASTER_PORT: that the address resolves, and which port the ranks' store has where the given one is taken.
 
 Rank 0 answers at MASTER_PORT or, where another program listens there, at a second port that follows from it, and names the port
-of its store to each rank that asks. Ranks ask at both in turn: what answers without naming this job is a stranger. torch's own
+of its store to each rank that asks. Ranks ask at both by turns: what answers without naming this job is a stranger. torch's own
 client cannot do it, as it waits for ever for a stranger that says nothing. Imports without torch.
 """
 
@@ -28,7 +28,7 @@ TRIES, AGAIN_S = 3, 2.0
 ANSWER_S = 5.0
 """For connecting, and for a line; a node under load may need seconds."""
 
-ASK_EVERY_S = 0.2
+RETRY_EVERY_S = 0.2
 
 MOST_BYTES = 200
 """Of a question or an answer: names of jobs are short."""
@@ -84,12 +84,12 @@ def find_store(rank: Rank, limit_s: float) -> int:
     """The port of rank 0's store; TimeoutError where nobody names one."""
     give_up_at = time.monotonic() + limit_s
     for port in itertools.cycle(ports(rank.master_port)):
-        found = _ask(rank, port)
+        found = _query(rank, port)
         if found is not None:
             return found
         if time.monotonic() >= give_up_at:
             raise TimeoutError(f"rank 0 did not answer within {limit_s:g} s")
-        time.sleep(ASK_EVERY_S)
+        time.sleep(RETRY_EVERY_S)
     raise AssertionError
 
 
@@ -104,7 +104,7 @@ def _listener(rank: Rank) -> socket.socket:
 
 def _answer(listener: socket.socket, rank: Rank, store_port: int) -> None:
     """Until the listener is shut down."""
-    line = json.dumps([*_word(rank), store_port]).encode() + b"\n"
+    line = json.dumps([*_attempt_id(rank), store_port]).encode() + b"\n"
     listener.setblocking(True)
     while True:
         try:
@@ -113,27 +113,27 @@ def _answer(listener: socket.socket, rank: Rank, store_port: int) -> None:
             return
         with peer, contextlib.suppress(OSError, ValueError):
             peer.settimeout(ANSWER_S)
-            if _line(peer) == _word(rank):
+            if _read_json(peer) == _attempt_id(rank):
                 peer.sendall(line)
 
 
-def _ask(rank: Rank, port: int) -> int | None:
+def _query(rank: Rank, port: int) -> int | None:
     """None where nobody listens yet, or a stranger does."""
     with contextlib.suppress(OSError, ValueError):
         with socket.create_connection((rank.master_addr, port), timeout=ANSWER_S) as peer:
-            peer.sendall(json.dumps(_word(rank)).encode() + b"\n")
-            answer = _line(peer)
-        if isinstance(answer, list) and answer[:-1] == _word(rank):
+            peer.sendall(json.dumps(_attempt_id(rank)).encode() + b"\n")
+            answer = _read_json(peer)
+        if isinstance(answer, list) and answer[:-1] == _attempt_id(rank):
             return int(answer[-1])
     return None
 
 
-def _word(rank: Rank) -> list[object]:
-    """Of this attempt: a rank of an earlier one, on a node that came back, is a stranger too."""
+def _attempt_id(rank: Rank) -> list[object]:
+    """What ranks of one attempt say to each other: a rank of an earlier one, on a node that came back, is a stranger too."""
     return ["hpcddp", rank.job, rank.restart, rank.world]
 
 
-def _line(peer: socket.socket) -> object:
+def _read_json(peer: socket.socket) -> object:
     """A JSON value; ValueError or OSError where it is none, or does not come in time."""
     data, give_up_at = b"", time.monotonic() + ANSWER_S
     while not data.endswith(b"\n"):

@@ -15,7 +15,7 @@ class NodeMemory(NamedTuple):
 
 
 def node_memory(proc: Path = Path("/proc")) -> NodeMemory:
-    """OSError or KeyError where the node does not tell."""
+    """OSError or KeyError where the node does not say."""
     lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
     sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines[:3])}
     return NodeMemory(sizes["MemTotal"], sizes["MemAvailable"])

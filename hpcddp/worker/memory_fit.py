@@ -27,7 +27,7 @@ _BYTES = {"byte": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class Memory(NamedTuple):
-    """Bytes. `need` is what was held at most and what was asked for then: the whole need is that or more."""
+    """Bytes. `need`: the most that was held, and what was wanted then; the batch needs that or more."""
 
     what: str
     limit: int

@@ -1,4 +1,4 @@
-"""How the ranks of a job meet, tell rank 0 small facts, and part."""
+"""How the ranks of a job form a process group, hand small values to rank 0, and leave."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def _torchruns_store(rank: Rank, timeout: timedelta) -> Any:
 
 
 def _tcp_store(rank: Rank, port: int, timeout: timedelta) -> Any:
-    made = dist.TCPStore  # type: ignore[attr-defined]  # documented, but not in __all__
-    return made(rank.master_addr, port, rank.world, rank.rank == 0, timeout=timeout, wait_for_workers=False)
+    store_class = dist.TCPStore  # type: ignore[attr-defined]  # documented, but not in __all__
+    return store_class(rank.master_addr, port, rank.world, rank.rank == 0, timeout=timeout, wait_for_workers=False)
 
 
 def _own_keys(rank: Rank, store: Any) -> Any:

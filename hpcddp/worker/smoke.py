@@ -1,4 +1,4 @@
-"""The smoke test: one short job that tells, before anything else is submitted, whether the workers can work there."""
+"""The smoke test: one short job that shows, before anything else is submitted, whether workers can run there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def examine(job: JobSpec, rank: Rank) -> dict[str, Any]:
-    """What one rank sees; whatever goes wrong is a sentence under `problems`."""
+    """What one rank finds; whatever goes wrong is a sentence under `problems`."""
     problems: list[str] = []
     root = _data_root(job, problems)
     findings: dict[str, Any] = {
@@ -61,7 +61,7 @@ def examine(job: JobSpec, rank: Rank) -> dict[str, Any]:
 
 
 def summarize(job: JobSpec, rank: Rank, answers: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """The findings of all ranks as one verdict; a problem that several ranks have is said once."""
+    """The findings of all ranks in one summary; a problem that several ranks have is said once."""
     silent = sorted(set(range(rank.world)) - set(answers))
     problems = [problem for number in sorted(answers) for problem in answers[number]["problems"]]
     if silent:

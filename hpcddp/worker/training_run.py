@@ -1,4 +1,4 @@
-"""A training run on one rank: what it needs, its timed steps, and what is looked at after them."""
+"""A training run on one rank: what is prepared, the timed steps, and what is measured after them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
-from hpcddp.worker.training.resume import FRUITLESS, Checkpointer, Start, restore
+from hpcddp.worker.training.resume import EARLY_STOPS, Checkpointer, Start, restore
 from hpcddp.worker.training.train import Trained, train, work_of
 from hpcddp.worker.training.trainer import Trainer, make_trainer
 from hpcddp.worker.training.window import timed_steps
@@ -50,7 +50,7 @@ class TrainingRun:
 
 
 def prepare(spec: JobSpec, source: Source, group: ProcessGroup, attempt: Path, start: Start) -> TrainingRun:
-    """All that is done before the first step: the model is made, compiled, taken up, its buckets are watched where asked for."""
+    """All that comes before the first step: builds the model, compiles it, restores a checkpoint, hooks DDP's buckets."""
     point, rank = spec.point, group.rank.rank
     trainer = make_trainer(point.workload, source, group.device, rank, gpus=point.gpus // point.ranks)
     compile_s = compile_now(trainer, first_batch(point, source, group)) if point.workload.compile else None
@@ -98,10 +98,10 @@ def _why_interrupted(training: TrainingRun, trained: Trained) -> str | None:
     """Why the attempt ended before the run's last step, and what comes next; None where it did not."""
     if not trained.interrupted:
         return None
-    if training.checkpointer is not None and training.checkpointer.is_fruitless:
+    if training.checkpointer is not None and training.checkpointer.stops_too_early:
         return (
-            f"told to stop (SIGUSR2) as it began, and so were the {FRUITLESS - 1} attempts before it: each made one step, so the "
-            f"job is not requeued. The time limit comes too soon after the start; there is a checkpoint after step "
+            f"told to stop (SIGUSR2) as it began, and so were the {EARLY_STOPS - 1} attempts before it: each made one step, so "
+            f"the job is not requeued. The time limit comes too soon after the start; there is a checkpoint after step "
             f"{trained.steps - 1}"
         )
     requeued = training.checkpointer is not None and training.checkpointer.requeues

@@ -63,7 +63,7 @@ def test_data_that_are_all_alike_prove_nothing() -> None:
     for _ in range(2):
         watch.begin_epoch()
         for _ in range(8):
-            watch.see((torch.zeros(4, 1, 2, 2), torch.zeros(4, dtype=torch.int64)))
+            watch.note((torch.zeros(4, 1, 2, 2), torch.zeros(4, dtype=torch.int64)))
     assert watch.repeated is None
 
 

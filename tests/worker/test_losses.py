@@ -107,7 +107,7 @@ def test_a_loss_on_a_device_is_read_with_its_step() -> None:
     stream, reader = Stream(), DeviceLosses(pinned=False)
     timer = StepTimer(EventClock(stream.event), losses=reader)
     stream.waits = 0
-    for number in range(3 * DeviceLosses.TOGETHER):
+    for number in range(3 * DeviceLosses.POOL_SIZE):
         stream.enqueue(1.0)
         timer.mark("forward")
         timer.loss(torch.tensor(float(number)))
@@ -117,7 +117,7 @@ def test_a_loss_on_a_device_is_read_with_its_step() -> None:
         (step,) = timer.finished()
         assert step.row[LOSS] == number * 10**9
     assert stream.waits == 0
-    assert len(reader._free) == DeviceLosses.TOGETHER
+    assert len(reader._free) == DeviceLosses.POOL_SIZE
 
 
 def test_what_a_log_knows_of_losses(tmp_path: Path) -> None:

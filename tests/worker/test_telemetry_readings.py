@@ -195,7 +195,7 @@ def read_gpus(nvml: Any, count: int = 4, **env: str) -> list[dict[str, Any]]:
 
 
 def names(nvml: Any, count: int = 4, **env: str) -> list[str]:
-    return [gpu["uuid"][4] for gpu in GpuReader(nvml, count, env).about()]
+    return [gpu["uuid"][4] for gpu in GpuReader(nvml, count, env).describe()]
 
 
 def test_a_gpu_is_a_row() -> None:

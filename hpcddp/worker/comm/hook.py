@@ -1,4 +1,4 @@
-"""A communication hook for DDP that averages gradients as DDP itself does and tells when each all-reduce began and ended."""
+"""A communication hook for DDP that averages gradients as DDP itself does and times each all-reduce."""
 
 # No `from __future__ import annotations`: DDP compares a hook's annotations with its own types, and text equals none of them.
 
@@ -34,10 +34,10 @@ class ThreadStates:
 
 
 def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
-    """From now on every bucket of gradients is told to `timer`: its index, bytes, when it was there, when its all-reduce ended.
+    """From now on `timer` times every bucket of gradients: when its gradients were there and when its all-reduce ended.
 
-    Only steps of `timer` may run backward() then: a bucket belongs to the step that is open. All of a step's buckets have been
-    told when backward() returns, since DDP waits there for the futures that the callbacks below complete. On CUDA the callback
+    Only steps of `timer` may run backward() then: a bucket belongs to the step that is open. All of a step's buckets have
+    ended when backward() returns, since DDP waits there for the futures that the callbacks below complete. On CUDA the callback
     runs at once, in a stream of its own that waits for the all-reduce, so that an event recorded there is the end of it; on gloo
     it runs in one of gloo's threads when the all-reduce has ended.
 

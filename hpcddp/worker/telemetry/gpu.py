@@ -31,7 +31,7 @@ class NoGpus(Exception):
 
 
 class GpuReader:
-    """Reads rows of GPU_COLUMNS for `count` GPUs, the first ones this process may use; NoGpus where NVML does not tell of them.
+    """Reads rows of GPU_COLUMNS for `count` GPUs, the first ones this process may use; NoGpus where NVML does not show them.
 
     `nvml` is the module pynvml.
     """
@@ -46,7 +46,7 @@ class GpuReader:
         if not self._gpus:
             raise NoGpus("NVML knows no GPU that this job may use")
 
-    def about(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, Any]]:
         """`gpu`, `name` and `uuid` of each."""
         nvml = self._nvml
         return [
@@ -55,7 +55,7 @@ class GpuReader:
         ]
 
     def rows(self) -> Iterator[tuple[int | None, ...]]:
-        """One reading of every GPU; None where a GPU does not tell."""
+        """One reading of every GPU; None for what a GPU does not report."""
         for number, gpu in enumerate(self._gpus):
             yield time.time_ns(), number, *(self._first(ways, gpu) for ways in READINGS.values())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from hpcddp.worker.telemetry.node import TICK_NS
 
 SCAN_EVERY_S = 10.0
-"""Between two looks at all processes of the node only the known ones of the job are read."""
+"""Between two scans of all processes of the node only the known ones of the job are read."""
 
 _JOB = re.compile(r"(\d+):([^:]*):(/(?:.*/)?job_\d+)(?:/.*)?")
 """A line of /proc/PID/cgroup, cut at Slurm's folder of the job."""

@@ -19,7 +19,7 @@ Reading = Callable[[], tuple[int | None, ...]]
 
 
 class NodeReader:
-    """Reads rows of NODE_COLUMNS; a figure the node does not give is None. `job_cpu_ns` is told by job_cpu.py."""
+    """Reads rows of NODE_COLUMNS; a figure the node does not give is None. `job_cpu_ns`: of job_cpu.py."""
 
     def __init__(self, job_cpu_ns: Callable[[], int | None], *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
         self._job_cpu_ns = job_cpu_ns

@@ -32,14 +32,14 @@ LOWEST = 19
 def main() -> None:
     """Arguments: the attempt's folder, host, readings per second, a rank's process id, ranks of this node, GPUs to read.
 
-    Says in one line of JSON which GPUs it reads, then reads until anything comes in (or nothing ever will) on standard input.
+    Prints one line of JSON that says which GPUs it reads, then reads until standard input has something or is closed.
     """
     attempt, host, hz, rank_pid, ranks, gpus = sys.argv[1:]
     die_with_parent(rank_pid, signal.SIGKILL)
     for meant_for_the_job in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(meant_for_the_job, signal.SIG_IGN)
     reader, why = _open_gpus(int(gpus))
-    print(json.dumps({"hz": float(hz), "gpus": reader.about() if reader else [], "no_gpus": why}), flush=True)
+    print(json.dumps({"hz": float(hz), "gpus": reader.describe() if reader else [], "no_gpus": why}), flush=True)
     os.nice(LOWEST)  # only now: a rank waits for that line
     node = NodeReader(job_cpu_ns(int(rank_pid), int(ranks)))
     with contextlib.ExitStack() as files:

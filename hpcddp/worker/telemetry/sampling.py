@@ -1,4 +1,4 @@
-"""Telemetry of a run: one process per node reads counters beside the ranks; its readings are summed up when they have trained."""
+"""Telemetry of a run: one process per node reads counters beside the ranks; its readings are summed up after training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpcddp.worker.telemetry.summary import node_summary, run_summary, timed_win
 
 PROGRAM = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); from hpcddp.worker.telemetry.sampler import main; main()"
 
-FIRST_WORD_S = 30.0
+START_LIMIT_S = 30.0
 """NVML takes seconds to start where no process holds the driver."""
 
 LAST_READING_S = 5.0
@@ -31,17 +31,17 @@ class Sampler:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.pid = process.pid
-        self.description: dict[str, Any] = self._first_word()
+        self.description: dict[str, Any] = self._read_description()
 
-    def _first_word(self) -> dict[str, Any]:
+    def _read_description(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], FIRST_WORD_S)[0]:
-            return {"no_gpus": f"telemetry has not begun within {FIRST_WORD_S:.0f} s"}
+        if not select.select([self._process.stdout], [], [], START_LIMIT_S)[0]:
+            return {"no_gpus": f"telemetry has not begun within {START_LIMIT_S:.0f} s"}
         line = self._process.stdout.readline()
         return dict(json.loads(line)) if line else {"no_gpus": "telemetry ended at once; the job's output says why"}
 
     def stop(self) -> None:
-        """Returns when it has ended. A word does it, as closing the pipe might not: a loader's process may hold a copy of it."""
+        """Returns when it has ended. A line ends it, as closing the pipe might not: a loader's process may hold a copy of it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.communicate(b"\n", timeout=LAST_READING_S)
         self._process.kill()
@@ -64,10 +64,10 @@ def finish_sampler(
     sampler: Sampler | None, point: Point, group: ProcessGroup, attempt: Path, steady_from_step: int
 ) -> dict[str, Any] | None:
     """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere."""
-    mine = None
+    own = None
     if sampler:
         sampler.stop()
         window = timed_window(attempt, group.rank.rank, steady_from_step)
-        mine = node_summary(attempt, group.rank.host, window, point.global_batch) if window else None
-    nodes = [entry for entry in group.gather("telemetry", mine) if entry]
+        own = node_summary(attempt, group.rank.host, window, point.global_batch) if window else None
+    nodes = [entry for entry in group.gather("telemetry", own) if entry]
     return run_summary(point.measure.telemetry_hz, nodes) if nodes else None

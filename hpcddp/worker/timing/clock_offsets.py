@@ -21,7 +21,7 @@ EXCHANGES = 50
 """About 5 ms per rank over a network of 0.1 ms; the shortest of 50 meets no other traffic."""
 
 WAIT_S = 20.0
-"""For all ranks together; those that have not been served by then have no estimate."""
+"""For all ranks; those that have not been served by then have no estimate."""
 
 PEER_WAIT_S = 2.0
 """For one rank's next message, so that a stranger who connects and is silent does not use up the time."""
@@ -41,19 +41,19 @@ def offset_to_rank_0(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: floa
     rank = group.rank
     try:
         if rank.rank:
-            return _ask(group, now_ns, when, wait_s)
+            return _measure(group, now_ns, when, wait_s)
         if rank.world > 1:
-            _answer(group, now_ns, when, wait_s)
+            _serve_all(group, now_ns, when, wait_s)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
         print(f"hpcddp: rank {rank.rank} on {rank.host}: clock offsets may be unknown {when}: {error}", flush=True)
     return None if rank.rank else ClockOffset(unix_ns=now_ns(), offset_ns=0, error_ns=0)
 
 
-def _answer(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> None:
+def _serve_all(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> None:
     """Serves the other ranks one after the other, until all were served or time is up."""
-    give_up_at, word, waiting = time.monotonic() + wait_s, secrets.token_bytes(16), group.rank.world - 1
+    give_up_at, token, waiting = time.monotonic() + wait_s, secrets.token_bytes(16), group.rank.world - 1
     with _listener(group, when) as listener:
-        group.store.set(_key(when), f"{listener.getsockname()[1]} {word.hex()}")
+        group.store.set(_key(when), f"{listener.getsockname()[1]} {token.hex()}")
         while waiting:
             listener.settimeout(max(0.001, give_up_at - time.monotonic()))
             try:
@@ -61,7 +61,7 @@ def _answer(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> Non
             except TimeoutError:
                 raise TimeoutError(f"{waiting} rank(s) did not ask within {wait_s:g} s") from None
             with peer:
-                waiting -= _serve(peer, now_ns, word)
+                waiting -= _serve(peer, now_ns, token)
 
 
 def _listener(group: ProcessGroup, when: str) -> socket.socket:
@@ -72,12 +72,12 @@ def _listener(group: ProcessGroup, when: str) -> socket.socket:
         raise
 
 
-def _serve(peer: socket.socket, now_ns: NowNs, word: bytes) -> bool:
+def _serve(peer: socket.socket, now_ns: NowNs, token: bytes) -> bool:
     """Answers one rank; whether it was one of ours and asked all its questions."""
     peer.settimeout(PEER_WAIT_S)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
-        if _receive(peer, len(word)) != word:
+        if _receive(peer, len(token)) != token:
             return False
         for _ in range(EXCHANGES):
             peer.sendall(_TIME.pack(now_ns()))
@@ -87,14 +87,14 @@ def _serve(peer: socket.socket, now_ns: NowNs, word: bytes) -> bool:
     return True
 
 
-def _ask(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> ClockOffset:
+def _measure(group: ProcessGroup, now_ns: NowNs, when: str, wait_s: float) -> ClockOffset:
     found = group.store.get(_key(when)).decode()
     if not found:
         raise ConnectionError("rank 0 could not listen")
-    port, word = found.split()
+    port, token = found.split()
     with socket.create_connection((group.rank.master_addr, int(port)), timeout=wait_s) as server:
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server.sendall(bytes.fromhex(word))
+        server.sendall(bytes.fromhex(token))
         _receive(server, _TIME.size)  # rank 0 serves this rank now
         best = min((_exchange(server, now_ns) for _ in range(EXCHANGES - 1)), key=lambda found: found.error_ns)
         server.sendall(b"!")

@@ -1,4 +1,4 @@
-"""Reading a step's loss without waiting for it: with the row of its step, when the device has come so far."""
+"""Reads a step's loss without waiting for the device: when the row of the step is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LossReader(Protocol):
 
 
 class HostLosses:
-    """On a CPU the loss is there."""
+    """On a CPU, where the loss is known at once."""
 
     def hold(self, loss: torch.Tensor) -> float:
         return loss.item()
@@ -28,8 +28,8 @@ class HostLosses:
 class DeviceLosses:
     """On CUDA it is copied into pinned memory, in the compute stream: the mark that closes the step comes behind the copy."""
 
-    TOGETHER = 512
-    """Places made at once: pinning takes a millisecond, and a device is rarely so many steps behind."""
+    POOL_SIZE = 512
+    """Places allocated at once: pinning takes a millisecond, and a device is rarely so many steps behind."""
 
     def __init__(self, *, pinned: bool = True) -> None:
         self._pinned = pinned
@@ -37,7 +37,7 @@ class DeviceLosses:
 
     def hold(self, loss: torch.Tensor) -> torch.Tensor:
         if not self._free:
-            self._free += torch.empty(self.TOGETHER, dtype=loss.dtype, pin_memory=self._pinned).unbind()
+            self._free += torch.empty(self.POOL_SIZE, dtype=loss.dtype, pin_memory=self._pinned).unbind()
         place = self._free.pop()
         place.copy_(loss, non_blocking=True)
         return place

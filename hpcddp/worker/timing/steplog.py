@@ -1,4 +1,4 @@
-"""A rank's step and bucket rows, from the step clock into their files as time goes by."""
+"""Writes a rank's step and bucket rows into their files while it trains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_LEAST_EVERY_S = 0.5
 
 
 class StepLog:
-    """`buckets`: whether a communication hook tells of the all-reduces."""
+    """`buckets`: whether a communication hook times the all-reduces."""
 
     def __init__(self, timer: StepTimer[Any], attempt: Path, rank: int, *, buckets: bool) -> None:
         self.timer = timer
@@ -38,7 +38,7 @@ class StepLog:
         self._buckets = RowWriter(buckets_file(attempt, rank), BUCKET_COLUMNS) if buckets else None
 
     def write_finished(self) -> None:
-        """Writes what has passed, from time to time; never waits."""
+        """Writes the rows of finished steps, when enough are there or half a second is over; never waits for the device."""
         now = time.monotonic()
         if self.timer.waiting >= AT_ONCE or now >= self._write_at:
             self._write_at = now + AT_LEAST_EVERY_S
@@ -66,12 +66,12 @@ class StepLog:
             self._steps.row(step.row)
             self.times_ns.append(step.total_ns)
             if step.loss is not None:
-                self._keep_loss(step.row[0] or 0, step.loss)
+                self._note_loss(step.row[0] or 0, step.loss)
             if self._buckets:
                 for bucket in step.buckets:
                     self._buckets.row(bucket)
 
-    def _keep_loss(self, step: int, loss: float) -> None:
+    def _note_loss(self, step: int, loss: float) -> None:
         self.loss_first = loss if self.loss_first is None else self.loss_first
         self.loss_last = loss
         if self.not_finite is None and not math.isfinite(loss):
@@ -83,7 +83,7 @@ class StepLog:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None:
             self.pause()
-        elif not isinstance(error, OSError):  # a disk that has failed is not asked again
+        elif not isinstance(error, OSError):  # a disk that has failed is not tried again
             with contextlib.suppress(RuntimeError):  # a device that has failed cannot be asked how far it came
                 self._write(self.timer.finished())
         for writer in (self._steps, self._buckets):

@@ -1,4 +1,4 @@
-"""The step clock: every part of a step lies between two marks on one timeline, and the steps follow each other without a gap."""
+"""The step timer: every part of a step lies between two marks on one timeline, and steps follow each other without a gap."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class StepTimer(Generic[Stamp]):
         self._last, self._start_unix_ns = clock.anchor()
 
     def mark(self, part: str) -> None:
-        """What lies between the last mark and this one was `part`; a part may come several times in a step."""
+        """The time since the last mark was `part`; a part may come several times in a step."""
         self._open.marks.append((part, self._stamp()))
 
     def copied(self, begin: Stamp, end: Stamp) -> None:
@@ -82,7 +82,7 @@ class StepTimer(Generic[Stamp]):
         return bucket
 
     def loss(self, loss: Any) -> None:
-        """This step's, a tensor with one element; copied behind what was asked of the device so far, so that nothing waits."""
+        """Of this step, a tensor with one element; copied in the device's queue, so that nothing waits."""
         self._open.loss = self._losses.hold(loss)
 
     def close_step(self, flags: int) -> None:
@@ -93,13 +93,13 @@ class StepTimer(Generic[Stamp]):
         self._open = _Open()
 
     def position(self) -> tuple[int, int, str | None]:
-        """Steps closed, marks in the open one and the last of them; may be asked from another thread, a step out at worst."""
+        """Steps closed, marks in the open one and the last of them; another thread may call it, and is a step out at worst."""
         marks = self._open.marks
         return self._step + len(self._closed), len(marks), marks[-1][0] if marks else None
 
     @property
     def waiting(self) -> int:
-        """Closed steps that nobody has taken yet."""
+        """Closed steps that finished() or drain() has not returned yet."""
         return len(self._closed)
 
     def finished(self) -> Iterator[TimedStep]:

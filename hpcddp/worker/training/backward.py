@@ -1,4 +1,4 @@
-"""Backward, with the moment when it has computed all and only the exchange behind it goes on."""
+"""Backward, with a mark where its computation ends and only the exchange of gradients goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that travel to the GPU while the one before them trains."""
+"""Copies each batch to the GPU while the step before it trains."""
 
 from __future__ import annotations
 

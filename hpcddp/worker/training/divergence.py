@@ -1,8 +1,8 @@
 """A loss that is infinite or not a number ends the run, in the name of the rank and the step where it came first.
 
 A rank notices its own when it writes the row of that step: within AT_ONCE steps, or half a second. It cannot stop then: the
-all-reduce has spread it to the others, and any of them may write its rows first. So it says so and makes more steps, until
-every rank has noticed.
+all-reduce has spread it to the others, and any of them may write its rows first. So it reports it in the store and makes more
+steps, until every rank has noticed.
 """
 
 from __future__ import annotations

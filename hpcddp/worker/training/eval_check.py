@@ -1,4 +1,4 @@
-"""Whether the samples that a rank evaluates are those that are its to evaluate: a few are looked at again in the source."""
+"""Whether a rank evaluates the samples of its own share: a few are compared with what the source has at their index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcddp.data.source import to_bytes
 
 
 class EvalWatch:
-    """`due`: the indices that are this rank's, in the order in which its batches bring them."""
+    """`due`: the indices of this rank's share, in the order in which its batches bring them."""
 
     PROBES = 8
 
@@ -22,7 +22,7 @@ class EvalWatch:
         self._crcs: dict[int, tuple[int, int]] = {}
 
     def passing(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The same batches; of the samples at the probes a CRC is kept."""
+        """The same batches; stores a CRC of each probed sample."""
         begin = 0
         for batch in batches:
             end = begin + len(batch[1])
@@ -33,7 +33,7 @@ class EvalWatch:
     def stray(self, source: Source) -> int | None:
         """The first probed index in whose place something else came, or nothing; None where all are as the source has them.
 
-        A user's source may draw its images at random even for evaluation: then its labels alone are compared.
+        A user's source may draw its images at random even for evaluation: then only its labels are compared.
         """
         for probe in self._probes:
             index = self._due[probe]

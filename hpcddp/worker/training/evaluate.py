@@ -1,4 +1,4 @@
-"""Accuracy on the whole evaluation set: every sample once, whatever the number of ranks."""
+"""Accuracy on the complete evaluation set: every sample once, whatever the number of ranks."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Feed(Protocol):
         ...
 
     def close(self) -> None:
-        """No batch is asked for any more."""
+        """No further batch will be taken."""
         ...
 
 
@@ -67,7 +67,7 @@ class ResidentFeed:
 
 
 def training_source(spec: JobSpec) -> Source:
-    """What the point trains on. `input: synthetic` reads no file of a known data set; a user's own is asked for one batch."""
+    """What the point trains on. `input: synthetic` reads no file of a known data set, and one batch of a user's own."""
     point = spec.point
     facts = dataset_facts(point.workload.data)
     if point.measure.input == "synthetic" and facts:

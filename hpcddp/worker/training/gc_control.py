@@ -10,7 +10,7 @@ from typing import Literal
 
 @contextlib.contextmanager
 def collecting(policy: Literal["python", "frozen", "off"]) -> Iterator[None]:
-    """As Python does; without looking at the objects there are now; or not at all. Afterwards it is as it was before."""
+    """`python`: as Python does; `frozen`: without the objects there are now; `off`: not at all. Restored afterwards."""
     if policy == "python":
         yield
         return

@@ -15,7 +15,7 @@ from hpcddp.data.source import to_bytes
 def endless(loader: TrainLoader, watch: OrderWatch, first_step: int = 0) -> Generator[Batch, None, None]:
     """The loader's batches, epoch after epoch, without those of the run's steps before `first_step`.
 
-    An epoch that is taken up in its middle tells `watch` nothing: it did not begin with these batches.
+    `watch` learns nothing of an epoch that is resumed in its middle: it did not begin with these batches.
     """
     begun, skipped = divmod(first_step, loader.steps_per_epoch)
     watch.epochs = begun
@@ -23,7 +23,7 @@ def endless(loader: TrainLoader, watch: OrderWatch, first_step: int = 0) -> Gene
         watch.begin_epoch()
         for batch in loader.epoch(epoch, skipped):
             if not skipped:
-                watch.see(batch)
+                watch.note(batch)
             yield batch
         skipped = 0
 
@@ -31,8 +31,8 @@ def endless(loader: TrainLoader, watch: OrderWatch, first_step: int = 0) -> Gene
 class OrderWatch:
     """Notices an epoch that begins as the one before it: a rank whose data are not reshuffled.
 
-    It keeps a CRC of the labels and the first image of each of an epoch's first batches (some 0.1 ms each for 224 x 224).
-    Where these batches are all alike, as with a user's data of zeros, no order can be told and nothing is concluded.
+    It stores a CRC of the labels and the first image of each of an epoch's first batches (some 0.1 ms each for 224 x 224).
+    Where these batches are all alike, as with a user's data of zeros, their order does not show and nothing is concluded.
     """
 
     BATCHES = 16
@@ -48,7 +48,7 @@ class OrderWatch:
 
     @property
     def repeated(self) -> int | None:
-        """The first epoch (from 0) that began as the one before it, as far as seen."""
+        """The first epoch (from 0) that began as the one before it, so far; None while there is none."""
         return self._repeated if self._repeated is not None else self._repeats()
 
     def begin_epoch(self) -> None:
@@ -56,7 +56,7 @@ class OrderWatch:
         self._before, self._now, self._samples = self._now, [], 0
         self.epochs += 1
 
-    def see(self, batch: Batch) -> None:
+    def note(self, batch: Batch) -> None:
         if len(self._now) < self.BATCHES:
             images, labels = batch
             self._now.append(zlib.crc32(to_bytes(images[:1]), zlib.crc32(to_bytes(labels))))

@@ -22,7 +22,7 @@ def profile_steps(steps: int, work: Work, feed: Feed, timer: StepTimer[Any], tra
     cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     on = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
-    with profile(activities=on, schedule=plan, on_trace_ready=_checkpointer(trace) if trace else None) as profiler:
+    with profile(activities=on, schedule=plan, on_trace_ready=_writer_of(trace) if trace else None) as profiler:
         for _ in range(1 + steps):
             work(feed.next(timer), timer.mark)
             timer.close_step(0)
@@ -31,10 +31,10 @@ def profile_steps(steps: int, work: Work, feed: Feed, timer: StepTimer[Any], tra
         pass
 
 
-def _checkpointer(trace: Path) -> Callable[[Any], None]:
-    def keep(profiler: Any) -> None:
+def _writer_of(trace: Path) -> Callable[[Any], None]:
+    def export(profiler: Any) -> None:
         aside = trace.with_name(f".{trace.name}")
         profiler.export_chrome_trace(str(aside))
         aside.replace(trace)
 
-    return keep
+    return export

@@ -3,7 +3,7 @@
 A checkpoint holds what rank 0 has of the model, the optimizer and the loss scaler, which all ranks have alike (parameters are
 compared), of BatchNorm's statistics, which DDP hands from rank 0 to all before each step, and every rank's random numbers. The
 samples that come next follow from the number of steps made. Only what a rank draws itself is restored: a user's data that draw
-in a loader's process, and not by the word they are given, draw something else after a restart.
+in a loader's process, and not from the seed they are given, draw something else after a restart.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ from hpcddp.worker.training.checkpoint import State, newest_intact, prune, to_re
 from hpcddp.worker.training.preemption import Action, ActionPoll
 from hpcddp.worker.training.trainer import Trainer
 
-FRUITLESS = 3
-"""Attempts in a row that were told to stop as they began, after which the job is not requeued: one may be a preemption, another a
-slow start; a third is a warning that always comes too early.
-"""
+EARLY_STOPS = 3
+"""After so many attempts in a row that were told to stop as they began, the job is not requeued: one may be a preemption, another
+a slow start; a third means that the warning always comes too early."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +117,8 @@ class Checkpointer:
         self._polls = ActionPoll(group, start.step, spec.point.measure.checkpoint_every_min)
         self.requeues = False
         """On rank 0: the job will be requeued."""
-        self.is_fruitless = False
-        """On rank 0: it will not be, since restarts bring the run no further."""
+        self.stops_too_early = False
+        """On rank 0: it will not be, as restarts bring the run no further."""
 
     def poll(self, steps: int) -> Action:
         """What to do after so many `steps`; what asking takes is part of the next step's record_ns."""
@@ -141,8 +140,8 @@ class Checkpointer:
         if ranks:
             _refuse_different([rank["parameters"] for rank in ranks], steps)
             self._write_file(steps, [rank["random"] for rank in ranks])
-            self.is_fruitless = last and is_fruitless(history_of(self._start, self._attempt, steps))
-            self.requeues = last and not self.is_fruitless and request_requeue()
+            self.stops_too_early = last and stops_too_early(history_of(self._start, self._attempt, steps))
+            self.requeues = last and not self.stops_too_early and request_requeue()
         self._group.share(f"written after {steps}", None)
 
     def _write_file(self, steps: int, draws: list[Any]) -> None:
@@ -181,9 +180,9 @@ def history_of(start: Start, attempt: Path, steps: int) -> list[StepRange]:
     return [*start.history, *([own] if own.steps else [])]
 
 
-def is_fruitless(history: Sequence[StepRange]) -> bool:
+def stops_too_early(history: Sequence[StepRange]) -> bool:
     """Whether the last FRUITLESS attempts made the one step each that comes before an attempt asks whether to stop."""
-    return len(history) >= FRUITLESS and all(each.steps <= 1 for each in history[-FRUITLESS:])
+    return len(history) >= EARLY_STOPS and all(each.steps <= 1 for each in history[-EARLY_STOPS:])
 
 
 def log_event(attempt: Path, event: str, what: str, **facts: Any) -> None:
@@ -228,8 +227,8 @@ def _to_all(group: ProcessGroup, data: bytes) -> bytes:
     size: int = group.share("checkpoint's bytes", len(data))
     if not size or group.rank.world == 1:
         return data
-    mine = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(size, dtype=torch.uint8)
-    shared = mine.to(group.device)
+    own = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(size, dtype=torch.uint8)
+    shared = own.to(group.device)
     dist.broadcast(shared, 0)
     return bytes(to_bytes(shared))
 

@@ -8,17 +8,17 @@ BATCH = 5
 """The 5 of MSER-5."""
 
 FEWEST = 20 * BATCH
-"""Steps below which no warm-up is looked for: of fewer than 20 means of five, chance decides."""
+"""Steps below which no warm-up is detected: of fewer than 20 means of five, chance decides."""
 
-LEFT = 5
-"""Means that are left after a cut at least: of fewer, chance makes the error small."""
+FEWEST_MEANS_LEFT = 5
+"""After a cut: of fewer means, chance makes the error small."""
 
-SETTLES_LATER = 0.25
-"""Of the error of the best cut in the first half, that of one in the second half: of sound series (AR(1) up to 0.9, 100 to 2000
-steps) one in fifty is below."""
+LATER_CUT_SHARE = 0.25
+"""A cut in the second half whose error is below this share of the best one in the first half: the times settle there, if ever.
+Of sound series (AR(1) up to 0.9, 100 to 2000 steps) one in fifty has one."""
 
-STILL_FALLS = 0.5
-"""The same where the best cut is the last that is allowed: a steady fall over all steps has 0.25 there."""
+LAST_CUT_SHARE = 0.5
+"""The share where the best cut of the first half is its last: a steady fall over all steps has 0.25 there."""
 
 WINSORISED_AT = 0.9
 
@@ -44,9 +44,9 @@ def warmup_steps(times_ns: Sequence[int]) -> int | None:
         squares += away * away
         errors[cut] = (squares - total * total / left) / left**2
     half = len(means) // 2
-    allowed, later = errors[: half + 1], errors[half + 1 : len(means) - LEFT + 1]
+    allowed, later = errors[: half + 1], errors[half + 1 : len(means) - FEWEST_MEANS_LEFT + 1]
     cut, least = allowed.index(min(allowed)), min(allowed)
-    share = STILL_FALLS if cut == half else SETTLES_LATER
+    share = LAST_CUT_SHARE if cut == half else LATER_CUT_SHARE
     return None if min(later, default=least) < share * least else BATCH * cut
 
 

@@ -88,7 +88,7 @@ class Trainer:
 
 
 def apply_settings(workload: Workload) -> None:
-    """To be called before the model is made. What the workload leaves open stays as torch has it.
+    """torch's process-wide switches, set before the model is built. What the workload leaves open stays as torch has it.
 
     The two `allow_tf32` exist in every torch and warn in none up to 2.15; 2.9 added `fp32_precision` beside them.
     """

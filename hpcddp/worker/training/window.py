@@ -1,4 +1,4 @@
-"""The steps of a run: warm-up and timed ones, in stretches between pauses, until its rule says that they are enough."""
+"""The steps of a run: warm-up and timed ones, in stretches between pauses, until the stop rule ends them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcddp.worker.training.stop_rule import More, more_for_interval, more_for_s
 class StepWindow:
     """`times_ns` grows as the attempt goes: the total of every step of it that a pause has waited for.
 
-    Steps count from the run's first; where the attempt takes the run up at a later one, the warm-up begins there again.
+    Steps count from the run's first; where the attempt resumes the run at a later one, the warm-up begins there again.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class StepWindow:
         self.first_step = checkpointer.first_step if checkpointer else 0
         self.timed_from = min(self.first_step + point.measure.warmup_steps, self._planned)
         self.steps = self.timed_from
-        """Decided upon so far, warm-up included."""
+        """Planned so far, warm-up included."""
         self.interrupted = False
         """Told to stop: a later attempt makes the steps that are left."""
 
     def stretches(self) -> Generator[range | PolledSteps, None, None]:
-        """Steps with no pause among them; what is done before the next stretch is asked for is outside the timing.
+        """Steps with no pause among them; what the caller does between two stretches is not timed.
 
         The pause between warm-up and timed steps comes before the last warm-up step, so that the device's queue is full again
         when timing begins.
@@ -82,7 +82,7 @@ class StepWindow:
         }
 
     def _cut(self, steps: range) -> Iterator[range | PolledSteps]:
-        """In one piece, or ended where a checkpoint is due, which is written before the rest is asked for."""
+        """In one piece, or ended where a checkpoint is due, which is written before the rest is yielded."""
         checkpointer = self._checkpointer
         if checkpointer is None:
             yield steps

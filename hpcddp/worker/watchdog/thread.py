@@ -34,8 +34,7 @@ from hpcddp.worker.watchdog.protocol import Ending, Hub, SelfMonitor, Spoke
 PERIOD_S = 1.0
 
 ANSWER_S = 3.0
-"""How long a rank whose collective failed waits to be told which rank is the cause."""
-
+"""How long a rank whose collective failed waits to hear which rank is the cause."""
 
 ROWS_S = 1.0
 """How long a rank that ends with another waits for its own main thread to fail of the same: it writes the last rows out."""
@@ -55,11 +54,11 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="hpcddp-watchdog", daemon=True)
 
     def watch_steps(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
-        """The steps begin, and `timer` tells how far they are; None: they are over. `sampler`: telemetry's process."""
+        """The steps begin, and `timer` knows how far they are; None: they are over. `sampler`: telemetry's process."""
         self._progress.watch_steps(timer, sampler)
 
     def leave(self) -> None:
-        """This rank goes its way from here on, and so may the others."""
+        """From here on this rank's end is no fault, nor is the others'."""
         self._monitor.leave()
 
     def __enter__(self) -> Watchdog:
@@ -136,7 +135,7 @@ def stepping(watchdog: Watchdog | None, timer: StepTimer[Any], sampler: int | No
 
 
 def _monitor(rank: Rank, store: Any) -> Hub | Spoke | SelfMonitor:
-    """Whatever keeps the ranks from being watched, they train."""
+    """A rank that cannot be watched trains all the same."""
     if rank.world == 1:
         return SelfMonitor(rank)
     try:
