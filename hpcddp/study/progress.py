@@ -1,4 +1,4 @@
-"""How far a run is, from the end of its first rank's step rows: the file is not read whole."""
+"""How far a run is, from the end of its first rank's step rows: of the file only the end is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Progress:
     steps_done: int | None = None
     steps_total: int | None = None
     samples_per_s: float | None = None
-    """All ranks together, over the last rows."""
+    """Of all ranks, over the last rows."""
     left_s: float | None = None
     """Until the last step, at the pace of the last rows; what comes after the steps is not in it."""
 
@@ -49,7 +49,7 @@ def planned_steps(point: Point) -> int | None:
 
 
 def last_rows(file: Path) -> list[dict[str, int]]:
-    """`step` and `start_ns` of the last whole rows; none where there is no file yet."""
+    """`step` and `start_ns` of the last complete rows; none where there is no file yet."""
     try:
         with file.open("rb") as lines:
             size = lines.seek(0, os.SEEK_END)
@@ -57,8 +57,8 @@ def last_rows(file: Path) -> list[dict[str, int]]:
             text = lines.read().decode("ascii", errors="replace")
     except FileNotFoundError:
         return []
-    whole = text.split("\n")[1:-1]  # the first may be half a line or the header, what follows the last break is torn
-    rows = (dict(zip(STEP_COLUMNS_1, line.split(","), strict=False)) for line in whole)
+    complete = text.split("\n")[1:-1]  # the first may be half a line or the header, what follows the last break is torn
+    rows = (dict(zip(STEP_COLUMNS_1, line.split(","), strict=False)) for line in complete)
     return [{name: int(row[name]) for name in ("step", "start_ns")} for row in rows if len(row) == len(STEP_COLUMNS_1)]
 
 

@@ -1,4 +1,4 @@
-"""What became of submissions that were interrupted between intent and answer."""
+"""Finds out what became of submissions that were interrupted between intent and answer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from hpcddp.study.submission_log import SubmissionEvent, append, follow, latest_
 
 
 def reconcile(study: Study, backend: Backend) -> list[SubmissionEvent]:
-    """Looks them up and notes it; the new lines of those that have a job. The caller holds the study's lock."""
+    """Logs each as submitted or lost, by what the backend finds of it; the lines of those that have a job.
+
+    The caller holds the study's lock.
+    """
     truncate_torn_tail(study)
-    intents = [told for told in latest_events(study).values() if told.event == "intent" and told.backend == backend.name]
-    found = {names: backend.find(study, *names) for names in dict.fromkeys((told.name, told.token) for told in intents)}
-    jobs = [(told, found[told.name, told.token]) for told in intents]
-    lines = [follow(told, "submitted", job=told.job_of(job)) if job else follow(told, "lost") for told, job in jobs]
+    intents = [event for event in latest_events(study).values() if event.event == "intent" and event.backend == backend.name]
+    found = {names: backend.find(study, *names) for names in dict.fromkeys((intent.name, intent.token) for intent in intents)}
+    jobs = [(intent, found[intent.name, intent.token]) for intent in intents]
+    lines = [follow(intent, "submitted", job=intent.job_of(job)) if job else follow(intent, "lost") for intent, job in jobs]
     append(study, lines)
     return [line for line in lines if line.job is not None]

@@ -20,10 +20,10 @@ RUNNING_SHOWN = 2
 """So many running jobs fit a line beside the counts."""
 
 FOLDED_FROM = 4
-"""So many stretches of runs with a common text below them are told together."""
+"""So many stretches of runs with a common text below them are shown as one."""
 
 FOLDED_NAMED = 2
-"""The first of these bear their own line."""
+"""The first of these have a line each."""
 
 ORDER: tuple[Phase, ...] = ("done", "running", "queued", "failed", "unknown", "missing")
 
@@ -40,7 +40,7 @@ def status_table(states: Sequence[RunState], node_hours: float = 0.0) -> str:
 def progress_line(states: Sequence[RunState]) -> str:
     """One line: how many runs are in which state, and how far those that run are."""
     live = [state for state in states if state.phase == "running"]
-    running = [f"{state.key} {told}" for state in live if (told := _progress(state))]
+    running = [f"{state.key} {progress}" for state in live if (progress := _progress(state))]
     return "; ".join([_counts(states), *running[:RUNNING_SHOWN]])
 
 
@@ -56,11 +56,11 @@ def _stretches(states: Sequence[RunState]) -> Iterator[list[RunState]]:
 
 
 def _text(state: RunState) -> tuple[str | None, ...]:
-    return state.phase, _told(state), state.next_step
+    return state.phase, _words(state), state.next_step
 
 
 def _by_text(stretches: Iterable[list[RunState]]) -> Iterator[list[list[RunState]]]:
-    """Those with a common text together, at the place of the first, where they are many; else each by itself."""
+    """Stretches with a common text, at the place of the first, where they are many; else each by itself."""
     alike: dict[tuple[str | None, ...], list[list[RunState]]] = {}
     for same in stretches:
         own = len(list(_lines([same]))) == 1
@@ -80,14 +80,14 @@ def _folded(alike: Sequence[list[RunState]]) -> Iterator[str]:
 
 
 def _lines(alike: Sequence[list[RunState]], *, beside: bool = True) -> Iterator[str]:
-    """The first stretch, and what is told of all; what does not fit beside the run goes below it."""
+    """The first stretch, and the text that all have in common; what does not fit beside the run goes below it."""
     first, head = alike[0][0], _head(alike[0])
-    told = _told(first) + _expected([state for same in alike for state in same])
-    if beside and len(head) + 2 + len(told) <= WIDTH:
-        yield f"{head}  {told}".rstrip()
+    text = _words(first) + _expected([state for same in alike for state in same])
+    if beside and len(head) + 2 + len(text) <= WIDTH:
+        yield f"{head}  {text}".rstrip()
     else:
         yield head.rstrip()
-        yield from _below(told)
+        yield from _below(text)
     if first.line:
         yield from _below(f"says: {textwrap.shorten(first.line, LINE_SHOWN, placeholder=' ...')}")
     if first.next_step:
@@ -112,7 +112,7 @@ def wrapped(text: str, indent: str = "") -> list[str]:
     )
 
 
-def _told(state: RunState) -> str:
+def _words(state: RunState) -> str:
     gone = None if state.in_sweep else "not in the sweep any more"
     return ", ".join(text for text in (_progress(state), state.detail, gone) if text)
 

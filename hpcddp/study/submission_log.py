@@ -1,11 +1,11 @@
 """What was submitted: lines of a study's submissions.jsonl.
 
 Every line has `event`, `token` (one per submission), `label`, `run`, `backend` and `unix_s`. An `intent` is written before the
-backend is asked; then `submitted` with `job`, or `refused` with `reason`. An intent that nothing follows was interrupted: it is
-looked up at the next submission, which adds `submitted`, or `lost`: there is no job of it. `cancelled`, with the `job` and as
-`reason` the user, is what `hpcddp cancel` leaves. Runs that are tasks of one array have its name as `array`, their number as
-`task`, and the same token; so have runs in one allocation, and its `nodes` and `gpus_per_node`. A last line without its end was
-never acted upon (a full disk, a machine that went down): it does not count, and the next submission removes it.
+submission; after it `submitted` with `job`, or `refused` with `reason`. An intent that nothing follows was interrupted: the next
+submission looks its job up and adds `submitted`, or `lost` where there is none. `hpcddp cancel` adds `cancelled`, with the `job`
+and as `reason` the user. Runs that are tasks of one array have its name as `array`, their number as `task`, and the same token;
+so have runs in one allocation, and its `nodes` and `gpus_per_node`. A last line without its end was never acted upon (a full
+disk, a machine that went down): it does not count, and the next submission removes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pwd
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from hpcddp.backends.base import job_name
 from hpcddp.core.errors import HpcddpError
@@ -62,34 +62,27 @@ class SubmissionEvent:
         return found if self.task is None else f"{found}{'_' if self.nodes is None else '+'}{self.task}"
 
 
-def tell(study: Study, event: Event, told: SubmissionEvent, **facts: Any) -> SubmissionEvent:
-    """Adds a line on the submission that `told` is about; the line."""
-    line = follow(told, event, **facts)
-    append(study, [line])
-    return line
-
-
-def follow(told: SubmissionEvent, event: Event, **facts: Any) -> SubmissionEvent:
-    """The next line on the same submission."""
-    return replace(told, event=event, unix_s=time.time(), **facts)
+def follow(previous: SubmissionEvent, event: Event, *, job: str | None = None, reason: str | None = None) -> SubmissionEvent:
+    """The next line on the same submission; `job` and `reason` stay as they were where they are not given."""
+    return replace(previous, event=event, unix_s=time.time(), job=job or previous.job, reason=reason or previous.reason)
 
 
 def append(study: Study, lines: Sequence[SubmissionEvent]) -> None:
-    """Adds these lines, in one write. Only an intent must outlive the machine: without its answer it is looked up."""
+    """Adds these lines, in one write. Only intents are synced to disk: the job of one that nothing follows is looked up."""
     if lines:
-        must_stay = any(line.event == "intent" for line in lines)
-        append_line(study.submissions_file, *(encode(line, keep_defaults=False) for line in lines), sync=must_stay)
+        has_intent = any(line.event == "intent" for line in lines)
+        append_line(study.submissions_file, *(encode(line, keep_defaults=False) for line in lines), sync=has_intent)
 
 
 def latest_events(study: Study) -> dict[RunKey, SubmissionEvent]:
     """The newest line on each run; HpcddpError names a line that is damaged."""
     found: dict[RunKey, SubmissionEvent] = {}
-    for number, text in enumerate(_whole(study).splitlines(), start=1):
+    for number, text in enumerate(_complete_lines(study).splitlines(), start=1):
         try:
-            told = decode(SubmissionEvent, json.loads(text))
+            event = decode(SubmissionEvent, json.loads(text))
         except (ValueError, SchemaError) as error:
             raise HpcddpError(f"{study.submissions_file}:{number}: not a line hpcddp wrote: {error}") from error
-        found[told.key] = told
+        found[event.key] = event
     return found
 
 
@@ -102,14 +95,14 @@ def user_name() -> str:
 
 
 def truncate_torn_tail(study: Study) -> None:
-    """Cuts off a last line without its end, which the next would run into; nobody else writes meanwhile."""
-    whole = len(_whole(study))
-    if whole < (study.submissions_file.stat().st_size if study.submissions_file.is_file() else 0):
-        os.truncate(study.submissions_file, whole)
+    """Cuts off a last line without its end, which the next would run into; the caller holds the study's lock."""
+    size = len(_complete_lines(study))
+    if size < (study.submissions_file.stat().st_size if study.submissions_file.is_file() else 0):
+        os.truncate(study.submissions_file, size)
 
 
-def _whole(study: Study) -> bytes:
-    """The file up to the end of its last whole line."""
+def _complete_lines(study: Study) -> bytes:
+    """The file up to its last line break."""
     if not study.submissions_file.is_file():
         return b""
     content = study.submissions_file.read_bytes()

@@ -10,7 +10,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.text import duration
 from hpcddp.study.progress import Progress
 
-SETTLED_STEPS = 50
+START_STEPS = 50
 """Until then, or until the end of a shorter warm-up, the pace is that of a start (compilation, caches, cuDNN's search)."""
 
 PACE_VARIES = 1.05
@@ -27,8 +27,8 @@ def time_limit_words(job: JobState, progress: Progress, point: Point | None, *, 
     """
     if point is None or progress.left_s is None or progress.steps_done is None or job.time_left_s is None:
         return None
-    is_settled = progress.steps_done > min(SETTLED_STEPS, point.measure.warmup_steps)
-    if not is_settled or progress.left_s <= PACE_VARIES * job.time_left_s:
+    is_past_start = progress.steps_done > min(START_STEPS, point.measure.warmup_steps)
+    if not is_past_start or progress.left_s <= PACE_VARIES * job.time_left_s:
         return None
     left = duration(max(0.0, job.time_left_s))
     if point.measure.resume and requeues:

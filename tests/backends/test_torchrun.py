@@ -25,10 +25,10 @@ from hpcddp.core.point import Point
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import run_states
-from hpcddp.study.submission_log import SubmissionEvent, tell
 from hpcddp.submit.snapshot import take_snapshot
 from tests.backends.test_local import end_state, processes, submission
 from tests.backends.waiting import wait_for
+from tests.given_event import log_event
 from tests.worker import given
 
 Launcher = Literal["direct", "torchrun"]
@@ -149,7 +149,7 @@ def test_a_killed_rank_is_named(study: Study) -> None:
     assert end_state(study, job, request).detail == "rank 1 was killed by SIGKILL"
     wait_for(lambda: not processes(study.folder))
     label = request.spec.label
-    tell(study, "submitted", SubmissionEvent(event="intent", token="t", label=label, run=1, backend="local", unix_s=0.0), job=job)
+    log_event(study, label, backend="local", job=job)
     (state,) = [state for state in run_states(study, LocalBackend(study)) if state.label == label]
     assert state.phase == "failed"
     assert str(state.detail).startswith("rank 1 was killed by SIGKILL")

@@ -13,9 +13,10 @@ from hpcddp.core.point import Data, Point, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
-from hpcddp.study.submission_log import SubmissionEvent, latest_events, tell, user_name
+from hpcddp.study.submission_log import latest_events, user_name
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
+from tests.given_event import log_event
 
 POINTS = [Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=b)) for b in (8, 16)]
 FIRST, SECOND = (point.label for point in POINTS)
@@ -48,8 +49,7 @@ def study(tmp_path: Path, backend: Cancelling) -> Study:
     for number, point in enumerate(POINTS):
         write_json(study.point_file(point.label), {"schema": 1, "id": point.id, "point": point_to_dict(point)})
         for run in (1, 2):
-            about = SubmissionEvent(event="intent", token="t", label=point.label, run=run, backend="slurm", unix_s=0.0)
-            tell(study, "submitted", about, job=str(2 * number + run))
+            log_event(study, point.label, run=run, job=str(2 * number + run))
     return study
 
 
@@ -96,7 +96,7 @@ def test_the_job_of_an_interrupted_submission_is_cancelled_too(
     """It is looked up first; where there is none, its run is missing."""
     jobs = {(f"{FIRST}.r3", "i"): "9"} if arrived else {}
     monkeypatch.setattr(backend, "find", lambda _, name, token: jobs.get((name, token)))
-    tell(study, "intent", SubmissionEvent(event="intent", token="i", label=FIRST, run=3, backend="slurm", unix_s=0.0))
+    log_event(study, FIRST, "intent", run=3, token="i")
     assert run("cancel", study.folder, "-y").exit_code == 0
     (cancelled,) = backend.cancelled
     assert (cancelled.get("9"), len(cancelled)) == ((f"{FIRST}.r3", 4) if arrived else (None, 3))

@@ -13,9 +13,9 @@ from hpcddp.core.errors import INCOMPLETE, USAGE
 from hpcddp.core.point import Data, Point, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.study.submission_log import SubmissionEvent, tell
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
+from tests.given_event import log_event
 
 POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))
 
@@ -33,12 +33,7 @@ def study(tmp_path: Path, backend: FakeBackend) -> Study:
     study = Study(tmp_path / "s")
     write_json(study.study_file, {"schema": 1, "repeat": 1, "points": [{"label": POINT.label}]})
     write_json(study.point_file(POINT.label), {"schema": 1, "id": POINT.id, "point": point_to_dict(POINT)})
-    tell(
-        study,
-        "submitted",
-        SubmissionEvent(event="intent", token="t", label=POINT.label, run=1, backend="slurm", unix_s=0.0),
-        job="7",
-    )
+    log_event(study, POINT.label, job="7")
     return study
 
 

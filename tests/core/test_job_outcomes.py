@@ -16,9 +16,10 @@ from hpcddp.core.job_outcomes import JobRun, read_outcomes
 from hpcddp.core.run_root import Study
 from hpcddp.share.unbundle import opened_study
 from hpcddp.study.status import run_states
-from hpcddp.study.submission_log import SubmissionEvent, tell, user_name
+from hpcddp.study.submission_log import user_name
 from tests.analysis.synthetic import point, write_study
 from tests.fake_backend import FakeBackend
+from tests.given_event import log_event
 
 POINT = point(1, 1)
 LABEL = POINT.label
@@ -30,8 +31,7 @@ def study(tmp_path: Path) -> Study:
     """Two runs that were submitted; the first has an attempt without an end."""
     study = write_study(tmp_path / "s", [POINT], repeat=2)
     for run, job in ((1, "7"), (2, "8")):
-        about = SubmissionEvent(event="intent", token=f"t{run}", label=LABEL, run=run, backend="slurm", unix_s=0.0)
-        tell(study, "submitted", about, job=job)
+        log_event(study, LABEL, run=run, token=f"t{run}", job=job)
     study.attempt_dir(LABEL, 1, "7", 0).mkdir(parents=True)
     return study
 

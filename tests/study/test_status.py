@@ -21,8 +21,9 @@ from hpcddp.study.node_hours import used_node_hours
 from hpcddp.study.progress import last_rows, planned_steps
 from hpcddp.study.status import RunState, run_states, states_to_plain
 from hpcddp.study.status_text import status_table
-from hpcddp.study.submission_log import Event, SubmissionEvent, tell, user_name
+from hpcddp.study.submission_log import Event, user_name
 from tests.fake_backend import FakeBackend
+from tests.given_event import log_event
 
 POINT = Point(
     cluster="c",
@@ -41,9 +42,8 @@ def study(tmp_path: Path) -> Study:
     return study
 
 
-def told(study: Study, event: Event = "submitted", *, run: int = 1, **facts: Any) -> None:
-    about = SubmissionEvent(event="intent", token="t", label=LABEL, run=run, backend="slurm", unix_s=0.0)
-    tell(study, event, about, **({"job": "7"} if event == "submitted" and not facts else facts))
+def logged(study: Study, event: Event = "submitted", **facts: Any) -> None:
+    log_event(study, LABEL, event, **({"job": "7"} if event == "submitted" and not facts else facts))
 
 
 def first(study: Study, *backends: FakeBackend) -> RunState:
@@ -79,7 +79,7 @@ def test_what_was_asked_for_and_never_submitted_is_missing(study: Study) -> None
 
 def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
     """By the rows of the job's newest attempt, and where it left none: a longer limit is advised to what made steps alone."""
-    told(study)
+    logged(study)
     out_of_time = FakeBackend({"7": JobState(phase="failed", detail="(TIMEOUT)", word="TIMEOUT", time_limit="20:00")})
     assert "`hpcddp logs` shows what its ranks waited for" in str(first(study, out_of_time).next_step)
     write_steps(study, 3)
@@ -88,14 +88,14 @@ def test_a_time_limit_without_a_step_asks_for_the_log(study: Study) -> None:
 
 def test_a_point_without_its_folder_is_dropped(study: Study) -> None:
     """Removing a point's folder takes it out of the study, whatever was submitted of it."""
-    told(study)
+    logged(study)
     shutil.rmtree(study.point_file(LABEL).parent)
     assert run_states(study) == []
 
 
 def test_queued_run_says_why(study: Study) -> None:
     """The backend's reason is shown, and it is asked by id and name."""
-    told(study)
+    logged(study)
     backend = answer("queued", "the nodes it needs are busy (Resources)")
     state = first(study, backend)
     assert (state.phase, state.detail, state.job) == ("queued", "the nodes it needs are busy (Resources)", "7")
@@ -104,7 +104,7 @@ def test_queued_run_says_why(study: Study) -> None:
 
 def test_running_run_shows_steps_and_rate(study: Study) -> None:
     """Steps of the newest attempt of the job, of warm-up plus timed ones; rate and time left by the last rows: a step in 2 ms."""
-    told(study)
+    logged(study)
     write_steps(study, 90, name="7.0")
     write_steps(study, 60, name="7.1")
     state = first(study, answer("running"))
@@ -119,7 +119,7 @@ def test_a_run_that_will_not_finish_in_its_time_says_so(study: Study) -> None:
     """60 s a step: 60 steps left are an hour, the job has 12 of its 20 minutes; with a tenth more, 75 min (8 gone, 60 to go) are
     enough. Nothing is said where it fits, before the pace is that of steps after the warm-up, or where no limit is known.
     """
-    told(study)
+    logged(study)
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
     assert state.detail == "it will not finish: its time limit is in 12 min"
@@ -137,7 +137,7 @@ def test_a_run_that_resumes_goes_on_after_its_time_limit(study: Study) -> None:
     """That is said, and nothing is to be done; so where it is a step of a job that is requeued for what is left."""
     resumes = dataclasses.replace(POINT, measure=dataclasses.replace(POINT.measure, resume=True))
     write_json(study.point_file(LABEL), {"schema": 1, "id": resumes.id, "point": point_to_dict(resumes)})
-    told(study)
+    logged(study)
     write_steps(study, 60, step_ns=60_000_000_000)
     state = first(study, running_in(12))
     assert (state.detail, state.next_step) == ("its time limit comes in 12 min, then it is requeued and goes on", None)
@@ -145,7 +145,7 @@ def test_a_run_that_resumes_goes_on_after_its_time_limit(study: Study) -> None:
 
 def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
     """Before the first rows there is no step and no rate, and no error."""
-    told(study)
+    logged(study)
     state = first(study, answer("running"))
     assert (state.phase, state.steps_done, state.samples_per_s) == ("running", 0, None)
 
@@ -153,7 +153,7 @@ def test_running_run_without_rows_yet_has_no_rate(study: Study) -> None:
 @pytest.mark.parametrize("backend", ["slurm", "local"])
 def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(study: Study, backend: str) -> None:
     """On the machine one sits at, there is no other."""
-    tell(study, "submitted", SubmissionEvent(event="intent", token="t", label=LABEL, run=1, backend=backend, unix_s=0.0), job="7")
+    log_event(study, LABEL, backend=backend, job="7")
     fault = {"kind": "died", "rank": 1, "host": "gn01", "sentence": "rank 1 on gn01 died", "line": None}
     write_json(attempt(study) / "end.json", {"state": "failed", "reason": fault["sentence"], "fault": fault})
     step = first(study, answer("failed", "exit code 1")).next_step or ""
@@ -163,7 +163,7 @@ def test_a_rank_that_died_is_kept_off_its_node_where_slurm_places_jobs(study: St
 
 def test_an_interrupted_run_says_what_to_do(study: Study) -> None:
     """Its job is over and nothing has requeued it: the sentence is the attempt's own, and it can be submitted again."""
-    told(study)
+    logged(study)
     reason = "told to stop (SIGUSR2): there is a checkpoint after step 72; submit it again to go on from there"
     write_json(attempt(study) / "end.json", {"state": "interrupted", "reason": reason})
     for phase in ("done", "failed"):
@@ -192,7 +192,7 @@ def test_length_of_an_epoch_of_ones_own_data_is_unknown() -> None:
 
 def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
     """A run whose end.json says done is done; its job is not even asked about."""
-    told(study)
+    logged(study)
     write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
     backend = answer("failed", "exit code 1 (FAILED)")
     assert first(study, backend) == RunState(label=LABEL, run=1, phase="done", job="7")
@@ -211,9 +211,9 @@ def test_done_with_a_failed_gate_says_so(study: Study) -> None:
 
 def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
     """After a failure the newest submission counts, not the old attempt's records."""
-    told(study)
+    logged(study)
     write_error(study, 0, 5, "old")
-    told(study, job="8")
+    logged(study, job="8")
     cancelled = JobState(phase="failed", detail="cancelled (CANCELLED)", word="CANCELLED", by="alice")
     state = first(study, FakeBackend({"8": cancelled}))
     assert (state.detail, state.job) == ("cancelled by alice (CANCELLED)", "8")
@@ -229,7 +229,7 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
 )
 def test_failure_names_the_earliest_error(study: Study, seen: str, detail: str) -> None:
     """The rank that failed first is the cause; what the backend saw stands before it where it says more than an exit code."""
-    told(study)
+    logged(study)
     write_error(study, 0, 9, "connection closed by peer")
     write_error(study, 3, 5, "no data")
     assert first(study, answer("failed", seen)).detail == detail
@@ -237,14 +237,14 @@ def test_failure_names_the_earliest_error(study: Study, seen: str, detail: str) 
 
 def test_failure_that_rank_0_recorded(study: Study) -> None:
     """The reason in end.json is the reason."""
-    told(study)
+    logged(study)
     write_json(attempt(study) / "end.json", {"state": "failed", "reason": "rank 0 on gn01: E: m"})
     assert first(study, answer("failed", "exit code 1 (FAILED)")).detail == "rank 0 on gn01: E: m"
 
 
 def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> None:
     """A job that died before any record: the last line a rank wrote to stderr, else the batch script's."""
-    told(study)
+    logged(study)
     folder = study.job_dir("7")
     folder.mkdir(parents=True)
     (folder / "batch.err").write_text("srun: error: gn01: task 0: Exited with exit code 1\n")
@@ -262,15 +262,15 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
 def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(study: Study) -> None:
     """`hpcddp cancel` leaves a line: it says who, where neither Slurm nor a queue on this machine does."""
     forgotten = answer("failed", "Slurm does not know this job any more")
-    told(study, "cancelled", job="7", reason=user_name())
+    logged(study, "cancelled", job="7", reason=user_name())
     assert first(study, forgotten).detail == "cancelled by you (CANCELLED)"
-    told(study, "cancelled", job="7", reason="alice")
+    logged(study, "cancelled", job="7", reason="alice")
     assert first(study, forgotten).detail == "cancelled by alice (CANCELLED)"
 
 
 def test_job_that_completed_without_an_end_has_failed(study: Study) -> None:
     """COMPLETED is not enough: without end.json there are no figures."""
-    told(study)
+    logged(study)
     state = first(study, answer("done"))
     assert (state.phase, state.detail) == ("failed", "it ended without leaving a whole end.json")
 
@@ -283,23 +283,23 @@ def test_run_that_ends_while_its_job_is_asked_about_is_done(study: Study) -> Non
             write_json(attempt(study) / "end.json", {"state": "done", "reason": None, "gates": []})
             return super().poll(jobs)
 
-    told(study)
+    logged(study)
     assert first(study, EndsMeanwhile({"7": JobState(phase="done")})).phase == "done"
 
 
 def test_refused_and_interrupted_submissions(study: Study) -> None:
     """A refused run has failed with Slurm's words; one whose submission broke off is not known; a lost one is missing."""
-    told(study, "refused", reason="Invalid account")
+    logged(study, "refused", reason="Invalid account")
     assert (first(study).phase, first(study).detail) == ("failed", "refused: Invalid account")
-    told(study, "intent")
+    logged(study, "intent")
     assert first(study).phase == "unknown"
-    told(study, "lost")
+    logged(study, "lost")
     assert first(study).phase == "missing"
 
 
 def test_records_alone_without_a_backend(study: Study) -> None:
     """Where no backend answers, errors are failures, and anything else is not known, with how far it got."""
-    told(study)
+    logged(study)
     write_steps(study, 5)
     state = first(study)
     assert (state.phase, state.steps_done, state.steps_total) == ("unknown", 5, 120)
@@ -318,7 +318,7 @@ def test_jobs_submitted_by_hand_have_states(tmp_path: Path) -> None:
 @pytest.mark.parametrize("broken", [b"{broken\n", b"\xff\n"])
 def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
     """A line of submissions.jsonl that hpcddp did not write is named by file and number."""
-    told(study)
+    logged(study)
     with study.submissions_file.open("ab") as lines:
         lines.write(broken)
     with pytest.raises(HpcddpError, match=r"submissions\.jsonl:2: "):

@@ -10,9 +10,9 @@ import pytest
 from hpcddp.backends.base import JobState, pause_s
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.study.submission_log import SubmissionEvent, tell
 from hpcddp.submit.wait import wait_until_over
 from tests.fake_backend import FakeBackend
+from tests.given_event import log_event
 
 ANSWERS = (
     JobState(phase="queued", detail="just submitted"),
@@ -44,14 +44,9 @@ def test_waits_until_the_job_has_ended(tmp_path: Path, monkeypatch: pytest.Monke
     study = Study(tmp_path)
     for label in ("p", "q"):
         study.point_file(label).parent.mkdir()
-    tell(study, "submitted", SubmissionEvent(event="intent", token="t", label="p", run=1, backend="slurm", unix_s=0.0), job="7")
+    log_event(study, "p", job="7")
     backend = Successive(study, end)
-    tell(
-        study,
-        "refused",
-        SubmissionEvent(event="intent", token="u", label="q", run=1, backend="slurm", unix_s=0.0),
-        reason="not asked about",
-    )
+    log_event(study, "q", "refused", token="u", reason="not asked about")
     lines: list[str] = []
     states = wait_until_over(study, backend, {"p"}, lines.append)
     assert [(state.label, state.phase) for state in states] == [("p", end)]
