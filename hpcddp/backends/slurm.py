@@ -7,35 +7,33 @@ a job that runs already, and a folder named by %j does not exist yet when a job 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import pwd
 import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from hpcddp.backends import slurm_commands, slurm_recovery
+from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import Batch, JobState, Submission, job_name
 from hpcddp.backends.slurm_allocation import cancel_tasks
 from hpcddp.backends.slurm_array import in_arrays
-from hpcddp.backends.slurm_commands import IN_DOUBT, QUEUED, RETRIES, RUNNING, Row, UnansweredError
-from hpcddp.backends.slurm_time import time_s
-from hpcddp.backends.slurm_words import ended_words, waiting_words
+from hpcddp.backends.slurm_commands import SBATCH_RETRIES, UNANSWERED, UnansweredError
+from hpcddp.backends.slurm_recovery import find_job, retry
+from hpcddp.backends.slurm_states import job_states
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.core.array_tasks import read_task
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
-from hpcddp.core.job_ids import base_id, slurm_id
+from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
 
-SEND_AGAIN_S = (2.0, 10.0, 30.0)
+RESEND_PAUSES_S = (2.0, 10.0, 30.0)
 """Pauses after a submission that did not reach its controller, before it is sent again."""
 
 
-_FULL = re.compile(rf"(Assoc|QOS)\w*Submit\w*|Resource temporarily unavailable|{RETRIES}")
+_FULL = re.compile(rf"(Assoc|QOS)\w*Submit\w*|Resource temporarily unavailable|{SBATCH_RETRIES}")
 """sbatch's words at a limit on jobs that wait or run (MaxSubmitJobs of an association or QOS, MaxJobCount of the cluster)."""
 
 
@@ -45,14 +43,14 @@ class SlurmBackend:
     name = "slurm"
 
     def __init__(self, rules: SlurmRules = SlurmRules(), *studies: Study) -> None:  # noqa: B008 - a frozen value
-        """`rules` are for submitting, `studies` those whose jobs are asked about."""
+        """`rules` are for submitting, `studies` those whose jobs are polled."""
         self._rules = rules
         self._studies = studies
         self._next_s = 0.0
 
     @functools.cached_property
     def accounts(self) -> list[str] | None:
-        """The accounts this user may charge; None where Slurm does not say. Asked once, since that may take long."""
+        """The accounts this user may charge; None where Slurm does not say. Queried once, since that may take long."""
         return slurm_commands.accounts()
 
     def check(self, request: Submission) -> None:
@@ -80,7 +78,7 @@ class SlurmBackend:
         if self._rules.max_array_size is not None:
             return self._rules.max_array_size
         try:
-            return slurm_recovery.patiently(slurm_commands.max_array_size)
+            return retry(slurm_commands.max_array_size)
         except UnansweredError as error:
             raise HpcddpError(f"{error}. Nothing more was submitted: submit again when Slurm answers") from error
 
@@ -109,103 +107,56 @@ class SlurmBackend:
             return [job]
         return [f"{job}{'_' if batch.is_array else '+'}{task}" for task in range(len(batch.requests))]
 
-    def _send(self, request: Batch, command: Sequence[str]) -> str:
-        for pause_s in SEND_AGAIN_S:
-            if job := self._send_once(request, command):
+    def _send(self, batch: Batch, command: Sequence[str]) -> str:
+        for pause_s in RESEND_PAUSES_S:
+            if job := self._send_once(batch, command):
                 return job
             time.sleep(pause_s)
-        raise HpcddpError(f"{request.name}: Slurm's controller comes and goes; the job is not queued, submit again later")
+        raise HpcddpError(f"{batch.name}: Slurm's controller comes and goes; the job is not queued, submit again later")
 
-    def _send_once(self, request: Batch, command: Sequence[str]) -> str | None:
-        """None where no answer came and the job surely is not queued: it may be sent again."""
+    def _send_once(self, batch: Batch, command: Sequence[str]) -> str | None:
+        """The job's id; None where no answer came and the job surely is not queued: it may be sent again."""
         try:
             done = slurm_commands.run(command)
             failed = done.returncode != 0
-            words = done.stderr.strip() or done.stdout.strip() or f"sbatch ended with {done.returncode} and said nothing"
+            text = done.stderr.strip() or done.stdout.strip() or f"sbatch ended with {done.returncode} and said nothing"
             if not failed and (found := re.search(r"^Submitted batch job (\d+)", done.stdout, re.MULTILINE)):
                 return found.group(1)
-            if done.returncode > 0 and not IN_DOUBT.search(words):
-                raise RefusedError(f"{request.name}: {words}")
+            if done.returncode > 0 and not UNANSWERED.search(text):
+                raise RefusedError(f"{batch.name}: {text}")
         except UnansweredError as error:
-            failed, words = True, str(error)
-        doubt = f"{request.name}: {words}. Whether it is queued will be looked up when you submit again"
+            failed, text = True, str(error)
+        unsure = f"{batch.name}: {text}. Whether it is queued will be looked up when you submit again"
         try:
-            job = self.find(request.study, request.name, request.token)
+            job = self.find(batch.study, batch.name, batch.token)
         except HpcddpError as error:
-            raise HpcddpError(doubt) from error
+            raise HpcddpError(unsure) from error
         if job is None and not failed:
-            raise HpcddpError(doubt)  # accepted, but where?
-        if job is None and RETRIES in words:
-            raise RefusedError(f"{request.name}: {words}")
+            raise HpcddpError(unsure)  # accepted, but where?
+        if job is None and SBATCH_RETRIES in text:
+            raise RefusedError(f"{batch.name}: {text}")
         return job
 
     def find(self, study: Study, name: str, token: str) -> str | None:
-        """In the queue, then among the jobs of the last seven days where there is accounting. Makes its link if need be.
-
-        sbatch was never asked for a job that has no folder.
-        """
+        """By its name and folder, and makes its link. A job without a folder was never submitted."""
         folder = study.jobs / _folder_name(name, token)
         if not folder.is_dir():
             return None
-        slurm_recovery.wait_for_sbatch(folder)
-        job = slurm_recovery.look_up(lambda: _look(name, folder.name))
+        job = find_job(name, folder)
         if job is not None:
             _link(study.job_dir(job), folder)
         return job
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
-        """One squeue call, one of sacct for jobs that are over, and one more for what neither knows: another user's jobs.
-
-        While the controller is away, what accounting saw end has ended, and the rest is unknown. Of runs in one allocation, its
-        state.
-        """
-        if not jobs:
-            return {}
-        ids = {(slurm_id(job), name) for job, name in jobs.items()}
-        queue, over, doubt = self._rows_of(ids)
-        return {job: _state(name, queue.get(slurm_id(job)), over.get(slurm_id(job)), doubt) for job, name in jobs.items()}
-
-    def _rows_of(self, jobs: Iterable[tuple[str, str]]) -> tuple[dict[str, Row], dict[str, Row], str | None]:
-        """The rows of squeue and of sacct by id, of these ids and names; and why squeue did not answer."""
-        ids = {job for job, _ in jobs}
-        queue, over, doubt = dict[str, Row](), dict[str, Row](), None
-        try:
-            queue = self._own(ids, slurm_commands.my_jobs())
-        except HpcddpError as error:
-            doubt = str(error)
-        left = [(job, name) for job, name in jobs if not _is_live(queue.get(job), name)]
-        with contextlib.suppress(HpcddpError):
-            over = self._own(ids, slurm_commands.accounted({job for job, _ in left}))
-        lost = {name for job, name in left if not _has_ended(name, queue.get(job), over.get(job))}
-        if lost and doubt is None:
-            try:
-                queue |= self._own(ids, slurm_commands.jobs_named(lost))
-            except HpcddpError as error:
-                doubt = str(error)
-        return queue, over, doubt
-
-    def _own(self, jobs: Iterable[str], rows: Mapping[str, Row]) -> dict[str, Row]:
-        """The rows of the jobs, but for those of other studies: an id is given out again that a controller forgot, maybe to a run
-        of the same name. Where a job works, the study's link says too.
-        """
-        found = {job: rows[job] for job in jobs if job in rows}
-        folders = {array: self._folders_of(array) for array in {base_id(job) for job in found}}
-        return {
-            job: row for job, row in found.items() if not folders[base_id(job)] or Path(row.workdir).name in folders[base_id(job)]
-        }
-
-    def _folders_of(self, job: str) -> list[str]:
-        """By the links of the studies."""
-        links = (study.job_dir(job) for study in self._studies)
-        return [os.readlink(link) for link in links if link.is_symlink()]
+        return job_states(self._studies, jobs) if jobs else {}
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
         """Those that wait or run under their name; HpcddpError with Slurm's words. A job that several runs share goes with its
         last one.
         """
         states = self.poll(jobs)
-        if doubt := next((state.detail for state in states.values() if state.phase == "unknown"), None):
-            raise HpcddpError(f"{doubt}. Nothing was cancelled; cancel again when Slurm answers")
+        if failure := next((state.detail for state in states.values() if state.phase == "unknown"), None):
+            raise HpcddpError(f"{failure}. Nothing was cancelled; cancel again when Slurm answers")
         live = [job for job, state in states.items() if state.phase in ("queued", "running")]
         shared = {slurm_id(job) for job in live if "+" in job}
         folders = {job: study.job_dir(job) for study in self._studies for job in shared if study.job_dir(job).is_dir()}
@@ -214,58 +165,7 @@ class SlurmBackend:
             tasks = {int(each.partition("+")[2]) for each in live if slurm_id(each) == job}
             ended += [job] if cancel_tasks(folder, tasks) else _steps_of(job, folder, tasks)
         if ended:
-            slurm_commands.ask(["scancel", *ended])
-
-
-def _state(name: str, queued: Row | None, over: Row | None, doubt: str | None) -> JobState:
-    """From the rows of squeue and sacct under that id; another job's do not count (sacct's newest are nameless for a moment).
-    `doubt`: why squeue did not answer.
-    """
-    row = queued if _is(queued, name) else None
-    told = over if _is(over, name) else None
-    if row is not None and row.state in QUEUED:
-        return JobState(phase="queued", detail=waiting_words(row.reason), start=row.start if row.start[:1].isdigit() else None)
-    if row is not None and row.state in RUNNING:
-        return JobState(
-            phase="running",
-            detail=None if row.state == "RUNNING" else row.state.lower(),
-            nodes=row.nodes or None,
-            time_limit=row.time_limit or None,
-            time_left_s=time_s(row.time_left),
-        )
-    if told is not None and told.state in QUEUED | RUNNING:
-        told = None  # sacct is late, or slurmctld has lost the job: squeue knows what waits and runs
-    ended = told or row
-    if ended is None and doubt is not None:
-        late = f"; accounting has it as {over.state}" if over is not None and _is(over, name) else ""
-        return JobState(phase="unknown", detail=f"{doubt}{late}")
-    if ended is None:
-        return JobState(phase="failed", detail="Slurm does not know this job any more")
-    if ended.state == "COMPLETED":
-        return JobState(phase="done", nodes=ended.nodes or None)
-    return JobState(
-        phase="failed",
-        detail=ended_words(ended.state, ended.exit_code),
-        nodes=ended.nodes or None,
-        word=ended.state,
-        by=_user(ended.by),
-        time_limit=ended.time_limit or None,
-    )
-
-
-def _user(number: str | None) -> str | None:
-    """The user's name, the number where nobody here has it."""
-    if number is None or not number.isdecimal():
-        return number
-    try:
-        return pwd.getpwuid(int(number)).pw_name
-    except KeyError:
-        return f"user {number}"
-
-
-def _has_ended(name: str, *rows: Row | None) -> bool:
-    """Whether one of the rows shows a job of that name at its end."""
-    return any(_is(row, name) and row.state not in QUEUED | RUNNING for row in rows if row is not None)
+            slurm_commands.query(["scancel", *ended])
 
 
 def _steps_of(job: str, folder: Path, tasks: Iterable[int]) -> list[str]:
@@ -275,30 +175,9 @@ def _steps_of(job: str, folder: Path, tasks: Iterable[int]) -> list[str]:
     return [step for name, step in slurm_commands.running_steps(job).items() if name in names]
 
 
-def _is_live(row: Row | None, name: str) -> bool:
-    return row is not None and _is(row, name) and row.state in QUEUED | RUNNING
-
-
-def _is(row: Row | None, name: str) -> bool:
-    return row is not None and row.name == name
-
-
 def _folder_name(name: str, token: str) -> str:
     """An array's name has its token already."""
     return name if name.endswith(f".{token}") else f"{name}.{token}"
-
-
-def _look(name: str, folder: str) -> str | None:
-    """By name and working directory."""
-    found = _in_folder(slurm_commands.jobs_named([name]), name, folder)
-    if found is None:
-        with contextlib.suppress(HpcddpError):
-            found = _in_folder(slurm_commands.accounted_by_name(name), name, folder)
-    return found
-
-
-def _in_folder(rows: Mapping[str, Row], name: str, folder: str) -> str | None:
-    return next((base_id(job) for job, row in rows.items() if row.name == name and Path(row.workdir).name == folder), None)
 
 
 def _link(link: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Slurm's commands as questions: what is asked, and what a line of the answer means. Checked against Slurm 22.05."""
+"""Queries of Slurm: the command of each, and what a line of its output means. Checked against Slurm 22.05."""
 
 from __future__ import annotations
 
@@ -19,22 +19,27 @@ from hpcddp.core.slurm_environment import slurm_environment
 SEPARATOR = "\x1f"
 """Between columns: names and comments of other jobs may hold anything printable."""
 
-PATIENCE_S = 120
+COMMAND_TIMEOUT_S = 120
 """A frozen controller makes a command give up by itself after 10-20 s (MessageTimeout)."""
 
-IN_DOUBT = re.compile(
+UNANSWERED = re.compile(
     r"timed out|unable to contact|connection refused|zero bytes|transport endpoint|communication|message (send|receive) failure",
     re.IGNORECASE,
 )
-"""A command's words when no answer came (slurm_errno.c). Slurm 22.05, controller frozen: sbatch says `Socket timed out on
+"""A command's stderr when no answer came (slurm_errno.c). Slurm 22.05, controller frozen: sbatch says `Socket timed out on
 send/recv operation`, and the job was queued."""
 
 
-AT_ONCE = 2000
-"""Names or ids in a question: an argument may have 128 KiB (MAX_ARG_STRLEN of Linux), and no job's name has 60 bytes."""
+NAMES_PER_QUERY = 2000
+"""Names or ids in a command: an argument may have 128 KiB (MAX_ARG_STRLEN of Linux), and no job's name has 60 bytes."""
 
-RETRIES = "sleeping and retrying"
+SBATCH_RETRIES = "sleeping and retrying"
 """sbatch's words where the controller takes no more jobs (MaxJobCount): it goes on for two minutes (sbatch.c, MAX_RETRIES)."""
+
+
+QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+
+RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 
 
 class UnansweredError(HpcddpError):
@@ -42,7 +47,7 @@ class UnansweredError(HpcddpError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class JobRow:
     """A job as squeue or sacct lists it."""
 
     job: str
@@ -63,10 +68,15 @@ class Row:
     start: str = ""
     """Of a job that waits: when Slurm expects to start it, as ISO 8601; `N/A` where it does not know."""
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the job waits or runs."""
+        return self.state in QUEUED | RUNNING
+
 
 def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command of Slurm outside any enclosing allocation, and ends one that RETRIES; HpcddpError where it is not installed
-    or does not come back.
+    """Runs a command of Slurm outside any enclosing allocation, and ends an sbatch that retries; HpcddpError where it is not
+    installed or does not come back.
     """
     try:
         process = subprocess.Popen(
@@ -81,65 +91,65 @@ def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     except OSError as error:
         raise HpcddpError(f"{command[0]} cannot be run: {error.strerror}") from error
     with process:
-        out, words = _listen(process, command[0])
-    return subprocess.CompletedProcess(command, process.returncode, out, words)
+        out, err = _read_output(process, command[0])
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def _listen(process: subprocess.Popen[bytes], name: str) -> tuple[str, str]:
-    """What it writes to stdout and stderr until it closes them; UnansweredError once it was killed after PATIENCE_S.
+def _read_output(process: subprocess.Popen[bytes], name: str) -> tuple[str, str]:
+    """Its stdout and stderr until it closes them; UnansweredError where it was killed after COMMAND_TIMEOUT_S.
 
     In this thread: starting others to read and to watch the time took a tenth of a submission.
     """
-    deadline = time.monotonic() + PATIENCE_S
-    heard = {pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr) if pipe}
-    out, words = heard.values()
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    output = {pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr) if pipe}
+    out, err = output.values()
     with selectors.DefaultSelector() as pipes:
-        for pipe in heard:
+        for pipe in output:
             pipes.register(pipe, selectors.EVENT_READ)
         while pipes.get_map():
             ready = pipes.select(max(0.0, deadline - time.monotonic()))
             if not ready:
                 process.kill()
-                raise UnansweredError(f"{name} did not answer within {PATIENCE_S} s")
+                raise UnansweredError(f"{name} did not answer within {COMMAND_TIMEOUT_S} s")
             for pipe in (key.fd for key, _ in ready):
                 data = os.read(pipe, 1 << 16)
-                heard[pipe] += data
+                output[pipe] += data
                 if not data:
                     pipes.unregister(pipe)
-            if RETRIES.encode() in words:
+            if SBATCH_RETRIES.encode() in err:
                 process.kill()
-    return out.decode("utf-8", "replace"), words.decode("utf-8", "replace")  # any other job's name may be in another encoding
+    return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")  # any other job's name may be in another encoding
 
 
-def ask(command: Sequence[str]) -> str:
-    """What the command prints; HpcddpError with Slurm's words where it fails, UnansweredError where nobody answered it."""
+def query(command: Sequence[str]) -> str:
+    """What the command prints; HpcddpError with its stderr where it fails, UnansweredError where no controller answered."""
     done = run(command)
     if done.returncode:
         words = done.stderr.strip() or f"exit code {done.returncode}"
-        raise (UnansweredError if IN_DOUBT.search(words) else HpcddpError)(f"{command[0]}: {words}")
+        raise (UnansweredError if UNANSWERED.search(words) else HpcddpError)(f"{command[0]}: {words}")
     return done.stdout
 
 
-def my_jobs() -> dict[str, Row]:
+def my_jobs() -> dict[str, JobRow]:
     """All of the user's jobs that squeue knows, finished ones too (for MinJobAge), by id.
 
-    Not asked by id: squeue fails for a single unknown one.
+    Not by id: squeue fails for a single unknown one.
     """
     return _squeue("-u", str(os.getuid()))
 
 
-def jobs_named(names: Iterable[str]) -> dict[str, Row]:
+def jobs_named(names: Iterable[str]) -> dict[str, JobRow]:
     """The same for all jobs of these names that this user may see, whoever submitted them."""
-    return {job: row for part in _parts(names) for job, row in _squeue(f"--name={','.join(part)}").items()}
+    return {job: row for part in _chunks(names) for job, row in _squeue(f"--name={','.join(part)}").items()}
 
 
-def accounted(jobs: Iterable[str]) -> dict[str, Row]:
+def accounted(jobs: Iterable[str]) -> dict[str, JobRow]:
     """The jobs that accounting knows, by id; each as it ended last. A new job's row may be seconds late."""
     ids = {base_id(job) for job in jobs}
-    return {job: row for part in _parts(ids) for job, row in _sacct(["-j", ",".join(part)]).items()}
+    return {job: row for part in _chunks(ids) for job, row in _sacct(["-j", ",".join(part)]).items()}
 
 
-def accounted_by_name(name: str) -> dict[str, Row]:
+def accounted_by_name(name: str) -> dict[str, JobRow]:
     """Jobs of that name of the last seven days, of all users as far as accounting shows them."""
     return _sacct([f"--name={name}", "--starttime=now-7days", "--allusers"])
 
@@ -148,7 +158,7 @@ def accounts() -> list[str] | None:
     """The accounts Slurm lets this user charge; None where it keeps none or does not say."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
-        text = ask(["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=account"])
+        text = query(["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=account"])
     except (HpcddpError, KeyError):
         return None
     return sorted(set(text.split())) or None
@@ -157,43 +167,43 @@ def accounts() -> list[str] | None:
 def longest_min(partition: str | None) -> int | None:
     """Minutes that a job may take in the partition, by default Slurm's default one; None: no limit, or none known."""
     try:
-        text = ask(["scontrol", "--oneliner", "show", "partition", *([partition] if partition else [])])
+        text = query(["scontrol", "--oneliner", "show", "partition", *([partition] if partition else [])])
     except HpcddpError:
         return None
-    meant = (line for line in text.splitlines() if partition or "Default=YES" in line)
-    found = next((re.search(r"\bMaxTime=(\S+)", line) for line in meant), None)
+    lines = (line for line in text.splitlines() if partition or "Default=YES" in line)
+    found = next((re.search(r"\bMaxTime=(\S+)", line) for line in lines), None)
     return limit_min(found[1]) if found else None
 
 
 def running_steps(job: str) -> dict[str, str]:
     """Of a job's steps that run, name -> id."""
-    lines = ask(["squeue", "-h", "-s", "-j", job, "-o", f"%i{SEPARATOR}%j"]).splitlines()
+    lines = query(["squeue", "-h", "-s", "-j", job, "-o", f"%i{SEPARATOR}%j"]).splitlines()
     return {name: step for step, _, name in (line.partition(SEPARATOR) for line in lines)}
 
 
 def max_array_size() -> int:
     """MaxArraySize of slurm.conf, one more than the highest number of a task; 0 where the controller has no arrays."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", ask(["scontrol", "show", "config"]), re.MULTILINE)
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", query(["scontrol", "show", "config"]), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
-def _parts(words: Iterable[str]) -> Iterator[list[str]]:
-    """In order; none where there are none."""
-    ordered = sorted(words)
-    return (ordered[start : start + AT_ONCE] for start in range(0, len(ordered), AT_ONCE))
+def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
+    """In order; none where there are no names."""
+    ordered = sorted(names)
+    return (ordered[start : start + NAMES_PER_QUERY] for start in range(0, len(ordered), NAMES_PER_QUERY))
 
 
-def _squeue(*which: str) -> dict[str, Row]:
+def _squeue(*which: str) -> dict[str, JobRow]:
     columns = SEPARATOR.join(("%i", "%j", "%T", "%r", "%N", "%Z", "", "%l", "%S", "%L"))
-    return _rows(ask(["squeue", "-h", "-r", "-t", "all", "-o", columns, *which]))
+    return _rows(query(["squeue", "-h", "-r", "-t", "all", "-o", columns, *which]))
 
 
-def _sacct(which: Sequence[str]) -> dict[str, Row]:
+def _sacct(which: Sequence[str]) -> dict[str, JobRow]:
     fields = "JobID,JobName,State,Reason,NodeList,WorkDir,ExitCode,Timelimit"
-    return _rows(ask(["sacct", "-nPX", f"--delimiter={SEPARATOR}", "-o", fields, *which]))
+    return _rows(query(["sacct", "-nPX", f"--delimiter={SEPARATOR}", "-o", fields, *which]))
 
 
-def _rows(text: str) -> dict[str, Row]:
+def _rows(text: str) -> dict[str, JobRow]:
     found = {}
     for line in text.split("\n"):
         columns = line.split(SEPARATOR)
@@ -203,7 +213,7 @@ def _rows(text: str) -> dict[str, Row]:
         exit_code, time_limit, start, time_left = (*columns[6:], "", "", "", "")[:4]
         word, *who = state.split() or ["UNKNOWN"]
         for task in each_task(job):
-            found[task] = Row(
+            found[task] = JobRow(
                 job=task,
                 name=name,
                 state=word,
@@ -217,8 +227,3 @@ def _rows(text: str) -> dict[str, Row]:
                 by=who[1] if len(who) == 2 else None,
             )
     return found
-
-
-QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
-
-RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}

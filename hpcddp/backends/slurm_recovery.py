@@ -1,44 +1,51 @@
-"""Questions to a controller that may be away for a while, and what became of a submission whose answer was lost: asked until it
-is sure, since a job that is sent again is paid twice.
+"""What became of a submission whose answer was lost, and queries of a controller that may be away for a while. They are repeated
+until it is sure, since a job that is sent again is paid twice.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from hpcddp.backends.slurm_commands import PATIENCE_S, UnansweredError
+from hpcddp.backends import slurm_commands
+from hpcddp.backends.slurm_commands import COMMAND_TIMEOUT_S, JobRow, UnansweredError
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_ids import base_id
 
 Answer = TypeVar("Answer")
 
-PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-"""Between questions to a controller that does not answer; each takes some 10 s by itself. A restart takes less than all."""
+RETRY_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""Between queries of a controller that does not answer; each takes some 10 s by itself. A restart takes less than all."""
 
-SURE_S = 2.0
-"""A controller that comes back works through what it was sent, not always in that order: what is missing is looked for twice."""
+SEARCH_AGAIN_S = 2.0
+"""A controller that comes back works through what it was sent, not always in that order: what is missing is searched twice."""
 
 
-def look_up(look: Callable[[], str | None]) -> str | None:
-    """The job that `look` finds, None where there surely is none; HpcddpError where the controller stays away."""
-    found = patiently(look)
+def find_job(name: str, folder: Path) -> str | None:
+    """The id of the job of that name and folder, None where there surely is none; HpcddpError where the controller stays away.
+
+    Among the jobs in the queue, then among those of the last seven days where there is accounting.
+    """
+    wait_for_sbatch(folder)
+    found = retry(lambda: _search(name, folder.name))
     if found is None:
-        time.sleep(SURE_S)
-        found = patiently(look)
+        time.sleep(SEARCH_AGAIN_S)
+        found = retry(lambda: _search(name, folder.name))
     return found
 
 
-def patiently(question: Callable[[], Answer]) -> Answer:
-    """Asked again while nobody answers, for the time that a controller takes to restart; then UnansweredError."""
-    for pause_s in PAUSES_S:
+def retry(query: Callable[[], Answer]) -> Answer:
+    """Repeated while nobody answers, for the time that a controller takes to restart; then UnansweredError."""
+    for pause_s in RETRY_PAUSES_S:
         try:
-            return question()
+            return query()
         except UnansweredError:
             time.sleep(pause_s)
-    return question()
+    return query()
 
 
 def wait_for_sbatch(folder: Path) -> None:
@@ -46,19 +53,31 @@ def wait_for_sbatch(folder: Path) -> None:
 
     Of this machine; HpcddpError names one that does not end.
     """
-    deadline = time.monotonic() + PATIENCE_S
-    while pid := next(_at_work(folder.name), None):
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while pid := next(_sbatch_processes(folder.name), None):
         if time.monotonic() > deadline:
             raise HpcddpError(f"{folder.name}: an earlier sbatch is still at it (process {pid}): end it and submit again")
         time.sleep(0.1)
 
 
-def _at_work(name: str) -> Iterator[str]:
-    """Processes with sbatch's option that makes a folder of that name a job's working directory."""
+def _sbatch_processes(folder: str) -> Iterator[str]:
+    """Ids of processes with sbatch's option that makes a folder of that name a job's working directory."""
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended
-        if any(word.startswith(b"--chdir=") and word.endswith(os.fsencode(f"/{name}")) for word in words):
+        if any(word.startswith(b"--chdir=") and word.endswith(os.fsencode(f"/{folder}")) for word in arguments):
             yield pid
+
+
+def _search(name: str, folder: str) -> str | None:
+    found = _in_folder(slurm_commands.jobs_named([name]), name, folder)
+    if found is None:
+        with contextlib.suppress(HpcddpError):
+            found = _in_folder(slurm_commands.accounted_by_name(name), name, folder)
+    return found
+
+
+def _in_folder(rows: Mapping[str, JobRow], name: str, folder: str) -> str | None:
+    return next((base_id(job) for job, row in rows.items() if row.name == name and Path(row.workdir).name == folder), None)

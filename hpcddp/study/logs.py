@@ -36,7 +36,7 @@ class LogLine(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        """`batch.err: srun: error: Node failure on gn02`"""
+        """The line behind the name of its file."""
         return f"{self.file}: {self.text}"
 
 

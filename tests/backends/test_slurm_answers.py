@@ -27,9 +27,9 @@ NAME = f"{POINT.label}.r1"
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """Those not made end with 1."""
-    monkeypatch.setattr("hpcddp.backends.slurm.SEND_AGAIN_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SURE_S", 0.0)
+    monkeypatch.setattr("hpcddp.backends.slurm.RESEND_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
     return stand_ins(tmp_path, monkeypatch, ("sbatch", "srun", "squeue", "sacct", "sacctmgr", "scancel", "scontrol"), "exit 1")
 
 
@@ -261,7 +261,7 @@ def test_accounts_are_asked_for_once(say: Say, tmp_path: Path) -> None:
 
 def test_a_command_that_does_not_come_back_is_ended(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no answer, which is asked for again; nothing of it is left to wait for."""
-    monkeypatch.setattr("hpcddp.backends.slurm_commands.PATIENCE_S", 0.2)
+    monkeypatch.setattr("hpcddp.backends.slurm_commands.COMMAND_TIMEOUT_S", 0.2)
     say("squeue", "exec sleep 600")
     with pytest.raises(UnansweredError, match="squeue did not answer"):
         slurm_commands.my_jobs()
