@@ -1,4 +1,4 @@
-"""The `hpcddp` command. Errors a user can mend are printed here, in one place, and end in a documented exit code."""
+"""The `hpcddp` command. Errors a user can correct are printed here, in one place, and end in a documented exit code."""
 
 from __future__ import annotations
 

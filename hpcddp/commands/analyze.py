@@ -43,7 +43,7 @@ def analyze(
     hpcddp analyze jobs/marconi100-resnet50 --epochs 90
     hpcddp analyze jobs/ --overlay marconi100 --overlay kempner-a100
     """
-    gc.set_threshold(50_000)  # nearly all that is made stays to the end: to look for garbage in it took a tenth of the time
+    gc.set_threshold(50_000)  # nearly all objects live to the end: looking for garbage among them took a tenth of the time
 
     from hpcddp.analysis import How
     from hpcddp.analysis import analyze as analyze_runs

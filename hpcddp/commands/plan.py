@@ -61,14 +61,14 @@ def plan(sweep: Path, points: PointOptions, format_: str) -> None:
 
 
 def _gone(sweep: Path) -> list[RunState]:
-    """Submitted earlier, and not in the sweep any more; none where that cannot be read, which the other commands say."""
+    """Runs submitted earlier that are not in the sweep any more; none where that cannot be read, which other commands say."""
     import contextlib
 
     from hpcddp.core.errors import HpcddpError
     from hpcddp.core.run_root import Study
     from hpcddp.study.study_folder import usual_folder
-    from hpcddp.submit.scope import recorded_gone
+    from hpcddp.submit.scope import recorded_runs_gone
 
     with contextlib.suppress(HpcddpError):
-        return recorded_gone(Study(usual_folder(sweep)), sweep)
+        return recorded_runs_gone(Study(usual_folder(sweep)), sweep)
     return []

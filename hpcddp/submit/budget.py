@@ -20,7 +20,7 @@ Run = tuple[Point, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Of a study."""
+    """The budget of a study, and what is taken of it."""
 
     budget: Budget
     used: Hours
@@ -39,22 +39,22 @@ class Account:
         return f"budget {self.budget}: {'; '.join(parts)}"
 
 
-def at_most(plan: SubmissionPlan, point: Point) -> Hours:
-    """Of one run: the time asked for, on all its nodes."""
+def run_hours(plan: SubmissionPlan, point: Point) -> Hours:
+    """What one run may take at most: its time limit on all its nodes."""
     return _hours(plan, point, plan.source.sweep.slurm.walltime_min / 60)
 
 
-def each_at_most(plan: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
-    """Of each run; in one allocation it holds all nodes of the job."""
+def hours_of_runs(plan: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
+    """What each run may take at most; in one allocation each holds all nodes of the job."""
     if not plan.one_allocation or not runs:
-        return [at_most(plan, point) for point, _ in runs]
+        return [run_hours(plan, point) for point, _ in runs]
     request = allocation_request(plan, runs)
     node = request.nodes * plan.source.sweep.slurm.walltime_min / 60
     return [Hours(node=node, gpu=node * request.gpus_per_node) for _ in runs]
 
 
 def account(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account:
-    """Of all that was ever submitted of the study, also of points that are not in this plan."""
+    """The account of all that was ever submitted of the study, also of points that are not in this plan."""
     used, waiting, events = Hours(), Hours(), latest_events(study)
     points = {planned.point.label: planned.point for planned in plan.points}
     for state in states:
@@ -73,14 +73,14 @@ def account(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> A
     return Account(budget=plan.source.sweep.budget or plan.settings.budget, used=used, waiting=waiting)
 
 
-def limited(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account | None:
+def account_if_limited(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account | None:
     """The study's account; None, and no records are read, where there is no budget."""
     return account(study, plan, states) if plan.source.sweep.budget or plan.settings.budget else None
 
 
 def budget_words(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run]) -> str | None:
     """The budget, what is used of it and what these runs would take at most; None where there is none."""
-    return None if taken is None else taken.words(sum(each_at_most(plan, runs), Hours()))
+    return None if taken is None else taken.words(sum(hours_of_runs(plan, runs), Hours()))
 
 
 def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run]) -> list[Run]:
@@ -90,7 +90,7 @@ def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run])
     if taken is None:
         return list(runs)
     more = Hours()
-    for number, hours in enumerate(each_at_most(plan, runs)):
+    for number, hours in enumerate(hours_of_runs(plan, runs)):
         more += hours
         if plan.is_cut_at_budget and not taken.holds(more):
             return list(runs[:number])
@@ -103,7 +103,7 @@ def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run])
 
 
 def _hours(plan: SubmissionPlan, point: Point, hours: float, nodes: int | None = None, gpus: int | None = None) -> Hours:
-    """`nodes` and `gpus` (of a node): of the job, where they are not the point's own."""
+    """Node and GPU hours of the point in so many hours; `nodes` and `gpus` (of a node) are the job's where not the point's."""
     request, nodes = plan.requests.get(point.label), nodes or point.layout.nodes
     if gpus is None:
         gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_per_node

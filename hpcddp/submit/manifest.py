@@ -1,4 +1,4 @@
-"""A study's own account of what it was asked for: study.json, and point.json of each point."""
+"""A study's own account of what was submitted: study.json, and point.json of each point."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.lock import study_lock
 from hpcddp.study.status import read_study_file
-from hpcddp.submit.scope import options_of, scope_by_file
+from hpcddp.submit.scope import recorded_options, scope_by_file
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored
 
 
-def describe(study: Study, plan: SubmissionPlan) -> None:
-    """study.json and each point.json. Points asked for earlier stay in study.json: their runs are there.
+def write_manifest(study: Study, plan: SubmissionPlan) -> None:
+    """Writes study.json and each point.json. Points submitted earlier stay in study.json: their runs are there.
 
     Each submission writes the point.json of all its points, so one that a machine lost as it went down is there again.
     """
@@ -26,30 +26,30 @@ def describe(study: Study, plan: SubmissionPlan) -> None:
         point = planned.point
         described_point = {"schema": SCHEMA, "id": point.id, "point": point_to_dict(anchored(point))}
         write_json(study.point_file(point.label), described_point, sync=False)  # there may be thousands
-    write_json(study.study_file, _described(study, plan, read_study_file(study)))
+    write_json(study.study_file, _content(study, plan, read_study_file(study)))
 
 
-def describe_again(study: Study, plan: SubmissionPlan) -> None:
-    """study.json alone, where nothing is submitted and the sweep is another than it says: points or runs may have gone. Not where
-    another command is at work, or nothing may be written: nothing depends on it yet.
+def update_manifest(study: Study, plan: SubmissionPlan) -> None:
+    """Writes study.json where nothing is submitted, but points or runs were taken out of the sweep. Does nothing where another
+    command holds the lock or nothing may be written: no command depends on it yet.
     """
     if not study.study_file.is_file():
         return
     before = read_study_file(study)
-    if _described(study, plan, before) != before:
+    if _content(study, plan, before) != before:
         with contextlib.suppress(HpcddpError), study_lock(study):
-            write_json(study.study_file, _described(study, plan, read_study_file(study)))
+            write_json(study.study_file, _content(study, plan, read_study_file(study)))
 
 
-def _described(study: Study, plan: SubmissionPlan, before: Mapping[str, Any]) -> dict[str, Any]:
-    """study.json, where it said `before`."""
+def _content(study: Study, plan: SubmissionPlan, before: Mapping[str, Any]) -> dict[str, Any]:
+    """What study.json shall say, where it said `before`."""
     entries: dict[str, dict[str, Any]] = {}
     for entry in before["points"]:
         entries[entry["label"]] = {"repeat": before["repeat"], **entry}
     repeats = plan.repeats
     for planned in plan.points:
         label = planned.point.label
-        own = _entry(plan, planned.point, planned.groups, entries.get(label, {}))
+        own = _point_entry(plan, planned.point, planned.groups, entries.get(label, {}))
         entries[label] = {**own, "repeat": repeats[label]}
     if plan.source.file.is_file():
         for label, runs in scope_by_file(plan.source.file, list(entries.values())).items():
@@ -64,9 +64,9 @@ def _described(study: Study, plan: SubmissionPlan, before: Mapping[str, Any]) ->
     }
 
 
-def _entry(plan: SubmissionPlan, point: Point, groups: tuple[str, ...], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a point that the plan has, but for its repeat, where study.json said `old`. A benchmark of communication is in no sweep
-    file, so it has no options.
+def _point_entry(plan: SubmissionPlan, point: Point, groups: tuple[str, ...], old: Mapping[str, Any]) -> dict[str, Any]:
+    """What study.json shall say of a point of the plan, but for its repeat, where it said `old`. A benchmark of communication is
+    in no sweep file, so it has no options.
     """
     entry: dict[str, Any] = {
         "label": point.label,
@@ -74,7 +74,7 @@ def _entry(plan: SubmissionPlan, point: Point, groups: tuple[str, ...], old: Map
         "groups": list(dict.fromkeys([*old.get("groups", []), *groups])),
     }
     if point.work != "comm":
-        mine, earlier = options_of(plan), old.get("options", [])
+        mine, earlier = recorded_options(plan), old.get("options", [])
         entry["options"] = [*earlier, *([] if mine in earlier else [mine])]
     if until_ci := max(plan.more.get(point.label, 0), old.get("until_ci", 0)):
         entry["until_ci"] = until_ci

@@ -13,10 +13,10 @@ from hpcddp.core.run_key import run_ranges
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState
 from hpcddp.study.study_folder import sweep_or_folder
-from hpcddp.submit.budget import budget_words, each_at_most
+from hpcddp.submit.budget import budget_words, hours_of_runs
 from hpcddp.submit.one_allocation import allocation_words
 from hpcddp.submit.pending import PendingRuns
-from hpcddp.submit.plan import hours_of, plan_row, points_table, remarks
+from hpcddp.submit.plan import plan_row, points_table, remarks, total_hours
 from hpcddp.submit.scope import not_in_sweep_words
 
 
@@ -49,10 +49,10 @@ def pending_text(pending: PendingRuns) -> str:
         "have": [repeats[row.label] - row.runs for row in rows],
         "submit": [row.runs for row in rows],
     }
-    lines, hours = [points_table(rows, columns)], hours_of(rows)
+    lines, hours = [points_table(rows, columns)], total_hours(rows)
     if plan.one_allocation and len(pending.runs) > 1:
         lines.append(allocation_words(plan, pending.next_runs))
-        hours = sum(each_at_most(plan, pending.runs), Hours())
+        hours = sum(hours_of_runs(plan, pending.runs), Hours())
     cost = f", at most {hours}" if hours is not None and pending.runs else ""
     runs = f"{count(len(pending.runs), 'run')} to submit of {count(sum(repeats.values()), 'run')}"
     lines.append(f"{runs}{cost}, under {pending.study.folder}")

@@ -9,7 +9,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import RunState
-from hpcddp.submit.budget import Account, affordable, limited
+from hpcddp.submit.budget import Account, account_if_limited, affordable
 from hpcddp.submit.submission_plan import SubmissionPlan
 
 
@@ -42,7 +42,7 @@ def find_pending(study: Study, plan: SubmissionPlan, states: Sequence[RunState])
         study=study,
         plan=plan,
         states=states,
-        account=limited(study, plan, states),
+        account=account_if_limited(study, plan, states),
         runs=pending_runs(plan, states),
         unknown=unknown_runs(plan, states),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import config_file
@@ -38,7 +37,7 @@ class PlanRow:
     groups: tuple[str, ...]
     is_added: bool
     """A baseline that no group lists."""
-    point: Mapping[str, Any]
+    point: Mapping[str, object]
     """All of the point, as a sweep's axes name it: `workload.model` and so on."""
     nodes: int
     gpus: int | None
@@ -49,7 +48,7 @@ class PlanRow:
     global_batch: int
     runs: int
     node_hours: float | None
-    """At most: nodes x wall time x runs; None where nothing is asked of Slurm."""
+    """At most: nodes x wall time x runs; None where there is no Slurm."""
     gpu_hours: float | None
     """The same of the GPUs asked for, used or not."""
     files: int
@@ -113,18 +112,18 @@ def plan_text(rows: Sequence[PlanRow]) -> str:
         "size": [size(row.bytes) for row in rows],
         "groups": [" ".join(row.groups) for row in rows],
     }
-    total, most = totals(rows), hours_of(rows)
-    parts = [count(total["points"], "point"), count(total["runs"], "run"), *([] if most is None else [f"at most {most}"])]
-    return "\n".join((points_table(rows, columns), ", ".join([*parts, count(total["files"], "file"), size(total["bytes"])])))
+    total, most = totals(rows), total_hours(rows)
+    parts = [count(total.points, "point"), count(total.runs, "run"), *([] if most is None else [f"at most {most}"])]
+    return "\n".join((points_table(rows, columns), ", ".join([*parts, count(total.files, "file"), size(total.bytes)])))
 
 
 def _hours_text(hours: float | None) -> str | None:
     return None if hours is None else f"{hours:.1f}"
 
 
-def plan_plain(rows: Sequence[PlanRow]) -> dict[str, Any]:
-    """The same as JSON has it."""
-    return {"totals": totals(rows), "points": [asdict(row) for row in rows]}
+def plan_plain(rows: Sequence[PlanRow]) -> dict[str, object]:
+    """The rows and their sums, for JSON."""
+    return {"totals": asdict(totals(rows)), "points": [asdict(row) for row in rows]}
 
 
 def baseline_words(points: Sequence[PlannedPoint]) -> str:
@@ -137,7 +136,7 @@ def baseline_words(points: Sequence[PlannedPoint]) -> str:
 
 
 def added_words(points: Sequence[PlannedPoint]) -> list[str]:
-    """A sentence where points were added."""
+    """A sentence on the baselines that were added to the points, where there are such."""
     added = [planned for planned in points if planned.is_added]
     if not added:
         return []
@@ -193,8 +192,8 @@ def without_folder(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]
     ]
 
 
-def hours_of(rows: Sequence[PlanRow]) -> Hours | None:
-    """At most, of all; None where nothing is asked of Slurm."""
+def total_hours(rows: Sequence[PlanRow]) -> Hours | None:
+    """What all rows may take at most; None where there is no Slurm."""
     parts = [(row.node_hours, row.gpu_hours) for row in rows]
     known = [Hours(node=node, gpu=gpu) for node, gpu in parts if node is not None and gpu is not None]
     return sum(known, Hours()) if len(known) == len(rows) else None
@@ -202,20 +201,32 @@ def hours_of(rows: Sequence[PlanRow]) -> Hours | None:
 
 def beyond_budget(rows: Sequence[PlanRow], budget: Budget) -> list[str]:
     """A sentence where a study of all these runs may take more than its budget."""
-    hours = hours_of(rows)
+    hours = total_hours(rows)
     if hours is None or budget.holds(hours):
         return []
     return [f"budget {budget}: these runs may take {hours}, and submit refuses what it does not hold"]
 
 
-def totals(rows: Sequence[PlanRow]) -> dict[str, Any]:
-    """Sums over the plan, None where a part is unknown."""
-    hours = hours_of(rows)
-    return {
-        "points": len(rows),
-        "runs": sum(row.runs for row in rows),
-        "node_hours": None if hours is None else hours.node,
-        "gpu_hours": None if hours is None else hours.gpu,
-        "files": sum(row.files for row in rows),
-        "bytes": sum(row.bytes for row in rows),
-    }
+@dataclass(frozen=True, kw_only=True)
+class PlanTotals:
+    """Sums over the rows of a plan; None where a part is unknown."""
+
+    points: int
+    runs: int
+    node_hours: float | None
+    gpu_hours: float | None
+    files: int
+    bytes: int
+
+
+def totals(rows: Sequence[PlanRow]) -> PlanTotals:
+    """Sums over the plan."""
+    hours = total_hours(rows)
+    return PlanTotals(
+        points=len(rows),
+        runs=sum(row.runs for row in rows),
+        node_hours=None if hours is None else hours.node,
+        gpu_hours=None if hours is None else hours.gpu,
+        files=sum(row.files for row in rows),
+        bytes=sum(row.bytes for row in rows),
+    )

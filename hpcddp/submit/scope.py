@@ -35,15 +35,15 @@ LIVE = ("queued", "running", "unknown")
 """Phases of runs that `cancel` may end."""
 
 
-def options_of(plan: SubmissionPlan) -> dict[str, Any]:
-    """As study.json has them; the cluster too where neither the sweep nor an option names it."""
+def recorded_options(plan: SubmissionPlan) -> dict[str, Any]:
+    """The options that change the sweep, as study.json has them, with the cluster that neither the sweep nor an option names."""
     given = plan.source.options
     cluster = given.cluster or (plan.profile.name if plan.source.sweep.cluster is None else None)
     return {"set": list(given.settings), "cluster": cluster, "also": {key: list(values) for key, values in given.also.items()}}
 
 
 def scope_by_file(sweep: Path, entries: Sequence[Entry]) -> dict[str, int]:
-    """By label, how many runs of the point the file has now; 0 where the point was taken out, none where that is not known."""
+    """Label -> how many runs of the point the file has now: 0 where the point was taken out; no entry where that is not known."""
     read: dict[str, dict[str, int] | None] = {}
     scope: dict[str, int] = {}
     for entry in entries:
@@ -60,11 +60,11 @@ def scope_by_file(sweep: Path, entries: Sequence[Entry]) -> dict[str, int]:
 
 
 def study_scope(study: Study, sweep: Path) -> dict[str, int]:
-    """The same of a study; {} where nothing was submitted."""
+    """`scope_by_file` of all points of a study; {} where nothing was submitted."""
     return scope_by_file(sweep, read_study_file(study)["points"]) if sweep.is_file() else {}
 
 
-def recorded_gone(study: Study, sweep: Path) -> list[RunState]:
+def recorded_runs_gone(study: Study, sweep: Path) -> list[RunState]:
     """Runs of the study that the file does not have now and that may wait or run, by the records alone: no cluster is asked."""
     scope = study_scope(study, sweep)
     events = latest_events(study).values()
@@ -74,7 +74,9 @@ def recorded_gone(study: Study, sweep: Path) -> list[RunState]:
 
 
 def not_in_sweep_words(states: Sequence[RunState], where: Path) -> str | None:
-    """Which they are and what ends them; None where there is none but what is done. `where`: the study's folder, or its sweep."""
+    """Which runs are not in the sweep any more, and the command that ends them; None where all of these are done. `where`: the
+    study's folder, or its sweep.
+    """
     gone = [state for state in states if not state.in_sweep and state.phase != "done"]
     if not gone:
         return None
@@ -90,7 +92,7 @@ def not_in_sweep_words(states: Sequence[RunState], where: Path) -> str | None:
 
 
 def _repeats(sweep: Path, options: Mapping[str, Any]) -> dict[str, int] | None:
-    """By label, of all points of the file with these options; None where it has none with them."""
+    """Label -> runs of all points that the file has with these options; None where it has none with them."""
     try:
         source = read_sweep(sweep, options["set"], options["cluster"])
         cluster = source.sweep.cluster or current_cluster()

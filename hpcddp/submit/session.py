@@ -17,7 +17,7 @@ from hpcddp.study.status import study_states
 from hpcddp.study.status_text import status_table
 from hpcddp.study.study_folder import study_folder
 from hpcddp.submit.choose import ChosenPoints
-from hpcddp.submit.manifest import describe_again
+from hpcddp.submit.manifest import update_manifest
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
@@ -111,7 +111,7 @@ class _Session:
     def confirm(self, pending: PendingRuns, options: SubmitOptions) -> bool:
         """Whether there is something to submit, the budget holds it, the user says yes and the smoke test passes."""
         if not pending.runs:
-            describe_again(self.study, pending.plan)
+            update_manifest(self.study, pending.plan)
             self.console.echo(nothing_words(pending.unknown))
             return False
         if not pending.affordable():

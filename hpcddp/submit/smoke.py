@@ -25,7 +25,7 @@ def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:
     backend.check(request)
     job = backend.submit(request)
     try:
-        state = _end_of(job, request.name, backend)
+        state = _wait_for_end(job, request.name, backend)
     except KeyboardInterrupt:
         backend.cancel({job: request.name})  # nobody is left to hear what it finds
         raise
@@ -38,8 +38,8 @@ def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:
     return f"smoke test   job {job}   {_summary(found)}"
 
 
-def _end_of(job: str, name: str, backend: Backend) -> JobState:
-    """Waits for the job, also while its cluster does not answer."""
+def _wait_for_end(job: str, name: str, backend: Backend) -> JobState:
+    """Waits until the job has ended, also while its cluster does not answer; its state then."""
     begun_s = time.monotonic()
     while (state := backend.poll({job: name})[job]).phase not in ("done", "failed"):
         time.sleep(pause_s(time.monotonic() - begun_s))
@@ -58,7 +58,7 @@ def smoke_submission(study: Study, plan: SubmissionPlan, backend: Backend) -> Su
 
 
 def smoke_point(points: list[Point]) -> Point:
-    """The one with the fewest ranks among those of several nodes, or of all where there is only one node."""
+    """The point with the fewest nodes and ranks among those of several nodes, or of all where none has several."""
     several = [point for point in points if point.layout.nodes > 1]
     return min(several or points, key=lambda point: (point.layout.nodes, point.ranks))
 

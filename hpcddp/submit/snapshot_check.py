@@ -1,4 +1,4 @@
-"""Whether a snapshot that is there holds what its name stands for, and nothing else: its files run as this user."""
+"""Whether a snapshot holds the files its name stands for and no others: whatever lies there runs as this user."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hpcddp.core.errors import HpcddpError
 
 
 def verify(snapshot: Path, contents: Mapping[str, bytes], trusted: Collection[int]) -> None:
-    """HpcddpError for a file with other bytes than in `contents`, for one more, for a link, and for folders and files that others
-    own or may write. Files that are missing are none of its business, nor are hidden ones, which nothing imports.
+    """HpcddpError for a file whose bytes are not those of `contents`, for a file that `contents` lacks, for a link, and for
+    folders and files that others own or may write. Missing files are not looked for, nor are hidden ones, which nothing imports.
 
-    Reads every file, once a submission: what jobs check of it is in bootstrap.py.
+    Reads every file once a submission; what jobs check is in bootstrap.py.
     """
     for file in (snapshot, *_entries(snapshot)):
         name = file.relative_to(snapshot).as_posix()
@@ -35,5 +35,5 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def _holds(file: Path, content: bytes | None) -> bool:
-    """Not asked of a pipe or a device, which would be waited for."""
+    """Whether the file has that content; a pipe or a device is not read, which could wait for ever."""
     return content is not None and stat.S_ISREG(os.lstat(file).st_mode) and file.read_bytes() == content

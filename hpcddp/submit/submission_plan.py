@@ -95,13 +95,13 @@ def obstacles(plan: SubmissionPlan) -> list[str]:
 
 
 def check_plan(plan: SubmissionPlan) -> None:
-    """UsageError with every obstacle."""
+    """Raises UsageError with every obstacle, where there is any."""
     if found := obstacles(plan):
         raise UsageError("\n".join(found))
 
 
 def submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
-    """One for each run, all with one snapshot."""
+    """A submission for each run, all with the same snapshot."""
     near, trusted = plan.source.file.resolve().parent, trusted_gids(plan.settings)
     check_ownership(study, trusted)
     with not_for_others(trusted):
@@ -151,7 +151,7 @@ def _factories(points: Sequence[PlannedPoint]) -> list[str]:
 
 
 def anchored(point: Point) -> Point:
-    """A relative data root is meant from where the user stands; the job stands elsewhere."""
+    """The point with an absolute data root: a relative one is meant from where the user stands, and the job stands elsewhere."""
     data = point.workload.data
     if data.root is None or data.root.startswith(("/", "$", "~")):
         return point

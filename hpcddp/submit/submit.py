@@ -19,7 +19,7 @@ from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState, study_states
 from hpcddp.study.submission_log import SubmissionEvent, append, follow, latest_events
 from hpcddp.study.write_ahead import Intents
-from hpcddp.submit.manifest import describe
+from hpcddp.submit.manifest import write_manifest
 from hpcddp.submit.one_allocation import allocation_batch, allocation_request
 from hpcddp.submit.pending import find_pending
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, submissions
@@ -28,7 +28,7 @@ from hpcddp.submit.throttle import Throttle
 
 @dataclass(frozen=True, kw_only=True)
 class SubmittedRun:
-    """One run on its way."""
+    """A run that has a job."""
 
     label: str
     run: int
@@ -43,8 +43,8 @@ class SubmittedRun:
 def submit_runs(
     study: Study, plan: SubmissionPlan, backend: Backend, on_submitted: Callable[[SubmittedRun], None] = lambda run: None
 ) -> list[SubmittedRun]:
-    """Submits what is pending and returns at once; `on_submitted` hears of each run as soon as it has a job, also of those whose
-    submission was interrupted and that turn out to have one.
+    """Submits what is pending and returns at once; `on_submitted` is called with each run as soon as it has a job, also with
+    those whose submission was interrupted and that turn out to have one.
 
     UsageError before any job is submitted for what is sure to be refused. RefusedError at the first run that is refused: those
     before it are submitted and recorded.
@@ -64,15 +64,15 @@ def submit_runs(
         requests = submissions(study, plan, backend.name, runs)
         for request in requests:
             backend.check(request)
-        describe(study, plan)
-        throttle = Throttle(plan.max_running, _live(study, states, backend))
+        write_manifest(study, plan)
+        throttle = Throttle(plan.max_running, _live_jobs(study, states, backend))
         found = [allocation_batch(plan, requests)] if plan.one_allocation else backend.batches(requests)
         batches = [dataclasses.replace(batch, after_ok=plan.after) for batch in found]
         return _submit_all(batches, throttle, backend, held, on_submitted)
 
 
-def _live(study: Study, states: Sequence[RunState], backend: Backend) -> list[str]:
-    """The study's jobs there that wait or run; one that runs share counts once."""
+def _live_jobs(study: Study, states: Sequence[RunState], backend: Backend) -> list[str]:
+    """The study's jobs on this backend that wait or run; a job that runs share counts once."""
     events = latest_events(study)
     live = (state for state in states if state.phase in ("queued", "running"))
     mine = (state.job for state in live if state.job and events[state.key].backend == backend.name)
@@ -82,14 +82,14 @@ def _live(study: Study, states: Sequence[RunState], backend: Backend) -> list[st
 def _submit_all(
     batches: Sequence[Batch], throttle: Throttle, backend: Backend, held: HeldLock, on_submitted: Callable[[SubmittedRun], None]
 ) -> list[SubmittedRun]:
-    """In order, as many as the cluster takes: where a whole array is too much, a half of it may not be."""
+    """Submits the batches in order, as many as the cluster takes: where a whole array is too much, half of it may not be."""
     submitted: list[SubmittedRun] = []
     left = deque(batches)
     with Intents(batches[0].study, backend.name, held) as intents:
         while left:
             batch = throttle.place(left.popleft())
             try:
-                runs = _submit(batch, backend, intents.take(batch, left))
+                runs = _submit_batch(batch, backend, intents.take(batch, left))
             except FullError as error:
                 left.extendleft(_halves(batch, left, error))
                 continue
@@ -101,7 +101,7 @@ def _submit_all(
 
 
 def _halves(batch: Batch, left: Sequence[Batch], error: FullError) -> list[Batch]:
-    """Of an array that is too much, the second one first; else FullError says how many runs are left."""
+    """The halves of an array that is too much, the second one first; for a single job FullError with how many runs are left."""
     if not batch.is_array:
         waiting = sum(len(other.requests) for other in (batch, *left))
         raise FullError(f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over") from error
@@ -109,8 +109,8 @@ def _halves(batch: Batch, left: Sequence[Batch], error: FullError) -> list[Batch
     return [dataclasses.replace(batch, requests=requests) for requests in (batch.requests[half:], batch.requests[:half])]
 
 
-def _submit(batch: Batch, backend: Backend, intents: Sequence[SubmissionEvent]) -> list[SubmittedRun]:
-    """The intents of the batch are on disk."""
+def _submit_batch(batch: Batch, backend: Backend, intents: Sequence[SubmissionEvent]) -> list[SubmittedRun]:
+    """Submits one batch, whose intents are on disk, and notes what became of them."""
     try:
         jobs = backend.submit_batch(batch)
     except FullError:

@@ -31,7 +31,7 @@ class Throttle:
         return replace(batch, at_once=len(taken), after=tuple(dict.fromkeys(job for end in taken for job in end)))
 
     def took(self, batch: Batch, jobs: list[str]) -> None:
-        """The batch was submitted as these jobs."""
+        """Notes that the batch was submitted as these jobs: they are now the last in its slots."""
         taken, rest = self._ends[: _width(batch)], self._ends[_width(batch) :]
         self._ends = [*rest, *([base_id(jobs[0])] for _ in taken)]
 

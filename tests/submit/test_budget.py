@@ -15,7 +15,7 @@ from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import run_states
-from hpcddp.submit.budget import account, at_most, budget_words, limited
+from hpcddp.submit.budget import account, account_if_limited, budget_words, run_hours
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.fake_backend import FakeBackend
@@ -42,11 +42,11 @@ def test_a_run_takes_at_most_what_it_asks_for(tmp_path: Path) -> None:
     """Nodes x wall time; GPUs as Slurm is asked for them, else those of the layout, none on CPUs."""
     planned = submission_plan(tmp_path, "slurm.walltime_min=90")
     point = planned.points[1].point
-    assert at_most(planned, point) == Hours(node=1.5)
+    assert run_hours(planned, point) == Hours(node=1.5)
     on_gpus = dataclasses.replace(point, device="cuda")
-    assert at_most(planned, on_gpus) == Hours(node=1.5, gpu=3.0)
+    assert run_hours(planned, on_gpus) == Hours(node=1.5, gpu=3.0)
     all_gpus = dataclasses.replace(planned, requests={on_gpus.label: request_of("marconi100")})
-    assert at_most(all_gpus, on_gpus) == Hours(node=1.5, gpu=6.0)
+    assert run_hours(all_gpus, on_gpus) == Hours(node=1.5, gpu=6.0)
 
 
 def test_what_is_used_is_what_records_say(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_users_budget_holds_where_the_sweep_has_none(tmp_path: Path) -> None
     """A sweep's own comes before it."""
 
     def words(planned: SubmissionPlan) -> str | None:
-        return budget_words(limited(study_of(tmp_path), planned, []), planned, [])
+        return budget_words(account_if_limited(study_of(tmp_path), planned, []), planned, [])
 
     user = Settings(budget=Budget(gpu_hours=1200))
     assert words(submission_plan(tmp_path)) is None

@@ -11,7 +11,7 @@ import pytest
 from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
-from hpcddp.submit.budget import each_at_most
+from hpcddp.submit.budget import hours_of_runs
 from hpcddp.submit.one_allocation import allocation_request, allocation_words
 from tests import golden
 from tests.given_one_allocation import batch_of, runs_of, submission_plan
@@ -44,8 +44,8 @@ def test_the_time_is_no_longer_than_a_job_may_be(tmp_path: Path) -> None:
 def test_a_run_takes_all_nodes_of_the_job(tmp_path: Path) -> None:
     """Whatever its own size: four nodes, each with the GPU that was asked for, for half an hour."""
     planned = submission_plan(tmp_path)
-    assert each_at_most(planned, runs_of(planned)) == [Hours(node=2.0, gpu=2.0)] * 6
-    assert each_at_most(planned, []) == []
+    assert hours_of_runs(planned, runs_of(planned)) == [Hours(node=2.0, gpu=2.0)] * 6
+    assert hours_of_runs(planned, []) == []
 
 
 def test_repetition_by_repetition_the_largest_first(tmp_path: Path) -> None:
