@@ -18,7 +18,7 @@ from typing import Any, Literal
 from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Workload
-from hpcddp.core.schema import Path, SchemaError, at_least, decode, did_you_mean, dotted
+from hpcddp.core.schema import Count, NonNegative, Path, Positive, SchemaError, decode, did_you_mean, dotted
 
 FOLDER = FilePath(__file__).parents[1] / "clusters"
 
@@ -38,18 +38,18 @@ class Fact:
 class NodeType:
     """One kind of node. Cores are physical, those that Slurm keeps for the system left out; `smt`: CPUs Slurm counts per core."""
 
-    count: int | None = at_least(1, None)
+    count: Positive | None = None
     names: str | None = None
     """A Slurm node list, such as `gn[01-06]`."""
     cpu: str | None = None
-    sockets: int | None = at_least(1, None)
-    physical_cores: int | None = at_least(1, None)
-    smt: int = at_least(1, 1)
-    memory_mb: int | None = at_least(1, None)
+    sockets: Positive | None = None
+    physical_cores: Positive | None = None
+    smt: Positive = 1
+    memory_mb: Positive | None = None
     """What Slurm may hand out on a node, MB (Slurm's M, 2^20 bytes)."""
-    gpus: int | None = at_least(0, None)
+    gpus: Count | None = None
     gpu: str | None = None
-    gpu_memory_gb: int | None = at_least(1, None)
+    gpu_memory_gb: Positive | None = None
     gpu_link: str | None = None
     socket_link: str | None = None
     """What joins the processor sockets: the way between GPUs that `gpu_link` does not join."""
@@ -69,11 +69,11 @@ class Qos:
     """Limits of one QOS; `name` None is what a job gets that asks for none."""
 
     name: str | None = None
-    min_nodes: int = at_least(1, 1)
-    max_nodes: int | None = at_least(1, None)
-    max_walltime_min: int | None = at_least(1, None)
-    max_gpus: int | None = at_least(1, None)
-    max_cpus: int | None = at_least(1, None)
+    min_nodes: Positive = 1
+    max_nodes: Positive | None = None
+    max_walltime_min: Positive | None = None
+    max_gpus: Positive | None = None
+    max_cpus: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +86,14 @@ class SlurmRules:
     exclusive_needs_all_gpus: bool | None = False
     """True where `--exclusive` alone leaves the node shared unless all its GPUs are requested."""
     qos: tuple[Qos, ...] = (Qos(),)
-    max_mb_per_core: int | None = at_least(1, None)
-    default_mb_per_core: int | None = at_least(1, None)
-    max_gpus_per_user: int | None = at_least(1, None)
-    max_cores_per_user: int | None = at_least(1, None)
-    default_walltime_min: int | None = at_least(1, None)
-    max_array_size: int | None = at_least(0, None)
+    max_mb_per_core: Positive | None = None
+    default_mb_per_core: Positive | None = None
+    max_gpus_per_user: Positive | None = None
+    max_cores_per_user: Positive | None = None
+    default_walltime_min: Positive | None = None
+    max_array_size: Count | None = None
     """Tasks of a job array at most; None: what `scontrol show config` says; 0: runs of equal shape are jobs of their own too."""
-    submissions_per_s: float | None = at_least(0, 50.0)
+    submissions_per_s: NonNegative | None = 50.0
     """Calls of sbatch at most, since all users share the controller; None: as fast as it answers."""
 
 
@@ -104,7 +104,7 @@ class Fabric:
     name: str | None = None
     gbps_per_node: float | None = None
     """Raw, over all of a node's adapters."""
-    adapters_per_node: int | None = at_least(1, None)
+    adapters_per_node: Positive | None = None
     latency_us: float | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcddp.core.schema import at_least
+from hpcddp.core.schema import NonNegative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,9 @@ class Hours:
 class Budget:
     """Limits of a whole study, over all its submissions. None: no limit."""
 
-    node_hours: float | None = at_least(0, None)
+    node_hours: NonNegative | None = None
     """Nodes times the hours that jobs have them."""
-    gpu_hours: float | None = at_least(0, None)
+    gpu_hours: NonNegative | None = None
     """The same of GPUs that are requested, used or not."""
 
     def holds(self, hours: Hours) -> bool:

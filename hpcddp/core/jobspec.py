@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
-from hpcddp.core.schema import at_least, decode, encode
+from hpcddp.core.schema import Positive, decode, encode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class JobSpec:
 
     schema: Literal[1] = 1
     point: Point
-    run: int = at_least(1, 1)
+    run: Positive = 1
     study: str
     """Absolute path of the study's folder, as the compute nodes see it."""
     backend: Literal["slurm", "local"] = "slurm"

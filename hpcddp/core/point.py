@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcddp.core.schema import added_later, at_least, decode, encode
+from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode, encode
 
 VARIANTS = ("plain", "rotated", "translated", "scaled", "flipped", "elastic")
 """The six variants of bigMNIST, in the order of seed 004's augmentations."""
@@ -26,7 +26,7 @@ class Data:
     """A known data set, or `package.module:factory`."""
     root: str | None = None
     """Folder of the prepared data; variables in it are expanded in the job. Outside the id: it moves, the data does not."""
-    copies: int = at_least(1, 200)
+    copies: Positive = 200
     """bigmnist only: how often the variants are replicated (200 gives 72,000,000 samples)."""
     variants: tuple[str, ...] = VARIANTS
     """bigmnist only."""
@@ -36,11 +36,11 @@ class Data:
 class Optimizer:
     """Stochastic gradient descent; the rate is used as given, never scaled behind the user's back."""
 
-    lr: float = at_least(0, 0.01)
+    lr: NonNegative = 0.01
     """Learning rate."""
-    momentum: float = at_least(0, 0.9)
+    momentum: NonNegative = 0.9
     """Of SGD; 0: none."""
-    weight_decay: float = at_least(0, 0.0)
+    weight_decay: NonNegative = 0.0
     """L2 penalty on the parameters."""
 
 
@@ -48,7 +48,7 @@ class Optimizer:
 class Ddp:
     """How DistributedDataParallel exchanges gradients; torch's own choices unless said otherwise."""
 
-    bucket_cap_mb: float | None = at_least(0, None)
+    bucket_cap_mb: NonNegative | None = None
     """MiB of gradients per all-reduce. None: 25 with a first bucket of 1 MiB; a number, 25 too, is the first bucket's as well."""
     static_graph: bool = False
     """The graph of a step never changes, which lets DDP do more in advance."""
@@ -56,7 +56,7 @@ class Ddp:
     """Gradients lie in the buckets that travel, so that no copy is made."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
     """torch's communication hooks of these names."""
-    powersgd_rank: int = at_least(1, 1)
+    powersgd_rank: Positive = 1
     """powersgd only: rank of the matrices that stand for a gradient."""
 
 
@@ -71,13 +71,13 @@ class Workload:
     precision: Literal["fp32", "fp16", "bf16", "fp64"] = "fp32"
     """fp16 and bf16 are autocast (fp16 with loss scaling); fp64 is for checks on a CPU. fp32 is torch's: launch.json says whether
     convolutions may take TF32."""
-    batch_per_gpu: int = at_least(1, 32)
+    batch_per_gpu: Positive = 32
     """Samples per rank and optimizer step."""
-    global_batch: int | None = at_least(1, None)
+    global_batch: Positive | None = None
     """With `hold: global_batch` only; points carry the batch per GPU that follows from it."""
-    accumulate: int = at_least(1, 1)
+    accumulate: Positive = 1
     """Micro-batches per optimizer step; batch_per_gpu is divided among them."""
-    loader_workers_per_rank: int = at_least(0, 2)
+    loader_workers_per_rank: Count = 2
     """Processes that load data for one rank; 0: the rank loads its own."""
     channels_last: bool = False
     """Images lie in memory as torch.channels_last."""
@@ -97,7 +97,7 @@ class Workload:
     """The next batch travels to the GPU on a stream of its own while this one trains; CUDA only."""
     optimizer: Optimizer = Optimizer()
     """How parameters are updated."""
-    seed: int = at_least(0, 1)
+    seed: Count = 1
     """Of parameters, order of samples and augmentation."""
 
 
@@ -105,13 +105,13 @@ class Workload:
 class Layout:
     """Where it trains: one rank per GPU (with `device: cpu`, one rank where a GPU would be)."""
 
-    nodes: int = at_least(1, 1)
+    nodes: Positive = 1
     """Nodes of a run."""
-    gpus_per_node: int = at_least(1, 1)
+    gpus_per_node: Positive = 1
     """GPUs on each node, and with `parallel: ddp` ranks."""
     node_type: str | None = None
     """None in a sweep: the profile's default; always named in a point of a cluster that has types."""
-    physical_cores_per_rank: int | None = at_least(1, None)
+    physical_cores_per_rank: Positive | None = None
     """None in a sweep: the node's cores divided by its GPUs. Physical: a profile knows how many CPUs Slurm counts per core."""
     exclusive: bool = True
     """Nodes are shared with no other job."""
@@ -123,20 +123,20 @@ class Layout:
 class Measure:
     """How a run is timed."""
 
-    warmup_steps: int = at_least(0, 50)
+    warmup_steps: Count = 50
     """Steps at the start that count in no statistic."""
     warmup: Literal["fixed", "detect"] = "fixed"
     """detect: steps after warmup_steps that still belong to the warm-up (MSER-5) count in no statistic either."""
-    steps: int = at_least(1, 500)
+    steps: Positive = 500
     """Timed steps after the warm-up; with `work: epoch` an epoch's steps less the warm-up, and this is not used."""
     stop: Literal["steps", "seconds", "interval"] = "steps"
     """When a run has enough timed steps: after `steps`; after `seconds`; or, from `steps` on, when the 95 % interval of its
     mean step is narrow enough."""
-    seconds: float | None = at_least(0, None)
+    seconds: NonNegative | None = None
     """`stop: seconds` only: how long the timed steps last."""
-    interval_percent: float = at_least(0, 2.0)
+    interval_percent: NonNegative = 2.0
     """`stop: interval` only: half the interval's width may be this share of the mean step."""
-    max_steps: int = at_least(1, 20_000)
+    max_steps: Positive = 20_000
     """`stop: interval` and `stop: seconds` only: timed steps at most."""
     gc: Literal["python", "frozen", "off"] = "python"
     """Garbage collection in the timed steps: as Python does it; with all older objects left out; or none at all."""
@@ -145,7 +145,7 @@ class Measure:
     not trained on (the loader's limit)."""
     comm: Literal["off", "on", "check"] = "off"
     """on: a communication hook records every bucket's all-reduce. check: the same, then measured in two other ways."""
-    profile_steps: int = at_least(0, 0)
+    profile_steps: Count = 0
     """After the timed steps, this many under torch.profiler."""
     profile_ranks: tuple[int, ...] = (0,)
     """Ranks that write a trace."""
@@ -153,14 +153,14 @@ class Measure:
     """`device: cpu` only: a rank keeps memory that it frees, with glibc. False: it goes back to the kernel, and where the heap
     happens to end decides how many page faults a step takes, equal runs differing by 15 to 20 %. Attempts of before this key are
     another software environment (`env_id`) than those that keep it, so that the two are never pooled."""
-    telemetry_hz: float = at_least(0, 1.0)
+    telemetry_hz: NonNegative = 1.0
     """Readings of GPUs, processors, memory and network per second and node; 0: none."""
     evaluate: bool = False
     """Accuracy on the whole evaluation set at the end, every sample once; outside all timings."""
     resume: bool = False
     """A run outlives its job: before the time limit it writes a checkpoint and its job is requeued; a job that is requeued or
     submitted again goes on from the newest one, its first `warmup_steps` again warm-up. False: every attempt begins at step 0."""
-    checkpoint_every_min: float = at_least(0, 15.0)
+    checkpoint_every_min: NonNegative = 15.0
     """`resume` only: how much may be lost to what comes without a warning, as a node that dies; 0: only before the time limit."""
 
 

@@ -118,11 +118,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(words)}" if words else ""
 
 
-def at_least(minimum: float, default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field whose number may not be below `minimum`."""
-    return dataclasses.field(default=default, metadata={"minimum": minimum})
-
-
 def added_later(default: Any) -> Any:
     """A dataclass field that is not written where it has its default: not every record has the key.
 
@@ -214,8 +209,7 @@ def _fields(cls: type, is_record: bool) -> tuple[dict[str, Decoder], dict[str, A
     """By name each field's decoder and its default, and the names of those without a default."""
     hints, decoders, defaults = typing.get_type_hints(cls, include_extras=True), {}, _defaults(cls)
     for field in dataclasses.fields(cls):
-        decoder, minimum = _decoder(hints[field.name], is_record), field.metadata.get("minimum")
-        decoders[field.name] = decoder if minimum is None else functools.partial(_decode_number, decoder, minimum)
+        decoders[field.name] = _decoder(hints[field.name], is_record)
     return decoders, defaults, tuple(name for name, default in defaults.items() if default is dataclasses.MISSING)
 
 

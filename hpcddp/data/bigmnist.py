@@ -22,7 +22,7 @@ from torch import Tensor
 from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import VARIANTS, Data
-from hpcddp.core.schema import SchemaError, at_least, decode
+from hpcddp.core.schema import Positive, SchemaError, decode
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Batch, FactsSource, Split, as_index
 
@@ -56,12 +56,12 @@ class Manifest:
     """What a folder of bigMNIST holds; with the digits, everything its bytes follow from."""
 
     schema: Literal[1] = 1
-    copies: int = at_least(1)
+    copies: Positive
     variants: tuple[str, ...]
-    base_samples: int = at_least(1)
+    base_samples: Positive
     """Digits every variant is made of: 60,000 with MNIST's own."""
-    eval_samples: int = at_least(1)
-    samples_per_shard: int = at_least(1)
+    eval_samples: Positive
+    samples_per_shard: Positive
     """In every training shard but the last, which may be shorter."""
     digits: str
     """Where the digits come from: mnist or sklearn."""

@@ -14,7 +14,7 @@ from hpcddp.cluster.yamlfile import located, parse_yaml, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
 from hpcddp.core.point import Layout, Measure, Workload
-from hpcddp.core.schema import SchemaError, at_least, decode
+from hpcddp.core.schema import Positive, SchemaError, decode
 from hpcddp.sweep.groups import SweepGroup, read_group
 
 
@@ -22,13 +22,13 @@ from hpcddp.sweep.groups import SweepGroup, read_group
 class SlurmOptions:
     """What jobs ask of Slurm; outside the id. None: the profile's rule, or what the user's settings say."""
 
-    walltime_min: int = at_least(1, 30)
+    walltime_min: Positive = 30
     """Time limit of a run's job."""
     partition: str | None = None
     """Partition of the jobs. None: the profile's."""
     qos: str | None = None
     """Quality of service. None: Slurm's own default."""
-    mem_mb: int | None = at_least(1, None)
+    mem_mb: Positive | None = None
     """Memory on each node. None: all of an exclusive node's, else the share of its cores."""
     reservation: str | None = None
     """Reservation to run in. None: the user's settings or SBATCH_RESERVATION."""
@@ -62,9 +62,9 @@ class Sweep:
     """Whether points of one GPU and of one node are added where points of other sizes have none to compare with."""
     measure: Measure = Measure()
     """How a run is timed."""
-    repeat: int = at_least(1, 1)
+    repeat: Positive = 1
     """Runs of each point; from six on, medians come with a 95 % interval. Outside the id."""
-    train_epochs: int | None = at_least(1, None)
+    train_epochs: Positive | None = None
     """Epochs that a whole training takes: results then say what it would cost at each size. Outside the id."""
     budget: Budget = Budget()
     """What the study may take; nothing above it is submitted. Outside the id. None: what the user's settings say."""

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcddp.core.point import VARIANTS, Data, Layout, Measure, Optimizer, Point, Workload
-from hpcddp.core.schema import SchemaError, at_least, decode, did_you_mean, encode
+from hpcddp.core.schema import NonNegative, Positive, SchemaError, decode, did_you_mean, encode
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inner:
-    rate: float = at_least(0, 0.5)
+    rate: NonNegative = 0.5
     words: tuple[str, ...] = ()
 
 
@@ -25,8 +25,8 @@ class Inner:
 class Outer:
     version: Literal[1]
     name: str
-    count: int = at_least(1, 1)
-    limit: int | None = at_least(1, None)
+    count: Positive = 1
+    limit: Positive | None = None
     on: bool = False
     inner: Inner = Inner()
     several: tuple[Inner, ...] = ()

@@ -65,7 +65,7 @@ def _section(prefix: str, cls: type) -> Iterator[str]:
 
 
 def _rows(path: str, cls: type) -> Iterator[str]:
-    meaning, hints = sentences(cls), typing.get_type_hints(cls)
+    meaning, hints = sentences(cls), typing.get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         key = f"{path}.{field.name}".lstrip(".")
         cells = (f"`{key}`", _type(field, hints[field.name], key), _default(field), meaning.get(field.name, ""))
@@ -76,16 +76,22 @@ def _type(field: dataclasses.Field[Any], kind: Any, key: str) -> str:
     if dataclasses.is_dataclass(kind):
         return f"[keys of its own](#{key.replace('.', '')})"
     unit = UNITS.get(field.name.rpartition("_")[2]) if _plain(kind) in (int, float) else None
-    least = field.metadata.get("minimum")
-    parts = [_named(_plain(kind)), unit, None if least is None else f"{least} or more"]
+    least = [f"{limit.minimum} or more" for limit in getattr(_required(kind), "__metadata__", ())]
+    parts = [_named(_plain(kind)), unit, *least]
     return ", ".join(part for part in parts if part)
 
 
-def _plain(kind: Any) -> Any:
+def _required(kind: Any) -> Any:
     """The type without `| None`."""
-    if isinstance(kind, types.UnionType):
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
         (kind,) = (arg for arg in typing.get_args(kind) if arg is not types.NoneType)
     return kind
+
+
+def _plain(kind: Any) -> Any:
+    """The type without `| None`, and without limits."""
+    required = _required(kind)
+    return typing.get_args(required)[0] if typing.get_origin(required) is typing.Annotated else required
 
 
 def _named(kind: Any) -> str:
