@@ -84,7 +84,7 @@ class BlocksFeed:
         """Seconds a step, of a bare block and of the other loop's after it."""
         self._bare_s = 0.0
 
-    def next(self, timer: StepTimer[Any]) -> Batch:
+    def next(self, timer: StepTimer) -> Batch:
         if self._steps % BLOCK == 0:
             self._next_block()
         self._steps += 1
@@ -162,7 +162,7 @@ def alternate(what: Point, folder: Path, loop: str) -> list[tuple[float, float]]
     for trainer in (bare, other):
         trainer.model.train()
     feed = BlocksFeed(ResidentFeed(batch, 10_000), bare_loop(bare), batch)
-    timer: StepTimer[Any] = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
+    timer: StepTimer = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
     if loop in ("equal", "fused"):
         step = bare_loop(with_fused_optimizer(other) if loop == "fused" else other)
         for _ in range(what.measure.warmup_steps + what.measure.steps):

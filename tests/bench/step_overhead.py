@@ -91,7 +91,7 @@ class AlternatingFeed:
         self.bare_s: list[float] = []
         self.ours_s: list[float] = []
 
-    def next(self, timer: StepTimer[Any]) -> Batch:
+    def next(self, timer: StepTimer) -> Batch:
         if self._began_s:
             self.ours_s.append(time.perf_counter() - self._began_s)
         dist.barrier()

@@ -60,7 +60,7 @@ def copy_beside_work(samples: int, width: int) -> tuple[bool, list[dict[str, Any
     def loader(*, pin_memory: bool) -> TrainLoader:
         return TrainLoader(source, batch_size=samples, rank=0, ranks=1, workers=0, seed=1, pin_memory=pin_memory)
 
-    timer: StepTimer[Any] = StepTimer(clock_for("cuda"))
+    timer: StepTimer = StepTimer(clock_for("cuda"))
     feed, arrived = CopyAheadFeed(loader(pin_memory=True), group.device), list[Batch]()
     timer.restart()
     for _ in range(STEPS):

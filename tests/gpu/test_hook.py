@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 import torch
@@ -57,7 +56,7 @@ def train(group: ProcessGroup, point: Point, *, hooked: bool) -> list[torch.Tens
     """The parameters after some steps on samples of the rank's own."""
     source = given.cifar(512) if point.workload.model == "resnet18" else given.mnist(512)
     trainer, samples = make_trainer(point.workload, source, group.device, group.rank.rank), point.workload.batch_per_gpu
-    timer: StepTimer[Any] = StepTimer(clock_for("cuda"))
+    timer: StepTimer = StepTimer(clock_for("cuda"))
     if hooked:
         assert trainer.ddp
         time_buckets(trainer.ddp, timer)

@@ -60,7 +60,7 @@ def timed_window(point: Point, folder: Path) -> dict[str, Any]:
     group = join(this_rank("local"), "cuda")
     source = given.cifar(512) if point.workload.model == "resnet18" else given.mnist(512)
     trainer, batch = make_trainer(point.workload, source, group.device, group.rank.rank), first_batch(point, source, group)
-    timer: StepTimer[Any] = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
+    timer: StepTimer = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
     with StepLog(timer, folder, group.rank.rank, buckets=False) as log:
         for count in (point.measure.warmup_steps, point.measure.steps):
             losses, written = list[torch.Tensor](), len(log.times_ns)

@@ -24,7 +24,7 @@ def loader(samples: int = 16, **changes: Any) -> TrainLoader:
     return TrainLoader(given.mnist(samples), batch_size=samples // STEPS_PER_EPOCH, **options)
 
 
-def take(feed: Feed, timer: StepTimer[Any], steps: int, work: Callable[[Batch], None] = lambda _: None) -> list[Batch]:
+def take(feed: Feed, timer: StepTimer, steps: int, work: Callable[[Batch], None] = lambda _: None) -> list[Batch]:
     found = []
     for _ in range(steps):
         found.append(feed.next(timer))

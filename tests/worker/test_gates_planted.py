@@ -255,7 +255,7 @@ def restarted(fresh_count: bool, _: int) -> None:
         for stretch in real(self):
             yield from (range(stretch.start, 6), range(6, stretch.stop)) if 6 in stretch else (stretch,)
 
-    def forgetful(self: StepTimer[Any]) -> None:
+    def forgetful(self: StepTimer) -> None:
         restart(self)
         self._step = 0
 

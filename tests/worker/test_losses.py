@@ -84,7 +84,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(tmp_path: Path) -> 
     assert losses(tmp_path / "parts", 2, accumulate=2) == pytest.approx(single, abs=2e-9)
 
 
-def row(timer: StepTimer[Any], loss: float | None) -> Any:
+def row(timer: StepTimer, loss: float | None) -> Any:
     timer.mark("forward")
     if loss is not None:
         timer.loss(torch.tensor(loss, dtype=torch.float64))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.worker.timing.clock import PLACINGS, EventClock, HostClock
@@ -50,7 +49,7 @@ class Event:
         return later.at_ms - self.at_ms
 
 
-def one_step(timer: StepTimer[Any], stream: Stream, forward_ms: float, flags: int = 0) -> None:
+def one_step(timer: StepTimer, stream: Stream, forward_ms: float, flags: int = 0) -> None:
     for part, work_ms in (("data_wait", 0.0), ("forward", forward_ms), ("backward", 2 * forward_ms), ("comm_exposed", 0.5)):
         stream.enqueue(work_ms)
         timer.mark(part)
@@ -134,7 +133,7 @@ def test_steps_follow_each_other_without_a_gap() -> None:
     assert (cell(second, "start_ns") or 0) - (cell(first, "start_ns") or 0) == 3_500_000
 
 
-def paused_for_a_second() -> tuple[StepTimer[Any], list[Row]]:
+def paused_for_a_second() -> tuple[StepTimer, list[Row]]:
     """Two steps of 3.5 ms, and what the device did between them left out."""
     stream = Stream()
     timer = StepTimer(EventClock(stream.event))

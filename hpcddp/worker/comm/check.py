@@ -34,7 +34,7 @@ PROFILED_PAIRS_A_ROUND = 3
 SYNC, NO_SYNC = "hpcddp: step with exchange", "hpcddp: step without exchange"
 
 
-def check_comm(group: ProcessGroup, trainer: Trainer, feed: Feed, timer: StepTimer[Any], pairs: int = PAIRS) -> CommCheck | None:
+def check_comm(group: ProcessGroup, trainer: Trainer, feed: Feed, timer: StepTimer, pairs: int = PAIRS) -> CommCheck | None:
     """end.json's `comm_check` on rank 0, None elsewhere; all ranks call it. None with one rank: nothing is exchanged."""
     if group.rank.world == 1:
         return None
@@ -53,7 +53,7 @@ def check_comm(group: ProcessGroup, trainer: Trainer, feed: Feed, timer: StepTim
 class _Steps:
     """Steps on one batch, without optimizer."""
 
-    def __init__(self, trainer: Trainer, batch: Batch, timer: StepTimer[Any]) -> None:
+    def __init__(self, trainer: Trainer, batch: Batch, timer: StepTimer) -> None:
         self._trainer = trainer
         self._batch = batch
         self._timer = timer

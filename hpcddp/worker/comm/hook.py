@@ -4,7 +4,6 @@
 
 import ctypes
 import threading
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,7 +32,7 @@ class ThreadStates:
             _enter()
 
 
-def time_buckets(ddp: DistributedDataParallel, timer: StepTimer[Any]) -> None:
+def time_buckets(ddp: DistributedDataParallel, timer: StepTimer) -> None:
     """From now on `timer` times every bucket of gradients: when its gradients were there and when its all-reduce ended.
 
     Only steps of `timer` may run backward() then: a bucket belongs to the step that is open. All of a step's buckets have

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-Stamp = TypeVar("Stamp")
+Stamp = Any
+"""A place on a timeline: ns of perf_counter, or a CUDA event."""
 
 
-class StepClock(Protocol[Stamp]):
+class StepClock(Protocol):
     """A timeline."""
 
     def anchor(self) -> tuple[Stamp, int]:
@@ -44,7 +45,7 @@ class StepClock(Protocol[Stamp]):
 
 
 PLACINGS = 20
-"""The closest of so many is kept: on a full machine, one alone was once 26 ms off, the process having lost its CPU within it."""
+"""The closest of so many is taken: on a full machine a single one was once 26 ms off, as the process lost its CPU within it."""
 
 
 def _unix_offset_ns() -> tuple[int, int]:
@@ -125,7 +126,7 @@ class EventClock:
         self._spare += stamps
 
 
-def clock_for(device_type: str) -> StepClock[Any]:
+def clock_for(device_type: str) -> StepClock:
     """The compute stream's events on `cuda`, the host's clock otherwise."""
     if device_type != "cuda":
         return HostClock()

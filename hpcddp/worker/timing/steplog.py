@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from hpcddp.core.records import BUCKET_COLUMNS, STEP_COLUMNS, RowWriter, buckets_file, steps_file
 from hpcddp.worker.timing.steptimer import StepTimer, TimedStep
@@ -24,7 +23,7 @@ AT_LEAST_EVERY_S = 0.5
 class StepLog:
     """`buckets`: whether a communication hook times the all-reduces."""
 
-    def __init__(self, timer: StepTimer[Any], attempt: Path, rank: int, *, buckets: bool) -> None:
+    def __init__(self, timer: StepTimer, attempt: Path, rank: int, *, buckets: bool) -> None:
         self.timer = timer
         self.times_ns = array("q")
         """Totals of the steps written so far."""

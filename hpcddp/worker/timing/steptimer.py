@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple
+from typing import Any, NamedTuple
 
 from hpcddp.core.records import MOST_LOSS_E9, PARTS, STEP_COLUMNS
 from hpcddp.worker.timing.clock import Stamp, StepClock
@@ -27,7 +27,7 @@ class TimedStep(NamedTuple):
     """As computed; None where nothing was trained."""
 
 
-class Bucket(Generic[Stamp]):
+class Bucket:
     """An all-reduce of a step: `ready` is when its gradients were, `done` when it had ended; set before the step closes."""
 
     __slots__ = ("done", "index", "ready", "size_bytes")
@@ -40,7 +40,7 @@ class Bucket(Generic[Stamp]):
         self.ready = ready
 
 
-class _Open(Generic[Stamp]):
+class _Open:
     """What has been stamped of one step."""
 
     __slots__ = ("buckets", "copy", "flags", "loss", "marks")
@@ -49,19 +49,19 @@ class _Open(Generic[Stamp]):
         self.flags = 0
         self.marks: list[tuple[str, Stamp]] = []
         self.copy: tuple[Stamp, Stamp] | None = None
-        self.buckets: list[Bucket[Stamp]] = []
+        self.buckets: list[Bucket] = []
         self.loss: Any = None
 
 
-class StepTimer(Generic[Stamp]):
+class StepTimer:
     """Collects the marks of steps and turns them into rows, in order, once their time has passed; counts from `first_step`."""
 
-    def __init__(self, clock: StepClock[Stamp], first_step: int = 0, losses: LossReader | None = None) -> None:
+    def __init__(self, clock: StepClock, first_step: int = 0, losses: LossReader | None = None) -> None:
         self.clock = clock
         self._losses = losses or HostLosses()
         self._stamp = clock.stamp
-        self._open = _Open[Stamp]()
-        self._closed: deque[_Open[Stamp]] = deque()
+        self._open = _Open()
+        self._closed: deque[_Open] = deque()
         self._step = first_step
         self.going = False
         """Between restart and drain: steps follow each other."""
@@ -75,7 +75,7 @@ class StepTimer(Generic[Stamp]):
         """This step's batch was copied from `begin` to `end` beside other work: h2d_hidden is what h2d_exposed leaves of it."""
         self._open.copy = (begin, end)
 
-    def bucket(self, index: int, size_bytes: int, ready: Stamp) -> Bucket[Stamp]:
+    def bucket(self, index: int, size_bytes: int, ready: Stamp) -> Bucket:
         """An all-reduce of this step begins. Its end may be stamped in another thread."""
         bucket = Bucket(index, size_bytes, ready)
         self._open.buckets.append(bucket)
@@ -133,7 +133,7 @@ class StepTimer(Generic[Stamp]):
         self.clock.free([stamp])
         return lambda: self.clock.unix_now_ns() - behind_ns
 
-    def _resolve(self, step: _Open[Stamp]) -> TimedStep:
+    def _resolve(self, step: _Open) -> TimedStep:
         between_ns, first, start_unix_ns = self.clock.between_ns, self._last, self._start_unix_ns
         row: list[int | None] = [None] * len(STEP_COLUMNS)
         previous = first
@@ -152,7 +152,7 @@ class StepTimer(Generic[Stamp]):
         self._step += 1
         return TimedStep(tuple(row), buckets, total_ns, loss)
 
-    def _bucket_rows(self, buckets: list[Bucket[Stamp]]) -> list[Row]:
+    def _bucket_rows(self, buckets: list[Bucket]) -> list[Row]:
         """In the order they were done."""
         between_ns, first, start_unix_ns = self.clock.between_ns, self._last, self._start_unix_ns
         times_ns = [
@@ -169,7 +169,7 @@ def _loss_cell(loss: float | None) -> int | None:
     return min(round(loss * 1e9), MOST_LOSS_E9) if loss is not None and math.isfinite(loss * 1e9) else None
 
 
-def _spent(first: Stamp, step: _Open[Stamp]) -> list[Stamp]:
+def _spent(first: Stamp, step: _Open) -> list[Stamp]:
     """All stamps but the last: the next step begins with it."""
     spent = [stamp for _, stamp in step.marks]
     spent[-1] = first

@@ -36,7 +36,7 @@ class CopyAheadFeed:
         self._taken = first_step
         self._ahead: _Copy | None = None
 
-    def next(self, timer: StepTimer[Any]) -> Batch:
+    def next(self, timer: StepTimer) -> Batch:
         copy = self._ahead or self._begin(timer)
         self._ahead = self._begin(timer) if self._taken % self.steps_per_epoch else None
         timer.mark("data_wait")
@@ -51,7 +51,7 @@ class CopyAheadFeed:
     def close(self) -> None:
         self._batches.close()
 
-    def _begin(self, timer: StepTimer[Any]) -> _Copy:
+    def _begin(self, timer: StepTimer) -> _Copy:
         batch = next(self._batches)
         self._taken += 1
         with torch.cuda.stream(self._stream):

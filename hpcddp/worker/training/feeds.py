@@ -23,7 +23,7 @@ class Feed(Protocol):
     watch: OrderWatch
     """Of the epochs begun."""
 
-    def next(self, timer: StepTimer[Any]) -> Batch:
+    def next(self, timer: StepTimer) -> Batch:
         """The next batch, on the device. Marks `data_wait` and `h2d_exposed`, each only where it happens."""
         ...
 
@@ -41,7 +41,7 @@ class LoaderFeed:
         self._batches = endless(loader, self.watch, first_step)
         self._device = device
 
-    def next(self, timer: StepTimer[Any]) -> Batch:
+    def next(self, timer: StepTimer) -> Batch:
         batch = next(self._batches)
         timer.mark("data_wait")
         batch = to_device(batch, self._device)
@@ -60,7 +60,7 @@ class ResidentFeed:
         self.watch = OrderWatch()
         self._batch = batch
 
-    def next(self, timer: StepTimer[Any]) -> Batch:
+    def next(self, timer: StepTimer) -> Batch:
         return self._batch
 
     def close(self) -> None: ...

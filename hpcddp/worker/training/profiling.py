@@ -14,7 +14,7 @@ from hpcddp.worker.training.feeds import Feed
 from hpcddp.worker.training.train import Work
 
 
-def profile_steps(steps: int, work: Work, feed: Feed, timer: StepTimer[Any], trace: Path | None) -> None:
+def profile_steps(steps: int, work: Work, feed: Feed, timer: StepTimer, trace: Path | None) -> None:
     """`steps` whole steps, and one before them in which the profiler warms up; they leave no rows.
 
     Every rank runs under the profiler, so that it slows all alike; those that are given a `trace` keep what it saw.

@@ -106,7 +106,7 @@ def restore(state: State, trainer: Trainer, rank: int) -> None:
 class Checkpointer:
     """Writes the checkpoints of an attempt; all ranks call its methods after the same steps."""
 
-    def __init__(self, spec: JobSpec, group: ProcessGroup, trainer: Trainer, start: Start, timer: StepTimer[Any]) -> None:
+    def __init__(self, spec: JobSpec, group: ProcessGroup, trainer: Trainer, start: Start, timer: StepTimer) -> None:
         self._spec = spec
         self._group = group
         self._attempt = spec.attempt_dir(group.rank.job, group.rank.restart)

@@ -6,7 +6,6 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hpcddp.worker.timing.steptimer import StepTimer
 
@@ -68,7 +67,7 @@ class RankProgress:
     """Of this rank. `limit_s`: how long it may stand still, as the user set it; None: HANG_S without a sign of life."""
 
     def __init__(self, limit_s: float | None, now_s: float) -> None:
-        self._timer: StepTimer[Any] | None = None
+        self._timer: StepTimer | None = None
         self._first_step: int | None = None
         self._limit_s = limit_s
         self._last_place = (BEFORE, False)
@@ -79,7 +78,7 @@ class RankProgress:
         """At its last beat: LATE_S had passed since the one before."""
         self._sampler: int | None = None
 
-    def watch_steps(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
+    def watch_steps(self, timer: StepTimer | None, sampler: int | None = None) -> None:
         """The steps that the timer times begin; None: they are over. `sampler`: the process that reads the node's counters."""
         self._timer, self._sampler = timer, sampler
         if timer:

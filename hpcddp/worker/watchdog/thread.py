@@ -53,7 +53,7 @@ class Watchdog:
         self._failing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hpcddp-watchdog", daemon=True)
 
-    def watch_steps(self, timer: StepTimer[Any] | None, sampler: int | None = None) -> None:
+    def watch_steps(self, timer: StepTimer | None, sampler: int | None = None) -> None:
         """The steps begin, and `timer` knows how far they are; None: they are over. `sampler`: telemetry's process."""
         self._progress.watch_steps(timer, sampler)
 
@@ -125,7 +125,7 @@ class Watchdog:
 
 
 @contextlib.contextmanager
-def stepping(watchdog: Watchdog | None, timer: StepTimer[Any], sampler: int | None) -> Iterator[None]:
+def stepping(watchdog: Watchdog | None, timer: StepTimer, sampler: int | None) -> Iterator[None]:
     """Around the steps: outside of them ranks may take as long as they like."""
     if watchdog:
         watchdog.watch_steps(timer, sampler)
