@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from hpcddp.backends.base import Submission
+from hpcddp.core.attempt_records import AttemptEnd
 from hpcddp.core.records import append_line, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.submit.submit import submit_runs
@@ -60,7 +61,7 @@ def is_synced_before_it_is_named(file: Path, events: list[DiskEvent]) -> bool:
 
 def test_the_end_of_an_attempt_is_synced_before_it_is_there(tmp_path: Path, disk: list[DiskEvent]) -> None:
     """Whoever finds end.json takes the run for over."""
-    write_end(tmp_path, "done", None)
+    write_end(tmp_path, AttemptEnd(state="done"))
     assert is_synced_before_it_is_named(tmp_path / "end.json", disk)
 
 

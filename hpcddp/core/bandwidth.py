@@ -9,6 +9,8 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hpcddp.core.schema import NonNegative
+
 LATENCY_UP_TO_BYTES = 4 * 2**10
 """Sizes whose time is all latency."""
 
@@ -41,10 +43,10 @@ def bus_share(op: str, ranks: int) -> float:
 class LinkFit:
     """A call takes about latency_s + bytes / bandwidth_bytes_per_s; None where no size of message shows it."""
 
-    latency_s: float | None
-    bandwidth_bytes_per_s: float | None
+    latency_s: NonNegative | None
+    bandwidth_bytes_per_s: NonNegative | None
     """Algorithm bandwidth."""
-    how: str
+    how: str = ""
 
 
 def fit_link(least_s: Mapping[int, float]) -> LinkFit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hpcddp.core.bandwidth import LinkFit
 from hpcddp.core.schema import Count, NonNegative, Positive
 
 
@@ -38,15 +39,6 @@ class SkippedSize:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommFit:
-    """A call takes about latency_s + bytes / bandwidth_bytes_per_s; None where no size says."""
-
-    latency_s: NonNegative | None
-    bandwidth_bytes_per_s: NonNegative | None
-    how: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class CommOperation:
     """One operation."""
 
@@ -54,7 +46,7 @@ class CommOperation:
     left_out: tuple[SkippedSize, ...] = ()
     not_supported: str | None
     """The backend's words, where it lacks the operation."""
-    fit: CommFit
+    fit: LinkFit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,7 +132,10 @@ def decode(cls: type[T], data: object, path: Path = ()) -> T:
 
 
 def decode_record(cls: type[T], data: object, path: Path = ()) -> T:
-    """The same of a record: unknown keys are passed over, null stands for a field's default, numbers must fit into 64 bits."""
+    """The same of a record: unknown keys are passed over, null stands for a field's default, whole numbers must fit into 64 bits.
+
+    A number need not be finite: a loss may have been none.
+    """
     return _decoded(cls, data, path, is_record=True)
 
 
@@ -288,7 +291,7 @@ def _decode_mapping(decoder: Decoder, data: object) -> Any:
 def _decode_float(is_record: bool, data: object) -> Any:
     if isinstance(data, int) and not isinstance(data, bool):
         return float(_decode_whole(data) if is_record else data)
-    return _decode_scalar(float, data)
+    return data if is_record and isinstance(data, float) else _decode_scalar(float, data)
 
 
 def _decode_whole(data: object) -> Any:

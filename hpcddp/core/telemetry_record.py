@@ -24,12 +24,12 @@ class GpuTelemetry:
     mem_used_peak_bytes: int | None = None
     power_w_mean: float | None = None
     power_w_peak: float | None = None
-    sm_mhz_median: float | None = None
-    sm_mhz_min: float | None = None
-    sm_mhz_begin: float | None = None
-    sm_mhz_end: float | None = None
+    sm_mhz_median: int | float | None = None
+    sm_mhz_min: int | None = None
+    sm_mhz_begin: int | float | None = None
+    sm_mhz_end: int | float | None = None
     """Medians over the first and the last quarter of the readings."""
-    temperature_c_peak: float | None = None
+    temperature_c_peak: int | None = None
     throttle: Mapping[str, float] | None = None
     """Reason (of telemetry.summary.THROTTLE) -> share of the readings that had it; {} if none, None if unknown."""
     energy_j: float | None = None

@@ -10,17 +10,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.catalog import check_workload
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
-from hpcddp.core.schema import encode
 from hpcddp.data import Source, open_source
 from hpcddp.data.fingerprint import fingerprint
 from hpcddp.worker import gates
-from hpcddp.worker.attempt_records import record_end, record_launch
+from hpcddp.worker.attempt_records import RunFacts, record_comm_launch, record_end, record_training_launch
 from hpcddp.worker.barriers import final_barrier
 from hpcddp.worker.comm.attempt import run_comm
 from hpcddp.worker.ranks import Rank
@@ -53,28 +53,34 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
     data_gates = _compare_data(spec.point, group, source, evaluated)
     start = find_start(spec, group, attempt, len(source))
     sampler = start_sampler(spec.point, group.rank, attempt)
-    watched = sampler.description if sampler else None
-    record_launch(spec, group, attempt, samples=len(source), watched=watched, resumed=encode(start.record))
+    description = sampler.description if sampler else None
+    record_training_launch(spec, group, attempt, samples=len(source), sampler=description, resumed=start.record)
     training = prepare(spec, source, group, attempt, start)
     with contextlib.closing(training.feed):
         with stepping(group.watchdog, training.log.timer, sampler.pid if sampler else None):
             result = train_timed(training)
         trained_s = time.monotonic()
-        watched = finish_sampler(sampler, spec.point, group, attempt, result["protocol"]["steady_from_step"])
-        complete = not result["interrupted"]
+        telemetry = finish_sampler(sampler, spec.point, group, attempt, result.protocol.steady_from_step)
+        complete = not result.interrupted
         # Before the profile, whose steps train further.
         evaluation = evaluate(workload, evaluated, training.trainer, group) if evaluated is not None and complete else None
         comm_check = measure_further(training) if complete else None
-    facts: dict[str, Any] = {"compile_s": training.compile_s, "comm_check": encode(comm_check), "telemetry": watched}
-    facts["flops_per_sample"] = flops_per_sample(training.trainer.module, source.shape) if group.rank.rank == 0 else None
-    facts["history"] = encode(history_of(start, attempt, result["steps"]))
-    passed = record_end(spec, group, attempt, result, evaluation, early_gates=data_gates, **facts)
+    facts = RunFacts(
+        early_gates=data_gates,
+        evaluation=evaluation,
+        compile_s=training.compile_s,
+        comm_check=comm_check,
+        telemetry=telemetry,
+        flops_per_sample=flops_per_sample(training.trainer.module, source.shape) if group.rank.rank == 0 else None,
+        history=history_of(start, attempt, result.steps),
+    )
+    passed = record_end(spec, group, attempt, result, facts)
     final_barrier(group, timedelta(seconds=time.monotonic() - trained_s))
-    return {"steps": result["steps"], "gates_passed": passed}
+    return {"steps": result.steps, "gates_passed": passed}
 
 
 def _bench(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
-    record_launch(spec, group, attempt, samples=0)
+    record_comm_launch(spec, group, attempt)
     passed = run_comm(spec, group, attempt)
     group.leave()
     return {"gates_passed": passed}
@@ -97,7 +103,7 @@ def _check(point: Point, rank: Rank) -> None:
         )
 
 
-def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: Source | None) -> list[gates.Gate]:
+def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: Source | None) -> list[GateResult]:
     """Whether all ranks see the same data, compared before hours are spent.
 
     All ranks call it: the gate on rank 0, nothing elsewhere, nor where a single rank has nobody to compare with.
@@ -113,8 +119,8 @@ def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: S
     by_rank = group.gather("data", here)
     found = [gates.same_data(by_rank)] if by_rank else []
     for gate in found:
-        if not gate["passed"]:
-            print(f"hpcddp: {gate['name']}: {gate['evidence']}; this run will not count", file=sys.stderr, flush=True)
+        if not gate.passed:
+            print(f"hpcddp: {gate.name}: {gate.evidence}; this run will not count", file=sys.stderr, flush=True)
     return found
 
 

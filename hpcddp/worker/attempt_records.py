@@ -2,70 +2,131 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcddp.core.attempt_records import (
+    CommCheck,
+    GateResult,
+    LaunchRecord,
+    NodeRecord,
+    RankEnd,
+    Resumed,
+    StepRange,
+    TrainingEnd,
+    TrainingLaunch,
+)
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import write_json
+from hpcddp.core.schema import decode_record, encode
+from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.worker.checks import run_gates
 from hpcddp.worker.finish import write_end
-from hpcddp.worker.gates import Gate
-from hpcddp.worker.launch_record import launch_record, node_record
+from hpcddp.worker.launch_record import launch_record, node_facts
+from hpcddp.worker.rank_result import RankResult
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.evaluate import Evaluation
 
-OF_RANK = ("rank", "host", "rows", "crc32", "bucket_rows", "bucket_crc32", "clock", "peak_memory_bytes", "page_faults")
-"""What end.json says of each rank."""
 
-
-def record_launch(
-    spec: JobSpec, group: ProcessGroup, attempt: Path, *, samples: int, watched: dict[str, Any] | None = None, **facts: Any
-) -> None:
-    """`watched`: what telemetry reads on this node; `facts`: more of launch.json, as rank 0 has it."""
-    if group.rank.local_rank == 0:
-        write_json(attempt / "nodes" / f"{group.rank.host}.json", {**node_record(group.rank.host), "telemetry": watched})
-    record = launch_record(spec, group, samples)
-    if record:
-        write_json(attempt / "launch.json", {**record, **facts})
-        what = f"{spec.label}, run {spec.run}: {record['ranks']} rank(s) on {', '.join(record['hosts'])} by {group.backend}"
-        print(f"hpcddp: {what}; records in {attempt}", flush=True)
-
-
-def record_end(  # noqa: PLR0913 - what all ranks found, and what rank 0 knows beside it
+def record_training_launch(  # noqa: PLR0913 - what is launched, and what rank 0 and this node know beside it
     spec: JobSpec,
     group: ProcessGroup,
     attempt: Path,
-    told: dict[str, Any],
-    evaluation: Evaluation | None,
     *,
-    early_gates: list[Gate],
-    **facts: Any,
-) -> bool | None:
+    samples: int,
+    sampler: Mapping[str, Any] | None,
+    resumed: Resumed | None,
+) -> None:
+    """`sampler`: what telemetry reads on this node."""
+    launch = _record_node(spec, group, attempt, samples, sampler)
+    if launch:
+        _write_launch(spec, TrainingLaunch(**vars(launch), resumed=resumed), attempt)
+
+
+def record_comm_launch(spec: JobSpec, group: ProcessGroup, attempt: Path) -> None:
+    """Of a benchmark of collectives."""
+    launch = _record_node(spec, group, attempt, samples=0, sampler=None)
+    if launch:
+        _write_launch(spec, launch, attempt)
+
+
+def _record_node(
+    spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int, sampler: Mapping[str, Any] | None
+) -> LaunchRecord | None:
+    """Writes the node's record on its first rank; launch.json on rank 0, None elsewhere."""
+    host = group.rank.host
+    if group.rank.local_rank == 0:
+        write_json(attempt / "nodes" / f"{host}.json", encode(NodeRecord(**vars(node_facts(host)), telemetry=sampler)))
+    return launch_record(spec, group, samples)
+
+
+def _write_launch(spec: JobSpec, launch: LaunchRecord, attempt: Path) -> None:
+    write_json(attempt / "launch.json", encode(launch))
+    what = f"{spec.label}, run {spec.run}: {launch.ranks} rank(s) on {', '.join(launch.hosts)} by {launch.communication}"
+    print(f"hpcddp: {what}; records in {attempt}", flush=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What rank 0 knows of an attempt beside the ranks' results."""
+
+    early_gates: Sequence[GateResult]
+    """Of before the first step."""
+    evaluation: Evaluation | None
+    compile_s: float | None
+    comm_check: CommCheck | None
+    telemetry: Telemetry | None
+    flops_per_sample: int | None
+    history: Sequence[StepRange]
+
+
+def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankResult, facts: RunFacts) -> bool | None:
     """Writes end.json on rank 0, when all ranks have closed their files; whether all gates passed, None on other ranks.
 
-    `told`: what this rank has to tell, of train_timed; `early_gates`: of before the first step; `facts`: more of end.json, as
-    rank 0 has it.
+    `result`: what this rank found.
     """
-    ranks = group.gather("trained", {**told, "rank": group.rank.rank, "host": group.rank.host})
+    ranks = [decode_record(RankResult, each) for each in group.gather("trained", encode(result))]
     if not ranks:
         return None
-    checked = early_gates + run_gates(spec, ranks, facts.get("telemetry")) + ([evaluation[1]] if evaluation else [])
-    write_end(
-        attempt,
-        "interrupted" if told["interrupted"] else "done",
-        told["reason"],
-        gates=checked,
-        ranks=[{key: entry[key] for key in OF_RANK if entry[key] is not None} for entry in ranks],
+    evaluated = [facts.evaluation[1]] if facts.evaluation else []
+    end = TrainingEnd(
+        state="interrupted" if result.interrupted else "done",
+        reason=result.reason,
+        ended_unix_ns=time.time_ns(),
+        gates=(*facts.early_gates, *run_gates(spec, ranks, facts.telemetry), *evaluated),
+        ranks=tuple(map(_rank_end, ranks)),
         global_batch=spec.point.global_batch,
-        first_step=told["first_step"],
-        steps=told["steps"],
-        protocol=told["protocol"],
-        loss_first=_mean([entry["loss_first"] for entry in ranks]),
-        loss_last=_mean([entry["loss_last"] for entry in ranks]),
-        evaluation=evaluation[0] if evaluation else None,
-        **facts,
+        first_step=result.first_step,
+        steps=result.steps,
+        protocol=result.protocol,
+        loss_first=_mean([entry.loss_first for entry in ranks]),
+        loss_last=_mean([entry.loss_last for entry in ranks]),
+        evaluation=facts.evaluation[0] if facts.evaluation else None,
+        compile_s=facts.compile_s,
+        comm_check=facts.comm_check,
+        telemetry=facts.telemetry,
+        flops_per_sample=facts.flops_per_sample,
+        history=tuple(facts.history),
     )
-    return all(gate["passed"] for gate in checked)
+    write_end(attempt, end)
+    return all(gate.passed for gate in end.gates)
+
+
+def _rank_end(result: RankResult) -> RankEnd:
+    return RankEnd(
+        rank=result.rank,
+        host=result.host,
+        rows=result.rows,
+        crc32=result.crc32,
+        bucket_rows=result.bucket_rows,
+        bucket_crc32=result.bucket_crc32,
+        clock=result.clock,
+        peak_memory_bytes=result.peak_memory_bytes,
+        page_faults=result.page_faults,
+    )
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -10,11 +10,11 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from hpcddp.core.attempt_records import Fault
+from hpcddp.core.attempt_records import AttemptEnd, ErrorRecord, Fault
 from hpcddp.core.first_error import first_error
-from hpcddp.core.records import SCHEMA, error_file, write_json
+from hpcddp.core.records import error_file, write_json
 from hpcddp.core.schema import encode
 from hpcddp.worker.faults import own_words
 from hpcddp.worker.ranks import Rank
@@ -35,21 +35,21 @@ def reserve(attempt: Path) -> None:
         os.fsync(out.fileno())
 
 
-def write_end(attempt: Path, state: str, reason: str | None, **facts: Any) -> None:
-    """end.json; `state` is `done`, `interrupted` or `failed`, `reason` the sentence for the last two."""
-    write_json(attempt / "end.json", _end(state, reason, **facts))
+def write_end(attempt: Path, end: AttemptEnd) -> None:
+    """Writes end.json; the room that was kept for that of a failure is given back."""
+    write_json(attempt / "end.json", encode(end))
     _reserve_file(attempt).unlink(missing_ok=True)
 
 
 def write_failure(attempt: Path, fault: Fault) -> None:
     """end.json of a failure, into the place kept for it where the disk is full."""
-    plain = encode(fault)
+    end = AttemptEnd(state="failed", reason=fault.sentence, ended_unix_ns=time.time_ns(), fault=fault)
     try:
-        write_end(attempt, "failed", fault.sentence, fault=plain)
+        write_end(attempt, end)
     except OSError:
         room = _reserve_file(attempt)
         with room.open("r+b") as out:
-            out.write(json.dumps(_end("failed", fault.sentence, fault=plain), sort_keys=True).encode() + b"\n")
+            out.write(json.dumps(encode(end), sort_keys=True).encode() + b"\n")
             out.truncate()
         room.replace(attempt / "end.json")
 
@@ -64,7 +64,7 @@ def fail(attempt: Path, rank: Rank, error: BaseException, fault: Fault, *, for_a
         with contextlib.suppress(OSError):
             traceback.print_exception(error)
         with contextlib.suppress(OSError):
-            write_json(error_file(attempt, rank.rank), _error_record(rank, error, fault))
+            write_json(error_file(attempt, rank.rank), encode(_error_record(rank, error, fault)))
         if (rank.rank == 0 or for_all) and not (attempt / "end.json").exists():
             write_failure(attempt, _first_fault(attempt) or fault)
     finally:
@@ -88,21 +88,16 @@ def _first_fault(attempt: Path) -> Fault | None:
     return first.fault if first else None
 
 
-def _end(state: str, reason: str | None, **facts: Any) -> dict[str, Any]:
-    return {"schema": SCHEMA, "state": state, "reason": reason, "ended_unix_ns": time.time_ns(), **facts}
-
-
-def _error_record(rank: Rank, error: BaseException, fault: Fault) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "rank": rank.rank,
-        "host": rank.host,
-        "unix_ns": time.time_ns(),
-        "type": type(error).__name__,
-        "message": own_words(error),
-        "traceback": "".join(traceback.format_exception(error)),
-        "fault": encode(fault),
-    }
+def _error_record(rank: Rank, error: BaseException, fault: Fault) -> ErrorRecord:
+    return ErrorRecord(
+        rank=rank.rank,
+        host=rank.host,
+        unix_ns=time.time_ns(),
+        type=type(error).__name__,
+        message=own_words(error),
+        traceback="".join(traceback.format_exception(error)),
+        fault=fault,
+    )
 
 
 def _reserve_file(attempt: Path) -> Path:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hpcddp.data.sampling import generator_for
+from hpcddp.worker.rank_result import ForwardScores
 from hpcddp.worker.training.ddp_warmup import restored
 from hpcddp.worker.training.trainer import Trainer
 
@@ -24,8 +25,8 @@ SEED = 7
 """Of what a model draws at random in evaluation mode, too."""
 
 
-def probe(trainer: Trainer, shape: tuple[int, int, int]) -> dict[str, Any]:
-    """For JSON: `values` that this rank computes, or `error`, why it could not. All ranks call it, outside the timed steps.
+def probe(trainer: Trainer, shape: tuple[int, int, int]) -> ForwardScores:
+    """What this rank computes, or why it could not. All ranks call it, outside the timed steps.
 
     The model itself is called as evaluation calls it, in evaluation mode. Modes, buffers and random numbers are afterwards what
     they were, and cuDNN looks for no algorithm, so that training goes on to the same bits.
@@ -39,8 +40,8 @@ def probe(trainer: Trainer, shape: tuple[int, int, int]) -> dict[str, Any]:
             found = scores.double().flatten().cpu()
     except Exception as error:  # whatever a user's model says to two random pictures: it may still train on its own
         print(f"hpcddp: the model was not compared over ranks: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
-    return {"values": found[torch.linspace(0, len(found) - 1, VALUES).long()].tolist()}
+        return ForwardScores(error=f"{type(error).__name__}: {error}".splitlines()[0][:200])
+    return ForwardScores(values=tuple(found[torch.linspace(0, len(found) - 1, VALUES).long()].tolist()))
 
 
 @contextlib.contextmanager

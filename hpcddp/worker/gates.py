@@ -1,4 +1,4 @@
-"""What must hold before a run's figures count. Each gate says what it saw; none of them stops the run."""
+"""What must hold before a run's figures count. Each gate says what it found; none of them stops the run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hpcddp.core.attempt_records import GateResult
+from hpcddp.core.comm_record import CommOperation
 from hpcddp.core.point import Point
+from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.core.text import message_size
-
-Gate = dict[str, Any]
-"""`name`, `passed` and `evidence`, a sentence."""
+from hpcddp.worker.rank_result import NodeShare, RankScores
 
 OF_TRAINING = (
     "parameters agree",
@@ -34,7 +35,7 @@ def expected(point: Point) -> list[str]:
     return [*OF_TRAINING, *several, *evaluated]
 
 
-def parameters_agree(by_rank: Sequence[dict[str, str]]) -> Gate:
+def parameters_agree(by_rank: Sequence[Mapping[str, str]]) -> GateResult:
     """`by_rank`: each rank's checksums of its parameters by when they were taken."""
     for when in by_rank[0]:
         sums = [rank_sums.get(when) for rank_sums in by_rank]
@@ -52,28 +53,28 @@ hand on, times the root of some tens of layers (TF32 and fp16 10 bits, bf16 7). 
 another number of threads adds up in another order."""
 
 
-def ranks_compute_the_same(by_rank: Sequence[Mapping[str, Any]], arithmetic: str, differing: str | None = None) -> Gate:
-    """`by_rank`: `host`, and `forward`: by when it was taken, what forward_probe gave. `arithmetic`: a key of ROUNDING.
+def ranks_compute_the_same(ranks: Sequence[RankScores], arithmetic: str, differing: str | None = None) -> GateResult:
+    """`ranks`: what each one's model computes from the same pictures. `arithmetic`: a key of ROUNDING.
 
     `differing`: parameters or buffers, where these differ by rank already, and the scores with them.
     """
-    name, first, most = "ranks compute the same", by_rank[0], 0.0
+    name, first, most = "ranks compute the same", ranks[0], 0.0
     if differing:
         return _gate(name, True, f"not compared: {differing} differ")
-    for when in first["forward"]:
-        errors = [(rank, each["forward"][when].get("error")) for rank, each in enumerate(by_rank)]
+    for when in first.forward:
+        errors = [(rank, each.forward[when].error) for rank, each in enumerate(ranks)]
         for rank, error in errors:
             if error:
                 return _gate(name, True, f"not compared: on rank {rank} the model gave {error}")
-        values = [each["forward"][when]["values"] for each in by_rank]
+        values = [each.forward[when].values for each in ranks]
         apart, rank = max((_apart(each, values[0]), rank) for rank, each in enumerate(values))
         if apart > ROUNDING[arithmetic]:
-            where = f"{when} rank {rank} on {by_rank[rank]['host']} computes other scores than rank 0 from the same 2 pictures"
+            where = f"{when} rank {rank} on {ranks[rank].host} computes other scores than rank 0 from the same 2 pictures"
             saw = f"{100 * apart:.3g} % apart, where {100 * ROUNDING[arithmetic]:.2g} % may be rounding"
             return _gate(name, False, f"{where}: {saw}, though parameters and buffers agree")
         most = max(most, apart)
-    whens = " and ".join(first["forward"])
-    return _gate(name, True, f"2 pictures {whens}, scores at most {100 * most:.2g} % apart on {len(by_rank)} ranks")
+    whens = " and ".join(first.forward)
+    return _gate(name, True, f"2 pictures {whens}, scores at most {100 * most:.2g} % apart on {len(ranks)} ranks")
 
 
 def _apart(values: Sequence[float], others: Sequence[float]) -> float:
@@ -86,7 +87,7 @@ def _apart(values: Sequence[float], others: Sequence[float]) -> float:
     return max(abs(one - other) for one, other in zip(values, others, strict=True)) / largest if largest else math.inf
 
 
-def loss_is_finite(by_rank: Sequence[bool]) -> Gate:
+def loss_is_finite(by_rank: Sequence[bool]) -> GateResult:
     """`by_rank`: whether each rank's losses were all finite."""
     odd = [rank for rank, finite in enumerate(by_rank) if not finite]
     if odd:
@@ -95,7 +96,7 @@ def loss_is_finite(by_rank: Sequence[bool]) -> Gate:
     return _gate("loss is finite", True, f"every step of {len(by_rank)} rank(s)")
 
 
-def ranks_stepped_equally(by_rank: Sequence[int], planned: int) -> Gate:
+def ranks_stepped_equally(by_rank: Sequence[int], planned: int) -> GateResult:
     """`by_rank`: steps whose row each rank wrote."""
     odd = [rank for rank, steps in enumerate(by_rank) if steps != planned]
     if odd:
@@ -103,7 +104,7 @@ def ranks_stepped_equally(by_rank: Sequence[int], planned: int) -> Gate:
     return _gate("ranks stepped equally", True, f"{planned} steps on each of {len(by_rank)} rank(s)")
 
 
-def every_epoch_reshuffled(repeated_by_rank: Sequence[int | None], epochs: int) -> Gate:
+def every_epoch_reshuffled(repeated_by_rank: Sequence[int | None], epochs: int) -> GateResult:
     """`repeated_by_rank`: the first epoch that began with the same batches as the one before it, None for no such epoch."""
     for rank, epoch in enumerate(repeated_by_rank):
         if epoch is not None:
@@ -113,7 +114,7 @@ def every_epoch_reshuffled(repeated_by_rank: Sequence[int | None], epochs: int) 
     return _gate("every epoch reshuffled", True, f"{epochs} epoch(s) begun, no order twice in a row")
 
 
-def same_data(by_rank: Sequence[Mapping[str, Any]]) -> Gate:
+def same_data(by_rank: Sequence[Mapping[str, Any]]) -> GateResult:
     """`by_rank`: `host`, and what data.fingerprint gave of `train` and, where it is evaluated, of `eval` (else None)."""
     name, first = "ranks see the same data", by_rank[0]
     comparable = {split: _comparable([each[split] for each in by_rank]) for split in SPLITS if first[split]}
@@ -153,7 +154,7 @@ def _data_difference(here: Mapping[str, Any], first: Mapping[str, Any], comparab
     return None
 
 
-def evaluation_is_exact(by_rank: Sequence[Mapping[str, Any]], samples: int) -> Gate:
+def evaluation_is_exact(by_rank: Sequence[Mapping[str, Any]], samples: int) -> GateResult:
     """`by_rank`: `samples` that each rank evaluated, the indices [first, end) that were its to evaluate (`due`), and one of these
     in whose place another came (`stray`, None for none)."""
     name, counted, expected = "evaluation counts every sample once", sum(each["samples"] for each in by_rank), 0
@@ -171,7 +172,7 @@ def evaluation_is_exact(by_rank: Sequence[Mapping[str, Any]], samples: int) -> G
     return _gate(name, True, f"{counted} of {samples} samples: {_spread([each['samples'] for each in by_rank])}")
 
 
-def buffers_agree(by_rank: Sequence[str]) -> Gate:
+def buffers_agree(by_rank: Sequence[str | None]) -> GateResult:
     """`by_rank`: each rank's checksum of the model's buffers at the entry of the next forward, after DDP's broadcast."""
     odd = [rank for rank, found in enumerate(by_rank) if found != by_rank[0]]
     if odd:
@@ -181,7 +182,7 @@ def buffers_agree(by_rank: Sequence[str]) -> Gate:
     return _gate("buffers agree", True, f"{len(by_rank)} rank(s) as the next forward begins, SHA-256 {by_rank[0]}")
 
 
-def no_restart_inside(by_rank: Sequence[str | None], steps: int) -> Gate:
+def no_restart_inside(by_rank: Sequence[str | None], steps: int) -> GateResult:
     """`by_rank`: the first place where a rank's timed rows do not follow each other (None: they do); `steps` were timed."""
     for rank, found in enumerate(by_rank):
         if found:
@@ -189,16 +190,16 @@ def no_restart_inside(by_rank: Sequence[str | None], steps: int) -> Gate:
     return _gate("no restart inside the window", True, f"{steps} timed steps follow each other on each of {len(by_rank)} rank(s)")
 
 
-def collectives_correct(ops: Mapping[str, Any]) -> Gate:
-    """`ops`: of comm.json; each size says whether all ranks held what they should after one call."""
-    rows = [(op, row) for op, found in ops.items() for row in found["sizes"]]
-    wrong = [f"{op} of {message_size(row['bytes'])} on rank {row['wrong_rank']}" for op, row in rows if not row["correct"]]
+def collectives_correct(ops: Mapping[str, CommOperation]) -> GateResult:
+    """Each size says whether all ranks held what they should after one call."""
+    sizes = [(op, size) for op, found in ops.items() for size in found.sizes]
+    wrong = [f"{op} of {message_size(size.bytes)} on rank {size.wrong_rank}" for op, size in sizes if not size.correct]
     if wrong:
-        return _gate("collectives correct", False, f"wrong in {len(wrong)} of {len(rows)} sizes, first in {wrong[0]}")
-    return _gate("collectives correct", True, f"{len(rows)} sizes of {len(ops)} operations, bit for bit")
+        return _gate("collectives correct", False, f"wrong in {len(wrong)} of {len(sizes)} sizes, first in {wrong[0]}")
+    return _gate("collectives correct", True, f"{len(sizes)} sizes of {len(ops)} operations, bit for bit")
 
 
-def ranks_agree(digests: Sequence[str]) -> Gate:
+def ranks_agree(digests: Sequence[str]) -> GateResult:
     """`digests`: of what each rank holds to be the result."""
     odd = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
     if odd:
@@ -206,22 +207,22 @@ def ranks_agree(digests: Sequence[str]) -> Gate:
     return _gate("ranks agree", True, f"{len(digests)} rank(s) made the same calls and hold the same times")
 
 
-def nodes_are_ours(by_node: Sequence[Mapping[str, Any]], exclusive: bool | None) -> Gate:
-    """`by_node`: `host`, the job's CPUs there (`cpus`) out of `of`, others' share of the CPU time (`foreign`); None is unknown.
+def nodes_are_ours(nodes: Sequence[NodeShare], foreign: Sequence[float | None], exclusive: bool | None) -> GateResult:
+    """`foreign`: of each node the share of its CPU time that others took in the timed steps, None if unknown.
 
-    `exclusive`: whether Slurm was asked for whole nodes; None where nobody is there to give them.
+    `exclusive`: whether Slurm was to give entire nodes; None where nobody is there to give them.
     """
     name = "nodes as asked for"
-    others = _others([node["foreign"] for node in by_node])
+    others = _others(foreign)
     if exclusive is None:
-        return _gate(name, True, f"nothing reserves {_hosts(by_node)}; {others}")
-    shared = next((node for node in by_node if node["cpus"] is not None and node["cpus"] < node["of"]), None)
-    share = f"{shared['cpus']} of {shared['of']} CPUs of {shared['host']}" if shared else f"all CPUs of {_hosts(by_node)}"
+        return _gate(name, True, f"nothing reserves {_hosts(nodes)}; {others}")
+    shared = next((node for node in nodes if node.cpus is not None and node.of is not None and node.cpus < node.of), None)
+    share = f"{shared.cpus} of {shared.of} CPUs of {shared.host}" if shared else f"all CPUs of {_hosts(nodes)}"
     if exclusive and shared:
         cause = "shared all the same, or the profile's physical_cores and smt are not what Slurm hands out there"
         return _gate(name, False, f"{share}, where `layout.exclusive` asks for all: {cause}; {others}")
-    if not shared and any(node["cpus"] is None for node in by_node):
-        share = f"Slurm does not say how many CPUs of {_hosts(by_node)} the job has"
+    if not shared and any(node.cpus is None for node in nodes):
+        share = f"Slurm does not say how many CPUs of {_hosts(nodes)} the job has"
     return _gate(name, True, f"{share}; {others}")
 
 
@@ -235,31 +236,31 @@ CLOCK_FALL = 0.1
 """How far a GPU under its power cap may fall from the first to the last quarter of the timed steps, as a share."""
 
 
-def gpu_clocks_held(gpus: Sequence[Mapping[str, Any]]) -> Gate:
-    """`gpus`: of every GPU what telemetry.summary says, and its `host`.
+def gpu_clocks_held(gpus: Sequence[tuple[str, GpuTelemetry]]) -> GateResult:
+    """`gpus`: each with its host.
 
     Many GPUs always run at their power cap: evidence, but no fault as long as clocks do not fall while steps are timed.
     """
     name, capped = "GPU clocks held", 0.0
-    for gpu in gpus:
-        where, shares = f"GPU {gpu['gpu']} of {gpu['host']}", gpu["throttle"] or {}
+    for host, gpu in gpus:
+        where, shares = f"GPU {gpu.gpu} of {host}", gpu.throttle or {}
         for reason in HARMFUL:
             if shares.get(reason, 0.0) > THROTTLED_SHARE:
                 return _gate(name, False, f"{where}: {reason} in {shares[reason]:.0%} of the readings")
-        begin, end, cap = gpu["sm_mhz_begin"], gpu["sm_mhz_end"], shares.get("sw_power_cap", 0.0)
-        if cap > THROTTLED_SHARE and begin and end < (1 - CLOCK_FALL) * begin:
+        begin, end, cap = gpu.sm_mhz_begin, gpu.sm_mhz_end, shares.get("sw_power_cap", 0.0)
+        if cap > THROTTLED_SHARE and begin and end is not None and end < (1 - CLOCK_FALL) * begin:
             return _gate(
                 name, False, f"{where} fell from {begin:.0f} to {end:.0f} MHz at its power cap ({cap:.0%} of the readings)"
             )
         capped = max(capped, cap)
-    mhz = [gpu["sm_mhz_median"] for gpu in gpus if gpu["sm_mhz_median"] is not None]
+    mhz = [gpu.sm_mhz_median for _, gpu in gpus if gpu.sm_mhz_median is not None]
     clocks = f"median clocks {min(mhz):.0f} to {max(mhz):.0f} MHz" if mhz else "clocks unknown"
-    read = f"{sum(1 for gpu in gpus if gpu['throttle'] is not None)} of {len(gpus)} GPU(s) read"
+    read = f"{sum(1 for _, gpu in gpus if gpu.throttle is not None)} of {len(gpus)} GPU(s) read"
     return _gate(name, True, f"{read}, {clocks}, power capped in at most {capped:.0%} of the readings")
 
 
-def _hosts(by_node: Sequence[Mapping[str, Any]]) -> str:
-    return str(by_node[0]["host"]) if len(by_node) == 1 else f"{len(by_node)} nodes"
+def _hosts(nodes: Sequence[NodeShare]) -> str:
+    return nodes[0].host if len(nodes) == 1 else f"{len(nodes)} nodes"
 
 
 def _others(foreign: Sequence[float | None]) -> str:
@@ -271,5 +272,5 @@ def _spread(numbers: Sequence[int]) -> str:
     return f"{numbers[0]} by rank 0" if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)} by each of {len(numbers)} ranks"
 
 
-def _gate(name: str, passed: bool, evidence: str) -> Gate:
-    return {"name": name, "passed": passed, "evidence": evidence}
+def _gate(name: str, passed: bool, evidence: str) -> GateResult:
+    return GateResult(name=name, passed=passed, evidence=evidence)

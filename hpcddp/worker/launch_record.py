@@ -7,18 +7,20 @@ import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from hpcddp import __version__
+from hpcddp.core.attempt_records import GpuFacts, LaunchRecord, NodeFacts, TrainingData
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
+from hpcddp.core.schema import decode_record, encode
 from hpcddp.worker import gates
 from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.rendezvous import ProcessGroup
@@ -89,60 +91,69 @@ def tf32() -> dict[str, bool] | None:
         return None
 
 
-def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> dict[str, Any] | None:
+@dataclass(frozen=True, kw_only=True)
+class _Peer:
+    """What a rank says of itself when all have met."""
+
+    host: str
+    gpu: str | None
+    cpus: int
+    env_id: str
+
+
+def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRecord | None:
     """All ranks call it; what launch.json holds on rank 0, None elsewhere. HpcddpError if ranks run different software."""
     rank, found = group.rank, versions()
     freed = freed_memory(spec.point)
     software = env_id(found, group.device.type, freed)
-    here = {"host": rank.host, "gpu": _gpu_name(group.device), "cpus": usable_cpus(), "env_id": software}
-    peers = group.gather("launch", here)
+    here = _Peer(host=rank.host, gpu=_gpu_name(group.device), cpus=usable_cpus(), env_id=software)
+    peers = [decode_record(_Peer, each) for each in group.gather("launch", encode(here))]
     if not peers:
         return None
     _refuse_mixed(peers)
-    return {
-        "schema": SCHEMA,
-        "step_rows": STEP_ROWS,
-        "point": spec.point.id,
-        "run": spec.run,
-        "job": rank.job,
-        "restart": rank.restart,
-        "backend": spec.backend,
-        "launcher": rank.launcher,
-        "communication": group.backend,
-        "started_unix_ns": time.time_ns(),
-        "hosts": list(dict.fromkeys(peer["host"] for peer in peers)),
-        "ranks": rank.world,
-        "ranks_per_node": rank.ranks_per_node,
-        "cpus_of_ranks": [peer["cpus"] for peer in peers],
-        "gpus": sorted({peer["gpu"] for peer in peers if peer["gpu"]}),
-        "device": group.device.type,
-        "freed_memory": freed,
-        "versions": found,
-        "env_id": software,
-        "environment": allowed_environment(),
-        "profile": dict(spec.profile),
-        "git_commit": spec.git_commit,
-        "data": {"name": spec.point.workload.data.name, "root": data_root_as_given(spec), "samples": samples},
-        "clock": "compute stream events" if group.device.type == "cuda" else "host",
-        "tf32": tf32() if group.device.type == "cuda" else None,
-        "gates": gates.expected(spec.point),
-    }
+    return LaunchRecord(
+        schema=SCHEMA,
+        step_rows=STEP_ROWS,
+        point=spec.point.id,
+        run=spec.run,
+        job=rank.job,
+        restart=rank.restart,
+        backend=spec.backend,
+        launcher=rank.launcher,
+        communication=group.backend,
+        started_unix_ns=time.time_ns(),
+        hosts=tuple(dict.fromkeys(peer.host for peer in peers)),
+        ranks=rank.world,
+        ranks_per_node=rank.ranks_per_node,
+        cpus_of_ranks=tuple(peer.cpus for peer in peers),
+        gpus=tuple(sorted({peer.gpu for peer in peers if peer.gpu})),
+        device=group.device.type,
+        freed_memory=freed,
+        versions=found,
+        env_id=software,
+        environment=allowed_environment(),
+        profile=spec.profile,
+        git_commit=spec.git_commit,
+        data=TrainingData(name=spec.point.workload.data.name, root=data_root_as_given(spec), samples=samples),
+        clock="compute stream events" if group.device.type == "cuda" else "host",
+        tf32=tf32() if group.device.type == "cuda" else None,
+        gates=tuple(gates.expected(spec.point)),
+    )
 
 
-def node_record(host: str) -> dict[str, Any]:
-    """What nodes/HOST.json holds: this node's processors, memory and GPUs as this process sees them."""
-    return {
-        "schema": SCHEMA,
-        "host": host,
-        "machine": platform.machine(),
-        "kernel": platform.release(),
-        "cpu": _cpu_name(),
-        "cpus": os.cpu_count(),
-        "cpus_usable": usable_cpus(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpu_driver": _first_line(Path("/proc/driver/nvidia/version")),
-        "gpus": [_gpu_facts(index) for index in range(torch.cuda.device_count())],
-    }
+def node_facts(host: str) -> NodeFacts:
+    """This node's processors, memory and GPUs as this process sees them."""
+    return NodeFacts(
+        host=host,
+        machine=platform.machine(),
+        kernel=platform.release(),
+        cpu=_cpu_name(),
+        cpus=os.cpu_count(),
+        cpus_usable=usable_cpus(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        gpu_driver=_first_line(Path("/proc/driver/nvidia/version")),
+        gpus=tuple(_gpu_facts(index) for index in range(torch.cuda.device_count())),
+    )
 
 
 def usable_cpus() -> int:
@@ -154,11 +165,11 @@ def _may_be_secret(name: str) -> bool:
     return any(word in name.upper() for word in _SECRET)
 
 
-def _refuse_mixed(peers: list[dict[str, Any]]) -> None:
-    odd = next((peer for peer in peers if peer["env_id"] != peers[0]["env_id"]), None)
+def _refuse_mixed(peers: Sequence[_Peer]) -> None:
+    odd = next((peer for peer in peers if peer.env_id != peers[0].env_id), None)
     if odd:
         raise HpcddpError(
-            f"{odd['host']} runs other versions of Python, torch, CUDA, cuDNN or NCCL than {peers[0]['host']}: "
+            f"{odd.host} runs other versions of Python, torch, CUDA, cuDNN or NCCL than {peers[0].host}: "
             f"their times cannot be pooled; make the environment the same on all nodes"
         )
 
@@ -167,9 +178,9 @@ def _gpu_name(device: torch.device) -> str | None:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else None
 
 
-def _gpu_facts(index: int) -> dict[str, Any]:
+def _gpu_facts(index: int) -> GpuFacts:
     facts = torch.cuda.get_device_properties(index)
-    return {"name": facts.name, "memory_bytes": facts.total_memory, "capability": f"{facts.major}.{facts.minor}"}
+    return GpuFacts(name=facts.name, memory_bytes=facts.total_memory, capability=f"{facts.major}.{facts.minor}")
 
 
 def _torchvision_version() -> str | None:

@@ -6,20 +6,22 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from hpcddp.core.attempt_records import ProfileFacts
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.schema import decode_record
+from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.ranks import Rank
 
 
-def node_share(spec: JobSpec, rank: Rank, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The node's `host`, the CPUs that Slurm gave the job on it (`cpus`, None outside Slurm), and those it has (`of`).
+def node_share(spec: JobSpec, rank: Rank, env: Mapping[str, str] = os.environ) -> NodeShare:
+    """The CPUs that Slurm gave the job on this node, None outside Slurm, of those that it has.
 
     Where the profile does not know, cores: Slurm may count these or their threads, and who has as many as there are cores may
     well have all.
     """
     cpus = job_cpus(env) if spec.backend == "slurm" else None
-    return {"host": rank.host, "cpus": cpus, "of": _node_cpus(spec) or machine_cores()}
+    return NodeShare(host=rank.host, cpus=cpus, of=_node_cpus(spec) or machine_cores())
 
 
 def job_cpus(env: Mapping[str, str]) -> int | None:
@@ -42,7 +44,5 @@ def machine_cores(cpus: Path = Path("/sys/devices/system/cpu")) -> int | None:
 
 def _node_cpus(spec: JobSpec) -> int | None:
     """Logical CPUs of the point's node type, as its profile has them; None where it does not."""
-    types = spec.profile.get("node_types") or {}
-    found = types.get(spec.point.layout.node_type or spec.profile.get("default_node_type")) or {}
-    cores = found.get("physical_cores")
-    return None if cores is None else cores * found.get("smt", 1)
+    node_type = decode_record(ProfileFacts, spec.profile).node_type(spec.point.layout.node_type)
+    return None if node_type.physical_cores is None else node_type.physical_cores * (node_type.smt or 1)

@@ -93,10 +93,11 @@ def _examine_torch(findings: dict[str, Any], rank: Rank, device: str) -> None:
     import torch
     import torch.distributed as dist
 
-    from hpcddp.worker.launch_record import node_record, versions
+    from hpcddp.core.schema import encode
+    from hpcddp.worker.launch_record import node_facts, versions
     from hpcddp.worker.rendezvous import join
 
-    findings |= {"versions": versions(), "node": node_record(rank.host)}
+    findings |= {"versions": versions(), "node": encode(node_facts(rank.host))}
     group = join(rank, device, MEET_WITHIN)
     ones = torch.ones(1, device=group.device)
     dist.all_reduce(ones)

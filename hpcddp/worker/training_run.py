@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hpcddp.core.attempt_records import CommCheck, RankClock
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import trace_file
-from hpcddp.core.schema import encode
 from hpcddp.data import Source
 from hpcddp.worker.barriers import STRAGGLER_WAIT, agree_on_steps, naming_departed, steps_barrier
-from hpcddp.worker.checks import rank_result
+from hpcddp.worker.buffers import buffers_at_next_forward
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.forward_probe import probe
+from hpcddp.worker.node_share import node_share
+from hpcddp.worker.rank_result import ForwardScores, RankResult, Trained
 from hpcddp.worker.rendezvous import TIMEOUT, ProcessGroup
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
 from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.timing.timeline import first_break
 from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
 from hpcddp.worker.training.resume import EARLY_STOPS, Checkpointer, Start, restore
-from hpcddp.worker.training.train import Trained, train, work_of
+from hpcddp.worker.training.train import train, work_of
 from hpcddp.worker.training.trainer import Trainer, make_trainer
 from hpcddp.worker.training.window import timed_steps
 
@@ -66,16 +67,25 @@ def prepare(spec: JobSpec, source: Source, group: ProcessGroup, attempt: Path, s
     return TrainingRun(spec, group, attempt, trainer, source.shape, feed, log, compile_s, checkpointer)
 
 
-def train_timed(training: TrainingRun) -> dict[str, Any]:
-    """Trains; what this rank has to tell at its end: of Trained and told_of_rank, and its clock before and after."""
+def train_timed(training: TrainingRun) -> RankResult:
+    """Trains; what this rank found, with its clock before and after."""
     spec, group, timer = training.spec, training.group, training.log.timer
-    forward = {"at the start": _probe(training)}
-    at_start = offset_to_rank_0(group, timer.unix_now(), "start")
+    scores_at_start = _probe(training, "at the start")
+    clock_at_start = offset_to_rank_0(group, timer.unix_now(), "start")
     trained = _train(training)
-    clock = RankClock(start=at_start, end=offset_to_rank_0(group, timer.unix_now(), "end"))
-    result = rank_result(spec, group.rank, training.trainer, training.attempt)
-    forward["at the end"] = _probe(training)  # behind the broadcast of buffers in told_of_rank
-    return {**vars(trained), **result, "forward": forward, "clock": encode(clock), "reason": _why_interrupted(training, trained)}
+    clock = RankClock(start=clock_at_start, end=offset_to_rank_0(group, timer.unix_now(), "end"))
+    buffers = buffers_at_next_forward(training.trainer)
+    return RankResult(
+        **vars(trained),
+        rank=group.rank.rank,
+        host=group.rank.host,
+        reason=_why_interrupted(training, trained),
+        clock=clock,
+        buffers=buffers,
+        row_break=first_break(training.attempt, group.rank.rank),
+        node=node_share(spec, group.rank) if group.rank.local_rank == 0 else None,
+        forward={**scores_at_start, **_probe(training, "at the end")},  # behind the broadcast of buffers
+    )
 
 
 def measure_further(training: TrainingRun) -> CommCheck | None:
@@ -89,9 +99,9 @@ def measure_further(training: TrainingRun) -> CommCheck | None:
     return found
 
 
-def _probe(training: TrainingRun) -> dict[str, Any] | None:
-    """None where there is nobody to compare with."""
-    return probe(training.trainer, training.shape) if training.group.rank.world > 1 else None
+def _probe(training: TrainingRun, when: str) -> dict[str, ForwardScores]:
+    """Nothing where there is nobody to compare with."""
+    return {when: probe(training.trainer, training.shape)} if training.group.rank.world > 1 else {}
 
 
 def _why_interrupted(training: TrainingRun, trained: Trained) -> str | None:

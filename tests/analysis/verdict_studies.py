@@ -14,11 +14,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.point import Point, comm_point, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
 from hpcddp.worker import gates
-from hpcddp.worker.gates import Gate
+from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.training.steady_state import warmup_steps
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
 from tests.analysis.synthetic import Bucket, Recorded, point, write_run, write_study
@@ -81,7 +83,7 @@ class Model:
     of_step: Callable[[Point, int], float] = lambda point, step: 1.0
     """Factor on a step; what it adds is exposed communication if `grows` is."""
     grows: str | None = None
-    gates: Sequence[Gate] = ()
+    gates: Sequence[GateResult] = ()
     fitted: tuple[float, float] | None = None
     """Latency in s and bus bandwidth in bytes/s of a benchmark of the collectives."""
     predicted: tuple[float, float] | None = None
@@ -159,7 +161,7 @@ def _recorded(model: Model, each: Point, run: int, draw: Random) -> Recorded:
         buckets=_buckets(model, each, draw) if on else (),
         gpu=None if model.cpu else model.gpu(each, run),
         job=str(100 + run),
-        gates=[*_passed(each), *model.gates] if run == 1 else _passed(each),
+        gates=encode([*_passed(each), *model.gates] if run == 1 else _passed(each)),
         protocol={"steady_from_step": 1, "warmup_steps": 1, "warmup_detected_steps": detected, "stopped_by": "steps"},
         launch={"profile": PROFILE, "cpus_of_ranks": [model.cpus_per_rank] * each.ranks},
         end={"telemetry": _telemetry(model, each)},
@@ -231,12 +233,12 @@ def _buckets(model: Model, each: Point, draw: Random) -> list[Callable[[int], Bu
     return [bucket(index) for index in range(model.buckets)]
 
 
-def _passed(each: Point) -> list[Gate]:
+def _passed(each: Point) -> list[GateResult]:
     return [
         gates.parameters_agree([{"at the end": "0123456789ab"}] * each.ranks),
         gates.ranks_stepped_equally([6] * each.ranks, 6),
         gates.buffers_agree(["0123456789ab"] * each.ranks),
-        gates.nodes_are_ours([{"host": "r000", "cpus": CPUS, "of": CPUS, "foreign": 0.001}], True),
+        gates.nodes_are_ours([NodeShare(host="r000", cpus=CPUS, of=CPUS)], [0.001], True),
     ]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.bandwidth import bus_share
+from hpcddp.core.schema import encode
 from hpcddp.worker.comm.bench import bench_comm
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
@@ -58,7 +59,7 @@ def measure() -> Any:
     group = join(this_rank("local"), "cpu")
     found = bench_comm(group, SIZES, OPS)
     group.leave()
-    return found
+    return encode(found)
 
 
 def summary(ratios: dict[int, dict[str, float]]) -> dict[str, object]:

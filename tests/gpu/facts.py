@@ -18,11 +18,12 @@ def facts() -> dict[str, Any]:
     """`gpus` is empty where torch can use none; the host's name is left out."""
     import torch
 
-    from hpcddp.worker.launch_record import node_record, versions
+    from hpcddp.core.schema import encode
+    from hpcddp.worker.launch_record import node_facts, versions
 
     return {
-        "machine": f"{node_record('')['cpu']}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}",
-        "gpus": node_record("")["gpus"] if torch.cuda.is_available() else [],
+        "machine": f"{node_facts('').cpu}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}",
+        "gpus": encode(node_facts("").gpus) if torch.cuda.is_available() else [],
         "driver": driver(),
         "versions": versions(),
         "commit": commit(),

@@ -29,7 +29,7 @@ def probed_twice(precision: str) -> dict[str, Any]:
     group = join(this_rank("local"), "cuda")
     trainer = make_trainer(workload, given.mnist(64), group.device, group.rank.rank)
     before = torch.cuda.get_rng_state(group.device), torch.backends.cudnn.benchmark
-    first, again = (probe(trainer, SHAPE)["values"] for _ in range(2))
+    first, again = (list(probe(trainer, SHAPE).values) for _ in range(2))
     unchanged = torch.equal(before[0], torch.cuda.get_rng_state(group.device)) and before[1] == torch.backends.cudnn.benchmark
     group.leave()
     return {"first": first, "again": again, "unchanged": unchanged}

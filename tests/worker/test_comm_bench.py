@@ -12,8 +12,10 @@ import torch
 import torch.distributed as dist
 
 from hpcddp.core.bandwidth import bus_share, disturbed, fit_link
+from hpcddp.core.comm_record import CommSize
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import comm_point
+from hpcddp.core.schema import encode
 from hpcddp.worker import gates
 from hpcddp.worker.comm import attempt as comm_attempt
 from hpcddp.worker.comm import collectives
@@ -36,7 +38,7 @@ def bench(sizes: tuple[int, ...], ops: tuple[str, ...] = OPS) -> Any:
     group = join(this_rank("local"), "cpu")
     found = bench_comm(group, sizes, ops)
     group.leave()
-    return found
+    return encode(found)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -99,7 +101,16 @@ def test_disturbed_sizes_have_no_say() -> None:
 
 def test_sizes_are_left_out_with_a_reason() -> None:
     """What does not fit, cannot be shared, or would take too long, judged from the last size that was timed."""
-    row = {"bytes": MIB, "time_s": 0.3}
+    row = CommSize(
+        bytes=MIB,
+        calls=1,
+        time_s=0.3,
+        time_min_s=0.3,
+        time_max_s=0.3,
+        algbw_bytes_per_s=None,
+        busbw_bytes_per_s=None,
+        correct=True,
+    )
     assert impossible("all_gather", KIB, 300, 2**40) == "too small to be shared among 300 ranks"
     assert "3 messages of 1 GiB need more than the 3000 MiB" in str(impossible("all_reduce", 2**30, 2, 3000 * MIB))
     assert impossible("all_reduce", 2**30, 2, 3072 * MIB) is None
@@ -159,8 +170,8 @@ def test_what_the_backend_lacks_is_recorded(tmp_path: Path) -> None:
 
 def test_ranks_that_hold_other_times_are_caught() -> None:
     """The gate names the first rank whose result is not rank 0's."""
-    assert gates.ranks_agree(["a", "a"])["passed"]
-    assert gates.ranks_agree(["a", "a", "b"])["evidence"] == "rank 2 holds other times than rank 0"
+    assert gates.ranks_agree(["a", "a"]).passed
+    assert gates.ranks_agree(["a", "a", "b"]).evidence == "rank 2 holds other times than rank 0"
 
 
 def test_a_second_worker_does_not_overwrite_the_benchmark(tmp_path: Path) -> None:

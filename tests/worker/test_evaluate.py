@@ -31,7 +31,7 @@ def evaluated(source: TensorSource) -> dict[str, Any] | None:
     batches = eval_batches(source, batch_size=4, rank=rank.rank, ranks=rank.world, workers=0)
     shares = group.gather("evaluation", evaluate_share(trainer, batches))
     group.leave()
-    return combine(shares) if shares else None
+    return vars(combine(shares)) if shares else None
 
 
 @pytest.fixture(scope="module")

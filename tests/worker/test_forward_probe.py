@@ -15,6 +15,7 @@ from hpcddp.core.point import Data
 from hpcddp.worker import gates
 from hpcddp.worker.forward_probe import VALUES, probe
 from hpcddp.worker.main import run
+from hpcddp.worker.rank_result import ForwardScores, RankScores
 from hpcddp.worker.training.trainer import make_trainer
 from tests.worker import forked, given
 from tests.worker.test_gates_planted import batchnorm, small, this_rank
@@ -138,10 +139,10 @@ def test_nothing_is_changed() -> None:
     module.train()
     module.frozen.eval()
     random, before = torch.random.get_rng_state(), [buffer.clone() for buffer in trainer.module.buffers()]
-    first = probe(trainer, (1, 28, 28))["values"]
+    first = probe(trainer, (1, 28, 28)).values
     torch.rand(3)
     torch.random.set_rng_state(random)
-    assert probe(trainer, (1, 28, 28))["values"] == first
+    assert probe(trainer, (1, 28, 28)).values == first
     assert len(first) == VALUES
     assert torch.equal(random, torch.random.get_rng_state())
     assert all(torch.equal(one, other) for one, other in zip(before, trainer.module.buffers(), strict=True))
@@ -162,12 +163,14 @@ def test_nothing_is_changed() -> None:
 def test_what_may_be_rounding(precision: str, apart: float, passed: bool) -> None:
     """By the digits that the arithmetic has; relative to the largest score, as small ones are differences of large numbers."""
     values = [[8.0, -2.0, 0.0], [8.0, -2.0, 8.0 * apart]]
-    by_rank = [{"host": "a", "forward": {"at the start": {"values": each}}} for each in values]
-    assert gates.ranks_compute_the_same(by_rank, precision)["passed"] is passed
+    by_rank = [RankScores(host="a", forward={"at the start": ForwardScores(values=tuple(each))}) for each in values]
+    assert gates.ranks_compute_the_same(by_rank, precision).passed is passed
 
 
 @pytest.mark.parametrize(("theirs", "passed"), [([float("nan")] * 3, False), ([1.0, 2.0], False)])
 def test_scores_of_another_kind(theirs: list[float], passed: bool) -> None:
     """No number, or another number of them."""
-    by_rank = [{"host": "a", "forward": {"at the start": {"values": each}}} for each in ([1.0, 2.0, 3.0], theirs)]
-    assert gates.ranks_compute_the_same(by_rank, "fp32")["passed"] is passed
+    by_rank = [
+        RankScores(host="a", forward={"at the start": ForwardScores(values=tuple(each))}) for each in ([1.0, 2.0, 3.0], theirs)
+    ]
+    assert gates.ranks_compute_the_same(by_rank, "fp32").passed is passed

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpcddp.worker.node_share import job_cpus, machine_cores, node_share
+from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.ranks import this_rank
 from tests.worker import given
 
@@ -48,7 +49,7 @@ def test_a_node_has_what_its_profile_says(tmp_path: Path, profile: dict[str, Any
     what = given.point(1)
     what = dataclasses.replace(what, layout=dataclasses.replace(what.layout, node_type=node_type))
     spec = dataclasses.replace(given.job(tmp_path, what, profile=profile), backend="slurm")
-    assert node_share(spec, RANK, {**MIXED, "SLURM_NODEID": "0"}) == {"host": "gn03", "cpus": 48, "of": of}
+    assert node_share(spec, RANK, {**MIXED, "SLURM_NODEID": "0"}) == NodeShare(host="gn03", cpus=48, of=of)
 
 
 def test_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
@@ -64,4 +65,4 @@ def test_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
 
 def test_without_slurm_nothing_is_reserved(tmp_path: Path) -> None:
     """The local runner may itself run inside a job: its variables are not this run's."""
-    assert node_share(given.job(tmp_path, given.point(1)), RANK, MIXED)["cpus"] is None
+    assert node_share(given.job(tmp_path, given.point(1)), RANK, MIXED).cpus is None

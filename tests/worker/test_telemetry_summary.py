@@ -11,6 +11,7 @@ import pytest
 
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, STEP_COLUMNS, RowWriter, gpus_file, node_file, steps_file
+from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry
 from hpcddp.worker.main import run
 from hpcddp.worker.telemetry.summary import (
     TimedSpan,
@@ -71,18 +72,18 @@ def test_shares_and_rates_of_a_node(tmp_path: Path) -> None:
         row["net_rx_bytes"] = received
     write(node_file(tmp_path, "n1"), NODE_COLUMNS, rows)
     found = node_summary(tmp_path, "n1", WINDOW, global_batch=4)
-    assert (found["host"], found["window_s"], found["samples"], found["readings"], found["gpus"]) == ("n1", 4, 32, 3, [])
-    assert (found["cpu_busy_share"], found["cpu_job_share"]) == (0.4, 0.3)
-    assert found["cpu_foreign_share"] == pytest.approx(0.1)
-    assert (found["net_rx_bytes_per_s"], found["ib_rx_bytes_per_s"]) == (1500, None)
-    assert (found["mem_used_peak_bytes"], found["mem_total_bytes"]) == (8, None)
+    assert (found.host, found.window_s, found.samples, found.readings, found.gpus) == ("n1", 4, 32, 3, ())
+    assert (found.cpu_busy_share, found.cpu_job_share) == (0.4, 0.3)
+    assert found.cpu_foreign_share == pytest.approx(0.1)
+    assert (found.net_rx_bytes_per_s, found.ib_rx_bytes_per_s) == (1500, None)
+    assert (found.mem_used_peak_bytes, found.mem_total_bytes) == (8, None)
 
 
 def test_a_window_without_readings_is_unknown(tmp_path: Path) -> None:
     """Shorter than the time between two readings: nothing is claimed."""
     write(node_file(tmp_path, "n1"), NODE_COLUMNS, [{"unix_ns": 101 * S, "cpu_busy_ns": 1, "cpu_total_ns": 2}])
     found = node_summary(tmp_path, "n1", WINDOW, global_batch=4)
-    assert (found["readings"], found["cpu_busy_share"], found["net_rx_bytes_per_s"]) == (1, None, None)
+    assert (found.readings, found.cpu_busy_share, found.net_rx_bytes_per_s) == (1, None, None)
 
 
 def test_gpus_are_apart(tmp_path: Path) -> None:
@@ -91,34 +92,34 @@ def test_gpus_are_apart(tmp_path: Path) -> None:
     write(gpus_file(tmp_path, "n1"), GPU_COLUMNS, rows)
     with gpus_file(tmp_path, "n1").open("a") as out:
         out.write("101500000000,0,9")
-    found = node_summary(tmp_path, "n1", WINDOW, global_batch=4)["gpus"]
-    assert [(gpu["gpu"], gpu["readings"], gpu["power_w_peak"]) for gpu in found] == [(0, 1, 1.0), (1, 1, 2.0)]
+    found = node_summary(tmp_path, "n1", WINDOW, global_batch=4).gpus
+    assert [(gpu.gpu, gpu.readings, gpu.power_w_peak) for gpu in found] == [(0, 1, 1.0), (1, 1, 2.0)]
 
 
 def test_energy_is_the_counters() -> None:
     """300 J in the 2 s between readings are 600 J in a window of 4 s, whatever single readings of power say."""
     rows = [gpu_row(101, energy_mj=5_000_000, power_mw=1), gpu_row(103, energy_mj=5_300_000, power_mw=1)]
     found = gpu_summary(0, rows, WINDOW.s)
-    assert (found["energy_j"], found["energy_from"]) == (600, "counter")
+    assert (found.energy_j, found.energy_from) == (600, "counter")
 
 
 def test_energy_falls_back_on_power() -> None:
     """Without a counter, or with one that was reset: mean power x window, and it says so."""
     rows = [gpu_row(101, energy_mj=9, power_mw=200_000), gpu_row(103, energy_mj=3, power_mw=300_000)]
     found = gpu_summary(0, rows, WINDOW.s)
-    assert (found["power_w_mean"], found["power_w_peak"]) == (250, 300)
-    assert (found["energy_j"], found["energy_from"]) == (1000, "power")
+    assert (found.power_w_mean, found.power_w_peak) == (250, 300)
+    assert (found.energy_j, found.energy_from) == (1000, "power")
     nothing = gpu_summary(0, [gpu_row(101), gpu_row(103)], WINDOW.s)
-    assert (nothing["energy_j"], nothing["energy_from"]) == (None, None)
+    assert (nothing.energy_j, nothing.energy_from) == (None, None)
 
 
 def test_clocks_and_utilisation() -> None:
     """Median and least of the SM clock, mean utilisation, peaks of memory and temperature; cells that are empty do not count."""
     rows = [gpu_row(101 + n / 10, sm_mhz=mhz, util_percent=mhz // 15) for n, mhz in enumerate((1500, 1500, 900))]
     found = gpu_summary(2, [*rows, gpu_row(102, mem_used_bytes=7, temperature_c=80)], WINDOW.s)
-    assert (found["gpu"], found["readings"], found["sm_mhz_median"], found["sm_mhz_min"]) == (2, 4, 1500, 900)
-    assert found["util_percent_mean"] == pytest.approx((100 + 100 + 60) / 3)
-    assert (found["mem_used_peak_bytes"], found["temperature_c_peak"], found["throttle"]) == (7, 80, None)
+    assert (found.gpu, found.readings, found.sm_mhz_median, found.sm_mhz_min) == (2, 4, 1500, 900)
+    assert found.util_percent_mean == pytest.approx((100 + 100 + 60) / 3)
+    assert (found.mem_used_peak_bytes, found.temperature_c_peak, found.throttle) == (7, 80, None)
 
 
 def test_throttle_reasons_are_words() -> None:
@@ -136,12 +137,16 @@ def test_a_counter_that_falls_is_unknown() -> None:
     assert increase(rows[:2], "energy_mj") is None
 
 
+def node(energy_j: float | None) -> NodeTelemetry:
+    return NodeTelemetry(samples=500, gpus=(GpuTelemetry(gpu=0, readings=2, energy_j=energy_j),))
+
+
 def test_energy_per_1000_samples() -> None:
     """All GPUs of all nodes over the samples all of them trained together: 400 J for 500; unknown if one GPU's is."""
-    nodes = [{"samples": 500, "gpus": [{"energy_j": 100.0}]}, {"samples": 500, "gpus": [{"energy_j": 300.0}]}]
+    nodes = [node(100.0), node(300.0)]
     assert energy_j_per_1000_samples(nodes) == 800
-    assert energy_j_per_1000_samples([*nodes, {"samples": 500, "gpus": [{"energy_j": None}]}]) is None
-    assert energy_j_per_1000_samples([*nodes, {"samples": 500, "gpus": []}]) is None
+    assert energy_j_per_1000_samples([*nodes, node(None)]) is None
+    assert energy_j_per_1000_samples([*nodes, NodeTelemetry(samples=500)]) is None
 
 
 def test_a_run_leaves_readings_and_a_summary(tmp_path: Path) -> None:

@@ -11,17 +11,16 @@ Whatever decides on further calls (how many, which sizes) is first agreed on by 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
 
 from hpcddp.core.bandwidth import bus_share, fit_link
+from hpcddp.core.comm_record import CommBench, CommOperation, CommSize, SkippedSize
 from hpcddp.core.text import message_size
 from hpcddp.worker.comm.collectives import COLLECTIVES, ITEM_BYTES, Collective, elements, farthest
 from hpcddp.worker.meminfo import node_memory
@@ -44,42 +43,38 @@ COPIES = 3
 """Messages in memory at once: input, output, and what gloo keeps for itself (its reduce-scatter is an all-reduce of a copy)."""
 
 
-def bench_comm(group: ProcessGroup, sizes: Sequence[int] = SIZES, ops: Iterable[str] = COLLECTIVES) -> dict[str, Any]:
-    """What comm.json holds beside the names of run and point; all ranks call it and get the same.
-
-    `ops`: by operation `sizes` (a row for each size that was timed), `left_out` (bytes and reason), `not_supported` (the
-    backend's words) and `fit`.
-    """
+def bench_comm(group: ProcessGroup, sizes: Sequence[int] = SIZES, ops: Iterable[str] = COLLECTIVES) -> CommBench:
+    """All ranks call it and get the same."""
     room_bytes = -int(_agreed(group, [-_room_bytes(group)])[0])
-    return {
-        "backend": group.backend,
-        "ranks": group.rank.world,
-        "nodes": group.rank.nodes,
-        "dtype": "float32",
-        "repetitions": REPETITIONS,
-        "send_recv_ranks": farthest(group),
-        "ops": {op: _bench_op(group, op, sizes, room_bytes) for op in ops},
-    }
+    return CommBench(
+        backend=group.backend,
+        ranks=group.rank.world,
+        nodes=group.rank.nodes,
+        dtype="float32",
+        repetitions=REPETITIONS,
+        send_recv_ranks=farthest(group),
+        ops={op: _bench_op(group, op, sizes, room_bytes) for op in ops},
+    )
 
 
-def _bench_op(group: ProcessGroup, op: str, sizes: Sequence[int], room_bytes: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"sizes": [], "left_out": [], "not_supported": None}
+def _bench_op(group: ProcessGroup, op: str, sizes: Sequence[int], room_bytes: int) -> CommOperation:
+    found, left_out, not_supported = list[CommSize](), list[SkippedSize](), None
     begun_s = time.perf_counter()
     for size in sizes:
         elapsed_s = _agreed(group, [time.perf_counter() - begun_s])[0]
-        reason = impossible(op, size, group.rank.world, room_bytes) or too_slow(op, size, found["sizes"], elapsed_s)
+        reason = impossible(op, size, group.rank.world, room_bytes) or too_slow(op, size, found, elapsed_s)
         if reason:
-            found["left_out"].append({"bytes": size, "reason": reason})
+            left_out.append(SkippedSize(bytes=size, reason=reason))
             continue
         try:
-            found["sizes"].append(_bench_size(group, op, size))
+            found.append(_bench_size(group, op, size))
         except RuntimeError as error:
             if not _is_not_supported(error):
                 raise
-            found["not_supported"] = str(error)
+            not_supported = str(error)
             break
-    fitted = fit_link({row["bytes"]: row["time_min_s"] for row in found["sizes"]})
-    return {**found, "fit": dataclasses.asdict(fitted)}
+    fitted = fit_link({each.bytes: each.time_min_s for each in found})
+    return CommOperation(sizes=tuple(found), left_out=tuple(left_out), not_supported=not_supported, fit=fitted)
 
 
 def impossible(op: str, size: int, ranks: int, room_bytes: int) -> str | None:
@@ -93,9 +88,9 @@ def impossible(op: str, size: int, ranks: int, room_bytes: int) -> str | None:
     return None
 
 
-def too_slow(op: str, size: int, rows: Sequence[Mapping[str, Any]], elapsed_s: float) -> str | None:
-    """Why a message of `size` bytes would take too long; None where not. `rows`: those of the operation so far."""
-    expected_s = rows[-1]["time_s"] * size / rows[-1]["bytes"] if rows else 0.0
+def too_slow(op: str, size: int, timed_sizes: Sequence[CommSize], elapsed_s: float) -> str | None:
+    """Why a message of `size` bytes would take too long; None where not. `timed_sizes`: those of the operation so far."""
+    expected_s = timed_sizes[-1].time_s * size / timed_sizes[-1].bytes if timed_sizes else 0.0
     if expected_s > CALL_LIMIT_S:
         return f"a call would take about {expected_s:.2f} s; at most {CALL_LIMIT_S:g} s"
     if elapsed_s > OP_LIMIT_S:
@@ -103,8 +98,7 @@ def too_slow(op: str, size: int, rows: Sequence[Mapping[str, Any]], elapsed_s: f
     return None
 
 
-def _bench_size(group: ProcessGroup, op: str, size: int) -> dict[str, Any]:
-    """One row: `correct` is whether all ranks got what they should, bit for bit."""
+def _bench_size(group: ProcessGroup, op: str, size: int) -> CommSize:
     ranks = group.rank.world
     count = elements(op, size, ranks)
     collective = COLLECTIVES[op](group, count)
@@ -114,17 +108,17 @@ def _bench_size(group: ProcessGroup, op: str, size: int) -> dict[str, Any]:
     calls = _calls_of_a_batch(group, collective)
     times_s = _agreed(group, timed(group, collective, calls))
     time_s, sent = statistics.median(times_s), count * ITEM_BYTES
-    return {
-        "bytes": sent,
-        "calls": calls,
-        "time_s": time_s,
-        "time_min_s": min(times_s),
-        "time_max_s": max(times_s),
-        "algbw_bytes_per_s": sent / time_s,
-        "busbw_bytes_per_s": sent / time_s * bus_share(op, ranks),
-        "correct": wrong_rank < 0,
-        "wrong_rank": wrong_rank if wrong_rank >= 0 else None,
-    }
+    return CommSize(
+        bytes=sent,
+        calls=calls,
+        time_s=time_s,
+        time_min_s=min(times_s),
+        time_max_s=max(times_s),
+        algbw_bytes_per_s=sent / time_s,
+        busbw_bytes_per_s=sent / time_s * bus_share(op, ranks),
+        correct=wrong_rank < 0,
+        wrong_rank=wrong_rank if wrong_rank >= 0 else None,
+    )
 
 
 def _calls_of_a_batch(group: ProcessGroup, collective: Collective) -> int:

@@ -13,6 +13,8 @@ from typing import Any
 
 import hpcddp
 from hpcddp.core.point import Point
+from hpcddp.core.schema import decode_record, encode
+from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.telemetry.summary import node_summary, run_summary, timed_window
@@ -62,12 +64,12 @@ def start_sampler(point: Point, rank: Rank, attempt: Path) -> Sampler | None:
 
 def finish_sampler(
     sampler: Sampler | None, point: Point, group: ProcessGroup, attempt: Path, steady_from_step: int
-) -> dict[str, Any] | None:
+) -> Telemetry | None:
     """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere."""
     own = None
     if sampler:
         sampler.stop()
         window = timed_window(attempt, group.rank.rank, steady_from_step)
         own = node_summary(attempt, group.rank.host, window, point.global_batch) if window else None
-    nodes = [entry for entry in group.gather("telemetry", own) if entry]
+    nodes = [decode_record(NodeTelemetry, entry) for entry in group.gather("telemetry", encode(own)) if entry]
     return run_summary(point.measure.telemetry_hz, nodes) if nodes else None

@@ -1,31 +1,6 @@
 """What telemetry says of a run: each node's readings over its timed window, and energy over all nodes.
 
-`telemetry` in end.json; unknown is None everywhere, and a share is of 1:
-
-    hz                        readings per second asked for
-    energy_j_per_1000_samples GPU energy of all nodes / samples trained in the window x 1000; None if any GPU's is unknown
-    nodes                     one entry per node, in the order of their first ranks:
-      host
-      window_s                from the first to the end of the last timed step of the node's first rank
-      samples                 of the whole job, trained in that window
-      readings                of the node within the window; rates and shares need two
-      cpu_busy_share          busy time of all logical CPUs / all their time (waiting for disks is idle, stolen time busy)
-      cpu_job_share           the same of this job's processes alone
-      cpu_foreign_share       busy less job, at least 0
-      net_rx_bytes_per_s  net_tx_bytes_per_s  ib_rx_bytes_per_s  ib_tx_bytes_per_s
-      mem_used_peak_bytes  mem_total_bytes
-      gpus                    one entry per GPU of the job, [] without NVML:
-        gpu                   as CUDA numbers them in this job
-        readings
-        util_percent_mean     share of time in which any kernel ran, %
-        mem_used_peak_bytes  power_w_mean  power_w_peak  sm_mhz_median  sm_mhz_min  temperature_c_peak
-        sm_mhz_begin  sm_mhz_end  medians over the first and the last quarter of the readings
-        throttle              reason (of THROTTLE) -> share of the readings that had it; {} if none, None if unknown
-        energy_j              over the whole window
-        energy_from           `counter`, or `power` (mean power x window) where the GPU does not count its energy
-
-Readings lie inside the window; energy and samples are of the whole window, whose ends between readings are taken at the mean.
-Standard library only, Python 3.10.
+core/telemetry_record.py has the fields and what they mean. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -36,9 +11,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hpcddp.core.records import gpus_file, node_file, steps_file
+from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry, Telemetry
 
 Reading = dict[str, int | None]
 
@@ -80,66 +55,75 @@ def timed_window(attempt: Path, rank: int, steady_from_step: int) -> TimedSpan |
     return TimedSpan(begin_ns, end_ns, steps) if steps else None
 
 
-def node_summary(attempt: Path, host: str, window: TimedSpan, global_batch: int) -> dict[str, Any]:
-    """The entry of a node; see the module's docstring."""
+def node_summary(attempt: Path, host: str, window: TimedSpan, global_batch: int) -> NodeTelemetry:
+    """What a node's readings say of the window."""
     rows = _within(window, _rows(node_file(attempt, host)))
     gpus: dict[int, list[Reading]] = {}
     for row in _within(window, _rows(gpus_file(attempt, host))):
         gpus.setdefault(row["gpu"] or 0, []).append(row)
-    return {
-        "host": host,
-        "window_s": window.s,
-        "samples": window.steps * global_batch,
-        "readings": len(rows),
-        **_cpu_shares(rows),
-        **{f"{name}_per_s": rate(rows, name) for name in ("net_rx_bytes", "net_tx_bytes", "ib_rx_bytes", "ib_tx_bytes")},
-        "mem_used_peak_bytes": max(_known(rows, "mem_used_bytes"), default=None),
-        "mem_total_bytes": max(_known(rows, "mem_total_bytes"), default=None),
-        "gpus": [gpu_summary(gpu, readings, window.s) for gpu, readings in sorted(gpus.items())],
-    }
+    busy, job = _cpu_share(rows, "cpu_busy_ns"), _cpu_share(rows, "job_cpu_ns")
+    return NodeTelemetry(
+        host=host,
+        window_s=window.s,
+        samples=window.steps * global_batch,
+        readings=len(rows),
+        cpu_busy_share=busy,
+        cpu_job_share=job,
+        cpu_foreign_share=None if busy is None or job is None else max(0.0, busy - job),
+        net_rx_bytes_per_s=rate(rows, "net_rx_bytes"),
+        net_tx_bytes_per_s=rate(rows, "net_tx_bytes"),
+        ib_rx_bytes_per_s=rate(rows, "ib_rx_bytes"),
+        ib_tx_bytes_per_s=rate(rows, "ib_tx_bytes"),
+        mem_used_peak_bytes=max(_known(rows, "mem_used_bytes"), default=None),
+        mem_total_bytes=max(_known(rows, "mem_total_bytes"), default=None),
+        gpus=tuple(gpu_summary(gpu, readings, window.s) for gpu, readings in sorted(gpus.items())),
+    )
 
 
-def gpu_summary(gpu: int, rows: Sequence[Reading], window_s: float) -> dict[str, Any]:
-    """The entry of a GPU; see the module's docstring."""
+def gpu_summary(gpu: int, rows: Sequence[Reading], window_s: float) -> GpuTelemetry:
+    """What a GPU's readings within the window say of it."""
     sm_mhz, power_mw = _known(rows, "sm_mhz"), _known(rows, "power_mw")
     energy_j, energy_from = _energy(rows, window_s)
     quarter = -(-len(sm_mhz) // 4)
-    return {
-        "gpu": gpu,
-        "readings": len(rows),
-        "util_percent_mean": _mean(_known(rows, "util_percent")),
-        "mem_used_peak_bytes": max(_known(rows, "mem_used_bytes"), default=None),
-        "power_w_mean": _mean([value / 1e3 for value in power_mw]),
-        "power_w_peak": max(power_mw) / 1e3 if power_mw else None,
-        "sm_mhz_median": statistics.median(sm_mhz) if sm_mhz else None,
-        "sm_mhz_min": min(sm_mhz, default=None),
-        "sm_mhz_begin": statistics.median(sm_mhz[:quarter]) if sm_mhz else None,
-        "sm_mhz_end": statistics.median(sm_mhz[-quarter:]) if sm_mhz else None,
-        "temperature_c_peak": max(_known(rows, "temperature_c"), default=None),
-        "throttle": throttle_shares(_known(rows, "throttle_reasons")),
-        "energy_j": energy_j,
-        "energy_from": energy_from,
-    }
+    return GpuTelemetry(
+        gpu=gpu,
+        readings=len(rows),
+        util_percent_mean=_mean(_known(rows, "util_percent")),
+        mem_used_peak_bytes=max(_known(rows, "mem_used_bytes"), default=None),
+        power_w_mean=_mean([value / 1e3 for value in power_mw]),
+        power_w_peak=max(power_mw) / 1e3 if power_mw else None,
+        sm_mhz_median=statistics.median(sm_mhz) if sm_mhz else None,
+        sm_mhz_min=min(sm_mhz, default=None),
+        sm_mhz_begin=statistics.median(sm_mhz[:quarter]) if sm_mhz else None,
+        sm_mhz_end=statistics.median(sm_mhz[-quarter:]) if sm_mhz else None,
+        temperature_c_peak=max(_known(rows, "temperature_c"), default=None),
+        throttle=throttle_shares(_known(rows, "throttle_reasons")),
+        energy_j=energy_j,
+        energy_from=energy_from,
+    )
 
 
-def run_summary(hz: float, nodes: list[dict[str, Any]]) -> dict[str, Any]:
-    """`telemetry` of end.json, from the entries of all nodes."""
-    return {"hz": hz, "energy_j_per_1000_samples": energy_j_per_1000_samples(nodes), "nodes": nodes}
+def run_summary(hz: float, nodes: Sequence[NodeTelemetry]) -> Telemetry:
+    """Of all nodes."""
+    return Telemetry(hz=hz, energy_j_per_1000_samples=energy_j_per_1000_samples(nodes), nodes=tuple(nodes))
 
 
-def energy_j_per_1000_samples(nodes: Sequence[dict[str, Any]]) -> float | None:
+def energy_j_per_1000_samples(nodes: Sequence[NodeTelemetry]) -> float | None:
     """Sum over nodes and GPUs of energy_j / samples x 1000. Nodes of one job train the same samples: the first node's count."""
-    parts = [gpu["energy_j"] for node in nodes for gpu in node["gpus"]]
-    unknown = not parts or None in parts or not all(node["gpus"] for node in nodes)
-    return None if unknown else float(sum(parts)) / nodes[0]["samples"] * 1000
+    parts = [gpu.energy_j for node in nodes for gpu in node.gpus]
+    known = [joules for joules in parts if joules is not None]
+    samples = nodes[0].samples
+    if not known or len(known) < len(parts) or not all(node.gpus for node in nodes) or samples is None:
+        return None
+    return float(sum(known)) / samples * 1000
 
 
 def throttle_shares(readings: Sequence[int]) -> dict[str, float] | None:
     """Word of each bit -> share of the readings that have it; {} if none has any, None without a reading."""
     if not readings:
         return None
-    seen = [bit for bit in (1 << n for n in range(64)) if any(reading & bit for reading in readings)]
-    return {THROTTLE.get(bit, hex(bit)): sum(1 for reading in readings if reading & bit) / len(readings) for bit in seen}
+    bits = [bit for bit in (1 << n for n in range(64)) if any(reading & bit for reading in readings)]
+    return {THROTTLE.get(bit, hex(bit)): sum(1 for reading in readings if reading & bit) / len(readings) for bit in bits}
 
 
 def increase(rows: Sequence[Reading], column: str) -> tuple[int, float] | None:
@@ -168,13 +152,10 @@ def _energy(rows: Sequence[Reading], window_s: float) -> tuple[float | None, str
     return (power_mw / 1e3 * window_s, "power") if power_mw is not None else (None, None)
 
 
-def _cpu_shares(rows: Sequence[Reading]) -> dict[str, float | None]:
-    grown = {name: increase(rows, f"{name}_ns") for name in ("cpu_busy", "cpu_total", "job_cpu")}
-    total = grown["cpu_total"][0] if grown["cpu_total"] else 0
-    shares = {name: value[0] / total if value and total else None for name, value in grown.items()}
-    busy, job = shares["cpu_busy"], shares["job_cpu"]
-    foreign = None if busy is None or job is None else max(0.0, busy - job)
-    return {"cpu_busy_share": busy, "cpu_job_share": job, "cpu_foreign_share": foreign}
+def _cpu_share(rows: Sequence[Reading], column: str) -> float | None:
+    """Of the time of all logical CPUs."""
+    grown, total = increase(rows, column), increase(rows, "cpu_total_ns")
+    return grown[0] / total[0] if grown and total and total[0] else None
 
 
 def _rows(file: Path) -> Iterable[Reading]:

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hpcddp.core.attempt_records import EvaluationResult, GateResult
 from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source, eval_batches
 from hpcddp.data.sampling import Share, eval_range
@@ -20,7 +21,7 @@ from hpcddp.worker.training.eval_check import EvalWatch
 from hpcddp.worker.training.inputs import to_device
 from hpcddp.worker.training.trainer import Trainer
 
-Evaluation = tuple[dict[str, Any], gates.Gate]
+Evaluation = tuple[EvaluationResult, GateResult]
 """The whole set's counts, and whether they are of each sample once."""
 
 
@@ -55,11 +56,11 @@ def evaluate_share(trainer: Trainer, batches: Iterable[Batch]) -> dict[str, Any]
     return {"samples": samples, "correct": int(correct), "loss_sum": loss_sum}
 
 
-def combine(shares: list[dict[str, Any]]) -> dict[str, Any]:
+def combine(shares: list[dict[str, Any]]) -> EvaluationResult:
     """All ranks' `samples` and `correct`, and the mean `loss`: None where it is infinite or no number, or nothing was counted."""
     samples, correct, loss_sum = (sum(share[key] for share in shares) for key in ("samples", "correct", "loss_sum"))
     known = samples and math.isfinite(loss_sum)
-    return {"samples": samples, "correct": correct, "loss": loss_sum / samples if known else None}
+    return EvaluationResult(samples=samples, correct=correct, loss=loss_sum / samples if known else None)
 
 
 def _correct_and_loss(trainer: Trainer, batch: Batch) -> torch.Tensor:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -15,6 +13,7 @@ from hpcddp.core.records import AFTER_PAUSE, WARMUP
 from hpcddp.data import Batch
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.freed_memory import PageFaults
+from hpcddp.worker.rank_result import Trained
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.training.backward import Mark
@@ -25,38 +24,6 @@ from hpcddp.worker.training.trainer import Trainer
 from hpcddp.worker.training.window import StepWindow
 
 Work = Callable[[Batch, Mark], torch.Tensor | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What one rank did."""
-
-    first_step: int
-    """The run's step with which this attempt began."""
-    steps: int
-    """Of the run that are made, those before `first_step` included."""
-    interrupted: bool
-    """Told to stop before the run's last step."""
-    rows: int
-    crc32: int
-    bucket_rows: int | None = None
-    bucket_crc32: int | None = None
-    loss_first: float | None
-    loss_last: float | None
-    """Mean over the rank's share of the first and the last step; None if nothing was trained."""
-    finite: bool
-    """Every loss of this rank was finite; so also where there was none."""
-    checksums: dict[str, str]
-    """SHA-256 of the parameters, by when it was taken."""
-    epochs: int
-    """Epochs begun."""
-    repeated_epoch: int | None
-    """The first epoch that began as the one before it."""
-    protocol: dict[str, Any]
-    """As end.json has it, by this rank's steps."""
-    peak_memory_bytes: dict[str, int]
-    page_faults: dict[str, int]
-    """Of the timed steps."""
 
 
 def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end

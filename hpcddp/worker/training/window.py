@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
 
+from hpcddp.core.attempt_records import MeasuringProtocol
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.rendezvous import ProcessGroup
@@ -60,26 +60,26 @@ class StepWindow:
                 yield from self._cut(range(begin, self.steps))
                 begin = self.steps
 
-    def record(self) -> dict[str, Any]:
-        """How the attempt was measured, for end.json."""
+    def record(self) -> MeasuringProtocol:
+        """How the attempt was measured."""
         measure, first = self._measure, self.first_step
         steady = steady_state(measure, self._times_ns, {step - first for step in self._pauses})
         found = steady.interval
-        return {
-            "input": measure.input,
-            "gc": measure.gc,
-            "warmup": measure.warmup,
-            "warmup_steps": measure.warmup_steps,
-            "warmup_detected_steps": steady.detected_steps,
-            "steady_from_step": first + steady.from_step,
-            "stop": measure.stop,
-            "stopped_by": "interruption" if self.interrupted else self._stopped_by,
-            "timed_steps": max(0, self.steps - self.timed_from),
-            "pauses": self._pauses,
-            "interval_of": "mean",
-            "interval_percent": found.half_percent if found else None,
-            "effective_steps": found.effective_steps if found else None,
-        }
+        return MeasuringProtocol(
+            input=measure.input,
+            gc=measure.gc,
+            warmup=measure.warmup,
+            warmup_steps=measure.warmup_steps,
+            warmup_detected_steps=steady.detected_steps,
+            steady_from_step=first + steady.from_step,
+            stop=measure.stop,
+            stopped_by="interruption" if self.interrupted else self._stopped_by,
+            timed_steps=max(0, self.steps - self.timed_from),
+            pauses=tuple(self._pauses),
+            interval_of="mean",
+            interval_percent=found.half_percent if found else None,
+            effective_steps=found.effective_steps if found else None,
+        )
 
     def _cut(self, steps: range) -> Iterator[range | PolledSteps]:
         """In one piece, or ended where a checkpoint is due, which is written before the rest is yielded."""

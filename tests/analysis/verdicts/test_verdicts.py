@@ -18,10 +18,12 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.verdicts import ALL
+from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.point import Point
+from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.sweep.file import read_sweep
 from hpcddp.worker import gates
-from hpcddp.worker.gates import Gate
+from hpcddp.worker.rank_result import NodeShare
 from tests.analysis.verdict_studies import Layout, Model, sound, write
 
 SWEEPS = Path(__file__).parents[3] / "jobs"
@@ -45,12 +47,13 @@ def several_nodes(each: Point) -> bool:
     return each.layout.nodes > 1
 
 
-def throttled() -> Gate:
-    clocks = {"gpu": 1, "host": "r001", "sm_mhz_begin": 1380, "sm_mhz_end": 1005, "sm_mhz_median": 1200}
-    return gates.gpu_clocks_held([{**clocks, "throttle": {"hw_thermal_slowdown": 0.4}}])
+def throttled() -> GateResult:
+    hot = {"hw_thermal_slowdown": 0.4}
+    gpu = GpuTelemetry(gpu=1, readings=9, sm_mhz_begin=1380, sm_mhz_end=1005, sm_mhz_median=1200, throttle=hot)
+    return gates.gpu_clocks_held([("r001", gpu)])
 
 
-def left_out() -> Gate:
+def left_out() -> GateResult:
     due = [{"samples": 5000, "due": [0, 5000], "stray": None}, {"samples": 4936, "due": [5000, 10_000], "stray": None}]
     return gates.evaluation_is_exact(due, 10_000)
 
@@ -65,7 +68,7 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
     "too hot": (changed(gates=[throttled()]), {"clock throttling"}),
     "others compute": (changed(foreign=0.3), {"shared node"}),
     "part of a node": (
-        changed(gates=[gates.nodes_are_ours([{"host": "r000", "cpus": 32, "of": 128, "foreign": 0.4}], True)]),
+        changed(gates=[gates.nodes_are_ours([NodeShare(host="r000", cpus=32, of=128)], [0.4], True)]),
         {"shared node"},
     ),
     "another GPU on two nodes": (

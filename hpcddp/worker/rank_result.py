@@ -1,0 +1,84 @@
+"""What one rank found, as it is gathered on rank 0 when all have trained. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpcddp.core.attempt_records import MeasuringProtocol, RankClock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What one rank did in its steps."""
+
+    first_step: int
+    """The run's step with which this attempt began."""
+    steps: int
+    """Of the run that are made, those before `first_step` included."""
+    interrupted: bool
+    """Told to stop before the run's last step."""
+    rows: int
+    crc32: int
+    bucket_rows: int | None = None
+    bucket_crc32: int | None = None
+    loss_first: float | None
+    loss_last: float | None
+    """Mean over the rank's share of the first and the last step; None if nothing was trained."""
+    finite: bool
+    """Every loss of this rank was finite; so also where there was none."""
+    checksums: Mapping[str, str]
+    """SHA-256 of the parameters, by when it was taken."""
+    epochs: int
+    """Epochs begun."""
+    repeated_epoch: int | None
+    """The first epoch that began as the one before it."""
+    protocol: MeasuringProtocol
+    """As end.json has it, by this rank's steps."""
+    peak_memory_bytes: Mapping[str, int]
+    page_faults: Mapping[str, int]
+    """Of the timed steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeShare:
+    """How much of its node a job has; None is unknown."""
+
+    host: str
+    cpus: int | None
+    """That Slurm gave the job there."""
+    of: int | None
+    """That the node has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardScores:
+    """What one rank's model computes from the same pictures as every other's, or why it could not."""
+
+    values: tuple[float, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankScores:
+    """What one rank computes."""
+
+    host: str
+    forward: Mapping[str, ForwardScores]
+    """By when it was computed; nothing where there is no other rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankResult(Trained, RankScores):
+    """All that one rank found."""
+
+    rank: int
+    reason: str | None
+    """Why it was interrupted."""
+    clock: RankClock
+    buffers: str | None
+    """Checksum of the model's buffers at the entry of the next forward; None where it has none."""
+    row_break: str | None
+    """The first place where its timed rows do not follow each other."""
+    node: NodeShare | None
+    """Of a node's first rank."""
