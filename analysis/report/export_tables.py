@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-from hpcddp.analysis.report.html import CODE
 from hpcddp.analysis.report.table import Cell, Table
+
+CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+"""What is written as code in a sentence."""
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&$!])")
 

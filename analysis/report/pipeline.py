@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcddp.analysis.figures.references import Published, published
+from hpcddp.analysis.report.export_tables import latex_table
+from hpcddp.analysis.report.markdown import report_markdown
+from hpcddp.analysis.report.provenance import Provenance, provenance
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
@@ -25,6 +28,7 @@ from hpcddp.core.run_root import Study
 
 if TYPE_CHECKING:
     from hpcddp.analysis.figures.figures import Drawing, SavedFigure
+    from hpcddp.analysis.figures.inline_svg import InlineSvg
     from hpcddp.analysis.figures.style import Style
 
 
@@ -56,7 +60,7 @@ def tell_study(study: Study, named: Path | None, keep_in: Path | None, how: How)
 
 def _load_what_writes() -> None:
     """What writes a report imports: half a second."""
-    for name in ("figures.figures", "report.report"):
+    for name in ("figures.figures", "report.page"):
         import_module(f"hpcddp.analysis.{name}")
 
 
@@ -73,9 +77,6 @@ class _Report:
 
     def write(self) -> list[str]:
         """The paths of what is written, relative to the folder."""
-        from hpcddp.analysis.report.provenance import Provenance, provenance
-        from hpcddp.analysis.report.report import report_files
-
         found, failures = self.found, self.found.failures
         tables = write_tables(self.folder, found, failures)
         jobs = self._drawings()
@@ -88,8 +89,28 @@ class _Report:
         stands_on = failures.contain(
             "what stands behind the numbers", lambda: provenance(self.study, found.records.runs), unknown
         )
-        texts = report_files(found, [*self.tables.values()], stands_on, panels, [*tables, *pictures])
+        texts = self._texts(stands_on, panels, [*tables, *pictures])
         return [*tables, *pictures, *write_texts(self.folder, texts, failures)]
+
+    def _texts(
+        self, stands_on: Provenance, panels: Mapping[str, Sequence[InlineSvg]], files: Sequence[str]
+    ) -> dict[str, str | None]:
+        """Name -> text of a LaTeX file per table, the Markdown and the page; None where a table has no rows.
+
+        `files`: what else the report has, relative to its folder. What raises is noted as failed and not there.
+        """
+        from hpcddp.analysis.report.page import page_html
+
+        found = self.found
+        tables = [table.in_documents for table in self.tables.values() if table.rows]
+        beside = [*files, *(f"{table.name}.tex" for table in tables), "report.json"]
+        texts: dict[str, Callable[[], str]] = {
+            **{f"{table.name}.tex": partial(latex_table, table) for table in tables},
+            "report.md": lambda: report_markdown(found, stands_on, tables, files),
+            "index.html": lambda: page_html(found, stands_on, tables, panels, beside),
+        }
+        earlier = {f"{table.name}.tex": None for table in self.tables.values()}
+        return earlier | {name: found.failures.contain(name, make, None) for name, make in texts.items()}
 
     def _drawings(self) -> dict[str, Callable[[], SavedFigure | Failure]]:
         """What draws each figure, by its name; what its files leave out is added to the notes."""
@@ -102,7 +123,7 @@ class _Report:
         of_page = figures if style == DEFAULT else self._of_style(DEFAULT)[0]
         self.found.notes.extend([*notes, *self.beside.notes])
         return {
-            name: partial(contain, f"figures/{name}", partial(save_figure, folder, name, draw, style, of_page[name]))
+            name: partial(contain, f"figures/{name}", partial(save_figure, folder, name, draw, style, of_page.get(name, draw)))
             for name, draw in figures.items()
         }
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from hpcddp.analysis.report.html import Html, join, prose, tag
 from hpcddp.analysis.runs.run import by_reason
 from hpcddp.analysis.verdicts.context import DOUBTFUL, WRONG, Verdict
 from hpcddp.analysis.verdicts.findings import Findings
-from hpcddp.core.text import count
-
-SHOWN = 4
-"""Of a kind; the others are folded away."""
 
 
 @dataclass(frozen=True)
@@ -40,40 +35,18 @@ def remarks(found: Findings) -> list[Remark]:
     return [*map(_of_verdict, found.verdicts), *of_runs, *(Remark("note", "", note) for note in found.notes)]
 
 
-def remark_list(told: Sequence[Remark]) -> Html:
-    """One list per kind of remark; what is much of a kind is folded away."""
-    if not told:
-        return tag("p", "Every run that was planned is done and passed its checks.")
-    kinds = groupby(told, key=lambda remark: remark.kind)
-    return join(_of_kind(list(same), kind) for kind, same in kinds)
+def by_kind(found: Findings) -> list[tuple[str, list[tuple[Remark, str]]]]:
+    """(kind, its remarks, each with its advice); what several in a row advise stands with the first of them."""
+    groups = [(kind, list(same)) for kind, same in groupby(remarks(found), key=lambda remark: remark.kind)]
+    return [(kind, [(one, one.advice if one.advice != before else "") for one, before in _after(same)]) for kind, same in groups]
+
+
+def _after(same: Sequence[Remark]) -> Iterator[tuple[Remark, str]]:
+    """Each with the advice of the one before it."""
+    return zip(same, ["", *(remark.advice for remark in same)], strict=False)
 
 
 def _of_verdict(verdict: Verdict) -> Remark:
     grave = "wrong" if verdict.weight >= WRONG else "doubtful" if verdict.weight >= DOUBTFUL else ""
     text = f"{verdict.where}: {verdict.evidence}" if verdict.where else verdict.evidence
     return Remark(verdict.name, grave, text, verdict.advice, verdict.runs)
-
-
-def _of_kind(told: Sequence[Remark], kind: str) -> Html:
-    """The kind stands before the first of them, advice with the first of several in a row that have the same."""
-    before = [None, *told[:-1]]
-    items = [
-        _item(remark, first=not last, advised=not last or last.advice != remark.advice)
-        for remark, last in zip(told, before, strict=True)
-    ]
-    shown, rest = tag("ul", *items[:SHOWN], class_="remarks"), items[SHOWN:]
-    more = tag("details", tag("summary", f"{len(rest)} more: {kind}"), tag("ul", *rest, class_="remarks"))
-    return join([shown, more if rest else None])
-
-
-def _item(remark: Remark, first: bool, advised: bool) -> Html:
-    kind = tag("span", remark.kind if first else None, class_=f"kind {remark.grave}".strip())
-    advice = tag("p", prose(f"Next: {remark.advice}")) if remark.advice and advised else None
-    return tag("li", kind, tag("div", tag("p", prose(remark.text)), _runs(remark.runs), advice))
-
-
-def _runs(names: Sequence[str]) -> Html | None:
-    """One by its name, several by their number."""
-    if len(names) > 1:
-        return tag("details", tag("summary", count(len(names), "run")), tag("p", ", ".join(names)))
-    return tag("p", *names, class_="run") if names else None

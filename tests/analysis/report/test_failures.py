@@ -121,7 +121,7 @@ PARTS = {
     "report.tables.breakdown": ("the table of the step's parts",),
     "report.write.csv_text": ("scaling.csv", "breakdown.csv", "runs.csv"),
     "report.provenance._gates": ("what stands behind the numbers",),
-    "report.report.report_markdown": ("report.md",),
+    "report.pipeline.report_markdown": ("report.md",),
 }
 
 

@@ -14,7 +14,7 @@ from hpcddp.analysis.figures.axis import log_ticks, percent_ticks
 from hpcddp.analysis.figures.rank_map import rank_map_figure
 from hpcddp.analysis.figures.scaling import scaling_figure
 from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
-from hpcddp.analysis.report.html import Html, join, prose, tag
+from hpcddp.analysis.report.page import prose
 from hpcddp.analysis.report.provenance import provenance
 from hpcddp.analysis.report.table import Cell, Column, Table
 from hpcddp.analysis.report.tables import _keys, exchange, laws, scaling
@@ -58,15 +58,6 @@ class Elements(HTMLParser):
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a study that is called, ran on and failed with markup."""
     return write_hostile(tmp_path_factory.mktemp("hostile"))
-
-
-def test_what_is_not_markup_is_escaped() -> None:
-    """Children and attributes alike; markup made by `tag` is not escaped again."""
-    assert tag("td", "<b>", tag("i", "&"), data_v='"') == '<td data-v="&quot;">&lt;b&gt;<i>&amp;</i></td>'
-    assert tag("th", None, hidden=True, scope=None) == "<th hidden></th>"
-    assert tag("circle", cx=1.0, cy=2.345) == '<circle cx="1" cy="2.35"/>'
-    assert isinstance(join(["<", Html("<br/>")]), Html)
-    assert join(["<", Html("<br/>")]) == "&lt;<br/>"
 
 
 def test_code_in_prose() -> None:

@@ -1,0 +1,184 @@
+"""index.html: what was found, what is wrong with it, the tables, the figures, what stands behind them.
+
+The page holds everything it shows: no file, no address, no font is requested, and its policy forbids it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files as resources
+
+import pandas as pd
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from hpcddp import __version__
+from hpcddp.analysis.figures.inline_svg import InlineSvg
+from hpcddp.analysis.figures.style import DEFAULT
+from hpcddp.analysis.report.export_tables import CODE
+from hpcddp.analysis.report.method import METHOD
+from hpcddp.analysis.report.provenance import Provenance
+from hpcddp.analysis.report.remarks import by_kind
+from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
+from hpcddp.analysis.util.wording import quantity
+from hpcddp.analysis.verdicts.findings import Findings
+from hpcddp.core.text import message_size
+
+DATA_SUFFIXES = (".csv", ".json", ".tex")
+
+TOPICS = {"scaling": "scaling", "efficiency": "scaling", "breakdown": "breakdown"}
+"""Figure -> the table below which it stands; the others are of single runs."""
+
+DETAIL = {
+    "steps": "All steps of each point",
+    "ranks": "Each rank's own time, without waiting for others",
+    "timeline": "One step, the nearest to the run's median",
+}
+"""Figure of single runs -> its caption."""
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A figure on the page."""
+
+    caption: str | None
+    panels: Sequence[InlineSvg]
+    legend: Sequence[InlineSvg]
+    """Shared by the panels."""
+
+
+def page_html(
+    found: Findings,
+    stands_on: Provenance,
+    tables: Sequence[Table],
+    figures: Mapping[str, Sequence[InlineSvg]],
+    files: Sequence[str],
+) -> str:
+    """`figures`: the panels of each; `files`: what lies beside the page, relative to its folder."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"prose": prose, "column_classes": _column_classes}
+    style, script = _resource("page.css"), _resource("page.js")
+    counting = sum(run.state == "counts" for run in found.records.runs)
+    gpus = [str(gpu) for gpu in found.runs["gpu"].dropna().unique()]
+    return environment.from_string(_resource("page.html.j2")).render(
+        policy=_policy(style, script),
+        style=style,
+        script=script,
+        name=found.records.name,
+        sentences=found.sentences or [_of_collectives(found)],
+        facts=[*found.kinds, f"{counting} of {len(found.records.runs)} runs count", *gpus],
+        remarks=by_kind(found),
+        tables=tables,
+        topics=_by_topic(found, tables, figures),
+        implied=found.implied,
+        provenance=stands_on.facts.items(),
+        gates=_gates(stands_on),
+        runs=_runs(found, stands_on),
+        method=[(name, values) for name, *values in METHOD],
+        version=__version__,
+        files=[file for file in files if file.endswith(DATA_SUFFIXES)],
+    )
+
+
+def prose(text: str) -> Markup:
+    """Text with what stands between backticks as code; a number and its per cent stay together."""
+    pieces = CODE.split(text.replace(" %", "\u00a0%"))
+    return Markup().join(Markup("<code>{}</code>").format(piece) if i % 2 else escape(piece) for i, piece in enumerate(pieces))
+
+
+def _column_classes(table: Table) -> list[str]:
+    """Numbers stand at the right; where another group of columns starts, there is more room."""
+    groups = [column.group for column in table.columns]
+    starts = [before != group for before, group in zip([*groups[:1], *groups], groups, strict=False)]
+    return [
+        " ".join([*(["num"] if column.numeric else []), *(["start"] if start else [])])
+        for column, start in zip(table.columns, starts, strict=True)
+    ]
+
+
+def _resource(name: str) -> str:
+    return (resources("hpcddp.analysis.report") / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing but this very style and script runs, nothing is fetched: a picture is in the page itself."""
+    rules = ["default-src 'none'", f"style-src {_hash(style)}", f"script-src {_hash(script)}", "img-src data:"]
+    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _by_topic(found: Findings, tables: Sequence[Table], figures: Mapping[str, Sequence[InlineSvg]]) -> dict[str, list[_Shown]]:
+    """What stands below each table, and under `detail` what shows single runs or belongs to no table that is there."""
+    topics: dict[str, list[_Shown]] = {"detail": [], **{table.name: [] for table in tables}}
+    table_of = TOPICS | {"comm": "collectives" if len(found.collectives) else "exchange"}
+    for name, panels in figures.items():
+        caption = _left_out(found) if name == "breakdown" else DETAIL.get(name)
+        marked, shared = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))
+        topics.get(table_of.get(name, "detail"), topics["detail"]).append(_Shown(caption, marked, shared))
+    return topics
+
+
+def _left_out(found: Findings) -> str | None:
+    shown, every = DEFAULT.most_bars, len(found.shown)
+    return f"the first {shown} of {every} points" if every > shown else None
+
+
+def _of_collectives(found: Findings) -> str:
+    """The headline of a study without training: what the largest layout reaches."""
+    fits = found.fits[found.fits["op"] == "all_reduce"]
+    if fits.empty:
+        return "No training run counts."
+    best = fits.sort_values("ranks", kind="stable").iloc[-1]
+    rate, size = quantity(best["largest_busbw_bytes_per_s"] / 1e9), message_size(int(best["largest_bytes"]))
+    return f"{best['layout']}: an all-reduce of {size} reaches {rate} GB/s of bus bandwidth."
+
+
+def _gates(stands_on: Provenance) -> Table:
+    columns = [Column("check", numeric=False), Column("passed"), Column("evidence", numeric=False)]
+    rows = [
+        [_words(gate.name), Cell(f"{gate.passed} of {gate.runs} runs", gate.passed / gate.runs), _words(gate.evidence)]
+        for gate in stands_on.gates
+    ]
+    return Table("gates", "Checks of every run", "Evidence of the first run, or of the first that failed.", columns, rows)
+
+
+def _runs(found: Findings, stands_on: Provenance) -> Table:
+    heads = {
+        "run": False,
+        "attempt": False,
+        "state": False,
+        "checks passed": False,
+        "steps": True,
+        "step ms": True,
+        "samples/s": True,
+    }
+    columns = [*(Column(head, numeric=numeric) for head, numeric in heads.items()), Column("reason", numeric=False)]
+    rows = [
+        [
+            _words(run.name),
+            _words(run.attempt),
+            _words(run.state),
+            _words(stands_on.gates_of.get(run.name)),
+            _number(run.steady_steps, str),
+            _number(None if run.step_ns is None else run.step_ns / 1e6, quantity),
+            _number(rate, quantity),
+            _words(run.reason),
+        ]
+        for run, rate in zip(found.records.runs, found.runs["samples_per_s"], strict=True)
+    ]
+    return Table("runs", "All runs", "", columns, rows)
+
+
+def _words(text: str | None) -> Cell:
+    return Cell(text or UNKNOWN, text)
+
+
+def _number(value: float | None, text: object) -> Cell:
+    assert callable(text)
+    return Cell(UNKNOWN, None) if value is None or pd.isna(value) else Cell(text(value), float(value))
