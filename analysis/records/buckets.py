@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from hpcddp.analysis.records.clocks import Ints, clock_error_ns, to_rank_0
-from hpcddp.analysis.records.csv_reader import Room
+from hpcddp.analysis.records.csv_reader import Columns
 from hpcddp.analysis.records.exchange_windows import STEP_TYPES, ExchangeWindows
 from hpcddp.analysis.records.impossible import check_buckets
 from hpcddp.analysis.records.ranks import step_tables
-from hpcddp.analysis.records.rows import Columns, Rejected, RowFile, read_rows
+from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
 from hpcddp.core.attempt_records import RankEnd
 from hpcddp.core.records import BUCKET_COLUMNS, buckets_file
 from hpcddp.core.schema import LARGEST_INT
@@ -80,22 +80,21 @@ def read_buckets(attempt: Path, ranks: Sequence[RankEnd], windows: ExchangeWindo
 def first_table(attempt: Path, rank_0: RankEnd, warnings: list[str]) -> Columns | None:
     """Rank 0's rows; None where they cannot be read."""
     try:
-        return _bucket_table(attempt, 0, rank_0, warnings, Room())
+        return _bucket_table(attempt, 0, rank_0, warnings)
     except Rejected:
         return None
 
 
 def _bucket_tables(attempt: Path, ranks: Sequence[RankEnd], warnings: list[str], first: Columns | None) -> Iterator[Columns]:
-    """A rank's rows after another's; each table holds until the next. `first`: rank 0's, if it has been read."""
-    room = Room()
+    """A rank's rows after another's. `first`: rank 0's, if it has been read."""
     for rank, entry in enumerate(ranks):
-        yield first if first and rank == 0 else _bucket_table(attempt, rank, entry, warnings, room)
+        yield first if first and rank == 0 else _bucket_table(attempt, rank, entry, warnings)
 
 
-def _bucket_table(attempt: Path, rank: int, entry: RankEnd, warnings: list[str], room: Room) -> Columns:
+def _bucket_table(attempt: Path, rank: int, entry: RankEnd, warnings: list[str]) -> Columns:
     """By step and index: rows are written in the order in which they were done."""
     file = RowFile(buckets_file(attempt, rank), rank, entry.bucket_rows or 0, entry.bucket_crc32)
-    columns = read_rows(file, BUCKET_TYPES, warnings, room)
+    columns = read_rows(file, BUCKET_TYPES, warnings)
     check_buckets(columns, rank)
     step, index = (np.diff(columns[name]) for name in ("step", "index"))
     if not ((step > 0) | ((step == 0) & (index >= 0))).all():
@@ -115,7 +114,7 @@ def assemble(windows: ExchangeWindows, buckets: Iterable[Columns], ranks: Sequen
     counted = np.zeros(0, np.bool_)
     for rank, (columns, entry) in enumerate(zip(buckets, ranks, strict=True)):
         if not first:
-            first = {name: columns[name].copy() for name in ("step", "index", "bytes")}
+            first = {name: columns[name] for name in ("step", "index", "bytes")}
             counted = np.isin(first["step"], windows.numbers)
             times = {name: np.empty((len(ranks), np.count_nonzero(counted)), np.int64) for name in ("ready_ns", "done_ns")}
         if not all(np.array_equal(columns[name], values) for name, values in first.items()):

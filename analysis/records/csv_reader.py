@@ -1,83 +1,119 @@
-"""The cells of a CSV of integers, read 64 characters at a time by functions that numba compiles, where numba is installed.
+"""Parses a rank's CSV: with polars where the extra `fast` is installed and the study is large, otherwise with pandas.
 
-They take only what the worker writes: digits, commas and line ends, every row with as many cells, no number beyond int64. All
-else is left to pandas, which says what is wrong with it.
+polars reads what the worker writes, integers and empty cells, in about two thirds of pandas' time. All else is left to pandas,
+which says what is wrong with it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import importlib.util
+import io
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-Parse = Callable[[NDArray[np.uint8], int, int, NDArray[np.int64], NDArray[np.int64]], int]
+from hpcddp.analysis.util.parallel import FORKS
 
-EMPTY = -1
-"""Stands for a cell that was not measured."""
+Columns = dict[str, NDArray[Any]]
+"""A rank's rows by column: doubles of which nan is an empty cell, or int64 where every cell is measured."""
 
-SHORT = 15
-"""Digits of a number that is exact in a double, whatever it is."""
+MAYBE_INT = "Int64"
+"""Of columns whose numbers are too long for a double: int64, UNKNOWN where the cell is empty."""
 
-COMPILE_S = 3.0
-"""What importing numba and compiling takes, generously."""
+UNKNOWN = -1
+
+EXACT = 10**15
+"""Below it pandas reads a number into a double without an error."""
+
+LARGE_S = 3.0
+"""A study is large where pandas would need longer to read it."""
 
 PANDAS_S_PER_FILE, PANDAS_S_PER_BYTE = 2e-3, 6e-9
 
-AROUND = 64
-"""Bytes before and after those of a file that may be looked at."""
+RECOMMEND_BYTES = 10**9
+SHARE_SAVED = "a fifth"
+"""Of an analysis' time, by polars instead of pandas: see tests/bench/analyze_50m."""
+
+_polars_chosen = False
 
 
-class Room:
-    """Memory for one file after another: new pages cost more time than what is read into them."""
-
-    def __init__(self) -> None:
-        self._bytes, self._cells = np.empty(0, np.uint8), np.empty(0, np.int64)
-
-    def for_bytes(self, size: int) -> NDArray[np.uint8]:
-        """So many and AROUND before and after them, the latter 0."""
-        whole = size + 2 * AROUND
-        if self._bytes.size < whole:
-            self._bytes = np.empty(whole, np.uint8)
-        self._bytes[size + AROUND : whole] = 0
-        return self._bytes[:whole]
-
-    def for_cells(self, columns: int, rows: int) -> NDArray[np.int64]:
-        """(columns, rows)"""
-        if self._cells.size < columns * rows:
-            self._cells = np.empty(columns * rows, np.int64)
-        return self._cells[: columns * rows].reshape(columns, rows)
+def is_large(files: int, size_bytes: int) -> bool:
+    """Whether so many files of that size together are worth processes and polars."""
+    return files * PANDAS_S_PER_FILE + size_bytes * PANDAS_S_PER_BYTE > LARGE_S
 
 
-def prepare(files: int, size: int) -> bool:
-    """Compiles, where pandas would take longer for so many files and bytes; whether it would."""
-    much = files * PANDAS_S_PER_FILE + size * PANDAS_S_PER_BYTE > COMPILE_S
-    if much and not _prepared:
-        _prepared.extend(filter(None, [compiled()]))
-    return much
+def can_use_polars() -> bool:
+    """Whether polars is installed, and processes forked from this one can use it.
+
+    Its threads do not survive a fork: where it was used before, a forked process would wait for them forever.
+    """
+    return not (FORKS and "polars" in sys.modules) and importlib.util.find_spec("polars") is not None
 
 
-def prepared() -> Parse | None:
-    """What was compiled; None where it was not worth it, or numba is not installed."""
-    return _prepared[0] if _prepared else None
+def use_polars() -> None:
+    """This process reads with polars from now on."""
+    global _polars_chosen  # noqa: PLW0603 - the choice holds for the process
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # several processes read already
+    _polars_chosen = True
 
 
-_prepared: list[Parse] = []
+def recommend_polars(size_bytes: int) -> None:
+    """Says once, on stderr, where there is so much to read and polars is not installed, how much faster that would be."""
+    if size_bytes > RECOMMEND_BYTES and importlib.util.find_spec("polars") is None:
+        _recommend()
 
 
 @functools.cache
-def compiled() -> Parse | None:
-    """Parses the rows of bytes [at, end), one at least, into (columns, rows); returns how many there were.
+def _recommend() -> None:
+    saved = f"takes about {SHARE_SAVED} less time with `pip install 'hpcddp[fast]'`"
+    logging.getLogger(__name__).warning("analyzing more than a gigabyte of CSV %s", saved)
 
-    It returns -1 where it leaves them to pandas. To the bits of each column, (columns,), it adds those of its cells that are
-    empty or have more than SHORT digits.
 
-    None without numba. It holds no lock while it runs: threads read side by side.
-    """
-    try:
-        from hpcddp.analysis.records.csv_compiled import compile_parse  # numba: half a second, and seconds more to compile
-    except ImportError:
+def parse(data: bytes, columns: Mapping[str, str]) -> Columns:
+    """Those columns, given with their pandas types; ValueError, TypeError or OverflowError, in pandas' words, where it cannot."""
+    found = _parse_with_polars(data, columns) if _polars_chosen else None
+    return found or _parse_with_pandas(data, columns)
+
+
+def _parse_with_pandas(data: bytes, columns: Mapping[str, str]) -> Columns:
+    table = pd.read_csv(io.BytesIO(data), usecols=list(columns), dtype=columns)
+    return {
+        name: table[name].fillna(UNKNOWN).to_numpy(np.int64) if type_ == MAYBE_INT else table[name].to_numpy()
+        for name, type_ in columns.items()
+    }
+
+
+def _parse_with_polars(data: bytes, columns: Mapping[str, str]) -> Columns | None:
+    """None where a cell is no integer, or one that pandas reads in another way."""
+    import polars
+
+    header = data.partition(b"\n")[0]
+    names = header.decode("ascii", "replace").split(",")
+    if not header.isascii() or not set(columns) <= set(names):
         return None
-    parse: Parse = compile_parse()
-    return parse
+    try:
+        table = polars.read_csv(data, schema=dict.fromkeys(names, polars.Int64), quote_char=None)
+    except polars.exceptions.PolarsError:
+        return None
+    if np.count_nonzero(np.frombuffer(data, np.uint8) < ord(",")) != table.height + 1:
+        return None  # spaces, quotes or empty lines: of what the worker writes, only line ends come before commas in ASCII
+    found: Columns = {}
+    for name, type_ in columns.items():
+        column = table.get_column(name)
+        if type_ == MAYBE_INT:
+            column = column.fill_null(UNKNOWN)
+        elif column.null_count():
+            if type_ == "int64":
+                return None
+            column = column.cast(polars.Float64)  # an empty cell becomes nan
+        found[name] = column.to_numpy()
+        if type_ == "float64" and np.fmax.reduce(np.abs(found[name]), initial=0) >= EXACT:
+            return None
+    return found

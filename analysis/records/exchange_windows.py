@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.clocks import Ints, to_rank_0
-from hpcddp.analysis.records.rows import EXACT, Columns
+from hpcddp.analysis.records.csv_reader import EXACT, Columns
 from hpcddp.analysis.records.steps import ALL_STEPS, StepSpan, or_zero, steady_rows
 from hpcddp.core.attempt_records import RankEnd
 

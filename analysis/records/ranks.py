@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from hpcddp.analysis.records.csv_reader import Room
+from hpcddp.analysis.records.csv_reader import MAYBE_INT, Columns
 from hpcddp.analysis.records.impossible import check_steps
-from hpcddp.analysis.records.rows import MAYBE_INT, Columns, Rejected, RowFile, read_rows
+from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, StepSpan, over_ranks
 from hpcddp.core.attempt_records import RankEnd, TrainingEnd
 from hpcddp.core.records import steps_file
@@ -52,9 +52,8 @@ def rank_results(end: TrainingEnd, ranks: int) -> tuple[RankEnd, ...]:
 
 
 def step_tables(attempt: Path, ranks: Sequence[RankEnd], columns: dict[str, str], warnings: list[str]) -> Iterator[Columns]:
-    """The step rows of one rank after another; each table holds until the next. Rejected where rows cannot be true."""
-    room = Room()
+    """The step rows of one rank after another; Rejected where rows cannot be true."""
     for rank, entry in enumerate(ranks):
-        rows = read_rows(RowFile(steps_file(attempt, rank), rank, entry.rows, entry.crc32), columns, warnings, room)
+        rows = read_rows(RowFile(steps_file(attempt, rank), rank, entry.rows, entry.crc32), columns, warnings)
         check_steps(rows, rank)
         yield rows

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.records.csv_reader import prepare
+from hpcddp.analysis.records.csv_reader import can_use_polars, is_large, recommend_polars, use_polars
 from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -119,8 +119,9 @@ def _load_runs(
     found: dict[RunKey, Attempted] = {key: loaded for key, loaded in known.items() if loaded is not None}
     unread = [key for key in keys if key not in found]
     sizes = [size for key in unread if (size := sizes_on_disk.get(key))]
-    much = prepare(sum(size.csv_files for size in sizes), sum(size.csv_bytes for size in sizes))
-
+    csv_bytes = sum(size.csv_bytes for size in sizes)
+    large, polars = is_large(sum(size.csv_files for size in sizes), csv_bytes), can_use_polars()
+    recommend_polars(csv_bytes)
     outcomes = _read_outcomes(study)
 
     def load(key: RunKey) -> Loaded:
@@ -133,10 +134,12 @@ def _load_runs(
         return run, tuple(odd)
 
     def attempt(key: RunKey) -> Attempted:
+        if large and polars:
+            use_polars()
         return contain(f"r{key.run} of {one_line(key.label)}", lambda: load(key))
 
-    found |= zip(unread, each(attempt, unread, much, meanwhile), strict=True)
-    return [found[key] for key in keys], much
+    found |= zip(unread, each(attempt, unread, large, meanwhile), strict=True)
+    return [found[key] for key in keys], large
 
 
 def _read_outcomes(study: Study) -> dict[RunKey, dict[str, str]]:

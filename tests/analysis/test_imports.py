@@ -27,9 +27,3 @@ def test_what_draws_nothing_needs_neither_torch_nor_submitit_nor_matplotlib_to_l
         "print([m for m in ('torch', 'submitit', 'cloudpickle', 'matplotlib') if m in sys.modules])"
     )
     assert python(code).stdout == "[]\n"
-
-
-def test_checksums_need_nothing_but_the_standard_library() -> None:
-    """isal computes them ten times as fast, where it is installed."""
-    code = "import sys; sys.modules['isal'] = None; from hpcddp.analysis.records.rows import crc32; print(crc32.__module__)"
-    assert python(code).stdout == "zlib\n"

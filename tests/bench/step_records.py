@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.csv_reader import EMPTY
+from hpcddp.analysis.records.csv_reader import UNKNOWN
 from hpcddp.core.point import Point
 from hpcddp.core.records import BUCKET_COLUMNS, SCHEMA, STEP_COLUMNS, WARMUP, buckets_file, steps_file, write_json
 from hpcddp.core.run_root import Study
@@ -100,7 +100,7 @@ def rank_rows(random: np.random.Generator, steps: int, shared: Ints) -> tuple[by
     total = np.sum(list(cells.values()), axis=0)
     start = START_NS + np.cumsum(total) - total
     columns = {"step": step, "flags": np.where(step < WARMUP_STEPS, WARMUP, 0), "start_ns": start, "total_ns": total}
-    columns |= {f"{name}_ns": value for name, value in cells.items()} | {"h2d_hidden_ns": np.full(steps, EMPTY)}
+    columns |= {f"{name}_ns": value for name, value in cells.items()} | {"h2d_hidden_ns": np.full(steps, UNKNOWN)}
     columns["loss_e9"] = random.integers(10**9, 3 * 10**9, steps)
     backward = start + cells["data_wait"] + cells["h2d_exposed"] + cells["forward"]
     buckets = bucket_columns(step[::EVERY], backward[::EVERY], (cells["backward"] + cells["comm_exposed"])[::EVERY])
@@ -151,4 +151,4 @@ def fixed_width(columns: list[Ints]) -> bytes:
 
 
 def digits(number: int) -> int:
-    return 0 if number == EMPTY else len(str(number))
+    return 0 if number == UNKNOWN else len(str(number))

@@ -1,24 +1,26 @@
-"""Rows read by compiled code are those pandas reads; what it does not take is left to pandas, with its words."""
+"""Rows read by polars are those pandas reads; what polars does not take is left to pandas, with its words."""
 
 from __future__ import annotations
 
 import errno
 import os
 import random
+import subprocess
+import sys
 import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pandas as pd
 import pytest
 
-from hpcddp.analysis.records import csv_compiled, csv_reader
+from hpcddp.analysis.records import csv_reader
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.codec import to_plain
+from hpcddp.analysis.util.parallel import FORKS
 from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
 from hpcddp.core.run_root import Study
@@ -29,26 +31,18 @@ COLUMNS = {"step": "int64", "total_ns": "float64"}
 HEADER = "step,start_ns,total_ns\n"
 
 
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways are there."""
-    parse = csv_reader.compiled()
-    assert parse is not None
-    monkeypatch.setattr(csv_reader, "_prepared", [parse])
-
-
 def both(file: Path, text: str, monkeypatch: pytest.MonkeyPatch, rows: int | None = None) -> list[pd.DataFrame | str]:
-    """The table or the reason for rejecting it, and what was remarked: compiled and by pandas."""
+    """The table or the reason for rejecting it, and what was remarked: by polars and by pandas."""
     file.write_bytes(text.encode())
     count = text.count("\n") - 1 if rows is None else rows
-    whole = "".join(text.splitlines(keepends=True)[: count + 1]).encode()
+    recorded = "".join(text.splitlines(keepends=True)[: count + 1]).encode()
     found: list[pd.DataFrame | str] = []
-    for prepared in (csv_reader._prepared, []):
-        monkeypatch.setattr(csv_reader, "_prepared", prepared)
+    for polars in (True, False):
+        monkeypatch.setattr(csv_reader, "_polars_chosen", polars)
         warnings: list[str] = []
         try:
-            columns = read_rows(RowFile(file, 3, count, zlib.crc32(whole)), COLUMNS, warnings)
-            found.append(pd.DataFrame(columns).astype(COLUMNS).assign(said=" ".join(warnings)))
+            columns = read_rows(RowFile(file, 3, count, zlib.crc32(recorded)), COLUMNS, warnings)
+            found.append(pd.DataFrame(columns).astype(COLUMNS).assign(warnings=" ".join(warnings)))
         except Rejected as error:
             found.append(str(error))
     return found
@@ -75,10 +69,10 @@ def both(file: Path, text: str, monkeypatch: pytest.MonkeyPatch, rows: int | Non
 )
 def test_numbers_are_those_pandas_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
     """To the last bit, with an empty cell for what was not measured."""
-    ours, theirs = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
-    assert isinstance(ours, pd.DataFrame)
-    assert isinstance(theirs, pd.DataFrame)
-    pd.testing.assert_frame_equal(ours, theirs)
+    by_polars, by_pandas = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
+    assert isinstance(by_polars, pd.DataFrame)
+    assert isinstance(by_pandas, pd.DataFrame)
+    pd.testing.assert_frame_equal(by_polars, by_pandas)
 
 
 @pytest.mark.parametrize(
@@ -86,89 +80,53 @@ def test_numbers_are_those_pandas_reads(tmp_path: Path, monkeypatch: pytest.Monk
 )
 def test_what_pandas_rejects_is_rejected_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
     """Too large, empty, no number, too many cells."""
-    ours, theirs = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
-    assert isinstance(ours, str)
-    assert ours == theirs
+    by_polars, by_pandas = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
+    assert isinstance(by_polars, str)
+    assert by_polars == by_pandas
 
 
 @pytest.mark.parametrize("header", ["step,start_ns\n", "total_ns,step\n", "step,step,total_ns\n", "a,b,total_ns,step\n"])
 def test_columns_go_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str) -> None:
     """In any order, among others; without one, or with it twice, as pandas has it."""
     cell = ",".join(str(10 + place) for place in range(header.count(",") + 1))
-    ours, theirs = both(tmp_path / "rows.csv", f"{header}{cell}\n", monkeypatch)
-    assert str(ours) == str(theirs)
+    by_polars, by_pandas = both(tmp_path / "rows.csv", f"{header}{cell}\n", monkeypatch)
+    assert str(by_polars) == str(by_pandas)
 
 
 def test_a_torn_line_after_the_rows_is_left_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And remarked."""
-    ours, theirs = both(tmp_path / "rows.csv", f"{HEADER}0,1,2\n1,2", monkeypatch, rows=1)
-    assert isinstance(ours, pd.DataFrame)
-    assert "1 damaged line after the 1 row recorded" in ours["said"][0]
-    assert isinstance(theirs, pd.DataFrame)
-    assert ours.equals(theirs)
+    by_polars, by_pandas = both(tmp_path / "rows.csv", f"{HEADER}0,1,2\n1,2", monkeypatch, rows=1)
+    assert isinstance(by_polars, pd.DataFrame)
+    assert "1 damaged line after the 1 row recorded" in by_polars["warnings"][0]
+    assert isinstance(by_pandas, pd.DataFrame)
+    assert by_polars.equals(by_pandas)
 
 
-def test_rows_lie_anywhere_among_the_bytes_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polars_takes_what_the_worker_writes() -> None:
     """A thousand rows whose numbers have from 0 to 18 digits."""
     draw = random.Random(1)
-    csv_reader = ((draw.randrange(10**9), draw.randrange(10 ** draw.randint(1, 18)), draw.randrange(10**15)) for _ in range(1000))
-    rows = "".join(f"{step},{start},{total if total % 5 else ''}\n" for step, start, total in csv_reader)
-    ours, theirs = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
-    assert isinstance(ours, pd.DataFrame)
-    assert isinstance(theirs, pd.DataFrame)
-    pd.testing.assert_frame_equal(ours, theirs)
+    numbers = ((draw.randrange(10**9), draw.randrange(10 ** draw.randint(1, 18)), draw.randrange(10**15)) for _ in range(1000))
+    rows = "".join(f"{step},{start},{total if total % 5 else ''}\n" for step, start, total in numbers)
+    by_polars = csv_reader._parse_with_polars((HEADER + rows).encode(), COLUMNS)
+    by_pandas = csv_reader._parse_with_pandas((HEADER + rows).encode(), COLUMNS)
+    assert by_polars is not None
+    assert all(np.array_equal(by_polars[name], by_pandas[name], equal_nan=True) for name in COLUMNS)
 
 
-def test_a_room_takes_files_of_any_size_in_turn(tmp_path: Path) -> None:
-    """What is left in it of a longer file is none of a shorter one's."""
-    room, file = csv_reader.Room(), tmp_path / "rows.csv"
-    for count in (3, 100, 2, 0, 40):
-        text = HEADER + "".join(f"{row},1,{count}\n" for row in range(count))
-        file.write_text(text)
-        columns = read_rows(RowFile(file, 0, count, zlib.crc32(text.encode())), COLUMNS, [], room)
-        assert columns["step"].tolist() == list(range(count))
-        assert columns["total_ns"].tolist() == [count] * count
-
-
-def test_columns_with_empty_or_long_cells_are_told() -> None:
-    """By all bits of those; others have fewer digits than a double holds."""
-    parse, digits = csv_reader.compiled(), "9" * csv_reader.SHORT
-    assert parse is not None
-    text = f"{digits},{digits}9,\n1,{2**62},1\n".encode()
-    data = np.frombuffer(bytes(csv_reader.AROUND) + text + bytes(csv_reader.AROUND), np.uint8).copy()
-    out, bits = np.zeros((3, 2), np.int64), np.zeros(3, np.int64)
-    assert parse(data, csv_reader.AROUND, csv_reader.AROUND + len(text), out, bits) == 2
-    assert bits.tolist() == [0, int(digits + "9") | 2**62, csv_reader.EMPTY]
-
-
-def test_nothing_is_written_beside_the_cells() -> None:
-    """Whatever the bytes are, and however many rows they should be: 2,000 damaged files."""
-    parse, draw, guard = csv_reader.compiled(), random.Random(1), 64
-    assert parse is not None
-    for _ in range(2000):
-        columns, rows = draw.randint(1, 5), draw.randint(1, 30)
-        numbers = [["7" * draw.choice([0, 1, 8, 9, 16, 19, 20, 30]) for _ in range(columns)] for _ in range(rows)]
-        text = bytearray("".join(",".join(row) + "\n" for row in numbers), "ascii")
+def test_what_polars_takes_of_damaged_bytes_pandas_reads_alike() -> None:
+    """Whatever the bytes are: 1,000 damaged files."""
+    draw, taken = random.Random(1), 0
+    for _ in range(1000):
+        cells = [[draw.choice(["", "1", "-5", "9" * draw.randint(1, 17)]) for _ in range(2)] for _ in range(4)]
+        text = bytearray(HEADER + "".join(f"{step},{start},{total}\n" for step, (start, total) in enumerate(cells)), "ascii")
         for _ in range(draw.randint(0, 3)):
-            text[draw.randrange(len(text))] = draw.choice(b"\n,07-x\xff")
-        data = np.frombuffer(bytes(csv_reader.AROUND) + text + bytes(csv_reader.AROUND), np.uint8).copy()
-        told = max(1, rows + draw.randint(-2, 2))
-        whole, bits = np.full(columns * told + 2 * guard, -5), np.full(columns + 2 * guard, 0)
-        out = whole[guard:-guard].reshape(columns, told)
-        assert parse(data, csv_reader.AROUND, csv_reader.AROUND + len(text), out, bits[guard:-guard]) in (-1, told)
-        assert {*whole[:guard], *whole[-guard:]} == {-5}
-        assert not bits[:guard].any()
-        assert not bits[-guard:].any()
-
-
-def test_without_a_folder_for_its_cache_it_is_compiled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is where the folder should be."""
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "file"))
-    data = np.frombuffer(bytes(64) + b"1,2\n3,4\n" + bytes(64), np.uint8).copy()
-    out, bits = np.zeros((2, 2), np.int64), np.zeros(2, np.int64)
-    assert csv_compiled.compile_parse()(data, 64, 72, out, bits) == 2
-    assert out.tolist() == [[1, 3], [2, 4]]
+            text[draw.randrange(len(text))] = draw.choice(b'\n\r\t,07-x "\xff')
+        by_polars = csv_reader._parse_with_polars(bytes(text), COLUMNS)
+        if by_polars is not None:
+            by_pandas = csv_reader._parse_with_pandas(bytes(text), COLUMNS)
+            assert all(np.array_equal(by_polars[name], by_pandas[name], equal_nan=True) for name in COLUMNS)
+            taken += 1
+    assert taken > 100
 
 
 def test_a_file_that_cannot_be_read_is_named_and_others_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,28 +142,44 @@ def test_a_file_that_cannot_be_read_is_named_and_others_count(tmp_path: Path, mo
         return fstat(handle)
 
     monkeypatch.setattr(os, "fstat", fails)
-    for prepared in (csv_reader._prepared, []):
-        monkeypatch.setattr(csv_reader, "_prepared", prepared)
-        whole, damaged = load_study(study, tmp_path / f"kept{len(prepared)}").runs
-        assert (whole.state, damaged.state) == ("counts", "rejected")
+    for polars in (True, False):
+        monkeypatch.setattr(csv_reader, "_polars_chosen", polars)
+        good, damaged = load_study(study, tmp_path / f"cache{polars}").runs
+        assert (good.state, damaged.state) == ("counts", "rejected")
         assert str(damaged.reason).endswith("r2/102.0/ranks/00001.steps.csv cannot be read: Input/output error")
 
 
 def test_names_of_files_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Quotes, patterns and commands among them."""
-    ours, theirs = both(tmp_path / "a'b\"*[1]?$(touch x);{c}.csv.gz", f"{HEADER}0,1,2\n", monkeypatch)
-    assert isinstance(ours, pd.DataFrame)
-    assert isinstance(theirs, pd.DataFrame)
-    assert ours.equals(theirs)
+    by_polars, by_pandas = both(tmp_path / "a'b\"*[1]?$(touch x);{c}.csv.gz", f"{HEADER}0,1,2\n", monkeypatch)
+    assert isinstance(by_polars, pd.DataFrame)
+    assert isinstance(by_pandas, pd.DataFrame)
+    assert by_polars.equals(by_pandas)
 
 
-def test_nothing_is_compiled_for_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten small files; for ten thousand it is."""
-    monkeypatch.setattr(csv_reader, "_prepared", [])
-    csv_reader.prepare(10, 10**6)
-    assert csv_reader.prepared() is None
-    csv_reader.prepare(10_000, 10**6)
-    assert csv_reader.prepared() is not None
+def test_a_few_small_files_are_not_large() -> None:
+    """Ten; ten thousand are."""
+    assert not csv_reader.is_large(10, 10**6)
+    assert csv_reader.is_large(10_000, 10**6)
+
+
+def test_processes_of_one_that_uses_polars_read_with_pandas() -> None:
+    """They would wait for polars' threads forever."""
+    code = "from hpcddp.analysis.records.csv_reader import *; print(can_use_polars()); import polars; print(can_use_polars())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", str(not FORKS)]
+
+
+def test_polars_is_recommended_once_for_a_gigabyte() -> None:
+    """On stderr, where it is not installed."""
+    code = "from hpcddp.analysis.records.csv_reader import *; [recommend_polars(size) for size in (10**8, 2 * 10**9, 10**10)]"
+    hidden = f"import importlib.util; importlib.util.find_spec = lambda name: None; {code}"
+    with_polars, without = (
+        subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True).stderr for run in (code, hidden)
+    )
+    assert with_polars == ""
+    assert without.count("\n") == 1
+    assert "pip install 'hpcddp[fast]'" in without
 
 
 def hooked_study(folder: Path, measured: bool = True, starts: bool = True) -> Study:
@@ -213,7 +187,7 @@ def hooked_study(folder: Path, measured: bool = True, starts: bool = True) -> St
     where = point(1, 4, comm="on")
     shares = {**dict.fromkeys((*PARTS, *["h2d_hidden"] * measured), 0.1), "comm_exposed": 0.3}
     study = write_study(folder, [where])
-    told = Recorded(
+    recorded = Recorded(
         step_ns=lambda rank, step: (90 + 7 * rank + step % 5) * MS + 37 * step,
         steps=40,
         shares=shares,
@@ -225,7 +199,7 @@ def hooked_study(folder: Path, measured: bool = True, starts: bool = True) -> St
         bucket_steps=range(0, 40, 2),
         clocks={1: 7 * MS, 3: -MS},
     )
-    write_run(study, where, told)
+    write_run(study, where, recorded)
     return study
 
 
@@ -235,9 +209,9 @@ def test_a_run_is_the_same_whatever_read_it(
 ) -> None:
     """To the last bit; without starts nobody knows what its all-reduces overlapped with."""
     study, found = hooked_study(tmp_path / "s", measured, starts), []
-    for prepared in (csv_reader._prepared, []):
-        monkeypatch.setattr(csv_reader, "_prepared", prepared)
-        (run,) = load_study(study, tmp_path / f"kept{len(prepared)}").runs
+    for polars in (True, False):
+        monkeypatch.setattr(csv_reader, "_polars_chosen", polars)
+        (run,) = load_study(study, tmp_path / f"cache{polars}").runs
         assert (run.state, run.exchange is not None) == (("counts", True) if starts else ("rejected", False))
         found.append(to_plain(replace(run, point=None)))
     assert found[0] == found[1]
@@ -255,24 +229,23 @@ def test_step_rows_of_every_version_are_read_alike(tmp_path: Path, monkeypatch: 
             patched.setattr(synthetic, "STEP_COLUMNS", columns)
             patched.setattr(synthetic, "_row", row)
             study = hooked_study(tmp_path / f"s{len(columns)}")
-        for prepared in (csv_reader._prepared, []):
+        for polars in (True, False):
             with monkeypatch.context() as patched:
-                patched.setattr(csv_reader, "_prepared", prepared)
-                (run,) = load_study(study, tmp_path / f"kept{len(columns)}{len(prepared)}").runs
+                patched.setattr(csv_reader, "_polars_chosen", polars)
+                (run,) = load_study(study, tmp_path / f"cache{len(columns)}{polars}").runs
             assert (run.state, run.timeline is not None) == ("counts", True)
             found.append(to_plain(replace(run, point=None)))
     assert all(each == found[0] for each in found)
 
 
-def test_without_compiled_code_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of steps tells how long they took, and when they began."""
     study, read = hooked_study(tmp_path / "s"), []
 
-    def told(file: Path, most_bytes: int, *, cut: bool) -> bytes:
+    def reading(file: Path, most_bytes: int, *, cut: bool) -> bytes:
         read.append(file.name)
         return read_regular(file, most_bytes, cut=cut)
 
-    monkeypatch.setattr(csv_reader, "_prepared", [])
-    monkeypatch.setattr("hpcddp.analysis.records.rows.read_regular", told)
+    monkeypatch.setattr("hpcddp.analysis.records.rows.read_regular", reading)
     assert load_study(study).runs[0].exchange is not None
     assert sorted(read) == sorted(f"{rank:05d}.{kind}.csv" for rank in range(4) for kind in ("buckets", "steps"))

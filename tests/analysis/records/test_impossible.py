@@ -28,12 +28,10 @@ DAY_NS = 86_400 * 1000 * MS
 Cell = int | str | Callable[[int], int]
 
 
-@pytest.fixture(params=["compiled", "pandas"])
+@pytest.fixture(params=[True, False], ids=["polars", "pandas"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to read rows."""
-    parse = csv_reader.compiled()
-    assert parse is not None
-    monkeypatch.setattr(csv_reader, "_prepared", [parse] if request.param == "compiled" else [])
+    monkeypatch.setattr(csv_reader, "_polars_chosen", request.param)
 
 
 @pytest.fixture(autouse=True)

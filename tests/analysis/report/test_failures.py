@@ -60,7 +60,7 @@ def is_broken(attempts: Sequence[Path], blank: Run, *_: Any) -> bool:
 
 def in_processes(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
     """Runs are read, and figures drawn, as those of a large study, or of a small one."""
-    monkeypatch.setattr("hpcddp.analysis.study.load.prepare", lambda *_: large)
+    monkeypatch.setattr("hpcddp.analysis.study.load.is_large", lambda *_: large)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hpcddp.analysis.records.buckets import RunBuckets, assemble
 from hpcddp.analysis.records.clocks import clock_error_ns, to_rank_0
+from hpcddp.analysis.records.csv_reader import Columns
 from hpcddp.analysis.records.exchange_windows import ExchangeWindows
-from hpcddp.analysis.records.rows import Columns
 from hpcddp.analysis.records.steps import StepSpan
 from hpcddp.analysis.runs.communication import (
     algorithm_bandwidth,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.rows import Columns
+from hpcddp.analysis.records.csv_reader import Columns
 from hpcddp.analysis.records.steps import over_ranks
 from hpcddp.analysis.runs.intervals import half_width_percent, interpolation, interval_rank, mean_half_percent, spread
 from hpcddp.core.batch_means import BATCHES, mean_interval

@@ -76,7 +76,7 @@ def test_a_report_is_the_same_whether_processes_make_it(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(pipeline, "all_of", told)
     for much in (False, True):
-        monkeypatch.setattr(load, "prepare", lambda files, size, much=much: much)
+        monkeypatch.setattr(load, "is_large", lambda files, size, much=much: much)
         analyze(study.folder, tmp_path / str(much))
     assert forked == [False, True]
     apart, here = (
