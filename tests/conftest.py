@@ -68,10 +68,10 @@ def link() -> Iterator[Link]:
 
     with contextlib.ExitStack() as stack:
         try:
-            made = stack.enter_context(throttled_link(None))
+            wire = stack.enter_context(throttled_link(None))
         except HpcddpError as error:
             cannot_run(str(error))
-        yield made
+        yield wire
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from yaml import Node
 
 REPEATED = 100_000
 """Values at most that aliases (`*name`) repeat in a file: sweeps of thousands of points have a tenth of it, and what reads it
@@ -29,7 +32,7 @@ def refuse_depth(text: str) -> None:
             raise _refused("too_deep", event)
 
 
-def count_repeated(node: Any) -> None:
+def count_repeated(node: Node) -> None:
     """ConstructorError at the value where the document at `node` repeats too many, repeats itself, or is nested too deep.
 
     Each value is looked at once, whatever it comes to.
@@ -37,7 +40,7 @@ def count_repeated(node: Any) -> None:
     _count(node, {}, DEPTH)
 
 
-def _count(node: Any, known: dict[int, tuple[int, int] | None], levels: int) -> tuple[int, int]:
+def _count(node: Node, known: dict[int, tuple[int, int] | None], levels: int) -> tuple[int, int]:
     """How many values `node` stands for once aliases are filled in, and how many of them are repeated. `known`: by node, what has
     been counted, None while it is.
     """
@@ -61,7 +64,7 @@ def _count(node: Any, known: dict[int, tuple[int, int] | None], levels: int) -> 
     return values, repeated
 
 
-def _children(node: Any) -> list[Any]:
+def _children(node: Node) -> list[Node]:
     """Of a mapping keys and values, of a list its entries, of a scalar none."""
     if isinstance(node.value, str):
         return []

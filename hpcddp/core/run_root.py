@@ -22,6 +22,7 @@ from pathlib import Path
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_key import RunKey
+from hpcddp.core.text import first_few
 
 NAMED = 8
 """Points named in a sentence."""
@@ -147,14 +148,9 @@ def point_folder(given: Path) -> Path:
     if len(found) == 1:
         return begun.with_name(found[0]) / given.name if of_run else begun.with_name(found[0])
     if found:
-        raise UsageError(f"{given}: {len(found)} points begin so: {_some(found)}; write more of the one that is meant")
-    known = f"it has {_some(labels)}" if labels else "name a point's folder in that of a study"
+        raise UsageError(f"{given}: {len(found)} points begin so: {first_few(found, NAMED)}; write more of the one that is meant")
+    known = f"it has {first_few(labels, NAMED)}" if labels else "name a point's folder in that of a study"
     raise UsageError(f"{given}: no point `{begun.name}` in {begun.parent}; {known}")
-
-
-def _some(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
-    return ", ".join(labels[:NAMED]) + more
 
 
 def _is_study(folder: Path) -> bool:

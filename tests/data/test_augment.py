@@ -33,9 +33,9 @@ def one_by_one(transform: Callable[[Tensor, Tensor], Tensor], parameters: Tensor
     return torch.stack([transform(image, parameter) for image, parameter in zip(images(), parameters, strict=True)])
 
 
-def differing(made: Tensor, expected: Tensor) -> float:
-    assert (made.shape, made.dtype) == (expected.shape, torch.uint8)
-    return float((made != expected).float().mean())
+def differing(result: Tensor, expected: Tensor) -> float:
+    assert (result.shape, result.dtype) == (expected.shape, torch.uint8)
+    return float((result != expected).float().mean())
 
 
 def test_rotation_is_torchvisions() -> None:
@@ -68,9 +68,9 @@ def test_elastic_deformation_is_torchvisions() -> None:
     """Bilinear, rounded; at most one grey level apart where a value lies between two."""
     displacement = augment.smooth_noise(COUNT, 28, generator())
     expected = one_by_one(lambda image, shift: functional.elastic(image, shift[None]), displacement)
-    made = augment.elastic(images(), displacement)
-    assert int((made.int() - expected.int()).abs().max()) <= 1
-    assert differing(made, expected) < 0.01
+    result = augment.elastic(images(), displacement)
+    assert int((result.int() - expected.int()).abs().max()) <= 1
+    assert differing(result, expected) < 0.01
 
 
 def test_the_blur_is_torchvisions() -> None:

@@ -24,8 +24,8 @@ def halves(draw: st.DrawFn) -> tuple[dict[str, list[int]], dict[str, list[int]]]
     keys = draw(st.permutations(KEYS))
     cut = draw(st.integers(0, len(keys) - 1))
     length = draw(st.integers(1, 3))
-    together = {key: draw(st.lists(st.integers(1, 9), min_size=length, max_size=length)) for key in keys[cut:]}
-    return {key: draw(lists) for key in keys[:cut]}, together
+    zipped = {key: draw(st.lists(st.integers(1, 9), min_size=length, max_size=length)) for key in keys[cut:]}
+    return {key: draw(lists) for key in keys[:cut]}, zipped
 
 
 def values(plain: Mapping[str, Any], **also: Any) -> list[dict[str, Any]]:
@@ -41,10 +41,10 @@ def test_axes_are_a_product(axes: dict[str, list[int]]) -> None:
 @given(halves())
 def test_lists_that_move_together_are_one_axis(both: tuple[dict[str, list[int]], dict[str, list[int]]]) -> None:
     """The n-th value of one comes with the n-th of the others and with every value of the axes."""
-    axes, together = both
-    rows = [dict(zip(together, each, strict=True)) for each in zip(*together.values(), strict=True)]
-    assert values({**axes, "zip": together}) == [{**one, **row} for one in values(axes) for row in rows]
-    assert values({"zip": together, **axes}) == [{**row, **one} for row in rows for one in values(axes)]
+    axes, zipped = both
+    rows = [dict(zip(zipped, each, strict=True)) for each in zip(*zipped.values(), strict=True)]
+    assert values({**axes, "zip": zipped}) == [{**one, **row} for one in values(axes) for row in rows]
+    assert values({"zip": zipped, **axes}) == [{**row, **one} for row in rows for one in values(axes)]
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), lists), st.lists(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 9))))
