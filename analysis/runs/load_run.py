@@ -85,7 +85,7 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
         else:
             gates = file.decoded(CommEnd).gates
             run = _launched(run, [launch])
-            run = replace(run, seen=read_signals(attempt, run.point, launch, gates), collectives=read_comm(attempt))
+            run = replace(run, signals=read_signals(attempt, run.point, launch, gates), collectives=read_comm(attempt))
         failed = failed_gates(gates) or missing_gate(gates, launch, run.trains)
     except Rejected as reason:
         return replace(run, reason=one_line(str(reason)))
@@ -113,7 +113,7 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         run,
         global_batch=end.global_batch,
         used=used(run.used, run.point, end),
-        seen=read_signals(attempt, run.point, launch, end.gates, end.telemetry),
+        signals=read_signals(attempt, run.point, launch, end.gates, end.telemetry),
         stopped_by=end.protocol.stopped_by,
         warmup_detected_steps=end.protocol.warmup_detected_steps,
         comm_check=checked.sentence,

@@ -66,7 +66,7 @@ class Run:
     part_ns: Mapping[str, float | None] | None = None
     """Of the parts and the hidden copies, the mean over steady steps and ranks."""
     used: Used = Used()
-    seen: RunSignals | None = None
+    signals: RunSignals | None = None
     early: Early | None = None
     rhythm: Rhythm | None = None
     stalls: Stalls | None = None

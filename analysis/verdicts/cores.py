@@ -17,17 +17,17 @@ less."""
 def cores_of(run: Run) -> float | None:
     """Physical cores of each rank: those it may run on, or, where these are not known, those that were requested."""
     assert run.point is not None
-    found = run.seen.processors.of_rank if run.seen else None
+    found = run.signals.processors.of_rank if run.signals else None
     requested = run.point.layout.physical_cores_per_rank
     return found if found is not None else requested
 
 
 def most_cores(run: Run) -> int | None:
     """Physical cores that the node has for each of its GPUs; on CPUs for each rank."""
-    if run.point is None or run.seen is None or run.seen.processors.physical is None:
+    if run.point is None or run.signals is None or run.signals.processors.physical is None:
         return None
     per_node = run.point.layout.gpus_per_node
-    found = run.seen.processors
+    found = run.signals.processors
     return (found.physical or 0) // (max(found.gpus or per_node, per_node) if run.point.device == "cuda" else per_node)
 
 
@@ -49,7 +49,7 @@ def starved(run: Run) -> float | None:
     cores, needed = cores_of(run), needed_cores(run)
     if cores is None or cores >= needed:
         return None
-    busy = run.seen.processors.busy if run.seen else None
+    busy = run.signals.processors.busy if run.signals else None
     waits = (run.part_ns or {}).get("data_wait")
     waiting = waits is not None and run.step_ns is not None and waits >= INPUT_SHARE * run.step_ns
     return 1 - cores / needed if (waiting if busy is None else busy >= BUSY) else None
@@ -60,7 +60,7 @@ def cpu_starvation(case: Case) -> Iterator[Verdict]:
     for found in found_points(case, starved_share):
         runs = starved_runs(case, found.rows)
         worst = max(runs, key=lambda run: (starved(run) or 0.0, run.name))
-        cores, processors = cores_of(worst) or 0.0, worst.seen.processors if worst.seen else None
+        cores, processors = cores_of(worst) or 0.0, worst.signals.processors if worst.signals else None
         busy = processors.busy if processors else None
         threads = processors.threads if processors else 1
         yield Verdict(
@@ -108,7 +108,7 @@ def cpu_advice(runs: Sequence[Run]) -> str:
             f"the node has no more cores, and more processes than cores take turns: "
             f"`--set workload.loader_workers_per_rank={min(max(most_workers(run, cores), 1), workers - 1)}`"
         )
-    physical = run.seen.processors.physical if run.seen and run.seen.processors.physical else 1
+    physical = run.signals.processors.physical if run.signals and run.signals.processors.physical else 1
     each = run.point.layout.physical_cores_per_rank or 1
     return (
         f"more ranks than cores take turns, and this is no scaling: leave such points out, "

@@ -60,7 +60,7 @@ def wrong_evaluation(case: Case) -> Iterator[Verdict]:
 
 def clock_throttling(case: Case) -> Iterator[Verdict]:
     """GPUs ran slower than they can, for heat, power supply or hardware."""
-    slurm = any(run.seen and run.seen.slurm for run in case.records.runs)
+    slurm = any(run.signals and run.signals.slurm for run in case.records.runs)
     leave_out = ", and leave the node out, `--set slurm.exclude=HOST`" if slurm else ""
     advice = f"have that GPU's cooling and power looked at{leave_out}"
     yield from _of_gate(case, CLOCKS, "clock throttling", advice, DOUBTFUL)
@@ -83,7 +83,7 @@ def _of_gate(case: Case, gate: str, name: str, advice: str, weight: float) -> It
 
 def _evidence(run: Run, gate: str) -> str | None:
     """What the gate says against the run; None if it passed."""
-    return run.seen.failed.get(gate) if run.seen else None
+    return run.signals.failed.get(gate) if run.signals else None
 
 
 def shared_node(case: Case) -> Iterator[Verdict]:
@@ -106,7 +106,7 @@ def shared_node(case: Case) -> Iterator[Verdict]:
 
 
 def _share_advice(run: Run, host: str) -> str:
-    if run.seen is None or not run.seen.slurm:
+    if run.signals is None or not run.signals.slurm:
         return f"end what else runs on {host}, then {AGAIN}"
     if run.point and not run.point.layout.exclusive:
         return "ask for whole nodes: `--set layout.exclusive=true`"
@@ -120,5 +120,5 @@ def disturbed(run: Run) -> bool:
 
 def _foreign(run: Run) -> tuple[float, str]:
     """Others' share of the CPU time of the host where it is largest; 0 where it is not known."""
-    known = run.seen.foreign if run.seen else {}
+    known = run.signals.foreign if run.signals else {}
     return max(((share, host) for host, share in known.items() if share is not None), default=(0.0, ""))

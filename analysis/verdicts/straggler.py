@@ -139,7 +139,7 @@ def culprit(ranks: pd.DataFrame) -> LastRank | None:
 
 def _straggler_advice(worst: Straggler) -> str:
     """What to do about it: look at its loader or its processor; take another node where there is one."""
-    several, slurm = worst.run.point and worst.run.point.layout.nodes > 1, worst.run.seen and worst.run.seen.slurm
+    several, slurm = worst.run.point and worst.run.point.layout.nodes > 1, worst.run.signals and worst.run.signals.slurm
     leave_out = f"leave it out, `--set slurm.exclude={worst.host}`" if slurm else f"leave {worst.host} out"
     if worst.part == "data_wait":
         compare = f"its batches are late: compare how {worst.host} reads the data, and its loader workers' cores, with the others"

@@ -48,8 +48,8 @@ def test_marconi100_is_told_in_one_sentence(marconi: tuple[Path, StudyResult]) -
     )
     assert marconi[1].plain["sentences"] == [sentence]
     first, gates, *_ = marconi[1].text.split("\n\n")
-    head, *told = first.splitlines()
-    assert (head, " ".join(told), gates) == ("m100: strong scaling (fixed epoch)", sentence, "gates     8 of 8 runs pass")
+    head, *lines = first.splitlines()
+    assert (head, " ".join(lines), gates) == ("m100: strong scaling (fixed epoch)", sentence, "gates     8 of 8 runs pass")
 
 
 def test_marconi100_in_numbers(marconi: tuple[Path, StudyResult]) -> None:
@@ -83,8 +83,12 @@ def test_columns_without_room_are_named(tmp_path: Path, runs: int) -> None:
 
 def test_a_wider_terminal_never_shows_less(tmp_path: Path) -> None:
     """With room for an epoch's costs they stay, also where what tells series apart gets columns of its own."""
-    told = [{"model": "my_package.models:one"}, {"model": "my_package.models:two"}, {"model": "resnet18", "precision": "bf16"}]
-    points = [point(nodes, 4, **each) for each in told for nodes in (1, 2)]
+    workloads = [
+        {"model": "my_package.models:one"},
+        {"model": "my_package.models:two"},
+        {"model": "resnet18", "precision": "bf16"},
+    ]
+    points = [point(nodes, 4, **each) for each in workloads for nodes in (1, 2)]
     study = write_study(tmp_path / "s", points)
     for each in points:
         write_runs(study, each, [100 * MS])
@@ -98,9 +102,11 @@ def test_a_wider_terminal_never_shows_less(tmp_path: Path) -> None:
 def test_the_command_asks_how_wide_the_terminal_is(tmp_path: Path) -> None:
     """The same kept answer is told in another width."""
     write_marconi100(tmp_path / "m100", 3)
-    told = {width: CliRunner().invoke(main, ["analyze", str(tmp_path)], env={"COLUMNS": width}).stdout for width in ("90", "120")}
-    assert "vs 1 node of 4\n" in told["90"]
-    assert "node h\n" in told["120"]
+    texts = {
+        width: CliRunner().invoke(main, ["analyze", str(tmp_path)], env={"COLUMNS": width}).stdout for width in ("90", "120")
+    }
+    assert "vs 1 node of 4\n" in texts["90"]
+    assert "node h\n" in texts["120"]
 
 
 def test_the_report_holds_what_it_says(marconi: tuple[Path, StudyResult]) -> None:
@@ -288,8 +294,8 @@ def test_what_was_found_different_is_never_pooled(tmp_path: Path, other: dict[st
     result = one(tmp_path)
     rows = [(row["ranks"], row["n"], row["samples_per_s"], row["efficiency_1gpu"]) for row in result.plain["points"]]
     assert rows == [(1, 2, 1000.0, 1.0), (2, 1, 2000.0, 1.0), (2, 1, 4000.0, None)]
-    told = [*result.plain["notes"], *(verdict["evidence"] for verdict in result.plain["verdicts"])]
-    assert any("never averaged or compared" in each or "never pooled or compared" in each for each in told)
+    remarks = [*result.plain["notes"], *(verdict["evidence"] for verdict in result.plain["verdicts"])]
+    assert any("never averaged or compared" in each or "never pooled or compared" in each for each in remarks)
 
 
 def test_node_types_are_compared_within_themselves(tmp_path: Path) -> None:

@@ -76,9 +76,9 @@ def names(found: Findings) -> set[str]:
 def test_rate_epoch_and_node_hours_are_what_passed(tmp_path: Path, name: str) -> None:
     """Within 0.2 %, at 1 to 512 ranks."""
     found, events = study_of(tmp_path / "study", CASES[name], LAYOUTS, runs=1, seed=1)
-    told = {(row["nodes"], row["gpus_per_node"]): row for _, row in found.shown.iterrows()}
+    rows = {(row["nodes"], row["gpus_per_node"]): row for _, row in found.shown.iterrows()}
     for each, happened in events.items():
-        row, step_s = told[each.layout.nodes, each.layout.gpus_per_node], float(happened.passed_s()[0])
+        row, step_s = rows[each.layout.nodes, each.layout.gpus_per_node], float(happened.passed_s()[0])
         epoch_s = SAMPLES / each.global_batch * step_s
         assert row["samples_per_s"] == pytest.approx(each.global_batch / step_s, rel=OFF_BY)
         assert row["epoch_s"] == pytest.approx(epoch_s, rel=OFF_BY)

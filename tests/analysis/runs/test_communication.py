@@ -38,7 +38,7 @@ def one_step(**changes: Any) -> RunBuckets:
 
     rank 0 waits from 60 to 100; its buckets are done at 60 and 95. rank 1 waits from 80 to 104; done at 62 and 97.
     """
-    whole = RunBuckets(
+    complete = RunBuckets(
         hosts=("a", "b"),
         clock_error_ns=1,
         start_ns=array([0], [0]),
@@ -50,7 +50,7 @@ def one_step(**changes: Any) -> RunBuckets:
         ready_ns=array([20, 60], [50, 80]),
         done_ns=array([60, 95], [62, 97]),
     )
-    return dataclasses.replace(whole, **changes)
+    return dataclasses.replace(complete, **changes)
 
 
 def test_a_bucket_travels_once_every_rank_is_ready() -> None:

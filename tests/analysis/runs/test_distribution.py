@@ -64,8 +64,8 @@ def test_a_points_runs_are_pooled(tmp_path: Path) -> None:
     where = point(1, 1)
     study = write_study(tmp_path / "s", [where], 2)
     for run, base in ((1, 100), (2, 110)):
-        told = Recorded(step_ns=lambda rank, step, base=base: (150 if step % 10 == 0 else base) * MS, steps=30, job=str(run))  # type: ignore[misc]
-        write_run(study, where, told, run)
+        recorded = Recorded(step_ns=lambda rank, step, base=base: (150 if step % 10 == 0 else base) * MS, steps=30, job=str(run))  # type: ignore[misc]
+        write_run(study, where, recorded, run)
     found = find(load_study(study))
     edges, rows = ridges(found.detail.times)
     (ridge,) = rows.values()

@@ -264,8 +264,8 @@ def test_what_a_run_says_of_its_protocol_is_kept(tmp_path: Path) -> None:
     """What stopped it and where it saw the end of the warm-up; steps before it do not count."""
     what = point(1, 1)
     protocol = {"stopped_by": "interval", "warmup_detected_steps": 3, "steady_from_step": 4}
-    told = Recorded(step_ns=lambda rank, step: (9 if step < 4 else 8) * MS, protocol=protocol)
-    write_run(write_study(tmp_path / "s", [what]), what, told)
+    recorded = Recorded(step_ns=lambda rank, step: (9 if step < 4 else 8) * MS, protocol=protocol)
+    write_run(write_study(tmp_path / "s", [what]), what, recorded)
     one(tmp_path)
     (row,) = pd.read_csv(tmp_path / "s/report/runs.csv").to_dict("records")
     assert (row["stopped_by"], row["warmup_detected_steps"], row["steady_steps"], row["step_s"]) == ("interval", 3, 2, 0.008)
@@ -284,9 +284,9 @@ def test_a_run_that_varies_says_how_well_it_is_known(tmp_path: Path) -> None:
 
 def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
     """With the hook its step has parts, as any other; there is no straggler, and no gradients that travel."""
-    alone, pair = point(1, 1, comm="on"), point(1, 2, comm="on")
-    study = write_study(tmp_path / "s", [alone, pair])
-    write_run(study, alone, hooked())
+    single, pair = point(1, 1, comm="on"), point(1, 2, comm="on")
+    study = write_study(tmp_path / "s", [single, pair])
+    write_run(study, single, hooked())
     result = one(tmp_path)
     assert "straggler" not in result.text
     assert "how gradients travel" not in result.text
@@ -297,13 +297,13 @@ def test_a_rank_alone_waits_for_nobody(tmp_path: Path) -> None:
 
 def test_what_tells_series_apart_is_above_them_where_tables_get_too_wide(tmp_path: Path) -> None:
     """Once per series; in columns where there is room."""
-    told: list[dict[str, Any]] = [
+    workloads: list[dict[str, Any]] = [
         {},
         {"model": "my_package.models:build"},
         {"precision": "bf16"},
         {"loader_workers_per_rank": 16},
     ]
-    points = [point(nodes, 1, comm=comm, **each) for each in told for nodes in (1, 16) for comm in ("off", "on")]
+    points = [point(nodes, 1, comm=comm, **each) for each in workloads for nodes in (1, 16) for comm in ("off", "on")]
     study = write_study(tmp_path / "s", points)
     for each in points:
         write_run(study, each, hooked() if each.measure.comm == "on" else Recorded(step_ns=100 * MS))

@@ -24,8 +24,8 @@ def found_of(folder: Path, *runs: Recorded, **of_point: Any) -> Findings:
     """One point of two ranks with these runs; 64 samples a step."""
     what = point(1, 2, **of_point)
     study = write_study(folder / "s", [what], len(runs))
-    for number, told in enumerate(runs, start=1):
-        write_run(study, what, told, number)
+    for number, recorded in enumerate(runs, start=1):
+        write_run(study, what, recorded, number)
     return find(load_study(study))
 
 
@@ -59,9 +59,9 @@ def test_jitter_of_where_ranks_end_their_steps_costs_nothing(tmp_path: Path, ran
 def test_perfect_scaling_of_uneven_steps_is_exactly_one(tmp_path: Path) -> None:
     """Steps that no double has the mean of, a third as long on three ranks that share a global batch."""
     lengths = [3 * Random(1).randint(10 * MS, 11 * MS) for _ in range(8)]
-    alone, three = point(1, 1, batch_per_gpu=96), point(1, 3, batch_per_gpu=32)
-    study = write_study(tmp_path / "s", [alone, three], hold="global_batch")
-    write_run(study, alone, Recorded(step_ns=lambda rank, step: lengths[step], steps=7))
+    single, three = point(1, 1, batch_per_gpu=96), point(1, 3, batch_per_gpu=32)
+    study = write_study(tmp_path / "s", [single, three], hold="global_batch")
+    write_run(study, single, Recorded(step_ns=lambda rank, step: lengths[step], steps=7))
     write_run(study, three, Recorded(step_ns=lambda rank, step: lengths[step] // 3, steps=7))
     rows = find(load_study(study)).scaling
     assert rows["efficiency_1gpu"].tolist() == [1.0, 1.0]
@@ -107,8 +107,8 @@ def test_transfer_and_peer_wait_are_the_exposed_communication_of_all_steps(tmp_p
         """Ready at 40 ms; rank 1's at 60: rank 0 waits 20 of 40 ms for it, on average half of that."""
         return Bucket(size_bytes=4, ready_ns=(60 if rank else 40) * MS, done_ns=80 * MS)
 
-    told = Recorded(step_ns=100 * MS, steps=8, shares=shares, buckets=[late], bucket_steps=range(1, 9, 2))
-    (row,) = found_of(tmp_path, told, comm="on").scaling.to_dict("records")
+    recorded = Recorded(step_ns=100 * MS, steps=8, shares=shares, buckets=[late], bucket_steps=range(1, 9, 2))
+    (row,) = found_of(tmp_path, recorded, comm="on").scaling.to_dict("records")
     assert row["comm_exposed_s"] == pytest.approx(0.06)
     assert (row["transfer_s"], row["peer_wait_s"]) == (pytest.approx(0.045), pytest.approx(0.015))
 
@@ -132,10 +132,10 @@ def test_single_steps_lie_between_boundaries_that_ranks_share(tmp_path: Path) ->
         return of_step
 
     bucket = Bucket(size_bytes=4, ready_ns=60 * MS, done_ns=80 * MS)
-    told = Recorded(
+    recorded = Recorded(
         step_ns=lasted, steps=41, shares=shares(0), shares_of_rank={1: shares(1)}, buckets=[bucket], clocks={1: 5 * MS}
     )
-    on = found_of(tmp_path / "on", told, comm="on").runs.iloc[0]
+    on = found_of(tmp_path / "on", recorded, comm="on").runs.iloc[0]
     assert (on["step_median_s"], on["step_p05_s"]) == (pytest.approx(0.1, rel=1e-6), pytest.approx(0.1, rel=1e-6))
     off = found_of(tmp_path / "off", Recorded(step_ns=lasted, steps=41)).runs.iloc[0]
     assert off["step_p95_s"] - off["step_p05_s"] > 0.002
@@ -151,8 +151,8 @@ def test_ranks_whose_windows_do_not_go_together_are_told(tmp_path: Path) -> None
 
 def test_ranks_that_end_within_a_step_of_each_other_are_not_told(tmp_path: Path) -> None:
     """5 ms apart in steps of 10, and clocks whose pace differs by less than a ten thousandth."""
-    told = Recorded(step_ns=lambda rank, step: 10 * MS + (5 * MS if rank and step == 3 else 0) + 900 * rank, steps=20)
-    assert not [note for note in found_of(tmp_path, told).notes if "its ranks from" in note]
+    recorded = Recorded(step_ns=lambda rank, step: 10 * MS + (5 * MS if rank and step == 3 else 0) + 900 * rank, steps=20)
+    assert not [note for note in found_of(tmp_path, recorded).notes if "its ranks from" in note]
 
 
 def test_the_report_says_what_its_times_are(tmp_path: Path) -> None:

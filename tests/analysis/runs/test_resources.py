@@ -69,8 +69,8 @@ def test_runs_tell_what_they_made_of_their_gpus(tmp_path: Path) -> None:
     what = point(1, 4)
     end = {"flops_per_sample": 10_000_000_000, "telemetry": {"energy_j_per_1000_samples": 812.5}}
     of_rank = {"peak_memory_bytes": {"allocated": 7 * 2**30, "reserved": 9 * 2**30}}
-    told = Recorded(step_ns=100 * MS, gpu=V100, launch=FP32, end=end, of_rank=of_rank)
-    write_run(write_study(tmp_path / "study", [what]), what, told)
+    recorded = Recorded(step_ns=100 * MS, gpu=V100, launch=FP32, end=end, of_rank=of_rank)
+    write_run(write_study(tmp_path / "study", [what]), what, recorded)
     row = runs(tmp_path)
     assert row["flops_per_s_per_gpu"] == pytest.approx(3.2e12)
     assert row["share_of_peak"] == pytest.approx(3.2 / 15.7)
@@ -89,6 +89,6 @@ def test_records_without_these_figures_are_read(tmp_path: Path) -> None:
 def test_loading_alone_takes_no_operations(tmp_path: Path) -> None:
     """`input: io` trains nothing: no operations are claimed for it."""
     what = point(1, 4, input="io")
-    told = Recorded(step_ns=100 * MS, gpu=V100, launch=FP32, end={"flops_per_sample": 10_000_000_000})
-    write_run(write_study(tmp_path / "study", [what]), what, told)
+    recorded = Recorded(step_ns=100 * MS, gpu=V100, launch=FP32, end={"flops_per_sample": 10_000_000_000})
+    write_run(write_study(tmp_path / "study", [what]), what, recorded)
     assert pd.isna(runs(tmp_path)["flops_per_s_per_gpu"])

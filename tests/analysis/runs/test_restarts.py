@@ -48,15 +48,15 @@ def made(*stretches: tuple[str, int, int]) -> dict[str, Any]:
     return {"history": [{"attempt": name, "first_step": first, "steps": steps} for name, first, steps in stretches]}
 
 
-def interrupted(study: Study, job: str, first_step: int, steps: int, step_ns: Any, **told: Any) -> Path:
+def interrupted(study: Study, job: str, first_step: int, steps: int, step_ns: Any, **end: Any) -> Path:
     """An attempt of so many steps, the first of them warm-up."""
-    state = {"state": "interrupted", "reason": "told to stop", **told}
+    state = {"state": "interrupted", "reason": "told to stop", **end}
     return write_run(study, POINT, Recorded(step_ns=step_ns, job=job, first_step=first_step, steps=steps - 1, **state))
 
 
-def killed(study: Study, job: str, first_step: int, steps: int, step_ns: Any, **told: Any) -> Path:
+def killed(study: Study, job: str, first_step: int, steps: int, step_ns: Any, **end: Any) -> Path:
     """The same of an attempt that ended in the middle of a row of rank 1, without a word."""
-    attempt = interrupted(study, job, first_step, steps, step_ns, **told)
+    attempt = interrupted(study, job, first_step, steps, step_ns, **end)
     (attempt / "end.json").unlink()
     with steps_file(attempt, 1).open("ab") as file:
         file.write(b"%d,0,17" % (first_step + steps))
@@ -107,8 +107,8 @@ def test_each_of_200_steps_counts_exactly_once(study: Study, seed: int) -> None:
         killed(study, f"{job}0", first, rng.randint(1, 30), 77 * MS)  # no checkpoint: nothing of it counts
         history.append((f"{job}1.0", first, stop - first))
         if stop == 200:
-            told = Recorded(step_ns=step_ns, job=f"{job}1", first_step=first, steps=stop - first - 1, end=made(*history))
-            last = write_run(study, POINT, told)
+            recorded = Recorded(step_ns=step_ns, job=f"{job}1", first_step=first, steps=stop - first - 1, end=made(*history))
+            last = write_run(study, POINT, recorded)
         elif rng.random() < 0.5:
             interrupted(study, f"{job}1", first, stop - first, step_ns)
         else:
@@ -143,7 +143,7 @@ def test_rows_without_a_checksum_are_told(study: Study) -> None:
 def test_the_warm_up_of_a_killed_attempt_is_as_long_as_the_longest(study: Study) -> None:
     """Where runs find their own: 3 steps after the restart, so 3 of the attempt that could not say."""
     killed(study, "7", 0, 8, 8 * MS)
-    told = Recorded(
+    recorded = Recorded(
         step_ns=8 * MS,
         job="8",
         first_step=8,
@@ -151,7 +151,7 @@ def test_the_warm_up_of_a_killed_attempt_is_as_long_as_the_longest(study: Study)
         protocol={"steady_from_step": 11},
         end=made(("7.0", 0, 8), ("8.0", 8, 8)),
     )
-    write_run(study, POINT, told)
+    write_run(study, POINT, recorded)
     assert load_study(study).runs[0].steady_steps == 5 + 5
 
 
@@ -244,8 +244,8 @@ def test_what_attempts_know_is_put_together(study: Study) -> None:
     run = only(study)
     assert (run.gpu, run.loss_first, run.loss_last, run.used.peak_memory_bytes) == ("A100 + V100", 4.0, 0.5, 9)
     assert run.used.energy_j_per_1000_samples == (100 * 30 + 200 * 10) / 40
-    assert run.seen is not None
-    assert run.seen.foreign == {"r000": 0.3}
+    assert run.signals is not None
+    assert run.signals.foreign == {"r000": 0.3}
     assert run.rank_map is not None
     assert run.rank_map.hosts == ("n9 + r000", "n9 + r001")
 
@@ -257,12 +257,12 @@ SHARES = {"forward": 0.25, "backward": 0.5, "comm_exposed": 0.125, "optimizer": 
 def test_all_reduces_are_read_with_the_clocks_of_their_attempt(study: Study) -> None:
     """Rank 1's clock is 5 ms behind in one attempt and 2 s ahead in the next: the exchange is that of clocks that agree."""
     shared: dict[str, Any] = {"buckets": BUCKETS, "shares": SHARES}
-    whole = write_study(study.folder.parent / "whole", [POINT])
-    write_run(whole, POINT, Recorded(step_ns=8 * MS, steps=10, **shared))
+    uninterrupted = write_study(study.folder.parent / "whole", [POINT])
+    write_run(uninterrupted, POINT, Recorded(step_ns=8 * MS, steps=10, **shared))
     interrupted(study, "7", 0, 6, 8 * MS, clocks={1: -5 * MS}, **shared)
     end = made(("7.0", 0, 6), ("8.0", 6, 6))
     write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, clocks={1: 2000 * MS}, end=end, **shared))
-    one, two = only(whole).exchange, only(study).exchange
+    one, two = only(uninterrupted).exchange, only(study).exchange
     assert one is not None
     assert two is not None
     assert (two.transfer_ns, two.hidden_ns, two.busy_ns) == (one.transfer_ns, one.hidden_ns, one.busy_ns)
@@ -274,8 +274,8 @@ def test_the_typical_step_is_read_where_it_was_made(study: Study) -> None:
     """Of two attempts with steps of 8 and of 10 ms, the second's, whose rows and clocks are its own."""
     interrupted(study, "7", 0, 3, 8 * MS, buckets=BUCKETS, shares=SHARES)
     end = made(("7.0", 0, 3), ("8.0", 3, 6))
-    told = Recorded(step_ns=10 * MS, job="8", first_step=3, clocks={1: 3 * MS}, end=end, buckets=BUCKETS, shares=SHARES)
-    write_run(study, POINT, told)
+    recorded = Recorded(step_ns=10 * MS, job="8", first_step=3, clocks={1: 3 * MS}, end=end, buckets=BUCKETS, shares=SHARES)
+    write_run(study, POINT, recorded)
     timeline = only(study).timeline
     assert timeline is not None
     assert timeline.step == 4

@@ -138,7 +138,7 @@ def of_seed(seed: int) -> tuple[np.random.Generator, dict[str, Any]]:
     }
 
 
-def told(found: Unevenness | None) -> tuple[list[str], bool]:
+def found_in(found: Unevenness | None) -> tuple[list[str], bool]:
     """Who is named, and whether ranks take turns, at a step of 98 ms."""
     assert found is not None
     return [who.name for who in slow_ranks(found, 98 * MS)], found.often_ns > WAITING * 98 * MS
@@ -148,7 +148,7 @@ def told(found: Unevenness | None) -> tuple[list[str], bool]:
 def test_sound_runs_name_nobody(seed: int) -> None:
     """2 to 512 ranks, noise up to 3 %, jitter up to 1.5 % on each rank, dependent or not."""
     draw, how = of_seed(seed)
-    assert told(run_of(noisy(draw, **how), hosts=max(1, how["ranks"] // 4))) == ([], False)
+    assert found_in(run_of(noisy(draw, **how), hosts=max(1, how["ranks"] // 4))) == ([], False)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -157,13 +157,13 @@ def test_a_rank_slower_by_a_tenth_is_always_named(seed: int, part: str) -> None:
     """Whatever its part; alone, or with all of its host."""
     draw, how = of_seed(seed)
     ranks, hosts = how["ranks"], max(1, how["ranks"] // 4)
-    whole = hosts > 1 and seed % 2 == 1
+    is_host = hosts > 1 and seed % 2 == 1
     slow = int(draw.integers(ranks))
-    mine = [rank for rank in range(ranks) if rank * hosts // ranks == slow * hosts // ranks] if whole else [slow]
+    mine = [rank for rank in range(ranks) if rank * hosts // ranks == slow * hosts // ranks] if is_host else [slow]
     parts = noisy(draw, **how)
     parts[part][mine] += 0.1 * 98 * MS
     host = f"r{slow * hosts // ranks:03d}"
-    assert told(run_of(parts, hosts))[0] == [host if whole else f"rank {slow} on {host}"]
+    assert found_in(run_of(parts, hosts))[0] == [host if is_host else f"rank {slow} on {host}"]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -173,8 +173,8 @@ def test_ranks_that_take_turns_are_told_and_none_is_named(seed: int) -> None:
     parts = noisy(draw, **how)
     count = parts["backward"].shape[1]
     parts["backward"][draw.integers(how["ranks"], size=count), np.arange(count)] += 49 * MS
-    names, turns = told(run_of(parts))
-    assert turns
+    names, uneven = found_in(run_of(parts))
+    assert uneven
     assert how["ranks"] == 2 or names == []
 
 

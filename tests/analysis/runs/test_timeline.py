@@ -23,11 +23,11 @@ from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, wri
 PARTS = {"data_wait": 0.1, "forward": 0.3, "backward": 0.4, "comm_exposed": 0.2}
 
 
-def timeline(folder: Path, told: Recorded, **changes: object) -> Timeline:
+def timeline(folder: Path, recorded: Recorded, **changes: object) -> Timeline:
     """Of a study of one run on two ranks."""
     where = point(1, 2, **changes)
     study = write_study(folder, [where])
-    write_run(study, where, told)
+    write_run(study, where, recorded)
     (run,) = load_study(study).runs
     assert run.timeline is not None
     return run.timeline
@@ -96,13 +96,13 @@ def test_it_is_the_step_nearest_to_the_median(tmp_path: Path) -> None:
 
 def test_all_is_on_rank_0s_clock(tmp_path: Path) -> None:
     """Rank 1's clock is 5 ms behind: its start and its buckets are where they were."""
-    told = Recorded(
+    recorded = Recorded(
         step_ns=100 * MS,
         shares=PARTS,
         clocks={1: 5 * MS},
         buckets=[lambda rank: Bucket(size_bytes=8, ready_ns=(40 + 10 * rank) * MS, done_ns=(70 + rank) * MS)],
     )
-    found = timeline(tmp_path / "s", told, comm="on")
+    found = timeline(tmp_path / "s", recorded, comm="on")
     assert [rank.start_ns for rank in found.ranks] == [0, 0]
     assert found.buckets == (BucketStep(0, 8, 40 * MS, 50 * MS, 71 * MS),)
 
@@ -124,21 +124,21 @@ def test_bars_are_where_parts_and_all_reduces_were(tmp_path: Path) -> None:
 
 def test_without_clocks_ranks_begin_together(tmp_path: Path) -> None:
     """Rank 1's clock is off by no known amount: nothing is guessed of who began first."""
-    told = Recorded(step_ns=100 * MS, shares=PARTS, clocks={1: 5 * MS}, of_rank={"clock": {"start": None, "end": None}})
-    found = timeline(tmp_path / "s", told)
+    recorded = Recorded(step_ns=100 * MS, shares=PARTS, clocks={1: 5 * MS}, of_rank={"clock": {"start": None, "end": None}})
+    found = timeline(tmp_path / "s", recorded)
     assert not found.aligned
     assert [rank.start_ns for rank in found.ranks] == [0, 0]
 
 
 def test_a_step_with_all_reduces_is_taken_where_not_all_have_them(tmp_path: Path) -> None:
     """Recorded of the longest step only: that one, though it is not the median."""
-    told = Recorded(
+    recorded = Recorded(
         step_ns=lambda rank, step: (100 + step) * MS,
         shares=PARTS,
         buckets=[Bucket(size_bytes=8, ready_ns=40 * MS, done_ns=70 * MS)],
         bucket_steps=(5,),
     )
-    assert timeline(tmp_path / "s", told, comm="on").step == 5
+    assert timeline(tmp_path / "s", recorded, comm="on").step == 5
 
 
 def test_a_row_that_is_no_row_leaves_it_out(tmp_path: Path) -> None:
