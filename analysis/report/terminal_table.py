@@ -72,4 +72,4 @@ def _with_behind(before: _TextColumn, column: Column, cells: Sequence[Cell]) -> 
 
 
 def _text(cell: Cell, column: Column) -> str:
-    return cell.text.translate(PLAIN) if column.numeric or cell.value is None else cell.text
+    return cell.text.translate(PLAIN) if column.numeric or not isinstance(cell.value, str) else cell.text
