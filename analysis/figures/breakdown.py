@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, PARTS
 from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
 from hpcddp.analysis.figures.style import DEFAULT, Style, in_column, legend_of_parts, new_figure, pt
-from hpcddp.analysis.study.breakdown import NAMES, shown_parts, whole_step
+from hpcddp.analysis.study.breakdown import NAMES, shown_parts, step_total_s
 from hpcddp.analysis.util.wording import percent, quantity, unit
 
 BESIDE_LETTERS = 10
@@ -76,7 +76,7 @@ def _bars(ax: Axes, heights: Sequence[int], rows: pd.DataFrame) -> list[Artist]:
         if width.max() > 0:
             ax.barh(heights, width, left=left, height=BAR, color=PARTS[str(part)])
         left = left + width
-    return [Patch(color=PARTS[part], label=NAMES[part]) for part in visible_parts(parts, whole_step(rows))]
+    return [Patch(color=PARTS[part], label=NAMES[part]) for part in visible_parts(parts, step_total_s(rows))]
 
 
 def visible_parts(parts: pd.DataFrame, whole: pd.Series[Any]) -> list[str]:
@@ -89,7 +89,7 @@ def _mark_parts(ax: Axes, lines: Sequence[Line], rows: pd.DataFrame) -> None:
     """Each part with its length and share of the step, bar by bar."""
     bars = [(height, line.text) for height, line in enumerate(lines) if line.row is not None]
     parts_ms = shown_parts(rows).astype(float).clip(lower=0).fillna(0) * 1e3
-    for (height, name), (_, parts), step_s in zip(bars, parts_ms.iterrows(), whole_step(rows).astype(float), strict=True):
+    for (height, name), (_, parts), step_s in zip(bars, parts_ms.iterrows(), step_total_s(rows).astype(float), strict=True):
         left_ms = 0.0
         for part, length_ms in parts[parts > 0].items():
             share = percent(length_ms / (step_s * 1e3))
@@ -132,7 +132,7 @@ def _step_ms(row: pd.Series[Any]) -> float:
 def _axes(ax: Axes, lines: Sequence[Line], scaling: pd.DataFrame) -> None:
     ax.set_yticks(range(len(lines)), ["" if line.row is None else line.text for line in lines])
     ax.set_ylim(len(lines) - 0.4, -0.6)
-    ax.set_xlim(0, max(whole_step(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.15)
+    ax.set_xlim(0, max(step_total_s(scaling).max(), scaling["step_s"].max()) * 1e3 * 1.15)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x", color=GRID)

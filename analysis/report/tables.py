@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
-from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, whole_step
+from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
 from hpcddp.analysis.study.series import Apart, full_names, value_text
@@ -117,7 +117,7 @@ HIDDEN = {"h2d_hidden": "copy", "comm_hidden": "communication"}
 
 def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
     """The step, and each part's share of it."""
-    step_s = whole_step(points)
+    step_s = step_total_s(points)
     specs = [
         *_size(_unit_of(points)),
         *_keys(apart),

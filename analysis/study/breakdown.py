@@ -52,8 +52,8 @@ def hidden_parts(scaling: pd.DataFrame) -> pd.DataFrame:
     return parts.dropna(axis="columns", how="all")
 
 
-def whole_step(scaling: pd.DataFrame) -> pd.Series[Any]:
-    """What the parts add up to: the step of the runs they come from, seconds."""
+def step_total_s(scaling: pd.DataFrame) -> pd.Series[Any]:
+    """Seconds that the parts add up to: the step of the runs that they come from."""
     return scaling["step_hook_s"].fillna(scaling["step_s"])
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis.report.api import analyze
-from hpcddp.analysis.study.breakdown import shown_parts, whole_step
+from hpcddp.analysis.study.breakdown import shown_parts, step_total_s
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.records import PARTS
@@ -85,7 +85,7 @@ def test_parts_add_up_to_the_step_with_nothing_left(tmp_path: Path) -> None:
     found = found_of(tmp_path, *runs)
     parts = [f"{part}_s" for part in PARTS]
     assert found.runs[parts].sum(axis=1).tolist() == pytest.approx((found.runs["step_ns"] / 1e9).tolist(), rel=1e-6)
-    assert shown_parts(found.scaling).sum(axis=1).tolist() == pytest.approx(whole_step(found.scaling).tolist(), rel=1e-6)
+    assert shown_parts(found.scaling).sum(axis=1).tolist() == pytest.approx(step_total_s(found.scaling).tolist(), rel=1e-6)
     assert found.scaling["unaccounted_s"].isna().all()
     assert "unacc" not in analyze(tmp_path)[0].text
 
