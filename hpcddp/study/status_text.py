@@ -46,8 +46,8 @@ def progress_line(states: Sequence[RunState]) -> str:
 
 def _counts(states: Sequence[RunState]) -> str:
     found = Counter(state.phase for state in states)
-    told = ", ".join(f"{found[phase]} {phase}" for phase in ORDER if found[phase])
-    return f"{count(len(states), 'run')}: {told}" if states else "no runs"
+    counts = ", ".join(f"{found[phase]} {phase}" for phase in ORDER if found[phase])
+    return f"{count(len(states), 'run')}: {counts}" if states else "no runs"
 
 
 def _stretches(states: Sequence[RunState]) -> Iterator[list[RunState]]:

@@ -28,6 +28,6 @@ def stand_ins(folder: Path, monkeypatch: pytest.MonkeyPatch, commands: Sequence[
     return say
 
 
-def asked(folder: Path, command: str) -> list[str]:
+def calls(folder: Path, command: str) -> list[str]:
     """How it was called, from its name on."""
     return [line for line in (folder / "log").read_text().splitlines() if line.split()[0] == command]

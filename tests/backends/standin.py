@@ -20,11 +20,11 @@ def note(spec: dict[str, Any]) -> int:
     rank = int(os.environ.get("SUBMITIT_LOCAL_GLOBALID") or os.environ["SLURM_PROCID"])
     ranks = int(next(os.environ[name] for name in ("WORLD_SIZE", "SUBMITIT_LOCAL_NTASKS", "SLURM_NTASKS") if name in os.environ))
     env = {name: os.environ.get(name) for name in NAMES}
-    seen = {"pid": os.getpid(), "start_s": time.monotonic(), "env": env, "cwd": os.getcwd(), "code": __file__}
+    noted = {"pid": os.getpid(), "start_s": time.monotonic(), "env": env, "cwd": os.getcwd(), "code": __file__}
     job = os.environ.get("HPCDDP_JOB") or os.environ["SLURM_JOB_ID"]
     file = Path(spec["study"]) / "seen" / f"{job}.{rank}.json"
     file.parent.mkdir(exist_ok=True)
-    file.with_suffix(".part").write_text(json.dumps(seen))
+    file.with_suffix(".part").write_text(json.dumps(noted))
     file.with_suffix(".part").rename(file)
     while len(list(file.parent.glob(f"{job}.*.json"))) < ranks:
         time.sleep(0.02)

@@ -70,7 +70,7 @@ def end_state(study: Study, job: str, request: Submission) -> JobState:
     return state(study, job, request)
 
 
-def seen(study: Study, job: str) -> list[dict[str, Any]]:
+def noted_by_ranks(study: Study, job: str) -> list[dict[str, Any]]:
     """What both ranks of the run have noted, once they have."""
     files = [study.folder / "seen" / f"{job}.{rank}.json" for rank in range(2)]
     wait_for(lambda: all(file.exists() for file in files))
@@ -91,7 +91,7 @@ def test_ranks_run_to_the_end(study: Study, tmp_path: Path, monkeypatch: pytest.
     job = LocalBackend(study).submit(request)
     assert job == "L0001"
     assert end_state(study, job, request) == JobState(phase="done")
-    ranks = seen(study, job)
+    ranks = noted_by_ranks(study, job)
     for rank in ranks:
         port = int(rank["env"].pop("MASTER_PORT"))
         assert 20000 <= port < 32768
@@ -107,7 +107,7 @@ def test_dead_rank_ends_its_siblings(study: Study, tmp_path: Path) -> None:
     request = submission(study, "last_rank_is_killed")
     job = LocalBackend(study).submit(request)
     assert end_state(study, job, request) == JobState(phase="failed", detail="rank 1 was killed by SIGKILL")
-    assert [process_start(rank["pid"]) for rank in seen(study, job)] == [None, None]
+    assert [process_start(rank["pid"]) for rank in noted_by_ranks(study, job)] == [None, None]
     wait_for(lambda: not processes(tmp_path))
 
 
@@ -134,7 +134,7 @@ def test_killed_runner_leaves_no_orphan_and_is_seen(study: Study, tmp_path: Path
     """
     backend, hanging = LocalBackend(study), submission(study, "hang_with_children")
     first, second = backend.submit(hanging), backend.submit(hanging)
-    seen(study, first)
+    noted_by_ranks(study, first)
     states = backend.poll({first: hanging.name, second: hanging.name})
     assert states[second] == JobState(phase="queued", detail="waiting for its turn")
     running = states[first]
@@ -156,7 +156,7 @@ def test_runner_told_to_end_stops_its_ranks(study: Study, tmp_path: Path) -> Non
     """On SIGTERM the runner ends the run at hand and closes the queue before it goes."""
     backend, request = LocalBackend(study), submission(study, "hang_with_children")
     first, second = backend.submit(request), backend.submit(request)
-    seen(study, first)
+    noted_by_ranks(study, first)
     os.kill(runner_pid(study), signal.SIGTERM)
     wait_for(lambda: not processes(tmp_path))
     assert state(study, first, request) == JobState(phase="failed", detail="its runner was told to end")
@@ -167,7 +167,7 @@ def test_killed_watcher_of_ranks_fails_the_run_and_leaves_nothing(study: Study, 
     """When the process between runner and ranks is killed, the runner ends the whole group and goes on to the next run."""
     backend, hanging, request = LocalBackend(study), submission(study, "hang_with_children"), submission(study, "succeed")
     first, second = backend.submit(hanging), backend.submit(request)
-    os.kill(os.getpgid(seen(study, first)[0]["pid"]), signal.SIGKILL)
+    os.kill(os.getpgid(noted_by_ranks(study, first)[0]["pid"]), signal.SIGKILL)
     ended = end_state(study, first, hanging)
     assert ended == JobState(phase="failed", detail=f"the process that watches its ranks died; see .jobs/{first}/batch.err")
     assert end_state(study, second, request).phase == "done"
@@ -188,7 +188,7 @@ def test_runs_take_turns_and_outlive_their_submitter(study: Study) -> None:
     assert jobs == ["L0001", "L0002"]
     request = submission(study, "succeed")
     assert [end_state(study, job, request).phase for job in jobs] == ["done", "done"]
-    first, second = (seen(study, job) for job in jobs)
+    first, second = (noted_by_ranks(study, job) for job in jobs)
     assert max(rank["start_s"] for rank in first) + 0.2 <= min(rank["start_s"] for rank in second)
 
 
@@ -196,7 +196,7 @@ def test_cancel_ends_what_runs_and_what_waits(study: Study, tmp_path: Path) -> N
     """A cancelled run is over whether it had started or not, and the runner goes on to the next."""
     backend, hanging, request = LocalBackend(study), submission(study, "hang_with_children"), submission(study, "succeed")
     first, second, third = backend.submit(hanging), backend.submit(hanging), backend.submit(request)
-    seen(study, first)
+    noted_by_ranks(study, first)
     backend.cancel({first: hanging.name, second: hanging.name})
     assert end_state(study, third, request).phase == "done"
     assert [state(study, job, hanging) for job in (first, second)] == [JobState(phase="failed", detail="cancelled")] * 2

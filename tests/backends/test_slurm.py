@@ -107,9 +107,9 @@ def test_job_runs_from_its_own_folder_and_leaves_everything_there(slurm: Twin, s
     assert {Path(rank["code"]).parent for rank in ranks} == {request.code}
     assert {Path(rank["cwd"]) for rank in ranks} == {folder.resolve()}
     slurm.wait_jobs(PATIENCE_S)
-    told = slurm.sacct()[-1]
-    assert (told["JobName"], told["State"]) == (request.name, "COMPLETED")
-    assert told["Comment"] == f"hpcddp:{study.name}:{request.spec.label}:r1"
+    row = slurm.sacct()[-1]
+    assert (row["JobName"], row["State"]) == (request.name, "COMPLETED")
+    assert row["Comment"] == f"hpcddp:{study.name}:{request.spec.label}:r1"
 
 
 def test_submitted_script_differs_from_a_rendered_one_in_the_launch_block_only(slurm: Twin, study: Study) -> None:

@@ -17,7 +17,7 @@ from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Point, Workload
 from hpcddp.core.run_root import Study
-from tests.backends.fake_slurm import Say, asked, stand_ins
+from tests.backends.fake_slurm import Say, calls, stand_ins
 from tests.backends.waiting import wait_for
 
 POINT = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist")))
@@ -100,7 +100,7 @@ def test_sent_again_once_it_surely_is_not_queued(say: Say, tmp_path: Path) -> No
     say("sbatch", failing.format(times=1, words="Unable to contact slurm controller", then="echo Submitted batch job 9"))
     say("squeue", failing.format(times=2, words="Connection refused", then="exit 0"))
     assert SlurmBackend().submit(submission(tmp_path)) == "9"
-    assert (len(asked(tmp_path, "sbatch")), len(asked(tmp_path, "squeue"))) == (2, 4)
+    assert (len(calls(tmp_path, "sbatch")), len(calls(tmp_path, "squeue"))) == (2, 4)
 
 
 def test_size_of_arrays_is_asked_for_until_there_is_an_answer(say: Say) -> None:
@@ -119,7 +119,7 @@ def test_job_that_shows_late_is_not_sent_again(say: Say, tmp_path: Path) -> None
     say("sbatch", "echo Socket timed out on send/recv operation >&2; exit 1")
     say("squeue", f'[ $(grep -c ^squeue "$LOG") -lt 2 ] || {row("8", "PENDING", folder_of(request))}')
     assert SlurmBackend().submit(request) == "8"
-    assert len(asked(tmp_path, "sbatch")) == 1
+    assert len(calls(tmp_path, "sbatch")) == 1
     assert os.readlink(request.study.job_dir("8")) == Path(folder_of(request)).name
 
 
@@ -131,7 +131,7 @@ def test_a_cluster_full_of_jobs_is_not_waited_for_by_sbatch(say: Say, tmp_path: 
     say("squeue", "exit 0")
     with pytest.raises(FullError, match=words):
         SlurmBackend().submit(request)
-    assert (len(asked(tmp_path, "sbatch")), list(request.study.jobs.iterdir())) == (1, [])
+    assert (len(calls(tmp_path, "sbatch")), list(request.study.jobs.iterdir())) == (1, [])
     say("squeue", row("8", "PENDING", folder_of(request)))
     assert SlurmBackend().submit(request) == "8"  # taken just then
 
@@ -142,11 +142,11 @@ def test_controller_that_stays_away(say: Say, tmp_path: Path) -> None:
     say("squeue", "echo Unable to contact slurm controller >&2; exit 1")
     with pytest.raises(HpcddpError, match="will be looked up"):
         SlurmBackend().submit(submission(tmp_path))
-    assert len(asked(tmp_path, "sbatch")) == 1
+    assert len(calls(tmp_path, "sbatch")) == 1
     say("squeue", "exit 0")
     with pytest.raises(HpcddpError, match="comes and goes"):
         SlurmBackend().submit(dataclasses.replace(submission(tmp_path), token="other"))
-    assert len(asked(tmp_path, "sbatch")) == 3
+    assert len(calls(tmp_path, "sbatch")) == 3
 
 
 def test_sbatch_that_outlives_its_hpcddp_is_waited_for(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_without_an_answer_nothing_is_cancelled_and_that_is_said(say: Say, tmp_p
     say("squeue", "echo Unable to contact slurm controller >&2; exit 1")
     with pytest.raises(HpcddpError, match="Nothing was cancelled; cancel again when Slurm answers"):
         SlurmBackend().cancel({"7": NAME})
-    assert not asked(tmp_path, "scancel")
+    assert not calls(tmp_path, "scancel")
 
 
 def test_another_studys_job_of_the_same_id_and_name_is_not_ours(say: Say, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_what_accounting_saw_end_is_not_asked_for_again(say: Say, tmp_path: Path
     say("squeue", "exit 0")
     say("sacct", f"{row('7', 'TIMEOUT')} | sed 's/$/\\o0370:0/'")
     assert SlurmBackend().poll({"7": NAME})["7"].detail == "its time limit was over (TIMEOUT)"
-    assert len(asked(tmp_path, "squeue")) == 1
+    assert len(calls(tmp_path, "squeue")) == 1
 
 
 def test_lines_that_are_no_rows_are_passed_over(say: Say) -> None:
@@ -252,7 +252,7 @@ def test_accounts_are_asked_for_once(say: Say, tmp_path: Path) -> None:
     backend = SlurmBackend()
     for _ in range(3):
         backend.check(submission(tmp_path, "abc"))
-    assert len(asked(tmp_path, "sacctmgr")) == 1
+    assert len(calls(tmp_path, "sacctmgr")) == 1
     say("sacctmgr", "echo abc")
     SlurmBackend().check(submission(tmp_path, "ABC"))
     with pytest.raises(UsageError, match="`xyz` is not yours"):

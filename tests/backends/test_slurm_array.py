@@ -37,21 +37,21 @@ def request(nodes: int = 1, seed: int = 1, run: int = 1, walltime_min: int = 5) 
     workload = Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"), seed=seed)
     layout = Layout(nodes=nodes, gpus_per_node=1, node_type="v100", physical_cores_per_rank=1)
     point = Point(cluster="rcc", workload=workload, layout=layout, device="cpu")
-    asked = job_request(PROFILE, point, SlurmOptions(walltime_min=walltime_min), User(account="proj"))
+    job = job_request(PROFILE, point, SlurmOptions(walltime_min=walltime_min), User(account="proj"))
     return Submission(
         spec=JobSpec(point=point, run=run, study="/runs/s"),
         code=Path("/runs/s/.code/0"),
         python="python3",
         walltime_min=walltime_min,
         token=f"{nodes}{seed}{run}",
-        render_text=lambda launch: render(PROFILE, point, asked, launch),
+        render_text=lambda launch: render(PROFILE, point, job, launch),
     )
 
 
 SOME = request()
 
 
-def told(batches: list[Batch]) -> list[list[tuple[int, int, int]]]:
+def shapes(batches: list[Batch]) -> list[list[tuple[int, int, int]]]:
     """(nodes, seed, run) of the runs of each batch."""
     return [
         [(one.spec.point.layout.nodes, one.spec.point.workload.seed, one.spec.run) for one in batch.requests] for batch in batches
@@ -69,7 +69,7 @@ def test_points_of_one_shape_are_one_array() -> None:
 def test_repetitions_of_several_shapes_take_turns() -> None:
     """One array for each shape and repetition: the second run of any point starts after the first of all points."""
     requests = [request(nodes, seed, run) for run in (1, 2) for seed in (1, 2) for nodes in (1, 2)]
-    assert told(in_arrays(requests, lambda: 1001)) == [
+    assert shapes(in_arrays(requests, lambda: 1001)) == [
         [(1, 1, 1), (1, 2, 1)],
         [(2, 1, 1), (2, 2, 1)],
         [(1, 1, 2), (1, 2, 2)],
@@ -178,60 +178,64 @@ def test_folders_and_attempts_of_tasks(tmp_path: Path) -> None:
     assert [attempt.name for attempt in study.attempts("p", 1)] == names
 
 
-def placed(lanes: Throttle, runs: int, job: str) -> tuple[int | None, tuple[str, ...]]:
+def placed(throttle: Throttle, runs: int, job: str) -> tuple[int | None, tuple[str, ...]]:
     """How many at once, and after what; it is then submitted as `job`."""
-    batch = lanes.place(Batch(requests=tuple(request(seed=seed) for seed in range(1, runs + 1))))
-    lanes.took(batch, [job])
+    batch = throttle.place(Batch(requests=tuple(request(seed=seed) for seed in range(1, runs + 1))))
+    throttle.took(batch, [job])
     return batch.at_once, batch.after
 
 
 def test_without_a_limit_nothing_waits() -> None:
     """Slurm starts what it likes."""
-    lanes = Throttle(None, ["7"])
-    assert [placed(lanes, 3, "8_0"), placed(lanes, 1, "9")] == [(None, ()), (None, ())]
+    throttle = Throttle(None, ["7"])
+    assert [placed(throttle, 3, "8_0"), placed(throttle, 1, "9")] == [(None, ()), (None, ())]
 
 
 def test_serial_is_one_chain() -> None:
     """Each waits for the one before, the first for whatever is there already; an array runs a task at a time."""
-    lanes = Throttle(1, ["5", "6_0", "6_1"])
-    assert [placed(lanes, 1, "7"), placed(lanes, 3, "8_0"), placed(lanes, 1, "9")] == [(1, ("5", "6")), (1, ("7",)), (1, ("8",))]
+    throttle = Throttle(1, ["5", "6_0", "6_1"])
+    assert [placed(throttle, 1, "7"), placed(throttle, 3, "8_0"), placed(throttle, 1, "9")] == [
+        (1, ("5", "6")),
+        (1, ("7",)),
+        (1, ("8",)),
+    ]
 
 
 def test_at_most_two_at_a_time() -> None:
-    """Jobs wait for the last but one; an array of two or more takes both lanes, what follows waits for all of it."""
-    lanes = Throttle(2, [])
-    assert [placed(lanes, 1, "1"), placed(lanes, 1, "2"), placed(lanes, 1, "3")] == [(1, ()), (1, ()), (1, ("1",))]
-    assert [placed(lanes, 5, "4_0"), placed(lanes, 1, "5")] == [(2, ("2", "3")), (1, ("4",))]
+    """Jobs wait for the last but one; an array of two or more takes both slots, what follows waits for all of it."""
+    throttle = Throttle(2, [])
+    assert [placed(throttle, 1, "1"), placed(throttle, 1, "2"), placed(throttle, 1, "3")] == [(1, ()), (1, ()), (1, ("1",))]
+    assert [placed(throttle, 5, "4_0"), placed(throttle, 1, "5")] == [(2, ("2", "3")), (1, ("4",))]
 
 
-def test_runs_in_one_allocation_take_one_lane() -> None:
-    """They run one at a time by themselves: the other lane stays free."""
-    lanes = Throttle(2, [])
-    whole = OneAllocation(nodes=4, gpus_per_node=0, render_text=lambda name, folder, launches: "")
-    batch = lanes.place(Batch(requests=(request(), request(seed=2)), one_allocation=whole))
-    lanes.took(batch, ["6+0", "6+1"])
+def test_runs_in_one_allocation_take_one_slot() -> None:
+    """They run one at a time by themselves: the other slot stays free."""
+    throttle = Throttle(2, [])
+    allocation = OneAllocation(nodes=4, gpus_per_node=0, render_text=lambda name, folder, launches: "")
+    batch = throttle.place(Batch(requests=(request(), request(seed=2)), one_allocation=allocation))
+    throttle.took(batch, ["6+0", "6+1"])
     assert batch.after == ()
-    assert [placed(lanes, 1, "7"), placed(lanes, 1, "8")] == [(1, ()), (1, ("6",))]
+    assert [placed(throttle, 1, "7"), placed(throttle, 1, "8")] == [(1, ()), (1, ("6",))]
 
 
-def test_tasks_of_one_array_take_as_many_lanes_as_run() -> None:
-    """Five tasks of an array of which two run at a time: what comes next waits for all of it, not for the other lane alone."""
-    lanes = Throttle(2, ["5", *(f"6_{task}" for task in range(5))])
-    assert [placed(lanes, 1, "7"), placed(lanes, 1, "8")] == [(1, ("5", "6"))] * 2
+def test_tasks_of_one_array_take_as_many_slots_as_run() -> None:
+    """Five tasks of an array of which two run at a time: what comes next waits for all of it, not for the other slot only."""
+    throttle = Throttle(2, ["5", *(f"6_{task}" for task in range(5))])
+    assert [placed(throttle, 1, "7"), placed(throttle, 1, "8")] == [(1, ("5", "6"))] * 2
 
 
 @given(
-    lanes=st.integers(1, 4),
+    slots=st.integers(1, 4),
     live=st.lists(st.integers(1, 4), max_size=4),
     new=st.lists(st.integers(1, 5), min_size=1, max_size=6),
     chance=st.randoms(use_true_random=False),
 )
-def test_never_more_at_a_time_than_lanes(lanes: int, live: list[int], new: list[int], chance: Random) -> None:
-    """Whatever was there already and runs all at once, and whichever ends first; where lanes are free, nothing waits for them."""
+def test_never_more_at_a_time_than_slots(slots: int, live: list[int], new: list[int], chance: Random) -> None:
+    """Whatever was there already and runs all at once, and whichever ends first; where slots are free, nothing waits for them."""
     running = [f"{job}_{task}" if tasks > 1 else str(job) for job, tasks in enumerate(live, start=1) for task in range(tasks)]
     chance.shuffle(running)
-    placing = Throttle(lanes, running)
-    free = lanes - len(running)
+    placing = Throttle(slots, running)
+    free = slots - len(running)
     waiting: list[tuple[Batch, str]] = []
     for number, runs in enumerate(new, start=100):
         batch = placing.place(Batch(requests=(SOME,) * runs))
@@ -245,7 +249,7 @@ def test_never_more_at_a_time_than_lanes(lanes: int, live: list[int], new: list[
             while not awaited and left[job] and sum(base_id(other) == job for other in running) < (batch.at_once or 0):
                 left[job] -= 1
                 running.append(f"{job}_{left[job]}")
-                assert len(running) <= lanes
+                assert len(running) <= slots
         running.pop(chance.randrange(len(running)))
 
 

@@ -12,7 +12,7 @@ from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.backends.slurm_job_files import prepare
 from hpcddp.cluster.profile import SlurmRules
 from hpcddp.core.run_root import Study
-from tests.backends.fake_slurm import Say, asked, stand_ins
+from tests.backends.fake_slurm import Say, calls, stand_ins
 from tests.given_one_allocation import batch_of, submission_plan
 
 
@@ -28,8 +28,8 @@ def jobs(tmp_path: Path, say: Say) -> dict[str, str]:
     batch = batch_of(submission_plan(tmp_path, "repeat=1"), study.folder)
     prepare(study.jobs / batch.name, batch)
     study.job_dir("12").symlink_to(batch.name)
-    told = ['"started","task":0', '"ended","task":0,"code":0', '"started","task":1']
-    (study.job_dir("12") / STEPS).write_text("".join(f'{{"event":{each}}}\n' for each in told))
+    events = ['"started","task":0', '"ended","task":0,"code":0', '"started","task":1']
+    (study.job_dir("12") / STEPS).write_text("".join(f'{{"event":{each}}}\n' for each in events))
     row = f"printf '%s\\037' 12 {batch.name} RUNNING None gn01 {study.jobs}/{batch.name}; echo"
     step = f"printf '%s\\037%s\\n' 12.batch batch 12.3 {batch.requests[1].name}"
     say("squeue", f'[[ " $* " == *" -s "* ]] && {{ {step}; exit; }}\n{row}')
@@ -44,7 +44,7 @@ def test_one_question_for_all_runs_of_a_job(tmp_path: Path, jobs: dict[str, str]
     """squeue knows the job alone; each of its runs has its state."""
     found = backend(tmp_path).poll(jobs)
     assert {job: state.phase for job, state in found.items()} == dict.fromkeys(jobs, "running")
-    assert len(asked(tmp_path, "squeue")) == 1
+    assert len(calls(tmp_path, "squeue")) == 1
     assert backend(tmp_path).poll({"12+0": "another's"})["12+0"].detail == "Slurm does not know this job any more"
 
 
@@ -54,7 +54,7 @@ def test_one_question_for_all_runs_of_a_job(tmp_path: Path, jobs: dict[str, str]
 def test_what_is_cancelled_with_some_runs(tmp_path: Path, jobs: dict[str, str], tasks: list[int], ended: list[str]) -> None:
     """A run that waits is passed over, one at work loses its step, and with the last of them goes the job."""
     backend(tmp_path).cancel({f"12+{task}": jobs[f"12+{task}"] for task in tasks})
-    assert asked(tmp_path, "scancel") == ended
+    assert calls(tmp_path, "scancel") == ended
     marked = [task for task in range(3) if (tmp_path / "study" / ".jobs" / "12" / str(task) / CANCELLED).exists()]
     assert marked == tasks
 

@@ -220,19 +220,19 @@ def test_resubmitted_run_is_judged_by_its_new_job(study: Study) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "detail"),
+    ("ended", "detail"),
     [
         ("exit code 1 (FAILED)", "rank 3 on gn02: RuntimeError: no data"),
         ("rank 3 ended with exit code 1", "rank 3 on gn02: RuntimeError: no data"),
         ("killed by signal 9 (FAILED)", "killed by signal 9 (FAILED); rank 3 on gn02: RuntimeError: no data"),
     ],
 )
-def test_failure_names_the_earliest_error(study: Study, seen: str, detail: str) -> None:
+def test_failure_names_the_earliest_error(study: Study, ended: str, detail: str) -> None:
     """The rank that failed first is the cause; what the backend saw stands before it where it says more than an exit code."""
     logged(study)
     write_error(study, 0, 9, "connection closed by peer")
     write_error(study, 3, 5, "no data")
-    assert first(study, answer("failed", seen)).detail == detail
+    assert first(study, answer("failed", ended)).detail == detail
 
 
 def test_failure_that_rank_0_recorded(study: Study) -> None:
@@ -248,15 +248,15 @@ def test_failure_without_records_shows_the_last_line_of_stderr(study: Study) -> 
     folder = study.job_dir("7")
     folder.mkdir(parents=True)
     (folder / "batch.err").write_text("srun: error: gn01: task 0: Exited with exit code 1\n")
-    seen = answer("failed", "exit code 1 (FAILED)")
+    ended = answer("failed", "exit code 1 (FAILED)")
     expected = "exit code 1 (FAILED); batch.err ends: srun: error: gn01: task 0: Exited with exit code 1"
-    assert first(study, seen).detail == expected
+    assert first(study, ended).detail == expected
     (folder / "7_0_log.err").write_text("\n\n")
     frames = "Exception raised from f at f.cpp\nframe #1: main\n\n"
     signal = "submitit WARNING (2026-01-01 00:00:00,000) - Bypassing signal SIGTERM\n"
     (folder / "7_1_log.err").write_text(f"Traceback\nModuleNotFoundError: No module named 'torch'\n{frames}{signal}")
-    assert first(study, seen).detail == "the Python of its node has no torch"
-    assert first(study, seen).line == "7_1_log.err: ModuleNotFoundError: No module named 'torch'"
+    assert first(study, ended).detail == "the Python of its node has no torch"
+    assert first(study, ended).line == "7_1_log.err: ModuleNotFoundError: No module named 'torch'"
 
 
 def test_what_hpcddp_cancelled_is_cancelled_by_whoever_did(study: Study) -> None:

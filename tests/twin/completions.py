@@ -27,6 +27,6 @@ def completions(folder: Path) -> dict[str, dict[str, str]]:
     return dict(_job(match.groupdict()) for match in found if match)
 
 
-def _job(told: dict[str, str]) -> tuple[str, dict[str, str]]:
-    number, array, task = (told.pop(name) for name in ("number", "array", "task"))
-    return (f"{array}_{task}" if array else number), told
+def _job(job: dict[str, str]) -> tuple[str, dict[str, str]]:
+    number, array, task = (job.pop(name) for name in ("number", "array", "task"))
+    return (f"{array}_{task}" if array else number), job

@@ -144,14 +144,14 @@ def test_status_of_several_studies_asks_slurm_three_times_at_most(
     studies = [Study(tmp_path / name) for name in ("a", "b", "c")]
     jobs = [submit_runs(study, held(tmp_path, slurm), SlurmBackend())[0].job for study in studies]
     slurm.run(["scancel", base_id(jobs[0])])
-    asked = list[str]()
+    commands = list[str]()
     run = slurm_commands.run
-    monkeypatch.setattr(slurm_commands, "run", lambda command: asked.append(command[0]) or run(command))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(slurm_commands, "run", lambda command: commands.append(command[0]) or run(command))  # type: ignore[func-returns-value]
     phases = {name: {(state.phase, state.detail) for state in states} for name, states in all_states(studies).items()}
     waits = {("queued", "held by its user; `scontrol release` lets it go (JobHeldUser)")}
     by = " by you" if ("failed", "cancelled by you (CANCELLED)") in phases["a"] else ""  # accounting says so, seconds later
     assert phases == {"a": {("failed", f"cancelled{by} (CANCELLED)")}, "b": waits, "c": waits}
-    assert len(asked) <= 3
+    assert len(commands) <= 3
 
 
 def test_tasks_run_are_requeued_and_are_read_like_any_job(rcc_twin: Twin, tmp_path: Path) -> None:

@@ -47,18 +47,18 @@ def test_a_job_that_slurmdbd_missed_is_told(rcc_twin: Twin, tmp_path: Path, monk
 
 def test_waiting_ends_only_when_sacct_has_the_end(rcc_twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job may end between two looks at the queue: that it is not there any more does not say that sacct knows."""
-    run, asked = rcc_twin.run, []
+    run, commands = rcc_twin.run, []
 
-    def told(command: list[str], **how: object) -> object:
+    def run_noting(command: list[str], **how: object) -> object:
         done = run(command, **how)  # type: ignore[arg-type]
-        asked.append(command[0])
-        if asked == ["squeue"]:
+        commands.append(command[0])
+        if commands == ["squeue"]:
             done.stdout = "1"
         return done
 
-    monkeypatch.setattr(rcc_twin, "run", told)
+    monkeypatch.setattr(rcc_twin, "run", run_noting)
     rcc_twin.wait_jobs(PATIENCE_S)
-    assert "sacct" in asked
+    assert "sacct" in commands
 
 
 def _running(line: str) -> str:

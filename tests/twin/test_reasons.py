@@ -48,7 +48,7 @@ LOST, READ_ONLY = "gn06", "gn05"
 
 
 @pytest.fixture(scope="module")
-def told(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def runs(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What `status` says as JSON of each run that failed, by model, data or device; `live`: one that ran.
 
     Each in a study of its own: `module`, `lost`, `preempted`, `walled`.
@@ -83,8 +83,8 @@ def _provoke(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     rcc_twin.run(["scontrol", "update", f"NodeName={LOST}", "State=DOWN", "Reason=test"])
     rcc_twin.wait_jobs(PATIENCE_S)
     rcc_twin.run(["scontrol", "update", f"NodeName={LOST}", "State=RESUME"], check=False)  # unless it has come back by itself
-    alone = {study: run for study in ("module", "lost", "preempted", "walled") for run in _runs(user, study).values()}
-    return {**_runs(user, "troubles"), **alone, "live": live}
+    single = {study: run for study in ("module", "lost", "preempted", "walled") for run in _runs(user, study).values()}
+    return {**_runs(user, "troubles"), **single, "live": live}
 
 
 @contextlib.contextmanager
@@ -164,19 +164,19 @@ def _name(point: Path) -> str:
     ],
 )
 def test_each_fault_is_a_sentence_with_a_next_step(
-    told: dict[str, Any], name: str, says: str, next_step: str, line: str | None
+    runs: dict[str, Any], name: str, says: str, next_step: str, line: str | None
 ) -> None:
     """And the line that says so, where the sentence does not have it."""
-    run = told[name]
+    run = runs[name]
     assert run["phase"] == "failed"
     assert says.format(*run["hosts"]) in run["detail"], run
     assert next_step.format(*run["hosts"]) in run["next_step"], run
     assert line is None or line in run["line"], run
 
 
-def test_what_ran_told_how_far_it_was(told: dict[str, Any]) -> None:
+def test_what_ran_told_how_far_it_was(runs: dict[str, Any]) -> None:
     """Steps of those asked for, and how long the rest would take at that pace: 50 ms and more a step."""
-    run = told["live"]
+    run = runs["live"]
     assert (run["phase"], run["steps_total"]) == ("running", 100_002)
     assert run["left_s"] > 0.05 * (100_000 - run["steps_done"])
     assert run["detail"].startswith("it will not finish: its time limit is in "), run  # an hour and more in a job of ten minutes

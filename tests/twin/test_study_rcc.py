@@ -139,9 +139,9 @@ def test_a_failed_run_is_told_and_submitted_again(user: User) -> None:
     sweep = ["rcc-bigmnist.yaml", *CUT, "--where", "layout.nodes == 1 and layout.gpus_per_node == 1", "--runs", "elsewhere"]
     user.hpcddp("submit", *sweep, "--set", "workload.data.root=/nowhere", "-y")
     user.twin.wait_jobs(120)
-    told = user.hpcddp("status", "elsewhere", exit_code=3).stdout
-    assert "failed" in told
-    assert "/nowhere" in told
+    status = user.hpcddp("status", "elsewhere", exit_code=3).stdout
+    assert "failed" in status
+    assert "/nowhere" in status
     again = user.hpcddp("submit", *sweep, "--set", f"workload.data.root={user.home}/bigmnist", "-y")
     assert "submitted    1 job " in again.stdout
     user.twin.wait_jobs(120)

@@ -153,8 +153,8 @@ def run_of(job: str, folder: Path) -> str:
     _, _, task = job.partition("_")
     if not task:
         return folder.name.rpartition(".")[0]
-    told = json.loads((folder / TASKS).read_text().splitlines()[int(task)])
-    return f"{point_from_dict(told['point']).label}.r{told['run']}"
+    spec = json.loads((folder / TASKS).read_text().splitlines()[int(task)])
+    return f"{point_from_dict(spec['point']).label}.r{spec['run']}"
 
 
 @pytest.fixture
@@ -286,15 +286,15 @@ def test_accounting_answers_for_a_controller_that_is_stopped(sweep: Sweep) -> No
     twin.signal_controller(signal.SIGTERM)
     try:
         (study,) = user.json("status", "sweep", exit_code=3)["studies"]
-        told = user.hpcddp("submit", "sweep.yaml", "--dry-run")
+        dry_run = user.hpcddp("submit", "sweep.yaml", "--dry-run")
         rest = user.hpcddp("submit", "sweep.yaml", "-y", "--where", "layout.physical_cores_per_rank <= 4", exit_code=3)
     finally:
         twin.start_controller()
     found = {run["job"]: (run["phase"], run["detail"]) for run in study["runs"]}
     assert [found[job][0] for job in gone] == ["failed"] * 3, found
     assert Counter(phase for phase, _ in found.values()) == {"unknown": POINTS - 3, "failed": 3}
-    assert "3 runs to submit of 20 runs" in told.stdout
-    assert "! 17 runs are unknown and left alone" in told.stderr
+    assert "3 runs to submit of 20 runs" in dry_run.stdout
+    assert "! 17 runs are unknown and left alone" in dry_run.stderr
     assert "16 runs are unknown" in rest.stderr
     assert "nothing submitted: nobody says what became of 16 runs" in rest.stdout
     finish(sweep.begin("-J", "--hold"), 0)

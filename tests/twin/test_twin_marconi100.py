@@ -10,7 +10,7 @@ JOB = "#!/bin/bash\n#SBATCH --account=proj --partition=m100_usr_prod --gres=gpu:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("option", "says"),
     [
         ("--nodes=16 --time=24:00:00", None),
         ("--nodes=17", "QOSMaxNodePerJobLimit"),
@@ -22,8 +22,8 @@ JOB = "#!/bin/bash\n#SBATCH --account=proj --partition=m100_usr_prod --gres=gpu:
         ("--nodes=1 --cpus-per-task=33", "Requested node configuration is not available"),
     ],
 )
-def test_each_qos_has_its_limits(marconi100_twin: Twin, asked: str, says: str | None) -> None:
+def test_each_qos_has_its_limits(marconi100_twin: Twin, option: str, says: str | None) -> None:
     """Nodes and time are held to the QOS asked for, and a node has its logical CPUs."""
-    taken, message = marconi100_twin.test_only(f"{JOB}#SBATCH {asked}\n")
+    taken, message = marconi100_twin.test_only(f"{JOB}#SBATCH {option}\n")
     assert taken == (says is None)
     assert says is None or says in message

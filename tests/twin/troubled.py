@@ -24,7 +24,7 @@ NEW_MOUNTS = 0x20000
 
 STEP_S = 0.05
 
-_KEPT: list[torch.Tensor] = []
+_TENSORS: list[torch.Tensor] = []
 
 
 class Troubled(nn.Module):
@@ -42,15 +42,15 @@ class Troubled(nn.Module):
 
 def _starve(_: int) -> None:
     """Three times what the node has left; the limit is for kernels that promise more than there is."""
-    asked = 3 * node_memory().available
-    resource.setrlimit(resource.RLIMIT_AS, (asked, resource.RLIM_INFINITY))
-    torch.empty(asked, dtype=torch.uint8)
+    limit_bytes = 3 * node_memory().available
+    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, resource.RLIM_INFINITY))
+    torch.empty(limit_bytes, dtype=torch.uint8)
 
 
 def _grow(step: int) -> None:
     """By 800 MB that are written to, once."""
     if step == 0:
-        _KEPT.append(torch.ones(800 << 20, dtype=torch.uint8))
+        _TENSORS.append(torch.ones(800 << 20, dtype=torch.uint8))
     time.sleep(STEP_S)
 
 

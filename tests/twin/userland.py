@@ -50,9 +50,9 @@ class User:
     @property
     def env(self) -> dict[str, str]:
         """The login shell's environment: this twin's Slurm, an empty configuration, one thread per rank."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "HPCDDP_"))}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "HPCDDP_"))}
         return {
-            **kept,
+            **inherited,
             **self.twin.env,
             **self.variables,
             "XDG_CONFIG_HOME": str(self.home / ".config"),
