@@ -75,14 +75,14 @@ def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[s
         found = single_study(root)
         recorded = read_study_file(found)
         name = found.folder.resolve().name
-    if not recorded.get("sweep"):
+    if not recorded.sweep:
         raise UsageError(f"{study}: its study.json holds no sweep, so there is nothing to run again")
     place = os.path.abspath(cluster) if is_profile_file(cluster) else cluster
-    document, dropped = for_cluster(recorded["sweep"], place)
-    groups = [group for entry in recorded["points"] for group in entry.get("groups", ())]
+    document, dropped = for_cluster(recorded.sweep, place)
+    groups = [group for point in recorded.points for group in point.groups]
     source = make_sweep(in_file_order(document, groups), settings, Path(f"{study}: the sweep in study.json"))
     for each in dropped:
         remark(f"left out, as it means something on its own cluster only: {each}")
     head = f"# The sweep of {name}, by `hpcddp reproduce`.\n"
     text = yaml.safe_dump(dict(source.document), sort_keys=False, allow_unicode=True)
-    return name, len(recorded.get("points", ())), head + text
+    return name, len(recorded.points), head + text

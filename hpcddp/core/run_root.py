@@ -40,12 +40,7 @@ class Study:
 
     @property
     def study_file(self) -> Path:
-        """What was asked for: `{"schema", "hpcddp", "name", "sweep", "repeat", "points": [{"label", "id", "groups", "repeat"}]}`.
-
-        A point's own `repeat` is that of the last submission that had the point. `options`: those of each submission that had it
-        which change the sweep (`set`, `cluster`, `also`); `until_ci`: its runs, with those that --until-ci added; `in_sweep`: how
-        many of them the sweep had at the last `hpcddp submit`, 0 where the point had been taken out of it.
-        """
+        """What was submitted, as study_record.py has it."""
         return self.folder / "study.json"
 
     @property

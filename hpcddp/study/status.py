@@ -12,11 +12,14 @@ from typing import Any, Literal
 from hpcddp.backends.base import Backend, JobState
 from hpcddp.backends.slurm_allocation import task_state, was_started
 from hpcddp.core.attempt_records import AttemptEnd
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
 from hpcddp.core.point import Point, point_from_dict
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study, job_of, newest_of
+from hpcddp.core.schema import SchemaError, decode_record
+from hpcddp.core.study_record import StudyRecord
 from hpcddp.study.diagnosis import Reason, reason_of, without_node
 from hpcddp.study.logs import last_words
 from hpcddp.study.next_steps import AGAIN
@@ -132,7 +135,7 @@ def _outcome(state: RunState) -> tuple[JobRun, str | None] | None:
 def _view(study: Study, scope: Scope | None) -> StudyView:
     events, study_file = latest_events(study), read_study_file(study)
     runs = _runs(study, study_file, events)
-    recorded = {entry["label"]: entry["in_sweep"] for entry in study_file["points"] if "in_sweep" in entry}
+    recorded = {point.label: point.in_sweep for point in study_file.points if point.in_sweep is not None}
     done = {key: state for key in runs if (state := _done(study, key)) is not None}
     return StudyView(study, runs, events, done, {**recorded, **(scope or {})})
 
@@ -156,16 +159,20 @@ def states_to_plain(states: list[RunState]) -> list[dict[str, Any]]:
     return [asdict(state) for state in states]
 
 
-def _runs(study: Study, study_file: Mapping[str, Any], events: Iterable[RunKey]) -> list[RunKey]:
+def _runs(study: Study, study_file: StudyRecord, events: Iterable[RunKey]) -> list[RunKey]:
     """Those in study.json, submitted, or with a folder of records; none of a point that was dropped."""
-    repeats = {entry["label"]: entry.get("repeat", study_file["repeat"]) for entry in study_file["points"]}
+    repeats = {point.label: study_file.repeat if point.repeat is None else point.repeat for point in study_file.points}
     planned = {RunKey(label, run) for label, repeat in repeats.items() for run in range(1, repeat + 1)}
     return sorted(key for key in {*planned, *events, *study.begun()} if study.has_point(key.label))
 
 
-def read_study_file(study: Study) -> dict[str, Any]:
+def read_study_file(study: Study) -> StudyRecord:
     """study.json; one without points where nothing was submitted from here."""
-    return read_object(study.study_file) or {"points": [], "repeat": 0}
+    plain = read_object(study.study_file)
+    try:
+        return StudyRecord() if plain is None else decode_record(StudyRecord, plain)
+    except SchemaError as error:
+        raise HpcddpError(f"{study.study_file}: not a file hpcddp wrote: {error}") from error
 
 
 def _done(study: Study, key: RunKey) -> RunState | None:

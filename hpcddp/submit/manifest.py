@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
 
 from hpcddp import __version__
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.point import Point, point_to_dict
+from hpcddp.core.point import point_to_dict
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
+from hpcddp.core.study_record import StudyPoint, StudyRecord
 from hpcddp.study.lock import study_lock
 from hpcddp.study.status import read_study_file
 from hpcddp.submit.scope import recorded_options, scope_by_file
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored
+from hpcddp.sweep.expand import PlannedPoint
 
 
 def write_manifest(study: Study, plan: SubmissionPlan) -> None:
@@ -26,7 +28,7 @@ def write_manifest(study: Study, plan: SubmissionPlan) -> None:
         point = planned.point
         described_point = {"schema": SCHEMA, "id": point.id, "point": point_to_dict(anchored(point))}
         write_json(study.point_file(point.label), described_point, sync=False)  # there may be thousands
-    write_json(study.study_file, _content(study, plan, read_study_file(study)))
+    _write(study, plan)
 
 
 def update_manifest(study: Study, plan: SubmissionPlan) -> None:
@@ -36,46 +38,46 @@ def update_manifest(study: Study, plan: SubmissionPlan) -> None:
     if not study.study_file.is_file():
         return
     before = read_study_file(study)
-    if _content(study, plan, before) != before:
+    if _record(study, plan, before) != before:
         with contextlib.suppress(HpcddpError), study_lock(study):
-            write_json(study.study_file, _content(study, plan, read_study_file(study)))
+            _write(study, plan)
 
 
-def _content(study: Study, plan: SubmissionPlan, before: Mapping[str, Any]) -> dict[str, Any]:
+def _write(study: Study, plan: SubmissionPlan) -> None:
+    write_json(study.study_file, encode(_record(study, plan, read_study_file(study))))
+
+
+def _record(study: Study, plan: SubmissionPlan, before: StudyRecord) -> StudyRecord:
     """What study.json shall say, where it said `before`."""
-    entries: dict[str, dict[str, Any]] = {}
-    for entry in before["points"]:
-        entries[entry["label"]] = {"repeat": before["repeat"], **entry}
-    repeats = plan.repeats
+    points = {point.label: dataclasses.replace(point, repeat=_repeat(point, before)) for point in before.points}
     for planned in plan.points:
         label = planned.point.label
-        own = _point_entry(plan, planned.point, planned.groups, entries.get(label, {}))
-        entries[label] = {**own, "repeat": repeats[label]}
+        points[label] = _point(plan, planned, points.get(label, StudyPoint(label=label)))
     if plan.source.file.is_file():
-        for label, runs in scope_by_file(plan.source.file, list(entries.values())).items():
-            entries[label]["in_sweep"] = runs
-    return {
-        "schema": SCHEMA,
-        "hpcddp": __version__,
-        "name": study.name,
-        "sweep": dict(plan.source.document),
-        "repeat": plan.source.sweep.repeat,
-        "points": list(entries.values()),
-    }
+        for label, runs in scope_by_file(plan.source.file, list(points.values())).items():
+            points[label] = dataclasses.replace(points[label], in_sweep=runs)
+    return StudyRecord(
+        hpcddp=__version__,
+        name=study.name,
+        sweep=dict(plan.source.document),
+        repeat=plan.source.sweep.repeat,
+        points=tuple(points.values()),
+    )
 
 
-def _point_entry(plan: SubmissionPlan, point: Point, groups: tuple[str, ...], old: Mapping[str, Any]) -> dict[str, Any]:
-    """What study.json shall say of a point of the plan, but for its repeat, where it said `old`. A benchmark of communication is
-    in no sweep file, so it has no options.
-    """
-    entry: dict[str, Any] = {
-        "label": point.label,
-        "id": point.id,
-        "groups": list(dict.fromkeys([*old.get("groups", []), *groups])),
-    }
-    if point.work != "comm":
-        mine, earlier = recorded_options(plan), old.get("options", [])
-        entry["options"] = [*earlier, *([] if mine in earlier else [mine])]
-    if until_ci := max(plan.more.get(point.label, 0), old.get("until_ci", 0)):
-        entry["until_ci"] = until_ci
-    return entry
+def _repeat(point: StudyPoint, record: StudyRecord) -> int:
+    return record.repeat if point.repeat is None else point.repeat
+
+
+def _point(plan: SubmissionPlan, planned: PlannedPoint, before: StudyPoint) -> StudyPoint:
+    """What study.json shall say of a point of the plan, but for `in_sweep`."""
+    point, options = planned.point, recorded_options(plan)
+    is_new = point.work != "comm" and options not in before.options
+    return StudyPoint(
+        label=point.label,
+        id=point.id,
+        groups=tuple(dict.fromkeys([*before.groups, *planned.groups])),
+        repeat=plan.repeats[point.label],
+        options=(*before.options, options) if is_new else before.options,
+        until_ci=max(plan.more.get(point.label, 0), before.until_ci),
+    )

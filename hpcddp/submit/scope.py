@@ -8,16 +8,17 @@ more) nothing is called taken out.
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hpcddp.cluster.profile import current_cluster, load_profile
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import to_json
 from hpcddp.core.run_key import run_ranges
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
+from hpcddp.core.study_record import StudyPoint, SweepChanges
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState, read_study_file, run_states
 from hpcddp.study.submission_log import latest_events
@@ -25,43 +26,36 @@ from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 
-Entry = Mapping[str, Any]
-"""A point of study.json."""
-
-AS_IT_IS: Mapping[str, Any] = {"set": [], "cluster": None, "also": {}}
-"""Without options."""
-
 LIVE = ("queued", "running", "unknown")
 """Phases of runs that `cancel` may end."""
 
 
-def recorded_options(plan: SubmissionPlan) -> dict[str, Any]:
-    """The options that change the sweep, as study.json has them, with the cluster that neither the sweep nor an option names."""
+def recorded_options(plan: SubmissionPlan) -> SweepChanges:
+    """The options that change the sweep, with the cluster that neither the sweep nor an option names."""
     given = plan.source.options
     cluster = given.cluster or (plan.profile.name if plan.source.sweep.cluster is None else None)
-    return {"set": list(given.settings), "cluster": cluster, "also": {key: list(values) for key, values in given.also.items()}}
+    return SweepChanges(set=given.settings, cluster=cluster, also={key: tuple(values) for key, values in given.also.items()})
 
 
-def scope_by_file(sweep: Path, entries: Sequence[Entry]) -> dict[str, int]:
+def scope_by_file(sweep: Path, points: Sequence[StudyPoint]) -> dict[str, int]:
     """Label -> how many runs of the point the file has now: 0 where the point was taken out; no entry where that is not known."""
     read: dict[str, dict[str, int] | None] = {}
     scope: dict[str, int] = {}
-    for entry in entries:
-        if not entry.get("options"):
+    for point in points:
+        if not point.options:
             continue
-        ways = [AS_IT_IS, *entry["options"]]
-        read |= {key: _repeats(sweep, way) for way in ways if (key := json.dumps(way, sort_keys=True)) not in read}
-        found = [read[json.dumps(way, sort_keys=True)] for way in ways]
-        known = [repeats for repeats in found if repeats is not None]
-        if len(known) == len(found):
-            runs = max(repeats.get(entry["label"], 0) for repeats in known)
-            scope[entry["label"]] = max(runs, entry.get("until_ci", 0)) if runs else 0
+        ways = {to_json(encode(changes)): changes for changes in (SweepChanges(), *point.options)}
+        read |= {key: _repeats(sweep, changes) for key, changes in ways.items() if key not in read}
+        known = [repeats for key in ways if (repeats := read[key]) is not None]
+        if len(known) == len(ways):
+            runs = max(repeats.get(point.label, 0) for repeats in known)
+            scope[point.label] = max(runs, point.until_ci) if runs else 0
     return scope
 
 
 def study_scope(study: Study, sweep: Path) -> dict[str, int]:
     """`scope_by_file` of all points of a study; {} where nothing was submitted."""
-    return scope_by_file(sweep, read_study_file(study)["points"]) if sweep.is_file() else {}
+    return scope_by_file(sweep, read_study_file(study).points) if sweep.is_file() else {}
 
 
 def recorded_runs_gone(study: Study, sweep: Path) -> list[RunState]:
@@ -91,12 +85,12 @@ def not_in_sweep_words(states: Sequence[RunState], where: Path) -> str | None:
     return f"{which}; `hpcddp cancel {shlex.quote(str(where))} --not-in-sweep` ends {'it' if len(live) == 1 else 'them'}"
 
 
-def _repeats(sweep: Path, options: Mapping[str, Any]) -> dict[str, int] | None:
+def _repeats(sweep: Path, changes: SweepChanges) -> dict[str, int] | None:
     """Label -> runs of all points that the file has with these options; None where it has none with them."""
     try:
-        source = read_sweep(sweep, options["set"], options["cluster"])
+        source = read_sweep(sweep, changes.set, changes.cluster)
         cluster = source.sweep.cluster or current_cluster()
-        points = [] if cluster is None else expand(source, load_profile(cluster), (), options["also"])
-    except (HpcddpError, OSError, KeyError, TypeError):
+        points = [] if cluster is None else expand(source, load_profile(cluster), (), changes.also)
+    except (HpcddpError, OSError, TypeError):
         return None
     return {planned.point.label: source.sweep.repeat for planned in points} if points else None
