@@ -34,7 +34,7 @@ def test_every_gate_is_explained() -> None:
     source = (ROOT / "hpcddp/worker/gates.py").read_text(encoding="utf-8")
     names = {*re.findall(r'_gate\(\s*"([^"]+)"', source), *re.findall(r'name(?:, \w+)* = "([^"]+)"', source)}
     page = (ROOT / "docs/method.md").read_text(encoding="utf-8")
-    assert len(names) == len(re.findall(r"^def .*\) -> Gate:", source, re.MULTILINE)) - 1  # _gate makes them
+    assert len(names) == len(re.findall(r"^def .*\) -> GateResult:", source, re.MULTILINE)) - 1  # _gate makes them
     assert {name for name in names if f"| {name} |" not in page} == set()
 
 
