@@ -25,7 +25,7 @@ POINTS = (point(1, 1), point(1, 2), point(2, 2))
 BROKEN = POINTS[1].label
 
 
-def whole_study(folder: Path) -> Study:
+def complete_study(folder: Path) -> Study:
     study = write_study(folder, [*POINTS], repeat=2)
     for each in POINTS:
         write_runs(study, each, [30 * MS, 31 * MS])
@@ -69,7 +69,7 @@ def test_a_run_whose_reading_raises_is_rejected_and_the_rest_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     """Named with what raised, in which line of ours, and that it is to be reported; the next analysis reads it again."""
-    whole_study(tmp_path / "s")
+    complete_study(tmp_path / "s")
     in_processes(monkeypatch, large)
     with monkeypatch.context() as patched:
         plant(patched, "hpcddp.analysis.study.load.load_run", ZeroDivisionError("by zero\nnow"), is_broken)
@@ -87,7 +87,7 @@ def test_a_run_whose_reading_raises_is_rejected_and_the_rest_counts(
 @pytest.mark.parametrize(("figure", "large"), [("scaling", False), ("breakdown", True)])
 def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: str, large: bool) -> None:
     """The other figures, the page, the tables and what the terminal says are as before; nothing links to it."""
-    whole_study(tmp_path / "s")
+    complete_study(tmp_path / "s")
     in_processes(monkeypatch, large)
     before = one(tmp_path / "s", tmp_path / "before")
     plant(monkeypatch, f"hpcddp.analysis.figures.figures.{figure}_figure", RuntimeError("planted"))
@@ -104,7 +104,7 @@ def test_a_figure_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_figure_of_the_page_that_raises_leaves_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tables and the other figures are there."""
-    whole_study(tmp_path / "s")
+    complete_study(tmp_path / "s")
     plant(monkeypatch, "hpcddp.analysis.figures.figures.breakdown_figure", RuntimeError("planted"))
     result = one(tmp_path)
     assert result.failed == ("figures/breakdown",)
@@ -129,7 +129,7 @@ PARTS = {
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_of_the_report_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     """Sentences, laws, tables on the terminal and in files, provenance: the numbers stand."""
-    whole_study(tmp_path / "s")
+    complete_study(tmp_path / "s")
     plant(monkeypatch, f"hpcddp.analysis.{part}", RuntimeError("planted"))
     result = one(tmp_path)
     assert (result.failed[: len(PARTS[part])], result.damaged) == (PARTS[part], False)
@@ -140,7 +140,7 @@ def test_a_part_of_the_report_that_raises_costs_itself(tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("undrawn")
 def test_a_verdict_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are given."""
-    whole_study(tmp_path / "s")
+    complete_study(tmp_path / "s")
     before = [each["name"] for each in one(tmp_path).plain["verdicts"]]
 
     def wrong(case: object) -> list[Any]:
@@ -156,7 +156,7 @@ def test_a_verdict_that_raises_costs_itself(tmp_path: Path, monkeypatch: pytest.
 def test_a_fault_in_all_of_one_study_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Named as damaged: what raised there has no run and no file of its own."""
     for name in ("a", "b"):
-        whole_study(tmp_path / name)
+        complete_study(tmp_path / name)
     plant(monkeypatch, "hpcddp.analysis.report.pipeline.find", RuntimeError("planted"), lambda records, *_: records.name == "a")
     done = invoke(str(tmp_path))
     assert done.exit_code == 1
@@ -170,7 +170,7 @@ def test_memory_and_interruptions_are_not_a_runs_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """They end the analysis."""
-    whole_study(tmp_path / "s")
+    complete_study(tmp_path / "s")
     plant(monkeypatch, "hpcddp.analysis.study.load.load_run", error, is_broken)
     with pytest.raises(type(error)):
         analyze(tmp_path)
@@ -182,7 +182,7 @@ NAMES = {"half a pair": "V\ud800100", "escape": "V\x1b[31m100", "turned": "V\u20
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_names_that_terminals_act_on_reach_no_file(tmp_path: Path, name: str) -> None:
     """A host and a GPU called so: every figure is drawn, and no text holds what they hold, be it page, Markdown, CSV or JSON."""
-    study = whole_study(tmp_path / "s")
+    study = complete_study(tmp_path / "s")
     odd = Recorded(step_ns=30 * MS, job="300", gpu=name, launch={"hosts": [name, "r001"]}, of_rank={"host": name}, reason=name)
     for each in POINTS:
         write_run(study, each, odd)
@@ -201,7 +201,7 @@ def test_names_that_terminals_act_on_reach_no_file(tmp_path: Path, name: str) ->
 def test_a_full_disk_still_gives_the_tables(tmp_path: Path) -> None:
     """On the terminal, with the files that could not be written; nothing begun is left on the disk."""
     with small_disk(tmp_path) as disk:
-        study = whole_study(disk / "s")
+        study = complete_study(disk / "s")
         fill(disk)
         before = {path for path in disk.rglob("*") if path.is_file()}
         done = invoke(str(study.folder), "-o", str(disk / "out"))
@@ -221,7 +221,7 @@ def test_a_link_that_leads_out_of_the_study_is_not_written_through(
 ) -> None:
     """It is named; what belongs there goes into the cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    study, elsewhere = whole_study(tmp_path / "runs/s"), tmp_path / "elsewhere"
+    study, elsewhere = complete_study(tmp_path / "runs/s"), tmp_path / "elsewhere"
     elsewhere.mkdir()
     (study.folder / folder).symlink_to(elsewhere)
     text = one(study.folder).text
@@ -238,7 +238,7 @@ def test_a_link_that_leads_out_of_the_study_is_not_written_through(
 def test_a_link_of_another_user_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even inside the study."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    study = whole_study(tmp_path / "s")
+    study = complete_study(tmp_path / "s")
     (study.folder / "mine").mkdir()
     (study.folder / "report").symlink_to("mine")
     os.lchown(study.folder / "report", pwd.getpwnam("nobody").pw_uid, -1)
@@ -249,7 +249,7 @@ def test_a_link_of_another_user_is_not_written_through(tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("undrawn")
 def test_links_inside_a_report_are_replaced(tmp_path: Path) -> None:
     """A file and the folder of figures: what they lead to stays as it is."""
-    study, victim, pictures = whole_study(tmp_path / "s"), tmp_path / "victim", tmp_path / "pictures"
+    study, victim, pictures = complete_study(tmp_path / "s"), tmp_path / "victim", tmp_path / "pictures"
     (study.folder / "report").mkdir()
     pictures.mkdir()
     (pictures / "scaling.png").write_text("mine")
@@ -266,7 +266,7 @@ def test_links_inside_a_report_are_replaced(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_a_named_folder_in_which_a_link_leads_out_is_refused(tmp_path: Path) -> None:
     """-o OUT with OUT/STUDY linked elsewhere; OUT itself may be the user's own link."""
-    study, elsewhere = whole_study(tmp_path / "runs/s"), tmp_path / "elsewhere"
+    study, elsewhere = complete_study(tmp_path / "runs/s"), tmp_path / "elsewhere"
     for folder in (elsewhere, tmp_path / "real"):
         folder.mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "real")
