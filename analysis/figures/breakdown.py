@@ -79,9 +79,9 @@ def _bars(ax: Axes, heights: Sequence[int], rows: pd.DataFrame) -> list[Artist]:
     return [Patch(color=PARTS[part], label=NAMES[part]) for part in visible_parts(parts, step_total_s(rows))]
 
 
-def visible_parts(parts: pd.DataFrame, whole: pd.Series[Any]) -> list[str]:
+def visible_parts(parts: pd.DataFrame, steps_s: pd.Series[Any]) -> list[str]:
     """Those that are more than 0 % of some point's step, as tables round: a legend needs no others."""
-    shares = parts.astype(float).div(whole.astype(float), axis=0).max()
+    shares = parts.astype(float).div(steps_s.astype(float), axis=0).max()
     return [str(part) for part, share in shares.items() if share > LEAST_SHARE]
 
 

@@ -1,4 +1,4 @@
-"""A run root analyzed: every study in it read, compared, drawn and told."""
+"""A run root analyzed: every study in it read, compared, drawn and reported."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hpcddp.analysis.util.failures import reported
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study, studies
 
-TOLD = "told"
-"""What the whole study came to, by that name among what is kept of it."""
+RESULT = "result"
+"""What the analysis came to, by that name in the study's cache."""
 
 NOT_READ = ("report", ".analysis", ".code", ".jobs")
 """Folders of a study whose files say nothing to its analysis."""
@@ -29,25 +29,25 @@ def analyze(root: Path, out: Path | None = None, how: How = PLAINLY) -> list[Stu
     if not found:
         there = "no study in it" if root.is_dir() else "no such folder"
         raise UsageError(f"{root}: {there}; name the folder `hpcddp submit` wrote to (a study, or the one above), or submit one")
-    return [_analyze(study, out, how, alone=len(found) == 1) for study in found]
+    return [_analyze(study, out, how, only=len(found) == 1) for study in found]
 
 
-def _analyze(study: Study, out: Path | None, how: How, alone: bool) -> StudyResult:
-    """As told before, where neither the study nor its report has changed since."""
+def _analyze(study: Study, out: Path | None, how: How, only: bool) -> StudyResult:
+    """From the cache where neither the study nor its report has changed since the last analysis."""
     name = study.folder.resolve().name
-    keep_in, report = (out / ".analysis" / name, out / name) if out else (None, None)
-    kept = Cache(study, keep_in)
-    ours = [os.path.relpath(folder.resolve(), study.folder.resolve()) for folder in (keep_in, report) if folder]
-    made = made_of(study.folder, repr(how), str(study.folder), str(out), leave=[*NOT_READ, *ours])
-    before = _told_before(kept.get(TOLD, made))
-    if before:
-        return before
-    from hpcddp.analysis.report.pipeline import tell_study  # with pandas: longer to load than what is known takes to show
+    cache_in, report = (out / ".analysis" / name, out / name) if out else (None, None)
+    cache = Cache(study, cache_in)
+    ours = [os.path.relpath(folder.resolve(), study.folder.resolve()) for folder in (cache_in, report) if folder]
+    state = made_of(study.folder, repr(how), str(study.folder), str(out), leave=[*NOT_READ, *ours])
+    earlier = _unchanged(cache.get(RESULT, state))
+    if earlier:
+        return earlier
+    from hpcddp.analysis.report.pipeline import analyze_study  # with pandas: longer to load than what is known takes to show
 
     try:
-        result, written = tell_study(study, report, keep_in, how)
+        result, written = analyze_study(study, report, cache_in, how)
     except HpcddpError as error:
-        if alone or isinstance(error, UsageError):
+        if only or isinstance(error, UsageError):
             raise
         return _damaged(study, str(error))
     except MemoryError:
@@ -55,8 +55,8 @@ def _analyze(study: Study, out: Path | None, how: How, alone: bool) -> StudyResu
     except Exception as error:
         return _damaged(study, f"{study.folder}: {reported(error)}")
     if written and not result.failed:
-        told = [result.name, result.blocks, result.plain, list(result.missing)]
-        kept.put(TOLD, made, [*told, str(written), _report_key(str(written))])
+        stored = [result.name, result.blocks, result.plain, list(result.missing)]
+        cache.put(RESULT, state, [*stored, str(written), _report_key(str(written))])
     return result
 
 
@@ -66,8 +66,8 @@ def _damaged(study: Study, why: str) -> StudyResult:
     return StudyResult(study.name, [[why]], {"schema": SCHEMA, "name": study.name, "error": why}, (), damaged=True)
 
 
-def _told_before(plain: Any) -> StudyResult | None:
-    """As kept, if the report is still as it was written."""
+def _unchanged(plain: Any) -> StudyResult | None:
+    """The cached result, if the report is still as it was written."""
     try:
         name, blocks, report_json, missing, report, key = plain
         forms = [form for block in blocks for form in block if isinstance(block, list)]
@@ -78,6 +78,6 @@ def _told_before(plain: Any) -> StudyResult | None:
 
 
 def _report_key(folder: str) -> str | None:
-    """Another one where a file of the report is."""
-    made = made_of(Path(folder))
-    return made.key if made else None
+    """Changes with any file of the report."""
+    state = made_of(Path(folder))
+    return state.key if state else None

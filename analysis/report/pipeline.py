@@ -1,4 +1,4 @@
-"""One study read, compared, drawn and told."""
+"""One study read, compared, drawn and reported."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from hpcddp.analysis.figures.style import Style
 
 
-def tell_study(study: Study, named: Path | None, keep_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
-    """What it says, and the folder of its report, None where there is nothing to report; HpcddpError for a damaged study.json.
+def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: How) -> tuple[StudyResult, Path | None]:
+    """The result, and the folder of its report: None where there is nothing to report. HpcddpError for a damaged study.json.
 
     The report goes into the folder `named`, by default to where output_paths.report_folder says.
     """
     beside = published(how.overlay, how.overlay_rejected)
-    records = load_study(study, keep_in, meanwhile=_load_what_writes)
+    records = load_study(study, cache_in, meanwhile=_load_what_writes)
     found = find(records, how.train_epochs or records.train_epochs)
     failures, tables = found.failures, study_tables(found)
     report, files = None, list[str]()

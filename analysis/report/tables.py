@@ -34,8 +34,8 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "collectives": lambda: collectives(found.fits),
         "laws": lambda: laws(found.laws, full_names(found.apart)),
     }
-    made = {name: found.failures.contain(f"the table of {name}", make, None) for name, make in tables.items()}
-    return {name: table for name, table in made.items() if table is not None}
+    done = {name: found.failures.contain(f"the table of {name}", make, None) for name, make in tables.items()}
+    return {name: table for name, table in done.items() if table is not None}
 
 
 EPOCH = "one epoch"

@@ -162,10 +162,10 @@ def _states(found: Findings, folder: Path, width: int) -> list[str]:
 
 def _listed(word: str, runs: Sequence[Run]) -> list[str]:
     """A line per reason, the word before the first; the rest only counted."""
-    told = list(by_reason(runs).items())
-    lines = [f"{_some_names(same)}: {reason}" for reason, same in told[:AT_MOST]]
-    if len(told) > AT_MOST:
-        lines.append(f"and {sum(len(same) for _, same in told[AT_MOST:])} more of {len(runs)}")
+    reasons = list(by_reason(runs).items())
+    lines = [f"{_some_names(same)}: {reason}" for reason, same in reasons[:AT_MOST]]
+    if len(reasons) > AT_MOST:
+        lines.append(f"and {sum(len(same) for _, same in reasons[AT_MOST:])} more of {len(runs)}")
     return [f"{word if i == 0 else '':<10}{line}" for i, line in enumerate(lines)]
 
 

@@ -19,7 +19,7 @@ from hpcddp.analysis.verdicts.context import Case, Verdict
 from hpcddp.analysis.verdicts.trained_bandwidth import TRAINED_COLUMNS, trained_frame
 
 MOST_RUNS = 2
-SEEN_PERCENT = 1.0
+LEAST_PERCENT = 1.0
 """Of the step: a rank map in which no rank is ever so far off says nothing."""
 
 LEAST_STEPS = 20
@@ -137,7 +137,7 @@ def _timed(case: Case, point: pd.Series[Any]) -> list[Run]:
 def _cells(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
     """No cell where all ranks are as fast as the median one: there is nothing to see."""
     found = run.rank_map
-    if found is None or max(abs(value) for row in found.over_percent for value in row) < SEEN_PERCENT:
+    if found is None or max(abs(value) for row in found.over_percent for value in row) < LEAST_PERCENT:
         return
     for row, (host, values) in enumerate(zip(found.hosts, found.over_percent, strict=True)):
         rank = None if found.ranks is None else found.ranks[row]

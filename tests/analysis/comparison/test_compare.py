@@ -94,9 +94,9 @@ def test_a_slower_point_is_named_first(tmp_path: Path) -> None:
 
 def test_a_point_that_is_slightly_slower_is_told_and_no_regression(tmp_path: Path) -> None:
     """2 % more at six runs each: different for sure, within the threshold; said in the sentence, the table and the JSON."""
-    close = [100 + run / 10 for run in range(6)]
-    b = {point(1, 1): SIX, point(2, 1): [ms * 1.02 for ms in close]}
-    found = against(tmp_path, {point(1, 1): SIX, point(2, 1): close}, b)
+    six = [100 + run / 10 for run in range(6)]
+    b = {point(1, 1): SIX, point(2, 1): [ms * 1.02 for ms in six]}
+    found = against(tmp_path, {point(1, 1): SIX, point(2, 1): six}, b)
     assert [each.judgement for each in found.points] == ["same", "slightly slower"]
     assert found.regressions == []
     assert sentence(found).endswith("slower by more than 5 % at none; slower by less at 1.")

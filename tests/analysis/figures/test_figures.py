@@ -100,8 +100,8 @@ def hooked(folder: Path, plain_ms: int = 97) -> Study:
 
 def long_names(folder: Path) -> Study:
     """Series told apart by much: three of two points, one of a single point."""
-    told = [{"model": "resnet18"}, {"model": "my_package.models:build_it"}, {"model": "vgg11", "precision": "bf16"}]
-    points = [point(nodes, 4, loader_workers_per_rank=2 + i, **each) for i, each in enumerate(told) for nodes in (1, 16)]
+    differences = [{"model": "resnet18"}, {"model": "my_package.models:build_it"}, {"model": "vgg11", "precision": "bf16"}]
+    points = [point(nodes, 4, loader_workers_per_rank=2 + i, **each) for i, each in enumerate(differences) for nodes in (1, 16)]
     points.append(point(1, 2, model="my_package.models:build_other", precision="fp16", loader_workers_per_rank=16))
     study = write_study(folder, points)
     for each in points:
@@ -129,7 +129,7 @@ def straggling(folder: Path) -> Study:
     slow = {**ALL_PARTS, "backward": 0.3, "comm_exposed": 0.0}
     for each in points:
         late = [lambda rank, i=i: Bucket(size_bytes=7, ready_ns=(40 + i + 9 * (rank == 5)) * MS, done_ns=75 * MS) for i in (1, 2)]
-        told = Recorded(
+        recorded = Recorded(
             step_ns=lambda rank, step: (100 + 60 * (step % 13 == 0)) * MS,
             shares=ALL_PARTS,
             shares_of_rank={5: slow} if each.layout.nodes == 2 else {},
@@ -137,15 +137,15 @@ def straggling(folder: Path) -> Study:
             buckets=[*buckets, *late],
             of_rank={"host": "a-rather-long-host-name-r207n13"},
         )
-        write_run(study, each, told)
+        write_run(study, each, recorded)
     return study
 
 
 def check_texts(name: str, figure: Figure) -> None:
     figure.draw_without_rendering()
-    whole = figure.bbox.padded(1)
+    inside = figure.bbox.padded(1)
     boxes = [(text.get_text(), text.get_window_extent().padded(-1)) for text in texts(figure)]
-    outside = [text for text, box in boxes if not (whole.contains(box.x0, box.y0) and whole.contains(box.x1, box.y1))]
+    outside = [text for text, box in boxes if not (inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1))]
     assert outside == [], name
     pairs = itertools.combinations(boxes, 2)
     assert [(text, other) for (text, box), (other, there) in pairs if box.overlaps(there)] == [], name
@@ -275,11 +275,11 @@ def test_communication_is_drawn_split_where_it_is_known(tmp_path: Path) -> None:
     """2 GPUs: transfer and peer wait, 4 GPUs: communication; a stroke is where the step ends without the hook."""
     figure = figures(hooked(tmp_path / "s"))[0]["breakdown"]
     colours = [{to_hex(piece.get_facecolor()) for piece in bar(figure, height)} for height in (1, 2)]
-    split, whole = {PARTS["transfer"].lower(), PARTS["peer_wait"].lower()}, {PARTS["comm_exposed"].lower()}
+    split, unsplit = {PARTS["transfer"].lower(), PARTS["peer_wait"].lower()}, {PARTS["comm_exposed"].lower()}
     assert split <= colours[0]
-    assert whole <= colours[1]
+    assert unsplit <= colours[1]
     assert not split & colours[1]
-    assert not whole & colours[0]
+    assert not unsplit & colours[0]
     (stroke,) = [line for line in figure.axes[0].lines if line.get_marker() == "|"]
     assert xy(stroke) == [[97.0, 0.0], [97.0, 1.0]]
 
@@ -327,9 +327,9 @@ def lab(colour: str, sight: Any) -> Any:
 @pytest.mark.parametrize("sight", SIGHT)
 def test_parts_are_told_apart_with_any_colour_vision(sight: str) -> None:
     """Any two at least 15 apart (CIE76), where 2.3 can just be seen."""
-    seen = {part: lab(colour, SIGHT[sight]) for part, colour in PARTS.items()}
-    close = [pair for pair in itertools.combinations(seen, 2) if np.linalg.norm(seen[pair[0]] - seen[pair[1]]) < 15]
-    assert close == []
+    labs = {part: lab(colour, SIGHT[sight]) for part, colour in PARTS.items()}
+    alike = [pair for pair in itertools.combinations(labs, 2) if np.linalg.norm(labs[pair[0]] - labs[pair[1]]) < 15]
+    assert alike == []
 
 
 def test_rejected_runs_are_drawn_hollow(tmp_path: Path) -> None:
@@ -401,8 +401,8 @@ def test_a_home_that_cannot_be_written_is_no_news(tmp_path: Path) -> None:
     write_runs(study, point(1, 1), [MS])
     (tmp_path / "tmp").mkdir()
     command = [str(Path(sys.executable).parent / "hpcddp"), "analyze", str(study.folder), "-o", str(tmp_path / "out")]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "MPL"))}
-    env = {**kept, "HOME": "/proc/nobody", "TMPDIR": str(tmp_path / "tmp")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "MPL"))}
+    env = {**environment, "HOME": "/proc/nobody", "TMPDIR": str(tmp_path / "tmp")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out/s/figures/breakdown.png").is_file()
