@@ -20,13 +20,13 @@ from hpcddp.core.point_rules import check_point
 from hpcddp.data import Source, open_source
 from hpcddp.data.fingerprint import fingerprint
 from hpcddp.worker import gates
-from hpcddp.worker.attempt_records import RunFacts, record_comm_launch, record_end, record_training_launch
+from hpcddp.worker.attempt_records import RunFacts, record_comm_end, record_comm_launch, record_end, record_training_launch
 from hpcddp.worker.barriers import final_barrier
-from hpcddp.worker.comm.attempt import run_comm
+from hpcddp.worker.comm.bench import bench_comm
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.telemetry.flops import flops_per_sample
-from hpcddp.worker.telemetry.sampling import finish_sampler, start_sampler
+from hpcddp.worker.telemetry.reader_process import finish_telemetry, start_reader
 from hpcddp.worker.training.evaluate import evaluate
 from hpcddp.worker.training.feeds import training_source
 from hpcddp.worker.training.resume import find_start, history_of
@@ -52,15 +52,15 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
     source, evaluated = training_source(spec), _evaluation_source(spec)
     data_gates = _compare_data(spec.point, group, source, evaluated)
     start = find_start(spec, group, attempt, len(source))
-    sampler = start_sampler(spec.point, group.rank, attempt)
-    description = sampler.description if sampler else None
-    record_training_launch(spec, group, attempt, samples=len(source), sampler=description, resumed=start.record)
+    reader = start_reader(spec.point, group.rank, attempt)
+    description = reader.description if reader else None
+    record_training_launch(spec, group, attempt, samples=len(source), telemetry=description, resumed=start.record)
     training = prepare(spec, source, group, attempt, start)
     with contextlib.closing(training.feed):
-        with stepping(group.watchdog, training.log.timer, sampler.pid if sampler else None):
+        with stepping(group.watchdog, training.log.timer, reader.pid if reader else None):
             result = train_timed(training)
         trained_s = time.monotonic()
-        telemetry = finish_sampler(sampler, spec.point, group, attempt, result.protocol.steady_from_step)
+        telemetry = finish_telemetry(reader, spec.point, group, attempt, result.protocol.steady_from_step)
         complete = not result.interrupted
         # Before the profile, whose steps train further.
         evaluation = evaluate(workload, evaluated, training.trainer, group) if evaluated is not None and complete else None
@@ -81,7 +81,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
 
 def _bench(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
     record_comm_launch(spec, group, attempt)
-    passed = run_comm(spec, group, attempt)
+    passed = record_comm_end(spec, group, attempt, bench_comm(group))
     group.leave()
     return {"gates_passed": passed}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +11,24 @@ from typing import Any
 
 from hpcddp.core.attempt_records import (
     CommCheck,
+    CommEnd,
     GateResult,
     LaunchRecord,
     NodeRecord,
     RankEnd,
+    RankName,
     Resumed,
     StepRange,
     TrainingEnd,
     TrainingLaunch,
 )
+from hpcddp.core.comm_record import CommBench, CommRecord
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.records import write_json
+from hpcddp.core.point import to_json
+from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.telemetry_record import Telemetry
+from hpcddp.worker import gates
 from hpcddp.worker.checks import run_gates
 from hpcddp.worker.finish import write_end
 from hpcddp.worker.launch_record import launch_record, node_facts
@@ -37,29 +43,29 @@ def record_training_launch(  # noqa: PLR0913 - what is launched, and what rank 0
     attempt: Path,
     *,
     samples: int,
-    sampler: Mapping[str, Any] | None,
+    telemetry: Mapping[str, Any] | None,
     resumed: Resumed | None,
 ) -> None:
-    """`sampler`: what telemetry reads on this node."""
-    launch = _record_node(spec, group, attempt, samples, sampler)
+    """`telemetry`: what is read on this node, and how often."""
+    launch = _record_node(spec, group, attempt, samples, telemetry)
     if launch:
         _write_launch(spec, TrainingLaunch(**vars(launch), resumed=resumed), attempt)
 
 
 def record_comm_launch(spec: JobSpec, group: ProcessGroup, attempt: Path) -> None:
     """Of a benchmark of collectives."""
-    launch = _record_node(spec, group, attempt, samples=0, sampler=None)
+    launch = _record_node(spec, group, attempt, samples=0, telemetry=None)
     if launch:
         _write_launch(spec, launch, attempt)
 
 
 def _record_node(
-    spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int, sampler: Mapping[str, Any] | None
+    spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int, telemetry: Mapping[str, Any] | None
 ) -> LaunchRecord | None:
     """Writes the node's record on its first rank; launch.json on rank 0, None elsewhere."""
     host = group.rank.host
     if group.rank.local_rank == 0:
-        write_json(attempt / "nodes" / f"{host}.json", encode(NodeRecord(**vars(node_facts(host)), telemetry=sampler)))
+        write_json(attempt / "nodes" / f"{host}.json", encode(NodeRecord(**vars(node_facts(host)), telemetry=telemetry)))
     return launch_record(spec, group, samples)
 
 
@@ -113,6 +119,19 @@ def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankRe
     )
     write_end(attempt, end)
     return all(gate.passed for gate in end.gates)
+
+
+def record_comm_end(spec: JobSpec, group: ProcessGroup, attempt: Path, found: CommBench) -> bool | None:
+    """Writes comm.json and end.json on rank 0: there whether all gates passed, None elsewhere."""
+    digest = hashlib.sha256(to_json(encode(found)).encode()).hexdigest()[:12]
+    ranks = group.gather("comm", {"rank": group.rank.rank, "host": group.rank.host, "digest": digest})
+    if not ranks:
+        return None
+    write_json(attempt / "comm.json", encode(CommRecord(schema=SCHEMA, point=spec.point.id, run=spec.run, **vars(found))))
+    checked = (gates.collectives_correct(found.ops), gates.ranks_agree([entry["digest"] for entry in ranks]))
+    names = tuple(decode_record(RankName, entry) for entry in ranks)
+    write_end(attempt, CommEnd(state="done", reason=None, ended_unix_ns=time.time_ns(), gates=checked, ranks=names))
+    return all(gate.passed for gate in checked)
 
 
 def _rank_end(result: RankResult) -> RankEnd:

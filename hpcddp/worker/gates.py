@@ -11,7 +11,7 @@ from hpcddp.core.comm_record import CommOperation
 from hpcddp.core.point import Point
 from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.core.text import message_size
-from hpcddp.worker.rank_result import NodeShare, RankScores
+from hpcddp.worker.rank_result import EvaluatedShare, NodeShare, RankScores
 
 OF_TRAINING = (
     "parameters agree",
@@ -154,22 +154,21 @@ def _data_difference(here: Mapping[str, Any], first: Mapping[str, Any], comparab
     return None
 
 
-def evaluation_is_exact(by_rank: Sequence[Mapping[str, Any]], samples: int) -> GateResult:
-    """`by_rank`: `samples` that each rank evaluated, the indices [first, end) that were its to evaluate (`due`), and one of these
-    in whose place another came (`stray`, None for none)."""
-    name, counted, expected = "evaluation counts every sample once", sum(each["samples"] for each in by_rank), 0
-    for rank, each in enumerate(by_rank):
-        first, end = each["due"]
-        if each["samples"] != end - first:
-            saw = f"rank {rank} evaluated {each['samples']} of its {end - first} samples; all ranks {counted} of {samples}"
+def evaluation_is_exact(shares: Sequence[EvaluatedShare], samples: int) -> GateResult:
+    """Whether the ranks' shares, by rank, are each of `samples` samples once."""
+    name, counted, expected = "evaluation counts every sample once", sum(each.samples for each in shares), 0
+    for rank, each in enumerate(shares):
+        due = each.end - each.first
+        if each.samples != due:
+            saw = f"rank {rank} evaluated {each.samples} of its {due} samples; all ranks {counted} of {samples}"
             return _gate(name, False, saw)
-        if first != expected or each["stray"] is not None:
-            where = first if first != expected else each["stray"]
-            return _gate(name, False, f"rank {rank} did not have sample {where} where it was to evaluate it")
-        expected = end
+        wrong = each.first if each.first != expected else each.mismatch
+        if wrong is not None:
+            return _gate(name, False, f"rank {rank} did not have sample {wrong} where it was to evaluate it")
+        expected = each.end
     if expected != samples:
         return _gate(name, False, f"the ranks' shares end at sample {expected} of {samples}")
-    return _gate(name, True, f"{counted} of {samples} samples: {_spread([each['samples'] for each in by_rank])}")
+    return _gate(name, True, f"{counted} of {samples} samples: {_spread([each.samples for each in shares])}")
 
 
 def buffers_agree(by_rank: Sequence[str | None]) -> GateResult:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hpcddp.core.catalog import parameters
 from hpcddp.core.point import Point
-from hpcddp.worker.meminfo import node_memory
+from hpcddp.worker.telemetry.node import node_memory
 
 _SAYS_SO = re.compile(r"out of memory|Cannot allocate memory|DefaultCPUAllocator|_STATUS_ALLOC_FAILED", re.IGNORECASE)
 

@@ -41,6 +41,25 @@ class Trained:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluationSums:
+    """Over the samples that one rank evaluated."""
+
+    samples: int
+    correct: int
+    loss_sum: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedShare(EvaluationSums):
+    """What one rank evaluated, and what its share was: the samples [first, end)."""
+
+    first: int
+    end: int
+    mismatch: int | None
+    """One of these in whose place another came; None where none did."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeShare:
     """How much of its node a job has; None is unknown."""
 

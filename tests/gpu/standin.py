@@ -82,7 +82,7 @@ class OnHost(TorchFunctionMode):
 
 
 def install(gpus: int) -> None:
-    """This process has so many GPUs from here on. Its sampler finds a stand-in for NVML."""
+    """This process has so many GPUs from here on. Its telemetry finds a stand-in for NVML."""
     for where, names in _answers(gpus):
         for name, value in names.items():
             _replace(where, name, value)

@@ -68,8 +68,8 @@ class Watch:
 
 @touches(
     "hpcddp/worker/telemetry/gpu.py",
-    "hpcddp/worker/telemetry/sampler.py",
-    "hpcddp/worker/telemetry/sampling.py",
+    "hpcddp/worker/telemetry/reader.py",
+    "hpcddp/worker/telemetry/reader_process.py",
     stand_in="NVML and nvidia-smi are programs that agree with each other",
 )
 def test_readings_are_nvidia_smis(tmp_path: Path, figures: Figures) -> None:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpcddp.worker.meminfo import node_memory
+from hpcddp.worker.telemetry.node import node_memory
 
 NEW_MOUNTS = 0x20000
 """CLONE_NEWNS of sched.h."""

@@ -16,8 +16,8 @@ from hpcddp.core.comm_record import CommSize
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import comm_point
 from hpcddp.core.schema import encode
+from hpcddp.worker import attempt as attempt_module
 from hpcddp.worker import gates
-from hpcddp.worker.comm import attempt as comm_attempt
 from hpcddp.worker.comm import collectives
 from hpcddp.worker.comm.bench import bench_comm, impossible, too_slow
 from hpcddp.worker.comm.collectives import REDUCE_SCATTER
@@ -122,7 +122,7 @@ def test_sizes_are_left_out_with_a_reason() -> None:
 
 def run_with(spec: dict[str, Any], fault: str) -> Any:
     """A run of two small sizes, with something wrong in the collectives of rank 1."""
-    vars(comm_attempt)["bench_comm"] = lambda group: bench_comm(group, (KIB, 4 * KIB))
+    vars(attempt_module)["bench_comm"] = lambda group: bench_comm(group, (KIB, 4 * KIB))
     plain = vars(dist)[fault]
 
     def wrong(tensor: Any, *arguments: Any, **options: Any) -> Any:

@@ -14,7 +14,7 @@ def after(due: range, served: Source, source: Source) -> int | None:
     watch = EvalWatch(due)
     parts = [list(due[begin : begin + 3]) for begin in range(0, len(due), 3)]
     assert sum(len(labels) for _, labels in watch.passing(served.batch(part) for part in parts)) == len(due)
-    return watch.stray(source)
+    return watch.mismatch(source)
 
 
 def test_its_own_samples_pass() -> None:
@@ -49,7 +49,7 @@ def test_other_samples_do_not() -> None:
     source = given.mnist(60)
     assert after(range(20, 60), given.cifar(60), source) == 20
     assert after(range(20, 60), Changed(label_of=59), source) == 59  # type: ignore[arg-type]
-    assert EvalWatch(range(3, 5)).stray(source) == 3
+    assert EvalWatch(range(3, 5)).mismatch(source) == 3
 
 
 def test_images_that_are_drawn_at_random_are_told_by_their_labels() -> None:

@@ -14,6 +14,7 @@ from hpcddp.core.point import Data
 from hpcddp.data import eval_batches
 from hpcddp.data.source import TensorSource
 from hpcddp.worker.main import run
+from hpcddp.worker.rank_result import EvaluationSums
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
 from hpcddp.worker.training.evaluate import combine, evaluate_share
@@ -29,7 +30,7 @@ def evaluated(source: TensorSource) -> dict[str, Any] | None:
     rank = group.rank
     trainer = make_trainer(given.workload(precision="fp64"), source, group.device, rank.rank)
     batches = eval_batches(source, batch_size=4, rank=rank.rank, ranks=rank.world, workers=0)
-    shares = group.gather("evaluation", evaluate_share(trainer, batches))
+    shares = [EvaluationSums(**each) for each in group.gather("evaluation", vars(evaluate_share(trainer, batches)))]
     group.leave()
     return vars(combine(shares)) if shares else None
 

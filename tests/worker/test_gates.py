@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.worker import gates
-from hpcddp.worker.rank_result import NodeShare
+from hpcddp.worker.rank_result import EvaluatedShare, NodeShare
 
 
 def test_parameters_agree() -> None:
@@ -41,8 +39,9 @@ def test_every_epoch_reshuffled() -> None:
     assert (odd.passed, odd.evidence) == (False, "rank 1 began epoch 1 with the batches of epoch 0")
 
 
-def share(first: int, end: int, **changes: Any) -> dict[str, Any]:
-    return {"samples": end - first, "due": [first, end], "stray": None, **changes}
+def share(first: int, end: int, samples: int | None = None, mismatch: int | None = None) -> EvaluatedShare:
+    counted = end - first if samples is None else samples
+    return EvaluatedShare(samples=counted, correct=0, loss_sum=0.0, first=first, end=end, mismatch=mismatch)
 
 
 def test_evaluation_is_exact() -> None:
@@ -53,7 +52,7 @@ def test_evaluation_is_exact() -> None:
         ([share(0, 48, samples=97), share(48, 97, samples=0)], "rank 0 evaluated 97 of its 48 samples; all ranks 97 of 97"),
         ([share(0, 48), share(48, 97, samples=50)], "rank 1 evaluated 50 of its 49 samples; all ranks 98 of 97"),
         ([share(0, 48), share(0, 48)], "rank 1 did not have sample 0 where it was to evaluate it"),
-        ([share(0, 48), share(48, 97, stray=55)], "rank 1 did not have sample 55 where it was to evaluate it"),
+        ([share(0, 48), share(48, 97, mismatch=55)], "rank 1 did not have sample 55 where it was to evaluate it"),
         ([share(0, 48)], "the ranks' shares end at sample 48 of 97"),
     ]:
         found = gates.evaluation_is_exact(odd, 97)

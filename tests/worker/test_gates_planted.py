@@ -26,6 +26,7 @@ from hpcddp.worker import attempt as attempt_module
 from hpcddp.worker import training_run
 from hpcddp.worker.barriers import evaluation_barrier, final_barrier, steps_barrier
 from hpcddp.worker.main import run
+from hpcddp.worker.rank_result import EvaluationSums
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training import evaluate as evaluate_module
 from hpcddp.worker.training import parallel
@@ -115,15 +116,15 @@ def test_a_loss_that_is_no_number(tmp_path: Path) -> None:
 def rank_0_evaluates(through_ddp: bool, rank: int) -> None:
     """Seed 002: rank 0 alone evaluates; the others have nothing to do."""
 
-    def share(trainer: Trainer, batches: Any) -> dict[str, Any]:
+    def share(trainer: Trainer, batches: Any) -> EvaluationSums:
         model = trainer.model if through_ddp else trainer.module
-        counts = {"samples": 0, "correct": 0, "loss_sum": 0.0}
+        samples = 0
         model.eval()
         with torch.no_grad():
             for images, labels in batches if rank == 0 else ():
                 model(trainer.normalize(images))
-                counts["samples"] += len(labels)
-        return counts
+                samples += len(labels)
+        return EvaluationSums(samples=samples, correct=0, loss_sum=0.0)
 
     vars(evaluate_module)["evaluate_share"] = share
     vars(evaluate_module)["evaluation_barrier"] = functools.partial(evaluation_barrier, limit=SOON)

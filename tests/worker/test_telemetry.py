@@ -21,7 +21,7 @@ import hpcddp
 from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, gpus_file, node_file
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.telemetry.node import TICK_NS
-from hpcddp.worker.telemetry.sampling import LAST_READING_S, Sampler, start_sampler
+from hpcddp.worker.telemetry.reader_process import LAST_READING_S, ReaderProcess, start_reader
 from tests.worker import given
 
 pytestmark = pytest.mark.timed
@@ -36,13 +36,13 @@ def rank(local_rank: int = 0) -> Rank:
     return Rank(rank=local_rank, local_rank=local_rank, world=1, nodes=1, job="7", restart=0, **where)  # type: ignore[arg-type]
 
 
-def sampler(attempt: Path, hz: float = HZ, **changes: Any) -> Sampler | None:
-    return start_sampler(given.point(1, measure={"telemetry_hz": hz}, **changes), rank(), attempt)
+def reader(attempt: Path, hz: float = HZ, **changes: Any) -> ReaderProcess | None:
+    return start_reader(given.point(1, measure={"telemetry_hz": hz}, **changes), rank(), attempt)
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Sampler]:
-    found = sampler(tmp_path)
+def started(tmp_path: Path) -> Iterator[ReaderProcess]:
+    found = reader(tmp_path)
     assert found
     yield found
     if found._process.poll() is None:
@@ -65,7 +65,7 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def pid_of(found: Sampler) -> int:
+def pid_of(found: ReaderProcess) -> int:
     return found._process.pid
 
 
@@ -83,7 +83,7 @@ def spent_ns(pid: int) -> int:
     return (int(fields[11]) + int(fields[12])) * TICK_NS
 
 
-def test_readings_come_at_the_rate_asked_for(tmp_path: Path, started: Sampler) -> None:
+def test_readings_come_at_the_rate_asked_for(tmp_path: Path, started: ReaderProcess) -> None:
     """At 10 Hz a tenth of a second apart, or later where the machine had none to spare; on the disk while it goes on."""
     file = node_file(tmp_path, "here")
     until(lambda: file.exists() and len(rows(file)) >= 15)
@@ -94,7 +94,7 @@ def test_readings_come_at_the_rate_asked_for(tmp_path: Path, started: Sampler) -
     assert sum(apart_s) > (len(apart_s) - 1) / HZ  # the first of them may have been late
 
 
-def test_figures_are_the_nodes(tmp_path: Path, started: Sampler) -> None:
+def test_figures_are_the_nodes(tmp_path: Path, started: ReaderProcess) -> None:
     """Time is Unix time, memory the machine's, processor time that of all processors; without InfiniBand its cells are empty."""
     file = node_file(tmp_path, "here")
     until(lambda: file.exists() and len(rows(file)) >= 5)
@@ -111,7 +111,7 @@ def test_figures_are_the_nodes(tmp_path: Path, started: Sampler) -> None:
 def test_work_of_the_job_is_seen(tmp_path: Path) -> None:
     """What a process below the rank spends is the job's and the node's, and stays so when the process has ended."""
     busy = subprocess.Popen([sys.executable, "-c", BUSY])
-    found = sampler(tmp_path)
+    found = reader(tmp_path)
     assert found
     file = node_file(tmp_path, "here")
     until(lambda: file.exists() and len(rows(file)) >= 1)
@@ -131,12 +131,12 @@ def test_work_of_the_job_is_seen(tmp_path: Path) -> None:
 
 def test_no_readings_no_process(tmp_path: Path) -> None:
     """`telemetry_hz: 0` starts nothing, and one rank of a node is enough."""
-    assert sampler(tmp_path, hz=0.0) is None
-    assert start_sampler(given.point(1, measure={"telemetry_hz": HZ}), rank(local_rank=1), tmp_path) is None
+    assert reader(tmp_path, hz=0.0) is None
+    assert start_reader(given.point(1, measure={"telemetry_hz": HZ}), rank(local_rank=1), tmp_path) is None
     assert not (tmp_path / "nodes").exists()
 
 
-def test_it_ends_when_told(tmp_path: Path, started: Sampler) -> None:
+def test_it_ends_when_told(tmp_path: Path, started: ReaderProcess) -> None:
     """By its own will and at once, although a process forked meanwhile (a loader's) holds the other end of its pipe."""
     loader = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
     loader.start()
@@ -151,7 +151,7 @@ def test_it_ends_when_told(tmp_path: Path, started: Sampler) -> None:
 
 
 def _start_and_wait(attempt: Path, pids: Any) -> None:
-    found = sampler(attempt)
+    found = reader(attempt)
     assert found
     loader = os.fork()
     if loader:
@@ -176,7 +176,7 @@ def test_it_ends_with_its_rank(tmp_path: Path) -> None:
         parent.kill()
 
 
-def test_signals_to_the_job_do_not_end_it(tmp_path: Path, started: Sampler) -> None:
+def test_signals_to_the_job_do_not_end_it(tmp_path: Path, started: ReaderProcess) -> None:
     """Slurm sends its warning before the time limit to every process of a step; Ctrl-C goes to all of a terminal."""
     file = node_file(tmp_path, "here")
     for sent in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
@@ -186,7 +186,7 @@ def test_signals_to_the_job_do_not_end_it(tmp_path: Path, started: Sampler) -> N
     until(lambda: len(rows(file)) >= before + 2)
 
 
-def test_ranks_go_first(started: Sampler) -> None:
+def test_ranks_go_first(started: ReaderProcess) -> None:
     """The process has the lowest priority there is, once its rank need not wait for it."""
     until(lambda: os.getpriority(os.PRIO_PROCESS, pid_of(started)) == 19)
 
@@ -198,14 +198,14 @@ def test_it_runs_the_code_of_its_rank(tmp_path: Path, monkeypatch: pytest.Monkey
     for folder in ("core", "worker"):
         shutil.copytree(package / folder, snapshot / "hpcddp" / folder)
     shutil.copy(package / "__init__.py", snapshot / "hpcddp")
-    code = snapshot / "hpcddp" / "worker" / "telemetry" / "sampler.py"
+    code = snapshot / "hpcddp" / "worker" / "telemetry" / "reader.py"
     code.write_text(code.read_text().replace("the run uses no GPU", "said by the snapshot"))
     (checkout / "hpcddp").mkdir(parents=True)
     for decoy in (checkout / "json.py", checkout / "hpcddp" / "__init__.py"):
         decoy.write_text("raise SystemExit('imported from the working directory')")
     monkeypatch.chdir(checkout)
     monkeypatch.syspath_prepend(str(snapshot))
-    found = sampler(tmp_path)
+    found = reader(tmp_path)
     assert found
     found.stop()
     assert found.description["no_gpus"] == "said by the snapshot"
@@ -213,7 +213,7 @@ def test_it_runs_the_code_of_its_rank(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_gpus_that_cannot_be_read_are_no_error(tmp_path: Path) -> None:
     """Without a driver there is a reason and no file of GPUs; the node is read all the same."""
-    found = sampler(tmp_path, device="cuda")
+    found = reader(tmp_path, device="cuda")
     assert found
     file = node_file(tmp_path, "here")
     until(lambda: file.exists() and len(rows(file)) >= 2)

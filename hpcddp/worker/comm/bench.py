@@ -23,8 +23,8 @@ from hpcddp.core.bandwidth import bus_share, fit_link
 from hpcddp.core.comm_record import CommBench, CommOperation, CommSize, SkippedSize
 from hpcddp.core.text import message_size
 from hpcddp.worker.comm.collectives import COLLECTIVES, ITEM_BYTES, Collective, elements, farthest
-from hpcddp.worker.meminfo import node_memory
 from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.worker.telemetry.node import node_memory
 
 SIZES = tuple(4**power for power in range(5, 16))
 """Bytes: 1 KiB, 4 KiB, ... 1 GiB."""

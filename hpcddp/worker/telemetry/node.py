@@ -6,8 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-
-from hpcddp.worker.meminfo import node_memory
+from typing import NamedTuple
 
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 """The unit of processor times in /proc."""
@@ -16,6 +15,21 @@ IB_WORD_BYTES = 4
 """port_xmit_data and port_rcv_data count words of four octets (InfiniBand Architecture Specification, PortCounters)."""
 
 Reading = Callable[[], tuple[int | None, ...]]
+
+
+class NodeMemory(NamedTuple):
+    """Bytes."""
+
+    total: int
+    available: int
+    """Linux's own estimate of what can be had without swapping, proc(5)."""
+
+
+def node_memory(proc: Path = Path("/proc")) -> NodeMemory:
+    """OSError or KeyError where the node does not say."""
+    lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
+    sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines[:3])}
+    return NodeMemory(sizes["MemTotal"], sizes["MemAvailable"])
 
 
 class NodeReader:

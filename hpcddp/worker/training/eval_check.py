@@ -30,7 +30,7 @@ class EvalWatch:
             begin = end
             yield batch
 
-    def stray(self, source: Source) -> int | None:
+    def mismatch(self, source: Source) -> int | None:
         """The first probed index in whose place something else came, or nothing; None where all are as the source has them.
 
         A user's source may draw its images at random even for evaluation: then only its labels are compared.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -16,30 +15,32 @@ from hpcddp.data import Batch, Source, eval_batches
 from hpcddp.data.sampling import Share, eval_range
 from hpcddp.worker import gates
 from hpcddp.worker.barriers import evaluation_barrier
+from hpcddp.worker.rank_result import EvaluatedShare, EvaluationSums
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.eval_check import EvalWatch
 from hpcddp.worker.training.inputs import to_device
 from hpcddp.worker.training.trainer import Trainer
 
 Evaluation = tuple[EvaluationResult, GateResult]
-"""The whole set's counts, and whether they are of each sample once."""
+"""Counts of the complete set, and whether they are of each sample once."""
 
 
 def evaluate(workload: Workload, source: Source, trainer: Trainer, group: ProcessGroup) -> Evaluation | None:
-    """All ranks call it; on rank 0 the whole set's `samples`, `correct` and `loss` with their gate, None elsewhere."""
+    """All ranks call it; on rank 0 the counts of the complete set with their gate, None elsewhere."""
     share = Share(workload.batch_per_gpu, group.rank.rank, group.rank.world)
     due = eval_range(len(source), share)
     watch = EvalWatch(due)
     workers = workload.loader_workers_per_rank
     batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
     found = evaluate_share(trainer, watch.passing(batches))
-    evaluation_barrier(group, found["samples"], len(due))
-    shares = group.gather("evaluation", {**found, "due": [due.start, due.stop], "stray": watch.stray(source)})
+    evaluation_barrier(group, found.samples, len(due))
+    own = EvaluatedShare(**vars(found), first=due.start, end=due.stop, mismatch=watch.mismatch(source))
+    shares = [EvaluatedShare(**each) for each in group.gather("evaluation", vars(own))]
     return (combine(shares), gates.evaluation_is_exact(shares, len(source))) if shares else None
 
 
-def evaluate_share(trainer: Trainer, batches: Iterable[Batch]) -> dict[str, Any]:
-    """This rank's `samples`, `correct` and `loss_sum` over its batches.
+def evaluate_share(trainer: Trainer, batches: Iterable[Batch]) -> EvaluationSums:
+    """This rank's sums over its batches.
 
     The model itself is called, not its DDP wrapper: ranks may have different numbers of batches and must not wait for each
     other. BatchNorm's statistics are rank 0's for all, as DDP has them before each step.
@@ -53,14 +54,15 @@ def evaluate_share(trainer: Trainer, batches: Iterable[Batch]) -> dict[str, Any]
             sums += _correct_and_loss(trainer, to_device(batch, trainer.device))
             samples += len(batch[1])
     correct, loss_sum = sums.tolist()
-    return {"samples": samples, "correct": int(correct), "loss_sum": loss_sum}
+    return EvaluationSums(samples=samples, correct=int(correct), loss_sum=loss_sum)
 
 
-def combine(shares: list[dict[str, Any]]) -> EvaluationResult:
-    """All ranks' `samples` and `correct`, and the mean `loss`: None where it is infinite or no number, or nothing was counted."""
-    samples, correct, loss_sum = (sum(share[key] for share in shares) for key in ("samples", "correct", "loss_sum"))
-    known = samples and math.isfinite(loss_sum)
-    return EvaluationResult(samples=samples, correct=correct, loss=loss_sum / samples if known else None)
+def combine(shares: Sequence[EvaluationSums]) -> EvaluationResult:
+    """Over all ranks; the mean loss is None where it is infinite or no number, or nothing was counted."""
+    samples, correct = sum(share.samples for share in shares), sum(share.correct for share in shares)
+    loss_sum = sum(share.loss_sum for share in shares)
+    loss = loss_sum / samples if samples and math.isfinite(loss_sum) else None
+    return EvaluationResult(samples=samples, correct=correct, loss=loss)
 
 
 def _correct_and_loss(trainer: Trainer, batch: Batch) -> torch.Tensor:

@@ -76,11 +76,11 @@ class RankProgress:
         self._longest_s = 0.0
         self.late = False
         """At its last beat: LATE_S had passed since the one before."""
-        self._sampler: int | None = None
+        self._reader_pid: int | None = None
 
-    def watch_steps(self, timer: StepTimer | None, sampler: int | None = None) -> None:
-        """The steps that the timer times begin; None: they are over. `sampler`: the process that reads the node's counters."""
-        self._timer, self._sampler = timer, sampler
+    def watch_steps(self, timer: StepTimer | None, reader_pid: int | None = None) -> None:
+        """The steps that the timer times begin; None: they are over. `reader_pid`: the process that reads the node's counters."""
+        self._timer, self._reader_pid = timer, reader_pid
         if timer:
             self._first_step = timer.position()[0]
 
@@ -109,7 +109,7 @@ class RankProgress:
 
     def _is_alive(self, elapsed_s: float) -> bool:
         """Whether this process or its children computed meanwhile, or one of them waits for a disk."""
-        cpu_s, waits_for_disk = signs_of_life(self._sampler)
+        cpu_s, waits_for_disk = signs_of_life(self._reader_pid)
         computed_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
         return waits_for_disk or computed_s > BUSY * elapsed_s
 
@@ -123,15 +123,15 @@ def hang_limit_s() -> float | None:
         return None
 
 
-def signs_of_life(sampler: int | None = None) -> tuple[float, bool]:
+def signs_of_life(reader_pid: int | None = None) -> tuple[float, bool]:
     """Seconds that this process and its children have computed; whether its main thread or a child is in an uninterruptible
-    wait, as for a disk or a file server (state D of proc(5)). `sampler`, a child that computes whatever the rank does, is left
+    wait, as for a disk or a file server (state D of proc(5)). `reader_pid`, a child that computes whatever the rank does, is left
     out. Where there is no /proc, nobody is ever idle.
     """
     main = f"/proc/{os.getpid()}/task/{os.getpid()}"
     try:
         children = Path(f"{main}/children").read_text().split()
-        stats = [_stat(f"{main}/stat"), *(_stat(f"/proc/{child}/stat") for child in children if int(child) != sampler)]
+        stats = [_stat(f"{main}/stat"), *(_stat(f"/proc/{child}/stat") for child in children if int(child) != reader_pid)]
     except OSError:
         return time.process_time(), True
     return time.process_time() + sum(cpu_s for cpu_s, _ in stats[1:]), any(disk for _, disk in stats)

@@ -53,9 +53,9 @@ class Watchdog:
         self._failing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hpcddp-watchdog", daemon=True)
 
-    def watch_steps(self, timer: StepTimer | None, sampler: int | None = None) -> None:
-        """The steps begin, and `timer` knows how far they are; None: they are over. `sampler`: telemetry's process."""
-        self._progress.watch_steps(timer, sampler)
+    def watch_steps(self, timer: StepTimer | None, reader_pid: int | None = None) -> None:
+        """The steps begin, and `timer` knows how far they are; None: they are over. `reader_pid`: telemetry's process."""
+        self._progress.watch_steps(timer, reader_pid)
 
     def leave(self) -> None:
         """From here on this rank's end is no fault, nor is the others'."""
@@ -125,10 +125,10 @@ class Watchdog:
 
 
 @contextlib.contextmanager
-def stepping(watchdog: Watchdog | None, timer: StepTimer, sampler: int | None) -> Iterator[None]:
+def stepping(watchdog: Watchdog | None, timer: StepTimer, reader_pid: int | None) -> Iterator[None]:
     """Around the steps: outside of them ranks may take as long as they like."""
     if watchdog:
-        watchdog.watch_steps(timer, sampler)
+        watchdog.watch_steps(timer, reader_pid)
     yield
     if watchdog:
         watchdog.watch_steps(None)

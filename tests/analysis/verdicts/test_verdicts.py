@@ -23,7 +23,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.sweep.file import read_sweep
 from hpcddp.worker import gates
-from hpcddp.worker.rank_result import NodeShare
+from hpcddp.worker.rank_result import EvaluatedShare, NodeShare
 from tests.analysis.verdict_studies import Layout, Model, sound, write
 
 SWEEPS = Path(__file__).parents[3] / "jobs"
@@ -54,8 +54,11 @@ def throttled() -> GateResult:
 
 
 def left_out() -> GateResult:
-    due = [{"samples": 5000, "due": [0, 5000], "stray": None}, {"samples": 4936, "due": [5000, 10_000], "stray": None}]
-    return gates.evaluation_is_exact(due, 10_000)
+    shares = [
+        EvaluatedShare(samples=samples, correct=0, loss_sum=0.0, first=first, end=first + 5000, mismatch=None)
+        for first, samples in ((0, 5000), (5000, 4936))
+    ]
+    return gates.evaluation_is_exact(shares, 10_000)
 
 
 FAULTS: Mapping[str, tuple[Model, set[str]]] = {

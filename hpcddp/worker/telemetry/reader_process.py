@@ -19,7 +19,7 @@ from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.telemetry.summary import node_summary, run_summary, timed_window
 
-PROGRAM = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); from hpcddp.worker.telemetry.sampler import main; main()"
+PROGRAM = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); from hpcddp.worker.telemetry.reader import main; main()"
 
 START_LIMIT_S = 30.0
 """NVML takes seconds to start where no process holds the driver."""
@@ -27,7 +27,7 @@ START_LIMIT_S = 30.0
 LAST_READING_S = 5.0
 
 
-class Sampler:
+class ReaderProcess:
     """The process of this node. `description`, as nodes/HOST.json has it: `hz`, `gpus` and `no_gpus`, why there are none."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -50,8 +50,8 @@ class Sampler:
         self._process.wait()
 
 
-def start_sampler(point: Point, rank: Rank, attempt: Path) -> Sampler | None:
-    """The sampler of this node, started by its first rank; None in others, and with `telemetry_hz: 0`."""
+def start_reader(point: Point, rank: Rank, attempt: Path) -> ReaderProcess | None:
+    """The process of this node, started by its first rank; None in others, and with `telemetry_hz: 0`."""
     if rank.local_rank or not point.measure.telemetry_hz:
         return None
     path = "\n".join([*sys.path, str(Path(hpcddp.__file__).parent.parent)])  # its own may be known to an import hook only
@@ -59,16 +59,16 @@ def start_sampler(point: Point, rank: Rank, attempt: Path) -> Sampler | None:
     arguments = (attempt, rank.host, point.measure.telemetry_hz, os.getpid(), rank.ranks_per_node, gpus)
     # without site's start-up hooks: they take time and may bring anything; all paths come with `path`
     command = [sys.executable, "-S", "-B", "-c", PROGRAM, path, *map(str, arguments)]
-    return Sampler(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    return ReaderProcess(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
 
 
-def finish_sampler(
-    sampler: Sampler | None, point: Point, group: ProcessGroup, attempt: Path, steady_from_step: int
+def finish_telemetry(
+    reader: ReaderProcess | None, point: Point, group: ProcessGroup, attempt: Path, steady_from_step: int
 ) -> Telemetry | None:
     """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere."""
     own = None
-    if sampler:
-        sampler.stop()
+    if reader:
+        reader.stop()
         window = timed_window(attempt, group.rank.rank, steady_from_step)
         own = node_summary(attempt, group.rank.host, window, point.global_batch) if window else None
     nodes = [decode_record(NodeTelemetry, entry) for entry in group.gather("telemetry", encode(own)) if entry]

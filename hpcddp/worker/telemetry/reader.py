@@ -1,4 +1,4 @@
-"""The process that reads a node's counters while its ranks train; sampling.py starts and ends it.
+"""The process that reads a node's counters while its ranks train; reader_process.py starts and ends it.
 
 Cost on a machine of 2 cores, 100 processes and no GPU: 0.08 % of a core at 1 Hz, 0.7 % at 10 Hz; 13 MB; 40 ms to start.
 Without Slurm's cgroup 0.02 ms more per reading and process of the job. What NVML's own calls take is not in it.
