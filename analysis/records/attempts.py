@@ -76,11 +76,11 @@ def stretches_of(attempt: Path, end: TrainingEnd) -> list[Stretch]:
     """Of the run that `attempt` ended, oldest first; Rejected where `history` cannot be: a step missing, or counted twice."""
     if not end.history:
         return [Stretch(attempt, 0, None)]
-    made = 0
+    done = 0
     for each in end.history:
-        if each.first_step != made:
-            raise Rejected(f"end.json: history goes on at step {each.first_step} after {count(made, 'step')}")
-        made += each.steps
+        if each.first_step != done:
+            raise Rejected(f"end.json: history goes on at step {each.first_step} after {count(done, 'step')}")
+        done += each.steps
     names = [each.attempt for each in end.history]
     if len(set(names)) < len(names) or any(name in ("", ".", "..") or "/" in name or "\0" in name for name in names):
         raise Rejected("end.json: history names what are no attempts of one run")

@@ -131,11 +131,11 @@ def _epoch_samples(run: Run, launch: LaunchRecord) -> int | None:
 
 
 def _with_restarts(run: Run, end: TrainingEnd, attempts: Sequence[AttemptRecords]) -> Run:
-    made = sum(stretch.steps for stretch in end.history)
+    steps = sum(stretch.steps for stretch in end.history)
     return replace(
         run,
         restarts=sum(stretch.attempt != run.attempt for stretch in end.history),
-        lost_steps=made - sum(each.steps.step.size for each in attempts) if end.history else 0,
+        lost_steps=steps - sum(each.steps.step.size for each in attempts) if end.history else 0,
     )
 
 

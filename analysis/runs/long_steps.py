@@ -100,12 +100,12 @@ def _causes(steps: RunSteps, which: NDArray[np.bool_], long: NDArray[np.bool_]) 
     def longer(values: Floats) -> float:
         return max(0.0, float(values[long].mean() - values[~long].mean())) if np.isfinite(values).all() else 0.0
 
-    whole = longer(steps.step_ns[which])
-    by_itself = min(whole, longer(steps.own_ns[:, which].max(axis=0)))
+    longer_ns = longer(steps.step_ns[which])
+    by_itself = min(longer_ns, longer(steps.own_ns[:, which].max(axis=0)))
     parts = {cause: sum(longer(steps.part_ns[part][which]) for part in of) for cause, of in CAUSES.items()}
     known = sum(parts.values())
-    share = by_itself / whole / known if whole and known else 0.0
-    return {"communication": 1 - by_itself / whole if whole else 0.0} | {cause: share * ns for cause, ns in parts.items()}
+    share = by_itself / longer_ns / known if longer_ns and known else 0.0
+    return {"communication": 1 - by_itself / longer_ns if longer_ns else 0.0} | {cause: share * ns for cause, ns in parts.items()}
 
 
 def _after_pause(steps: RunSteps, which: NDArray[np.bool_], long: NDArray[np.bool_]) -> float:

@@ -204,7 +204,7 @@ def _decoder(kind: Any, is_record: bool) -> Decoder:  # noqa: PLR0911 - one retu
         return lambda data: data
     if kind is float:
         return functools.partial(_decode_float, is_record)
-    return _decode_whole if kind is int and is_record else functools.partial(_decode_scalar, kind)
+    return _decode_int if kind is int and is_record else functools.partial(_decode_scalar, kind)
 
 
 @functools.cache
@@ -290,11 +290,11 @@ def _decode_mapping(decoder: Decoder, data: object) -> Any:
 
 def _decode_float(is_record: bool, data: object) -> Any:
     if isinstance(data, int) and not isinstance(data, bool):
-        return float(_decode_whole(data) if is_record else data)
+        return float(_decode_int(data) if is_record else data)
     return data if is_record and isinstance(data, float) else _decode_scalar(float, data)
 
 
-def _decode_whole(data: object) -> Any:
+def _decode_int(data: object) -> Any:
     value = _decode_scalar(int, data)
     if abs(value) > LARGEST_INT:
         raise TooLargeError(value)

@@ -43,8 +43,8 @@ def parameters_agree(by_rank: Sequence[Mapping[str, str]]) -> GateResult:
         if odd:
             those = f"{len(odd)} of {len(sums)} ranks differ from rank 0"
             return _gate("parameters agree", False, f"{when} {those}: rank {odd[0]} has {sums[odd[0]]}, rank 0 {sums[0]}")
-    seen = "; ".join(f"{when} {value}" for when, value in by_rank[0].items())
-    return _gate("parameters agree", True, f"{len(by_rank)} rank(s), SHA-256 {seen}")
+    sums_by_time = "; ".join(f"{when} {value}" for when, value in by_rank[0].items())
+    return _gate("parameters agree", True, f"{len(by_rank)} rank(s), SHA-256 {sums_by_time}")
 
 
 ROUNDING = {"fp64": 1e-12, "fp32": 1e-4, "tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2}

@@ -21,7 +21,7 @@ from tests.analysis.synthetic import MS, START_NS, Bucket, Recorded, point, writ
 
 PLAIN, HOOKED = point(1, 2), point(1, 2, comm="on")
 PARTS = {"data_wait": 0.125, "forward": 0.25, "backward": 0.25, "comm_exposed": 0.25}
-TOLD = Recorded(step_ns=8 * MS, shares=PARTS)
+PLAIN_RECORDS = Recorded(step_ns=8 * MS, shares=PARTS)
 TRAVELS = Recorded(step_ns=8 * MS, shares=PARTS, buckets=[Bucket(size_bytes=1000, ready_ns=MS, done_ns=2 * MS)])
 DAY_NS = 86_400 * 1000 * MS
 
@@ -41,10 +41,10 @@ def gone(tmp_path: Path) -> Iterator[None]:
     shutil.rmtree(tmp_path / "s")
 
 
-def written(folder: Path, told: Recorded, of: Point = PLAIN) -> tuple[Study, Path]:
+def written(folder: Path, recorded: Recorded, of: Point = PLAIN) -> tuple[Study, Path]:
     """A study of one run, and its attempt."""
     study = write_study(folder / "s", [of])
-    return study, write_run(study, of, told)
+    return study, write_run(study, of, recorded)
 
 
 def only(study: Study) -> Run:
@@ -104,7 +104,7 @@ STEPS: dict[str, tuple[str, Cell, str]] = {
 def test_a_step_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str, of: Point) -> None:
     """One cell of twelve rows."""
     name, value, said = STEPS[fault]
-    study, attempt = written(tmp_path, TRAVELS if of is HOOKED else TOLD, of)
+    study, attempt = written(tmp_path, TRAVELS if of is HOOKED else PLAIN_RECORDS, of)
     assert only(study).state == "counts"
     plant(attempt, name, value)
     run = only(study)
@@ -118,7 +118,7 @@ def test_a_step_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str, of: P
 )
 def test_what_rounding_and_pauses_do_is_no_fault(tmp_path: Path, name: str, value: Cell) -> None:
     """A start 19 us early, as CUDA's events may have it; one after a pause; a copy that took no time."""
-    study, attempt = written(tmp_path, TOLD)
+    study, attempt = written(tmp_path, PLAIN_RECORDS)
     plant(attempt, name, value, row=5)
     assert only(study).state == "counts"
 
@@ -183,7 +183,7 @@ ENDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 def test_an_end_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str) -> None:
     """What end.json says of run and ranks."""
     change, said = ENDS[fault]
-    study, attempt = written(tmp_path, TOLD)
+    study, attempt = written(tmp_path, PLAIN_RECORDS)
     changed(attempt, change)
     assert (only(study).state, only(study).reason) == ("rejected", said)
 
@@ -197,7 +197,7 @@ def test_gates_that_the_records_own_version_knew_must_be_there(tmp_path: Path) -
     assert only(study).state == "counts"
 
 
-def test_a_gate_that_failed_is_told_before_one_that_is_missing(tmp_path: Path) -> None:
+def test_a_gate_that_failed_is_named_before_one_that_is_missing(tmp_path: Path) -> None:
     """What was found weighs more than what was not looked at."""
     failed = [{"name": "loss is finite", "passed": False, "evidence": "rank 1 had a loss that is infinite"}]
     study, _ = written(tmp_path, Recorded(step_ns=8 * MS, gates=failed))

@@ -43,7 +43,7 @@ def only(study: Study) -> Run:
     return records.runs[0]
 
 
-def made(*stretches: tuple[str, int, int]) -> dict[str, Any]:
+def history(*stretches: tuple[str, int, int]) -> dict[str, Any]:
     """What end.json has of whose steps count: (attempt, first step, steps)."""
     return {"history": [{"attempt": name, "first_step": first, "steps": steps} for name, first, steps in stretches]}
 
@@ -71,7 +71,7 @@ def thrice(study: Study, **first: Any) -> list[Path]:
         write_run(
             study,
             POINT,
-            Recorded(step_ns=10 * MS, job="9", first_step=11, steps=3, end=made(("7.0", 0, 6), ("8.0", 6, 5), ("9.0", 11, 4))),
+            Recorded(step_ns=10 * MS, job="9", first_step=11, steps=3, end=history(("7.0", 0, 6), ("8.0", 6, 5), ("9.0", 11, 4))),
         ),
     ]
 
@@ -102,12 +102,12 @@ def test_each_of_200_steps_counts_exactly_once(study: Study, seed: int) -> None:
     """Attempts that were told to stop, that were killed and had gone on after the checkpoint, and that came to none."""
     rng = random.Random(seed)
     cuts = [0, *sorted(rng.sample(range(2, 199), 4)), 200]
-    history = []
+    stretches = []
     for job, (first, stop) in enumerate(itertools.pairwise(cuts), start=10):
         killed(study, f"{job}0", first, rng.randint(1, 30), 77 * MS)  # no checkpoint: nothing of it counts
-        history.append((f"{job}1.0", first, stop - first))
+        stretches.append((f"{job}1.0", first, stop - first))
         if stop == 200:
-            recorded = Recorded(step_ns=step_ns, job=f"{job}1", first_step=first, steps=stop - first - 1, end=made(*history))
+            recorded = Recorded(step_ns=step_ns, job=f"{job}1", first_step=first, steps=stop - first - 1, end=history(*stretches))
             last = write_run(study, POINT, recorded)
         elif rng.random() < 0.5:
             interrupted(study, f"{job}1", first, stop - first, step_ns)
@@ -133,7 +133,7 @@ def step_ns(rank: int, step: int) -> int:
 def test_rows_without_a_checksum_are_told(study: Study) -> None:
     """An attempt that was killed: its rows up to the checkpoint count, the torn one and those after it do not."""
     killed(study, "7", 0, 9, 8 * MS)
-    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=made(("7.0", 0, 6), ("8.0", 6, 6))))
+    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=history(("7.0", 0, 6), ("8.0", 6, 6))))
     records = load_study(study)
     assert (records.runs[0].state, records.runs[0].steady_steps) == ("counts", 5 + 5)
     words = "count by their rows alone: it did not end, so nothing else checks them"
@@ -149,7 +149,7 @@ def test_the_warm_up_of_a_killed_attempt_is_as_long_as_the_longest(study: Study)
         first_step=8,
         steps=7,
         protocol={"steady_from_step": 11},
-        end=made(("7.0", 0, 8), ("8.0", 8, 8)),
+        end=history(("7.0", 0, 8), ("8.0", 8, 8)),
     )
     write_run(study, POINT, recorded)
     assert load_study(study).runs[0].steady_steps == 5 + 5
@@ -158,7 +158,7 @@ def test_the_warm_up_of_a_killed_attempt_is_as_long_as_the_longest(study: Study)
 def test_an_attempt_counts_up_to_the_checkpoint_that_was_taken_up(study: Study) -> None:
     """It was told to stop after 9 steps, but that checkpoint was damaged, and the one after 6 was taken."""
     interrupted(study, "7", 0, 9, 8 * MS)
-    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=made(("7.0", 0, 6), ("8.0", 6, 6))))
+    write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=history(("7.0", 0, 6), ("8.0", 6, 6))))
     assert only(study).steady_steps == 5 + 5
 
 
@@ -200,14 +200,14 @@ def test_what_is_lost_of_an_attempt_is_told(study: Study, damage: Any, why: str)
 
 
 HISTORIES: Sequence[tuple[Mapping[str, Any], str]] = [
-    (made(("7.0", 0, 6), ("9.0", 11, 4)), "history goes on at step 11 after 6 steps"),
-    (made(("7.0", 0, 6), ("8.0", 5, 6), ("9.0", 11, 4)), "history goes on at step 5 after 6 steps"),
-    (made(("7.0", 0, 6), ("7.0", 6, 5), ("9.0", 11, 4)), "names what are no attempts"),
-    (made(("../../7.0", 0, 11), ("9.0", 11, 4)), "names what are no attempts"),
-    (made(("9.0", 0, 11), ("8.0", 11, 4)), "history goes on after 9.0, which ended the run"),
-    (made(("7.0", 0, 11), ("9.0", 11, 5)), "the rows of attempt 9.0 are not those of steps 11 to 15"),
-    (made(("7.0", 0, 11), ("9.0", 11, 2**60)), "the rows of attempt 9.0 are not those of steps 11 to"),
-    (made(("7.0", 0, 0), ("9.0", 0, 4)), "below 1"),
+    (history(("7.0", 0, 6), ("9.0", 11, 4)), "history goes on at step 11 after 6 steps"),
+    (history(("7.0", 0, 6), ("8.0", 5, 6), ("9.0", 11, 4)), "history goes on at step 5 after 6 steps"),
+    (history(("7.0", 0, 6), ("7.0", 6, 5), ("9.0", 11, 4)), "names what are no attempts"),
+    (history(("../../7.0", 0, 11), ("9.0", 11, 4)), "names what are no attempts"),
+    (history(("9.0", 0, 11), ("8.0", 11, 4)), "history goes on after 9.0, which ended the run"),
+    (history(("7.0", 0, 11), ("9.0", 11, 5)), "the rows of attempt 9.0 are not those of steps 11 to 15"),
+    (history(("7.0", 0, 11), ("9.0", 11, 2**60)), "the rows of attempt 9.0 are not those of steps 11 to"),
+    (history(("7.0", 0, 0), ("9.0", 0, 4)), "below 1"),
     ({"history": ["7.0"]}, "history[0] is '7.0', not an object"),
 ]
 
@@ -238,7 +238,7 @@ def test_what_attempts_know_is_put_together(study: Study) -> None:
     first = {"telemetry": telemetry(100.0, 0.3), "loss_first": 4.0}
     moved = {"host": "n9", "peak_memory_bytes": {"allocated": 9}}
     interrupted(study, "7", 0, 31, 8 * MS, gpu="A100", end=first, of_rank=moved)
-    last = {**made(("7.0", 0, 31), ("8.0", 31, 11)), "telemetry": telemetry(200.0, 0.1), "loss_first": 3.0}
+    last = {**history(("7.0", 0, 31), ("8.0", 31, 11)), "telemetry": telemetry(200.0, 0.1), "loss_first": 3.0}
     here = {"peak_memory_bytes": {"allocated": 7}}
     write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=31, steps=10, gpu="V100", end=last, of_rank=here))
     run = only(study)
@@ -260,7 +260,7 @@ def test_all_reduces_are_read_with_the_clocks_of_their_attempt(study: Study) -> 
     uninterrupted = write_study(study.folder.parent / "whole", [POINT])
     write_run(uninterrupted, POINT, Recorded(step_ns=8 * MS, steps=10, **shared))
     interrupted(study, "7", 0, 6, 8 * MS, clocks={1: -5 * MS}, **shared)
-    end = made(("7.0", 0, 6), ("8.0", 6, 6))
+    end = history(("7.0", 0, 6), ("8.0", 6, 6))
     write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, clocks={1: 2000 * MS}, end=end, **shared))
     one, two = only(uninterrupted).exchange, only(study).exchange
     assert one is not None
@@ -273,7 +273,7 @@ def test_all_reduces_are_read_with_the_clocks_of_their_attempt(study: Study) -> 
 def test_the_typical_step_is_read_where_it_was_made(study: Study) -> None:
     """Of two attempts with steps of 8 and of 10 ms, the second's, whose rows and clocks are its own."""
     interrupted(study, "7", 0, 3, 8 * MS, buckets=BUCKETS, shares=SHARES)
-    end = made(("7.0", 0, 3), ("8.0", 3, 6))
+    end = history(("7.0", 0, 3), ("8.0", 3, 6))
     recorded = Recorded(step_ns=10 * MS, job="8", first_step=3, clocks={1: 3 * MS}, end=end, buckets=BUCKETS, shares=SHARES)
     write_run(study, POINT, recorded)
     timeline = only(study).timeline
@@ -287,7 +287,7 @@ def test_exported_times_do_not_span_a_restart(study: Study) -> None:
     """A step per number; each attempt's begin where it was launched."""
     hour = 3600 * 10**9
     interrupted(study, "7", 0, 6, 8 * MS, launch={"started_unix_ns": hour})
-    end = made(("7.0", 0, 6), ("8.0", 6, 6))
+    end = history(("7.0", 0, 6), ("8.0", 6, 6))
     write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=end, launch={"started_unix_ns": 3 * hour}))
     (run,) = exported(study).runs
     (step_s, *_) = run.series
@@ -307,7 +307,7 @@ def test_an_interrupted_run_is_missing_until_it_is_done(study: Study) -> None:
 def test_what_cannot_be_in_an_earlier_attempt_costs_its_steps(study: Study) -> None:
     """A clock that is off by two days: the run counts without those, and a note says which."""
     interrupted(study, "7", 0, 6, 8 * MS, clocks={1: -172_800_000 * MS})
-    end = made(("7.0", 0, 6), ("8.0", 6, 6))
+    end = history(("7.0", 0, 6), ("8.0", 6, 6))
     write_run(study, POINT, Recorded(step_ns=8 * MS, job="8", first_step=6, end=end))
     records = load_study(study)
     (run,) = records.runs
