@@ -22,6 +22,7 @@ from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.analysis.verdicts.sentence import nothing_counts
 from hpcddp.analysis.verdicts.verdicts import verdict_lines, verdict_rows
 from hpcddp.core.records import PARTS
+from hpcddp.core.run_key import spans
 from hpcddp.core.text import count, one_line
 
 SCHEMA = 2
@@ -171,20 +172,16 @@ def _listed(word: str, runs: Sequence[Run]) -> list[str]:
 
 def _some_names(runs: Sequence[Run]) -> str:
     """`r1-r3 of n01-g4-b32-3fa9c1d2e07b, r5 of n01-g4-b32-3fa9c1d2e07b and 7 more`"""
-    stretches = _stretches(runs)
-    more = sum(map(len, stretches[NAMED_AT_MOST:]))
-    return ", ".join(map(_name, stretches[:NAMED_AT_MOST])) + (f" and {more} more" if more else "")
+    by_label = groupby(runs, key=lambda run: run.label)
+    stretches = [(label, *span) for label, same in by_label for span in spans(run.run for run in same)]
+    names = [_stretch_name(*stretch) for stretch in stretches[:NAMED_AT_MOST]]
+    more = sum(last - first + 1 for _, first, last in stretches[NAMED_AT_MOST:])
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
-def _stretches(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs of one point whose numbers follow each other."""
-    keyed = groupby(enumerate(runs), key=lambda at: (at[1].label, at[1].run - at[0]))
-    return [[run for _, run in same] for _, same in keyed]
-
-
-def _name(stretch: Sequence[Run]) -> str:
-    first, last = stretch[0], stretch[-1]
-    return first.name if first is last else f"r{first.run}-r{last.run} of {one_line(first.label)}"
+def _stretch_name(label: str, first: int, last: int) -> str:
+    runs = f"r{first}" if first == last else f"r{first}-r{last}"
+    return f"{runs} of {one_line(label)}"
 
 
 def _of_state(found: Findings, *states: str) -> list[Run]:

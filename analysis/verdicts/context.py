@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
@@ -14,6 +13,7 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import same_workload
 from hpcddp.core.point import Point
+from hpcddp.core.run_key import spans
 
 WRONG, DOUBTFUL, LIMITED, INCOMPLETE = 3.0, 2.0, 1.0, 0.0
 """Weights: wrong results come first, then doubtful ones, what limits speed, what is missing; a share below 1 is added."""
@@ -167,9 +167,8 @@ def listed(words: Sequence[str]) -> str:
 
 def run_numbers(runs: Sequence[Run]) -> str:
     """`run r3`, `runs r1-r6`, `runs r1, r4-r6`."""
-    numbers = sorted({run.run for run in runs})
-    spans = [[n for _, n in group] for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    words = [f"r{span[0]}-r{span[-1]}" if len(span) > 1 else f"r{span[0]}" for span in spans]
+    numbers = {run.run for run in runs}
+    words = [f"r{first}-r{last}" if last > first else f"r{first}" for first, last in spans(numbers)]
     return f"run{'s' if len(numbers) > 1 else ''} {', '.join(words)}"
 
 

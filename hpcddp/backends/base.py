@@ -1,4 +1,4 @@
-"""How work reaches a cluster: what every backend takes and answers."""
+"""What every backend offers: submissions as it takes them, job states as it answers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Submission:
     walltime_min: float
     """Slurm takes whole minutes: rounded up there."""
     token: str
-    """Unlike any other submission's: by it a job is found again whose id never arrived."""
+    """Unique to the submission: a job whose id never arrived is found by it."""
     render_text: Callable[[ScriptLaunch], str] | None = None
     """The job's script around its launch; None where the backend needs no script."""
     shape: Hashable = None
     """Submissions that differ in it have different scripts; those that do not may have."""
     account: str | None = None
     trusted: tuple[int, ...] = ()
-    """Groups, by number, that may write where the job's code is."""
+    """Ids of the groups that may write where the job's code is."""
     entry: str = WORKER
     title: str | None = None
     """The job's name where it is not a run's own."""
@@ -60,16 +60,16 @@ class OneAllocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What reaches a cluster in one call: a run, an array of runs that ask for the same, or one job for several runs."""
+    """What is submitted in one call: a run, an array of runs with the same job script, or one job for several runs."""
 
     requests: tuple[Submission, ...]
     one_allocation: OneAllocation | None = None
     at_once: int | None = None
-    """So many of its runs at a time; None: as many as the cluster likes."""
+    """So many of its runs at a time; None: as many as the cluster starts."""
     after: tuple[str, ...] = ()
-    """Jobs that are over, however they ended, before it starts."""
+    """Jobs that must be over, however they ended, before it starts."""
     after_ok: tuple[str, ...] = ()
-    """Jobs that have ended well before it starts."""
+    """Jobs that must have ended well before it starts."""
 
     @property
     def token(self) -> str:
@@ -85,7 +85,7 @@ class Batch:
 
     @property
     def name(self) -> str:
-        """The job's, or the array's: `n01-g4-x250.1f2e3d4c`, unlike any other, since ids are given out again; of several runs in
+        """Of the job, or the array: `n01-g4-x250.1f2e3d4c`, unique, since Slurm gives ids out again; of several runs in
         one job `n16-30runs.1f2e3d4c`.
         """
         first = self.requests[0]
@@ -97,7 +97,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """What became of a job, as its backend sees it."""
+    """What a backend says of a job."""
 
     phase: Phase
     detail: str | None = None
@@ -143,12 +143,12 @@ class Backend(Protocol):
     def find(self, study: Study, name: str, token: str) -> str | None:
         """The id of the job of an interrupted submission, which is then as if it had not been; None if there surely is none.
 
-        HpcddpError where that cannot be told.
+        HpcddpError where that is not known.
         """
 
 
 def pause_s(waited_s: float) -> float:
-    """Between two looks at a queue: 2 s at first, half a minute from ten minutes on, since all share its controller."""
+    """Between two queries of a queue: 2 s at first, half a minute from ten minutes on, since all users share its controller."""
     return min(max(2.0, waited_s / 20), 30.0)
 
 

@@ -1,4 +1,4 @@
-"""Which runs go to Slurm together: those whose job scripts are the same become the tasks of one array."""
+"""Job arrays: runs whose job scripts are the same become the tasks of one array."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hpcddp.core.launcher import command_from_snapshot
 from hpcddp.script.render import ScriptLaunch
 
 
-def in_arrays(requests: Sequence[Submission], most: Callable[[], int]) -> list[Batch]:
-    """Batches in the order in which they shall start; `most` says how many tasks an array may have (0: no arrays here).
+def in_arrays(requests: Sequence[Submission], max_size: Callable[[], int]) -> list[Batch]:
+    """Batches in the order in which they shall start; `max_size`: tasks that an array may have (0: no arrays here).
 
     Jobs of equal priority start in the order of submission, and tasks in that of their numbers. So a batch holds runs of one
     repetition only, unless all that follow are of its shape: the second run of any point comes after the first of all points, and
@@ -28,13 +28,13 @@ def in_arrays(requests: Sequence[Submission], most: Callable[[], int]) -> list[B
                 groups[-1] += same
             else:
                 groups.append(same)
-    return [Batch(requests=part) for group in groups for part in _parts(group, most)]
+    return [Batch(requests=part) for group in groups for part in _slices(group, max_size)]
 
 
 def _shapes(requests: Sequence[Submission]) -> dict[str, str]:
-    """By label, what all points have in common whose runs may be one array: the script, but for the array's own name and folder.
+    """By label, a text that is the same for points whose runs may be one array: the script without the array's name and folder.
 
-    A point that is alone in what it asks for needs no look at its script.
+    The script of a point whose shape no other has is not rendered.
     """
     points: dict[Hashable, dict[str, Submission]] = {}
     for request in requests:
@@ -49,7 +49,7 @@ def _script(request: Submission) -> str:
     return f"{request.entry}\n{request.render_text(ScriptLaunch(command=command, array=''))}"
 
 
-def _parts(group: list[Submission], most: Callable[[], int]) -> Iterator[tuple[Submission, ...]]:
-    size = max(1, most()) if len(group) > 1 else 1
+def _slices(group: list[Submission], max_size: Callable[[], int]) -> Iterator[tuple[Submission, ...]]:
+    size = max(1, max_size()) if len(group) > 1 else 1
     for start in range(0, len(group), size):
         yield tuple(group[start : start + size])

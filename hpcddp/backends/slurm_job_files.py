@@ -1,7 +1,7 @@
-"""What a submission leaves in its folder before sbatch is asked, and how sbatch is asked. submitit brings function and result
-across, the text is the template's.
+"""The files that a submission writes into its folder before it calls sbatch, and the arguments of sbatch. submitit carries the
+function and its result, the script is the template's.
 
-The pickle does not bear the job's id, which nobody knows yet: a job whose submission died before sbatch answered finds it too.
+The pickle's name has no job id, which nobody knows yet: a job whose submission died before sbatch answered finds it too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCRIPT = "job.sbatch"
 
 
 def prepare(folder: Path, batch: Batch) -> list[str]:
-    """Makes the folder with script, pickle and, of several runs, the list of them; the command that submits it."""
+    """Makes the folder with script, pickle and, of several runs, the list of them; returns the command that submits it."""
     with not_for_others(batch.requests[0].trusted):
         _write(folder, batch)
     return _command(folder, batch)
@@ -71,7 +71,7 @@ def _launch(request: Submission, own: str, logs: Path) -> ScriptLaunch:
 
 
 def _command(folder: Path, batch: Batch) -> list[str]:
-    """Name, comment and the batch script's own logs ride on the command line: the script stays as `render` prints it."""
+    """Name, comment and the logs of the batch script are options of sbatch, so that the script is as `render` prints it."""
     spec, several = batch.requests[0].spec, batch.is_array or batch.one_allocation
     own = folder / "%a" if batch.is_array else folder
     awaited = [f"{kind}:{':'.join(jobs)}" for kind, jobs in (("afterok", batch.after_ok), ("afterany", batch.after)) if jobs]

@@ -105,8 +105,9 @@ def _limit_words(word: str) -> str | None:
     return f"{whose} allows{_PER.get(per, '')} no more {what} just now"
 
 
-_NO_LOG = "0:53"
-"""slurmstepd could not open it, or enter the job's folder: it is read-only there, or not there at all (Slurm 22.05)."""
+_LOG_FAILED = "0:53"
+"""sacct's exit code where slurmstepd could not open the log, or enter the job's folder: it is read-only on the node, or missing
+(Slurm 22.05)."""
 
 
 def end_sentence(state: str, *, by: str | None = None, limit_min: int | None = None, node: str = "its node") -> str:
@@ -118,7 +119,7 @@ def end_sentence(state: str, *, by: str | None = None, limit_min: int | None = N
 def ended_words(state: str, exit_code: str) -> str:
     """How a job failed: `its node failed (NODE_FAIL)`, `exit code 15 (FAILED)`; `exit_code` as sacct has it."""
     code, _, signal = exit_code.partition(":")
-    if state == "FAILED" and exit_code == _NO_LOG:
+    if state == "FAILED" and exit_code == _LOG_FAILED:
         return f"its node cannot write the log of its job script ({state}, {exit_code})"
     if state == "FAILED" and exit_code:
         return f"killed by signal {signal} (FAILED)" if code == "0" and signal != "0" else f"exit code {code} (FAILED)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpcddp.core.text import count
@@ -31,8 +31,14 @@ def run_ranges(runs: Iterable[RunKey]) -> str:
     return ", ".join(shown) + (f" and {count(more, 'point')} more" if more else "")
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """`r1-3, r5` of sorted numbers."""
-    starts = [number for number in numbers if number - 1 not in numbers]
-    ends = [number for number in numbers if number + 1 not in numbers]
-    return ", ".join(f"r{start}" if start == end else f"r{start}-{end}" for start, end in zip(starts, ends, strict=True))
+def _ranges(numbers: Iterable[int]) -> str:
+    """`r1-3, r5`"""
+    return ", ".join(f"r{first}" if first == last else f"r{first}-{last}" for first, last in spans(numbers))
+
+
+def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of the numbers that follow each other: of 3, 1, 2, 5 `[(1, 3), (5, 5)]`."""
+    known = set(numbers)
+    firsts = sorted(number for number in known if number - 1 not in known)
+    lasts = sorted(number for number in known if number + 1 not in known)
+    return list(zip(firsts, lasts, strict=True))

@@ -75,7 +75,7 @@ def study_states(study: Study, backend: Backend | None = None, scope: Scope | No
 
 
 def run_states(study: Study, *backends: Backend, scope: Scope | None = None) -> list[RunState]:
-    """Every run asked for or begun, by label and number. Jobs of a backend that is not given are judged by their records.
+    """Every run planned or begun, by label and number. Jobs of a backend that is not given are judged by their records.
 
     `scope`: of the sweep as it is now; over what study.json says of it, which is as of the last submission.
     """
