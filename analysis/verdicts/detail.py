@@ -20,13 +20,14 @@ from hpcddp.analysis.verdicts.trained_bandwidth import TRAINED_COLUMNS, trained_
 
 MOST_RUNS = 2
 LEAST_PERCENT = 1.0
-"""Of the step: a rank map in which no rank is ever so far off says nothing."""
+"""Share of the step: a rank map is left out where no rank ever differs by this much."""
 
 LEAST_STEPS = 20
-"""Of a point: fewer have no distribution."""
+"""Steps of a point below which there is no distribution."""
 
 TIMES_COLUMNS = {"row": "Int64", "kind": "string", "bin": "Int64", "count": "Int64"}
-"""`row`: of the scaling table; `kind`: timed or warm-up; `bin` as distribution.py has it. Of the runs its throughput is of."""
+"""Steps of the runs that a point's throughput comes from. `row` is the point's in the scaling table, `kind` is timed or
+warm-up, `bin` is that of distribution.py."""
 
 RANKS_COLUMNS = {
     **{"panel": "string", "row": "Int64", "host": "string", "rank": "Int64", "first_step": "Int64", "steps": "Int64"},
@@ -38,13 +39,13 @@ PARTS_COLUMNS = {
     **{"panel": "string", "step": "Int64", "step_s": "Float64", "aligned": "boolean", "rank": "Int64", "host": "string"},
     **{"part": "string", "begin_s": "Float64", "end_s": "Float64"},
 }
-"""A part of a rank's step, after the first rank's start; `step_s`: how long the step lasts."""
+"""A part of a rank's step, in seconds after the first rank's start; `step_s` is how long the step lasts."""
 
 TRAVELS_COLUMNS = {
     **{"panel": "string", "bucket": "Int64", "bytes": "Int64"},
     **dict.fromkeys(("first_ready_s", "last_ready_s", "done_s"), "Float64"),
 }
-"""An all-reduce of that step, on all ranks together."""
+"""An all-reduce of that step, over all ranks."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def no_detail_tables() -> DetailTables:
 
 
 def times_frame(case: Case) -> pd.DataFrame:
-    """Of points with enough steps."""
+    """TIMES_COLUMNS of the points with enough steps."""
     found = []
     for row, point in case.points.iterrows():
         runs = _timed(case, point)
@@ -94,7 +95,7 @@ def _frame(rows: Iterable[tuple[Any, ...]], columns: dict[str, str]) -> pd.DataF
 
 
 def bins_of(times: pd.DataFrame, row: Any, kind: str) -> Bins:
-    """A point's steps, of times_frame."""
+    """The bins of a point's steps, from times_frame."""
     found = times[(times["row"] == row) & (times["kind"] == kind)]
     return tuple(zip(found["bin"], found["count"], strict=True))
 
@@ -113,7 +114,7 @@ def detail_runs(case: Case, verdicts: Sequence[Verdict]) -> list[tuple[str, Run]
 
 
 def _middle(case: Case, point: pd.Series[Any]) -> Run:
-    """Of the runs the breakdown is of the one nearest to their median."""
+    """The run that is nearest to the median, of those that the breakdown comes from."""
     labels = str(point["breakdown_label"]).split(" + ")
     runs = [run for run in case.runs_of(point) if run.label in labels]
     middle = pd.Series([run.step_ns for run in runs]).median()
@@ -135,7 +136,7 @@ def _timed(case: Case, point: pd.Series[Any]) -> list[Run]:
 
 
 def _cells(panel: str, run: Run) -> Iterator[tuple[Any, ...]]:
-    """No cell where all ranks are as fast as the median one: there is nothing to see."""
+    """Cells of the rank map; none where all ranks are as fast as the median one."""
     found = run.rank_map
     if found is None or max(abs(value) for row in found.over_percent for value in row) < LEAST_PERCENT:
         return
