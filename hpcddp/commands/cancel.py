@@ -32,10 +32,10 @@ def cancel(ctx: click.Context, study: Path, points: tuple[str, ...], not_in_swee
     """
     from hpcddp.core.run_root import single_study
     from hpcddp.core.text import count, escape_controls
+    from hpcddp.study.scope import study_scope
     from hpcddp.study.status import study_backends, study_states
     from hpcddp.study.status_text import status_table
     from hpcddp.submit.cancel import cancel_runs, find_interrupted, live_runs
-    from hpcddp.submit.scope import study_scope
 
     of = single_study(study.absolute())
     backends = study_backends(of)

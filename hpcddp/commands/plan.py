@@ -31,9 +31,9 @@ def plan(sweep: Path, points: PointOptions, format_: str) -> None:
     """
     from hpcddp.core.point import scaling_kind
     from hpcddp.core.text import count
+    from hpcddp.study.scope import not_in_sweep_words
     from hpcddp.submit.choose import job_requests
     from hpcddp.submit.plan import baseline_words, beyond_budget, plan_plain, plan_row, plan_text, remarks, without_folder
-    from hpcddp.submit.scope import not_in_sweep_words
 
     chosen = choose_and_remark(sweep, points)
     name, wanted, profile = chosen.source.name, chosen.source.sweep, chosen.profile
@@ -66,8 +66,8 @@ def _gone(sweep: Path) -> list[RunState]:
 
     from hpcddp.core.errors import HpcddpError
     from hpcddp.core.run_root import Study
+    from hpcddp.study.scope import recorded_runs_gone
     from hpcddp.study.study_folder import usual_folder
-    from hpcddp.submit.scope import recorded_runs_gone
 
     with contextlib.suppress(HpcddpError):
         return recorded_runs_gone(Study(usual_folder(sweep)), sweep)

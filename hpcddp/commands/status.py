@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,19 +11,10 @@ from hpcddp.commands.options import format_option, print_json
 from hpcddp.commands.runs_path import RunsPath, named_sweep
 
 if TYPE_CHECKING:
-    from hpcddp.study.status import RunState
+    from hpcddp.study.study_status import StudyStatus
 
 WATCH_S = 30
 """All users query the same controller: Slurm's own advice is not to do so in a tight loop (squeue(1), PERFORMANCE)."""
-
-
-class StudyStatus(NamedTuple):
-    """The runs of one study."""
-
-    named: Path
-    """What the user may name it by: its folder, or its sweep."""
-    states: list[RunState]
-    node_hours: float
 
 
 @click.command()
@@ -52,74 +43,34 @@ def status(ctx: click.Context, runs: Path, watch: float | None, format_: str) ->
     hpcddp status jobs/rcc-bigmnist --format json
     """
     from hpcddp.core.errors import INCOMPLETE
-    from hpcddp.study.status import states_to_plain
+    from hpcddp.study.study_status import status_text, study_statuses
 
     if watch is not None and format_ == "json":
         raise click.UsageError("--watch is for people; --format json answers once")
     sweep = named_sweep(ctx)
-    found = _read_studies(runs, sweep)
+    statuses = study_statuses(runs, sweep)
     if format_ == "json":
-        studies = [
-            {"name": name, "runs": states_to_plain(one.states), "node_hours": round(one.node_hours, 3)}
-            for name, one in found.items()
-        ]
-        print_json({"schema": 1, "studies": studies})
+        print_json({"schema": 1, "studies": [status.plain for status in statuses]})
     else:
-        click.echo(_text(found))
+        click.echo(status_text(statuses))
     if watch is not None:
-        found = _watch(runs, sweep, found, watch)
-    if any(state.phase != "done" and state.in_sweep for one in found.values() for state in one.states):
+        statuses = _watch(runs, sweep, statuses, watch)
+    if not all(status.is_done for status in statuses):
         ctx.exit(INCOMPLETE)
 
 
-def _read_studies(runs: Path, sweep: Path | None) -> dict[str, StudyStatus]:
-    """The studies at or below `runs`, by name. `sweep`: the file that stood for the one study there."""
-    from hpcddp.core.errors import UsageError
-    from hpcddp.core.run_root import Study, studies
-    from hpcddp.study.node_hours import used_node_hours
-    from hpcddp.study.status import all_states
-    from hpcddp.submit.scope import study_scope
-
-    there = {study.name: study for study in studies(runs.absolute())}
-    if not there:
-        raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` makes one beside the sweep")
-    scope = study_scope(Study(runs), sweep) if sweep else None
-    states = all_states(list(there.values()), scope)
-    running = {name: {state.job for state in states[name] if state.job and state.phase == "running"} for name in there}
-    hours = {name: used_node_hours(study, running[name]) for name, study in there.items()}
-    return {name: StudyStatus(sweep or study.folder, states[name], hours[name]) for name, study in there.items()}
-
-
-def _text(found: dict[str, StudyStatus]) -> str:
-    from hpcddp.core.text import escape_controls
-
-    return escape_controls("\n\n".join(_study_text(name, one) for name, one in found.items()))
-
-
-def _study_text(name: str, one: StudyStatus) -> str:
-    from hpcddp.study.status_text import status_table, wrapped
-    from hpcddp.submit.scope import LIVE, not_in_sweep_words
-
-    gone = not_in_sweep_words([state for state in one.states if state.phase in LIVE], one.named)
-    return "\n".join([name, status_table(one.states, one.node_hours), *(wrapped(gone) if gone else [])])
-
-
-def _watch(runs: Path, sweep: Path | None, found: dict[str, StudyStatus], every_s: float) -> dict[str, StudyStatus]:
+def _watch(runs: Path, sweep: Path | None, statuses: list[StudyStatus], every_s: float) -> list[StudyStatus]:
     """Shows the studies again and again until no run of the sweep waits or runs any more, or until Ctrl-C; the last status."""
     import time
 
-    while any(_may_go_on(state) for one in found.values() for state in one.states):
+    from hpcddp.study.study_status import status_text, study_statuses
+
+    while any(status.is_live for status in statuses):
         try:
             time.sleep(every_s)
-            found = _read_studies(runs, sweep)
+            statuses = study_statuses(runs, sweep)
         except KeyboardInterrupt:
             break
         click.clear()  # does nothing where there is no terminal
-        click.echo(_text(found))
-    return found
-
-
-def _may_go_on(state: RunState) -> bool:
-    """Whether the run may still change: a controller that does not answer just now has not ended a job."""
-    in_doubt = state.phase == "unknown" and state.job is not None
-    return state.in_sweep and (state.phase in ("queued", "running") or in_doubt)
+        click.echo(status_text(statuses))
+    return statuses

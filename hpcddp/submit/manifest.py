@@ -11,10 +11,10 @@ from hpcddp.core.point import point_to_dict
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
-from hpcddp.core.study_record import StudyPoint, StudyRecord
+from hpcddp.core.study_record import StudyPoint, StudyRecord, SweepChanges
 from hpcddp.study.lock import study_lock
+from hpcddp.study.scope import scope_by_file
 from hpcddp.study.status import read_study_file
-from hpcddp.submit.scope import recorded_options, scope_by_file
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored
 from hpcddp.sweep.expand import PlannedPoint
 
@@ -71,7 +71,7 @@ def _repeat(point: StudyPoint, record: StudyRecord) -> int:
 
 def _point(plan: SubmissionPlan, planned: PlannedPoint, before: StudyPoint) -> StudyPoint:
     """What study.json shall say of a point of the plan, but for `in_sweep`."""
-    point, options = planned.point, recorded_options(plan)
+    point, options = planned.point, _changes(plan)
     is_new = point.work != "comm" and options not in before.options
     return StudyPoint(
         label=point.label,
@@ -81,3 +81,10 @@ def _point(plan: SubmissionPlan, planned: PlannedPoint, before: StudyPoint) -> S
         options=(*before.options, options) if is_new else before.options,
         until_ci=max(plan.more.get(point.label, 0), before.until_ci),
     )
+
+
+def _changes(plan: SubmissionPlan) -> SweepChanges:
+    """The options that change the sweep, with the cluster that neither the sweep nor an option names."""
+    given = plan.source.options
+    cluster = given.cluster or (plan.profile.name if plan.source.sweep.cluster is None else None)
+    return SweepChanges(set=given.settings, cluster=cluster, also={key: tuple(values) for key, values in given.also.items()})

@@ -11,13 +11,13 @@ from hpcddp.core.hours import Hours
 from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.run_key import run_ranges
 from hpcddp.core.text import count
+from hpcddp.study.scope import not_in_sweep_words
 from hpcddp.study.status import RunState
 from hpcddp.study.study_folder import sweep_or_folder
 from hpcddp.submit.budget import budget_words, hours_of_runs
 from hpcddp.submit.one_allocation import allocation_words
 from hpcddp.submit.pending import PendingRuns
 from hpcddp.submit.plan import plan_row, points_table, remarks, total_hours
-from hpcddp.submit.scope import not_in_sweep_words
 
 
 def pending_remarks(pending: PendingRuns) -> Iterator[str]:

@@ -13,6 +13,7 @@ from hpcddp.core.errors import FAILED, INCOMPLETE, UsageError
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
+from hpcddp.study.scope import study_scope
 from hpcddp.study.status import study_states
 from hpcddp.study.status_text import status_table
 from hpcddp.study.study_folder import study_folder
@@ -22,7 +23,6 @@ from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
 from hpcddp.submit.retry import retry_until_accepted, submit_accepted
-from hpcddp.submit.scope import study_scope
 from hpcddp.submit.smoke import run_smoke
 from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, obstacles, plan_submission
 from hpcddp.submit.submit import SubmittedRun

@@ -22,19 +22,11 @@ from hpcddp.core.study_record import StudyPoint, SweepChanges
 from hpcddp.core.text import count
 from hpcddp.study.status import RunState, read_study_file, run_states
 from hpcddp.study.submission_log import latest_events
-from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
 
 LIVE = ("queued", "running", "unknown")
 """Phases of runs that `cancel` may end."""
-
-
-def recorded_options(plan: SubmissionPlan) -> SweepChanges:
-    """The options that change the sweep, with the cluster that neither the sweep nor an option names."""
-    given = plan.source.options
-    cluster = given.cluster or (plan.profile.name if plan.source.sweep.cluster is None else None)
-    return SweepChanges(set=given.settings, cluster=cluster, also={key: tuple(values) for key, values in given.also.items()})
 
 
 def scope_by_file(sweep: Path, points: Sequence[StudyPoint]) -> dict[str, int]:

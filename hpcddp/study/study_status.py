@@ -1,0 +1,70 @@
+"""What became of the runs of every study in a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcddp.core.errors import UsageError
+from hpcddp.core.run_root import Study, studies
+from hpcddp.core.text import escape_controls
+from hpcddp.study.node_hours import used_node_hours
+from hpcddp.study.scope import LIVE, not_in_sweep_words, study_scope
+from hpcddp.study.status import RunState, all_states, states_to_plain
+from hpcddp.study.status_text import status_table, wrapped
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyStatus:
+    """The runs of one study."""
+
+    name: str
+    path: Path
+    """What the user may name it by: its folder, or its sweep."""
+    states: list[RunState]
+    node_hours: float
+
+    @property
+    def plain(self) -> dict[str, object]:
+        """For JSON."""
+        return {"name": self.name, "runs": states_to_plain(self.states), "node_hours": round(self.node_hours, 3)}
+
+    @property
+    def text(self) -> str:
+        """For a terminal: a table, and what of the runs is not in the sweep any more."""
+        gone = not_in_sweep_words([state for state in self.states if state.phase in LIVE], self.path)
+        return "\n".join([self.name, status_table(self.states, self.node_hours), *(wrapped(gone) if gone else [])])
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a run of the sweep waits or runs; a controller that does not answer just now has not ended a job."""
+        wanted = [state for state in self.states if state.in_sweep]
+        return any(state.phase in ("queued", "running") or (state.phase == "unknown" and state.job) for state in wanted)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all runs of the sweep are done."""
+        return all(state.phase == "done" for state in self.states if state.in_sweep)
+
+
+def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
+    """Of the studies at or below `runs`; UsageError where there is none. `sweep`: the file that stood for the one study there."""
+    found = studies(runs.absolute())
+    if not found:
+        raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` makes one beside the sweep")
+    states = all_states(found, study_scope(Study(runs), sweep) if sweep else None)
+    running = {name: {state.job for state in of if state.job and state.phase == "running"} for name, of in states.items()}
+    return [
+        StudyStatus(
+            name=study.name,
+            path=sweep or study.folder,
+            states=states[study.name],
+            node_hours=used_node_hours(study, running[study.name]),
+        )
+        for study in found
+    ]
+
+
+def status_text(statuses: list[StudyStatus]) -> str:
+    """All studies, for a terminal."""
+    return escape_controls("\n\n".join(status.text for status in statuses))
