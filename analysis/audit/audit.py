@@ -17,7 +17,7 @@ from hpcddp.analysis.audit.layout import check_layout
 from hpcddp.analysis.audit.nodes import KnownNodes
 from hpcddp.analysis.audit.scaling import check_scaling
 from hpcddp.analysis.audit.spread import check_effects, check_runs
-from hpcddp.analysis.audit.table import Table, read_table
+from hpcddp.analysis.audit.table import AuditTable, read_table
 from hpcddp.analysis.audit.text import to_text
 from hpcddp.analysis.audit.work import check_work
 
@@ -31,7 +31,7 @@ CLASSES = tuple(KINDS)
 class Audit:
     """What an audit says."""
 
-    table: Table
+    table: AuditTable
     findings: tuple[Finding, ...]
     """Heaviest first."""
     holds: Mapping[str, int]

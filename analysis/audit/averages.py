@@ -65,9 +65,9 @@ def _pooled(average: Average, groups: Groups) -> Iterator[Finding]:
     types = sorted(distinct(kind for row in average.of for kind in groups.hardware[row.line]))
     if len(types) < 2:
         return
-    alone = [statistic("mean", of) for kind in types if (of := _of_type(average, groups, kind))]
-    apart = " and ".join(alike(each.best, average.claim) for each in alone)
-    follows = f"{apart} by type" if len(alone) > 1 else "no average of one type"
+    by_type = [statistic("mean", of) for kind in types if (of := _of_type(average, groups, kind))]
+    apart = " and ".join(alike(each.best, average.claim) for each in by_type)
+    follows = f"{apart} by type" if len(by_type) > 1 else "no average of one type"
     sentence = f"the average of {average.of[0].layout} is over {count(len(average.of), 'row')} of {_words(types)}"
     yield _finding("gpu_types_pooled", average, follows, sentence)
 

@@ -174,6 +174,6 @@ def alike(value: float, shown: Number, more: int = 0) -> str:
     decimals = shown.decimals + more
     parts, rest = [], round(value / shown.scale, decimals)
     for unit in shown.units[:-1]:
-        whole, rest = divmod(rest, SECONDS[unit] / shown.scale)
-        parts.append(f"{whole:.0f} {unit}")
+        quotient, rest = divmod(rest, SECONDS[unit] / shown.scale)
+        parts.append(f"{quotient:.0f} {unit}")
     return " ".join([*parts, f"{rest:.{decimals}f}", *shown.units[-1:]])

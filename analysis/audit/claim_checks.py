@@ -140,7 +140,7 @@ def _unnamed(claims: Claims) -> Iterator[Finding]:
     one = Interval(1.0, 1.0, 1.0)
     if any(claim.row.gpus == 1 and claim.can_be.meets(one) and claim.shown.value in (1, 100) for claim in claims.claims):
         return
-    told = []
+    ambiguous = []
     for claim in claims.claims:
         basis = claims.basis(claim)
         others = [
@@ -152,14 +152,14 @@ def _unnamed(claims: Claims) -> Iterator[Finding]:
         for way in others:
             follows = claims.follows(claim, way)
             if way.baseline != basis.baseline and follows and not claims.fits(claim, way) and claims.fits(claim, basis):
-                told.append((claim, basis, way))
-    if not told:
+                ambiguous.append((claim, basis, way))
+    if not ambiguous:
         return
-    claim, basis, way = told[-1]
+    claim, basis, way = ambiguous[-1]
     other = _shown(claims, claim, way)
     shown = f"{claim.shown} at {claim.row.layout} is against {basis.baseline}; against {way.baseline} it is {other}"
     sentence = f"`{claims.column.header}` names no baseline: {shown}"
-    lines = tuple(dict.fromkeys(each.row.line for each, _, _ in told))
+    lines = tuple(dict.fromkeys(each.row.line for each, _, _ in ambiguous))
     yield Finding(
         "baseline_unnamed",
         lines,

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from hpcddp.analysis.audit.basis import BASELINES, Basis, Ratios, ways
 from hpcddp.analysis.audit.cells import Interval, Number
-from hpcddp.analysis.audit.columns import Column, column
+from hpcddp.analysis.audit.columns import AuditColumn, column
 from hpcddp.analysis.audit.groups import Groups, Series
 from hpcddp.analysis.audit.table import Row
 
@@ -30,7 +30,7 @@ class Claim:
 class Claims:
     """One column of them, and how they were most likely taken."""
 
-    column: Column
+    column: AuditColumn
     index: int
     claims: Sequence[Claim]
     ratios: Ratios
@@ -112,7 +112,9 @@ def claims_of(groups: Groups) -> list[Claims]:
         named = each.baseline or _named(rows)
         open_ = [way for way in every if named in (None, way.baseline)] if named in (None, *BASELINES) else every
         if claims:
-            found.append(Claims(Column(each.header, each.meaning, each.name, each.unit, named), index, claims, ratios, open_))
+            found.append(
+                Claims(AuditColumn(each.header, each.meaning, each.name, each.unit, named), index, claims, ratios, open_)
+            )
     return found
 
 

@@ -60,7 +60,7 @@ BASELINE = re.compile(
 
 
 @dataclass(frozen=True)
-class Column:
+class AuditColumn:
     """One header: its meaning (None: not known), unit, and the baseline it names (`1 GPU`, `1 node`)."""
 
     header: str
@@ -73,7 +73,7 @@ class Column:
     """What a header or unit such as `tok/s` says."""
 
 
-def column(header: str) -> Column:
+def column(header: str) -> AuditColumn:
     """`Epoch time (min)`, `efficiency vs 1 node`, `img/s`, `speedup_1gpu`, `#GPUs`."""
     text = header.strip().lower().replace("_", " ").replace("#", " n ")
     named = BASELINE.search(text)
@@ -84,14 +84,14 @@ def column(header: str) -> Column:
     unit, text = _unit_in_brackets(text)
     name, bracketed = name_of(text), name_of(unit or "")
     if is_per_gpu(bracketed):
-        return Column(header.strip(), None, f"{name}_per_gpu")
+        return AuditColumn(header.strip(), None, f"{name}_per_gpu")
     found = rate(bracketed) or rate(name)
     if found and MEANINGS.get(name) in (None, found.meaning):
-        return Column(header.strip(), found.meaning, name, unit, rate=found)
+        return AuditColumn(header.strip(), found.meaning, name, unit, rate=found)
     stem, suffix = _split_unit(name)
     if name not in MEANINGS and name not in SETTINGS and stem:
         name, unit = stem, unit or suffix
-    return Column(header.strip(), MEANINGS.get(name), name, unit, baseline)
+    return AuditColumn(header.strip(), MEANINGS.get(name), name, unit, baseline)
 
 
 def _unit_in_brackets(text: str) -> tuple[str | None, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.matching import RowIndex
 from hpcddp.analysis.audit.nodes import KnownNodes, expand
-from hpcddp.analysis.audit.table import Config, Row, Table
+from hpcddp.analysis.audit.table import AuditTable, Config, Row
 from hpcddp.core.errors import UsageError
 
 Series = tuple[int | None, tuple[str, ...]]
@@ -38,7 +38,7 @@ class Average:
 class Groups:
     """A table put in order."""
 
-    table: Table
+    table: AuditTable
     runs: Mapping[Config, list[Row]]
     averages: tuple[Average, ...]
     hardware: Mapping[int, frozenset[str]]
@@ -57,7 +57,7 @@ class Groups:
         return found
 
 
-def group(table: Table, known: KnownNodes) -> Groups:
+def group(table: AuditTable, known: KnownNodes) -> Groups:
     runs: dict[Config, list[Row]] = {}
     for row in table.measured:
         runs.setdefault(row.config, []).append(row)
@@ -104,7 +104,7 @@ def statistic(name: str, of: Sequence[Interval]) -> Interval:
     return Interval(float(take(low)), float(take(high)), float(take(best)))  # type: ignore[operator]
 
 
-def _averages(table: Table, runs: Mapping[Config, list[Row]]) -> list[Average]:
+def _averages(table: AuditTable, runs: Mapping[Config, list[Row]]) -> list[Average]:
     index = RowIndex(table.measured, lambda row: (*row.config, row.gpu_type, row.node_list))
     found = [average for row in table.rows if row.summary for average in _of_summary(row, table.metric, index)]
     if (averaged := sum(len(each.of) for each in found)) > MOST_AVERAGED:
@@ -148,7 +148,7 @@ def _of_column(rows: Sequence[Row], name: str) -> list[Average]:
     ]
 
 
-def _hardware(table: Table, known: KnownNodes) -> dict[int, frozenset[str]]:
+def _hardware(table: AuditTable, known: KnownNodes) -> dict[int, frozenset[str]]:
     """What the row says; else what its nodes are in the profile, or in the table's own rows of one node."""
     of_node = {name: kind(node.gpu or node.node_type) for name, node in known.items()}
     for row in table.measured:

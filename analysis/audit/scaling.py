@@ -154,11 +154,11 @@ def _dips(sizes: Sequence[Efficiency]) -> Iterator[Finding]:
         chains.setdefault(("gpus_per_node", size.row.gpus_per_node), []).append(size)
         if size.row.gpus_per_node is not None:
             chains.setdefault(("nodes", size.row.nodes), []).append(size)
-    told = set[tuple[int, ...]]()
+    reported = set[tuple[int, ...]]()
     for chain in chains.values():
         for finding in _dips_along(chain):
-            if finding.lines not in told:
-                told.add(finding.lines)
+            if finding.lines not in reported:
+                reported.add(finding.lines)
                 yield finding
 
 
@@ -179,9 +179,11 @@ def _dips_along(chain: Sequence[Efficiency]) -> Iterator[Finding]:
 
 
 def _dip(before: Efficiency, lowest: Efficiency, after: Efficiency) -> Finding:
-    told = [f"{100 * each.can_be.best:.0f} % at {each.row.layout}" for each in (before, lowest, after)]
-    sentence = f"efficiency is {told[0]}, {told[1]} and again {told[2]}: {_gain(before, lowest)}, then {_gain(lowest, after)}"
-    return Finding("efficiency_dips", (*lowest.lines, *after.lines), told[1], "efficiency that falls with size", sentence)
+    shares = [f"{100 * each.can_be.best:.0f} % at {each.row.layout}" for each in (before, lowest, after)]
+    sentence = (
+        f"efficiency is {shares[0]}, {shares[1]} and again {shares[2]}: {_gain(before, lowest)}, then {_gain(lowest, after)}"
+    )
+    return Finding("efficiency_dips", (*lowest.lines, *after.lines), shares[1], "efficiency that falls with size", sentence)
 
 
 def _gain(small: Efficiency, large: Efficiency) -> str:

@@ -29,11 +29,11 @@ def check_runs(groups: Groups) -> Iterator[Finding]:
 def check_effects(claims: Claims) -> Iterator[Finding]:
     """A speedup whose slowest run is slower than the baseline's fastest."""
     index = RowIndex(claims.ratios.groups.table.measured, lambda row: row.config)
-    told = set[Config]()
+    reported = set[Config]()
     for claim in claims.claims if claims.word == "speedup" else ():
-        if claim.can_be.low <= 1 or claim.row.config in told:
+        if claim.can_be.low <= 1 or claim.row.config in reported:
             continue
-        told.add(claim.row.config)
+        reported.add(claim.row.config)
         basis = claims.basis(claim)
         base, mine = claims.ratios.baseline(claim.row, basis.baseline), index.find(claim.row.config)
         if len(base) < 2 or len(mine) < 2 or mine[0].size == base[0].size:
@@ -103,18 +103,18 @@ def _listed_twice(rows: Sequence[Row]) -> Iterator[Finding]:
 
 def _repeated_times(groups: Groups) -> Iterator[Finding]:
     metric = groups.table.metric
-    seen: dict[tuple[str, ...], Row] = {}
+    first_with: dict[tuple[str, ...], Row] = {}
     for rows in groups.runs.values():
         shown = [row.values[metric] for row in rows if metric in row.values]
         texts = tuple(sorted(each.text for each in shown))
         if len({each.text for each in shown if len(each.digits) >= 4}) < REPEATED:
             continue
-        if texts in seen:
-            other = seen[texts]
+        if texts in first_with:
+            other = first_with[texts]
             same = f"the same {metric}s, to every digit, as those of {other.layout} from line {other.line} on"
             sentence = f"the {len(texts)} runs of {rows[0].layout} have {same}"
             yield Finding("times_repeated", tuple(row.line for row in rows), ", ".join(texts[:3]), "runs of their own", sentence)
-        seen.setdefault(texts, rows[0])
+        first_with.setdefault(texts, rows[0])
 
 
 def _rounded(rows: Sequence[Row]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from hpcddp.analysis.audit.cells import PLAIN, Number, inverse, is_blank, number, plain_digits, seconds
-from hpcddp.analysis.audit.columns import CLAIMS, MEANINGS, REMARKS, SETTINGS, TIMES, Column, column, name_of
+from hpcddp.analysis.audit.columns import CLAIMS, MEANINGS, REMARKS, SETTINGS, TIMES, AuditColumn, column, name_of
 from hpcddp.analysis.audit.rates import Rate, rate
 from hpcddp.core.errors import UsageError
 from hpcddp.core.text import count
@@ -70,12 +70,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class AuditTable:
     """Rows in the file's order, and what the headers said."""
 
     file: Path
     rows: tuple[Row, ...]
-    claims: tuple[Column, ...]
+    claims: tuple[AuditColumn, ...]
     """Columns of speedups and efficiencies."""
     remarks: tuple[str, ...]
 
@@ -89,7 +89,7 @@ class Table:
         return "time" if any("time" in row.values for row in self.rows) else "throughput"
 
 
-def read_table(file: Path) -> Table:
+def read_table(file: Path) -> AuditTable:
     """The table of a CSV or TSV file; UsageError names file, line and what to write instead."""
     lines = _lines(file)
     header_line, header = lines[0]
@@ -99,7 +99,7 @@ def read_table(file: Path) -> Table:
     if not rows:
         raise UsageError(f"{file}:{header_line}: a header and no rows; add a row for each measurement")
     claims = tuple(each for each in columns if each.meaning in CLAIMS)
-    return Table(file, tuple(rows), tuple(_in_percent(claims, rows)), tuple(remarks))
+    return AuditTable(file, tuple(rows), tuple(_in_percent(claims, rows)), tuple(remarks))
 
 
 def _check_size(file: Path, rows: int, columns: int) -> None:
@@ -129,7 +129,7 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
     return lines
 
 
-def _columns(file: Path, line: int, header: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[list[Column], list[str]]:
+def _columns(file: Path, line: int, header: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[list[AuditColumn], list[str]]:
     """A Column per header, and remarks on those that are not read."""
     columns = [_by_content(column(text), i, header, body) for i, text in enumerate(header)]
     remarks = []
@@ -153,7 +153,7 @@ def _columns(file: Path, line: int, header: Sequence[str], body: Sequence[Sequen
     return columns, [*remarks, *(f"column `{each.header}` is not read{_nearest(each)}" for each in unread)]
 
 
-def _by_content(each: Column, i: int, header: Sequence[str], body: Sequence[Sequence[str]]) -> Column:
+def _by_content(each: AuditColumn, i: int, header: Sequence[str], body: Sequence[Sequence[str]]) -> AuditColumn:
     """`node` and `gpu` are names, or counts where all their cells are whole numbers."""
     counted = {"node_list": "nodes", "gpu_type": "gpus"}.get(each.meaning or "")
     cells = [cells[i] for cells in body if i < len(cells) and not is_blank(cells[i])]
@@ -163,18 +163,18 @@ def _by_content(each: Column, i: int, header: Sequence[str], body: Sequence[Sequ
     return each
 
 
-def _missing(file: Path, line: int, columns: Sequence[Column], what: str, names: str) -> UsageError:
+def _missing(file: Path, line: int, columns: Sequence[AuditColumn], what: str, names: str) -> UsageError:
     near = [f"`{each.header}`{_nearest(each)}" for each in columns if each.meaning is None and _nearest(each)]
     found = f" ({'; '.join(near)})" if near else ""
     return UsageError(f"{file}:{line}: no column {what}{found}; name one {names}")
 
 
-def _nearest(each: Column) -> str:
+def _nearest(each: AuditColumn) -> str:
     near = difflib.get_close_matches(each.name, MEANINGS, n=1, cutoff=0.75)
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def _in_percent(claims: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
+def _in_percent(claims: Sequence[AuditColumn], rows: Sequence[Row]) -> list[AuditColumn]:
     """Efficiencies are in percent where the header or a cell says so, or none could be a share."""
     found = []
     for i, each in enumerate(claims):
@@ -184,7 +184,7 @@ def _in_percent(claims: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
     return found
 
 
-def _row(file: Path, line: int, cells: Sequence[str], columns: Sequence[Column]) -> Row:
+def _row(file: Path, line: int, cells: Sequence[str], columns: Sequence[AuditColumn]) -> Row:
     if len(cells) > len(columns):
         raise UsageError(f"{file}:{line}: {len(cells)} cells under {len(columns)} headers; quote cells that hold a separator")
     words: dict[str, str] = {}
@@ -227,7 +227,7 @@ def _as_rate(cell: str, of_column: Rate | None) -> Number | None:
     return inverse(printed) if said.inverse else printed
 
 
-def _measured(cell: str, each: Column, columns: Sequence[Column]) -> Number:
+def _measured(cell: str, each: AuditColumn, columns: Sequence[AuditColumn]) -> Number:
     """An average is of throughput where no column holds times."""
     of_throughput = each.meaning in ("average", "median") and "time" not in {other.meaning for other in columns}
     if of_throughput and "time" not in each.name and each.unit is None:

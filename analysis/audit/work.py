@@ -81,9 +81,9 @@ def _astray(known: Sequence[tuple[Row, Interval]], key: Key) -> list[tuple[Row, 
 
 def steps_checked(groups: Groups) -> int:
     """How many step counts follow from the row's own samples, or from what the other rows agree on."""
-    alone = sum(_exact_steps(row) is not None for row in groups.table.measured)
+    of_samples = sum(_exact_steps(row) is not None for row in groups.table.measured)
     of_series = ([row for row in rows if row.summary is None] for rows in groups.by_series().values())
-    return alone + sum(len(_without_samples(rows)) for rows in of_series if _agreed(_without_samples(rows)))
+    return of_samples + sum(len(_without_samples(rows)) for rows in of_series if _agreed(_without_samples(rows)))
 
 
 def _exact_steps(row: Row) -> float | None:

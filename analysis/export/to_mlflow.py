@@ -50,13 +50,13 @@ def _write_study(client: Any, entities: Any, study: ExportedStudy, folder: Path)
 
 def _write_run(client: Any, entities: Any, experiment: str, run: ExportedRun) -> int:
     tags = {key: value[:LONGEST] for key, value in run.tags.items()}
-    made = client.create_run(experiment, start_time=int(run.start_unix_s * 1e3), run_name=_plain(run.name), tags=tags)
+    created = client.create_run(experiment, start_time=int(run.start_unix_s * 1e3), run_name=_plain(run.name), tags=tags)
     params = [entities.Param(key, str(value)[:LONGEST]) for key, value in run.params.items()]
-    client.log_batch(made.info.run_id, params=params)
+    client.log_batch(created.info.run_id, params=params)
     metrics = (entities.Metric(name, value, int(unix_s * 1e3), step) for name, value, unix_s, step in _metrics(run))
     while some := list(itertools.islice(metrics, AT_ONCE)):
-        client.log_batch(made.info.run_id, metrics=some)
-    client.set_terminated(made.info.run_id, "FINISHED", int(run.end_unix_s * 1e3))
+        client.log_batch(created.info.run_id, metrics=some)
+    client.set_terminated(created.info.run_id, "FINISHED", int(run.end_unix_s * 1e3))
     return 1
 
 

@@ -57,9 +57,9 @@ def _plain(name: str) -> str:
     return name.encode("utf-8", "replace").decode()
 
 
-def _same(made: Any, summary: Any) -> Any:
+def _same(message: Any, summary: Any) -> Any:
     """The plugins' message as the writer's."""
-    return summary.FromString(made.SerializeToString())
+    return summary.FromString(message.SerializeToString())
 
 
 def _table(tags: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.report.result import PLAINLY, How, StudyResult
-from hpcddp.analysis.util.cache import Cache, made_of
+from hpcddp.analysis.util.cache import Cache, fingerprint
 from hpcddp.analysis.util.failures import reported
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study, studies
@@ -38,7 +38,7 @@ def _analyze(study: Study, out: Path | None, how: How, only: bool) -> StudyResul
     cache_in, report = (out / ".analysis" / name, out / name) if out else (None, None)
     cache = Cache(study, cache_in)
     ours = [os.path.relpath(folder.resolve(), study.folder.resolve()) for folder in (cache_in, report) if folder]
-    state = made_of(study.folder, repr(how), str(study.folder), str(out), leave=[*NOT_READ, *ours])
+    state = fingerprint(study.folder, repr(how), str(study.folder), str(out), leave=[*NOT_READ, *ours])
     earlier = _unchanged(cache.get(RESULT, state))
     if earlier:
         return earlier
@@ -79,5 +79,5 @@ def _unchanged(plain: Any) -> StudyResult | None:
 
 def _report_key(folder: str) -> str | None:
     """Changes with any file of the report."""
-    state = made_of(Path(folder))
+    state = fingerprint(Path(folder))
     return state.key if state else None

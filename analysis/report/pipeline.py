@@ -22,7 +22,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.failures import Failure, contain
 from hpcddp.analysis.util.output_files import write_plain
 from hpcddp.analysis.util.output_paths import check_writable, refused_links, report_folder
-from hpcddp.analysis.util.parallel import all_of
+from hpcddp.analysis.util.parallel import run_jobs
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.run_root import Study
 
@@ -80,7 +80,7 @@ class _Report:
         found, failures = self.found, self.found.failures
         tables = write_tables(self.folder, found, failures)
         jobs = self._drawings()
-        done = all_of([*jobs.values()][::-1], processes=found.records.large)[::-1]  # the last figures take longest
+        done = run_jobs([*jobs.values()][::-1], processes=found.records.large)[::-1]  # the last figures take longest
         failures.extend(each for each in done if isinstance(each, Failure))
         figures = {name: each for name, each in zip(jobs, done, strict=True) if not isinstance(each, Failure)}
         pictures = [file for each in figures.values() for file in each.files]

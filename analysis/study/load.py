@@ -17,10 +17,10 @@ from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import read_predicted
-from hpcddp.analysis.util.cache import Cache, made_of
+from hpcddp.analysis.util.cache import Cache, fingerprint
 from hpcddp.analysis.util.codec import from_plain, to_plain
 from hpcddp.analysis.util.failures import Failure, contain
-from hpcddp.analysis.util.parallel import each, nothing
+from hpcddp.analysis.util.parallel import do_nothing, map_in_parallel
 from hpcddp.analysis.util.regular_files import is_there, read_object, read_regular
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_outcomes import read_outcomes
@@ -57,7 +57,7 @@ class StudyRecords:
     """The runs were worth reading in several processes."""
 
 
-def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[], None] = nothing) -> StudyRecords:
+def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[], None] = do_nothing) -> StudyRecords:
     """Reads a study's folder; HpcddpError where there is none, or study.json is damaged.
 
     What is made of its runs is stored in `keep_in`, by default where output_paths.cache_folder says. While processes read a large
@@ -112,13 +112,15 @@ def _load_runs(
     meanwhile: Callable[[], None],
 ) -> tuple[list[Attempted], bool]:
     """Runs in the order of `keys`, from the cache or, two at a time, from their records; and whether there was much to read."""
-    sizes_on_disk = {
-        key: made_of(study.run_dir(*key), repr(key), repr(points.get(key.label))) for key in keys if study.run_dir(*key).is_dir()
+    inputs = {
+        key: fingerprint(study.run_dir(*key), repr(key), repr(points.get(key.label)))
+        for key in keys
+        if study.run_dir(*key).is_dir()
     }
-    known = {key: _from_cache(cache.get(_cache_name(key), sizes_on_disk[key]), points.get(key.label)) for key in sizes_on_disk}
+    known = {key: _from_cache(cache.get(_cache_name(key), inputs[key]), points.get(key.label)) for key in inputs}
     found: dict[RunKey, Attempted] = {key: loaded for key, loaded in known.items() if loaded is not None}
     unread = [key for key in keys if key not in found]
-    sizes = [size for key in unread if (size := sizes_on_disk.get(key))]
+    sizes = [size for key in unread if (size := inputs.get(key))]
     csv_bytes = sum(size.csv_bytes for size in sizes)
     large, polars = is_large(sum(size.csv_files for size in sizes), csv_bytes), can_use_polars()
     recommend_polars(csv_bytes)
@@ -130,7 +132,7 @@ def _load_runs(
         run = load_run(study.attempts(*key), blank, outcomes.get(key, {}), odd)
         if run.attempt is not None:
             with contextlib.suppress(TypeError):
-                cache.put(_cache_name(key), sizes_on_disk.get(key), to_plain((replace(run, point=None), tuple(odd))))
+                cache.put(_cache_name(key), inputs.get(key), to_plain((replace(run, point=None), tuple(odd))))
         return run, tuple(odd)
 
     def attempt(key: RunKey) -> Attempted:
@@ -138,7 +140,7 @@ def _load_runs(
             use_polars()
         return contain(f"r{key.run} of {one_line(key.label)}", lambda: load(key))
 
-    found |= zip(unread, each(attempt, unread, large, meanwhile), strict=True)
+    found |= zip(unread, map_in_parallel(attempt, unread, large, meanwhile), strict=True)
     return [found[key] for key in keys], large
 
 

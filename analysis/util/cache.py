@@ -1,7 +1,8 @@
-"""What was made of records once, kept as plain JSON until they change: a file per run, in `.analysis/` beside the study's points.
+"""Caches what was computed from records, as plain JSON: a file per run, in `.analysis/` beside the study's points.
 
-Kept with it is what it was made of: names, sizes and times of the files, the text of each end.json, and a hash of the code that
-read them. Where anything differs, or the file is damaged, it is as if nothing were kept. What cannot be written is not kept.
+Each file holds a fingerprint of its inputs: names, sizes and times of the records' files, the text of each end.json, and a hash
+of the code that reads them. An entry whose fingerprint differs, or that is damaged, counts as missing. What cannot be written is
+not cached.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ TOOLS = ("numpy", "pandas", "matplotlib")
 
 
 @dataclass(frozen=True)
-class Made:
-    """What something was made of."""
+class Fingerprint:
+    """The inputs of a cached value."""
 
     key: str
+    """A hash of all of them."""
     csv_files: int
     csv_bytes: int
 
 
-def made_of(folder: Path, *more: str, leave: Collection[str] = ()) -> Made | None:
-    """Of all files in the folder, without its sub-folders `leave`, and of `more`; None where one is a link: who knows to what."""
+def fingerprint(folder: Path, *more: str, leave: Collection[str] = ()) -> Fingerprint | None:
+    """Of all files in the folder, without its sub-folders `leave`, and of `more`; None if one is a link."""
     digest = hashlib.sha256(json.dumps([code_key(), *more]).encode())
     count = size = 0
     for path, found in _files(folder, leave):
@@ -49,7 +51,7 @@ def made_of(folder: Path, *more: str, leave: Collection[str] = ()) -> Made | Non
                 digest.update(read_regular(folder / path))
         if path.endswith(".csv"):
             count, size = count + 1, size + found.st_size
-    return Made(digest.hexdigest(), count, size)
+    return Fingerprint(digest.hexdigest(), count, size)
 
 
 def _files(folder: Path, leave: Collection[str]) -> list[tuple[str, os.stat_result]]:
@@ -80,7 +82,7 @@ def code_key() -> str:
 
 
 class Cache:
-    """A study's kept values by name, in `folder` or where output_paths.cache_folder says."""
+    """A study's cached values by name, in `folder` or where output_paths.cache_folder says."""
 
     def __init__(self, study: Study, folder: Path | None = None) -> None:
         self._study, self._given = study, folder
@@ -89,22 +91,22 @@ class Cache:
     def _folder(self) -> Path:
         return self._given or cache_folder(self._study)
 
-    def get(self, name: str, made: Made | None) -> Any:
-        """As put; None where nothing is kept that was made of the same."""
-        if made is None:
+    def get(self, name: str, inputs: Fingerprint | None) -> Any:
+        """The value as it was put; None if there is none of this name and of the same inputs."""
+        if inputs is None:
             return None
         try:
             plain = json.loads(read_regular(self._file(name)))
-            return plain["value"] if plain["key"] == made.key else None
+            return plain["value"] if plain["key"] == inputs.key else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def put(self, name: str, made: Made | None, plain: Any) -> None:
-        """Replaces what was kept by that name; a reader sees the old file, or the whole new one."""
-        if made is None:
+    def put(self, name: str, inputs: Fingerprint | None, plain: Any) -> None:
+        """Replaces the value of that name; a reader finds the old file or the complete new one."""
+        if inputs is None:
             return
         with contextlib.suppress(OSError, ValueError, TypeError):
-            text = json.dumps({"key": made.key, "value": plain}, separators=(",", ":"))
+            text = json.dumps({"key": inputs.key, "value": plain}, separators=(",", ":"))
             write_aside(self._file(name), text.encode(), sync=False)
 
     def _file(self, name: str) -> Path:

@@ -33,7 +33,7 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911  a case per type
         return {"dtype": str(value.dtype), "shape": list(value.shape), "values": values}
     if isinstance(value, pd.DataFrame):
         return [[str(name), to_plain(column.to_numpy())] for name, column in value.items()]
-    raise TypeError(f"{type(value).__name__} is not kept")
+    raise TypeError(f"{type(value).__name__} cannot be cached")
 
 
 def from_plain(shape: Any, plain: Any) -> Any:  # noqa: PLR0911  a case per type
@@ -59,8 +59,8 @@ def from_plain(shape: Any, plain: Any) -> Any:  # noqa: PLR0911  a case per type
     if origin is tuple and inner[-1] is not Ellipsis:
         return tuple(from_plain(each, value) for each, value in zip(inner, plain, strict=True))
     if isinstance(origin, type) and issubclass(origin, Sequence):
-        made = [from_plain(inner[0], each) for each in _checked(isinstance(plain, list), plain)]
-        return tuple(made) if origin is tuple else made
+        items = [from_plain(inner[0], each) for each in _checked(isinstance(plain, list), plain)]
+        return tuple(items) if origin is tuple else items
     allowed = (int, float) if shape is float else shape  # a whole number of nanoseconds may stand for a float
     return _checked(isinstance(plain, allowed) and (shape is bool or not isinstance(plain, bool)), plain)
 
@@ -86,7 +86,7 @@ def _array(plain: Any) -> Any:
 
 def _checked(holds: bool, plain: Any) -> Any:
     if not holds:
-        raise ValueError(f"{plain!r:.60} is not what was kept")
+        raise ValueError(f"{plain!r:.60} is not what was cached")
     return plain
 
 

@@ -1,4 +1,4 @@
-"""Where what is made of a study goes: beside it, or into the user's cache where that cannot be written."""
+"""Where reports and caches of a study lie: in its folder, or in the user's cache where that cannot be written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcddp.analysis.util.failures import NO_ROOM
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
 
-REPORT, KEPT = "report", ".analysis"
+REPORT, CACHE = "report", ".analysis"
 
 
 def report_folder(study: Study) -> Path:
@@ -22,12 +22,12 @@ def report_folder(study: Study) -> Path:
 
 def cache_folder(study: Study) -> Path:
     """`.analysis/` in the study; where that cannot be written, a folder of the user's cache."""
-    return _beside(study, KEPT) or user_cache_folder("analysis", study.folder)
+    return _beside(study, CACHE) or user_cache_folder("analysis", study.folder)
 
 
 def refused_links(study: Study) -> list[str]:
     """Why nothing is written through links that stand where these folders belong."""
-    found = {study.folder / name: _leads_away(study.folder / name, study.folder) for name in (REPORT, KEPT)}
+    found = {study.folder / name: _leads_away(study.folder / name, study.folder) for name in (REPORT, CACHE)}
     then = "nothing is written through it; remove it, or name a folder with -o"
     return [f"{folder} {why}: {then}" for folder, why in found.items() if why]
 

@@ -1,4 +1,4 @@
-"""The same work for one thing after another, two at a time: in threads, or where it pays in processes, which share no lock."""
+"""Does the same work for several items, two at a time: in threads, or where it pays in processes, which share no lock."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from typing import Any, TypeVar
 
 from hpcddp.core.malloc import retain_freed_memory
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 AT_A_TIME = 2
 FORKS = sys.platform == "linux"
 """Elsewhere a process begins with seconds of imports, or a fork is not safe."""
 
 
-def nothing() -> None:
-    """To be done meanwhile."""
+def do_nothing() -> None:
+    """The default of `meanwhile`."""
 
 
-def each(
-    work: Callable[[Given], Made], of: Sequence[Given], processes: bool, meanwhile: Callable[[], None] = nothing
-) -> list[Made]:
-    """What the work makes of each, in their order; in processes it must be something that can be pickled.
+def map_in_parallel(
+    work: Callable[[Item], Result], items: Sequence[Item], processes: bool, meanwhile: Callable[[], None] = do_nothing
+) -> list[Result]:
+    """Returns the results in the order of the items; in processes, results must be picklable, while the work need not be.
 
-    While processes are at it, this one does what is to be done meanwhile. Where one of them is killed, say for its memory, all is
-    done here, one at a time.
+    While the processes work, this one calls `meanwhile`. If one of them is killed, say for its memory, this process does all the
+    work, one item after another.
     """
     if not (processes and FORKS):
         with ThreadPoolExecutor(AT_A_TIME) as threads:
-            return list(threads.map(work, of))
+            return list(threads.map(work, items))
     with contextlib.suppress(BrokenProcessPool), _forks(work) as forks:
-        made = forks.map(_do, of)
+        results = forks.map(_do, items)
         meanwhile()
-        return list(made)
-    return [work(given) for given in of]
+        return list(results)
+    return [work(item) for item in items]
 
 
-def all_of(jobs: Sequence[Callable[[], Made]], processes: bool) -> list[Made]:
-    """What each of the jobs makes, as above, but never in threads: without processes one at a time."""
+def run_jobs(jobs: Sequence[Callable[[], Result]], processes: bool) -> list[Result]:
+    """Returns what the jobs return, in their order: in processes, or one after another, never in threads."""
     if processes and FORKS:
-        return each(lambda i: jobs[i](), range(len(jobs)), processes)
+        return map_in_parallel(lambda i: jobs[i](), range(len(jobs)), processes)
     return [job() for job in jobs]
 
 
@@ -55,14 +55,14 @@ def _forks(work: Callable[[Any], Any]) -> ProcessPoolExecutor:
 
 
 _works: list[Callable[[Any], Any]] = []
-"""In a process of the pool: its work, which as a function within another could not be sent to it."""
+"""The work of a process of the pool, inherited by fork: a nested function cannot be pickled."""
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
-    gc.freeze()  # what is there already is no garbage: to look for some in it takes a tenth of the time
+    gc.freeze()  # what exists already is no garbage; searching it takes a tenth of the time
     retain_freed_memory()  # page faults were a fourteenth of it
     _works.append(work)
 
 
-def _do(given: Any) -> Any:
-    return _works[-1](given)
+def _do(item: Any) -> Any:
+    return _works[-1](item)

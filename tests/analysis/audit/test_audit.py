@@ -49,8 +49,8 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
     planted, hits, wrong, right = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for i in range(200):
         name = names[i % len(names)]
-        made, lines = FAULTS[name](random.Random(5000 + i))
-        findings = audit(made.write(tmp_path / "faulty.csv"), RCC).findings
+        table, lines = FAULTS[name](random.Random(5000 + i))
+        findings = audit(table.write(tmp_path / "faulty.csv"), RCC).findings
         planted[name] += 1
         hits[name] += any(each.kind == name and lines & set(each.lines) for each in findings)
         for each in findings:
@@ -58,8 +58,8 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
             (right if ours else wrong)[each.kind] += 1
     alarms = 0
     for i in range(200):
-        made = (clean_weak if i % 5 == 0 else clean)(random.Random(i))
-        findings = audit(made.write(tmp_path / "clean.csv"), RCC).findings
+        table = (clean_weak if i % 5 == 0 else clean)(random.Random(i))
+        findings = audit(table.write(tmp_path / "clean.csv"), RCC).findings
         alarms += bool(findings)
         wrong.update(each.kind for each in findings)
     with capsys.disabled():

@@ -5,103 +5,103 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from .generated import Made, clean
+from .generated import GeneratedTable, clean
 from .planting import Lines, Plant, lines, pick
 
 
 def claim(word: str, change: Callable[[random.Random, float], float]) -> Plant:
     """One printed speedup or efficiency of a run's layout changed, wherever it is printed."""
 
-    def plant(rng: random.Random) -> tuple[Made, Lines]:
-        made = clean(rng)
-        while word not in made.extra or (made.shape == "in the node" and word == "efficiency"):
-            made = clean(rng)
-        name = made.extra[word]
-        layout = pick(made)
+    def plant(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+        table = clean(rng)
+        while word not in table.extra or (table.shape == "in the node" and word == "efficiency"):
+            table = clean(rng)
+        name = table.extra[word]
+        layout = pick(table)
         found = [
-            i for i, row in enumerate(made.rows) if (int(row["nodes"]), int(row["gpus_per_node"])) == layout and row.get(name)
+            i for i, row in enumerate(table.rows) if (int(row["nodes"]), int(row["gpus_per_node"])) == layout and row.get(name)
         ]
-        shown = made.rows[found[0]][name]
+        shown = table.rows[found[0]][name]
         wrong = change(rng, float(shown.rstrip("%")))
         for i in found:
-            made.rows[i][name] = f"{wrong:.2f}" if word == "speedup" else f"{wrong:.1f}%" if "%" in shown else f"{wrong:.3f}"
-        return made, lines(found)
+            table.rows[i][name] = f"{wrong:.2f}" if word == "speedup" else f"{wrong:.1f}%" if "%" in shown else f"{wrong:.3f}"
+        return table, lines(found)
 
     return plant
 
 
-def against(made: Made, layout: tuple[int, int], base: tuple[int, int]) -> float:
-    return made.mean(base) / made.mean(layout)
+def against(table: GeneratedTable, layout: tuple[int, int], base: tuple[int, int]) -> float:
+    return table.mean(base) / table.mean(layout)
 
 
-def baselines_mixed(rng: random.Random) -> tuple[Made, Lines]:
+def baselines_mixed(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     """Within the node against one GPU, beyond it against one node."""
-    made = clean(rng, runs=1, shape="both")
-    made.leave_out(*made.extra.values())
-    for i, layout in enumerate(made.layouts()):
-        made.rows[i]["speedup"] = f"{against(made, layout, (1, 1) if layout[0] == 1 else (1, 4)):.2f}"
-    return made, set(range(2, 7))
+    table = clean(rng, runs=1, shape="both")
+    table.leave_out(*table.extra.values())
+    for i, layout in enumerate(table.layouts()):
+        table.rows[i]["speedup"] = f"{against(table, layout, (1, 1) if layout[0] == 1 else (1, 4)):.2f}"
+    return table, set(range(2, 7))
 
 
-def baseline_unnamed(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=rng.choice([1, 3]), average="", shape="both")
-    made.leave_out(*made.extra.values())
+def baseline_unnamed(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=rng.choice([1, 3]), average="", shape="both")
+    table.leave_out(*table.extra.values())
     marked = []
     for layout in ((1, 4), (2, 4), (4, 4)):
-        for i in made.of(*layout):
-            made.rows[i]["efficiency"] = f"{against(made, layout, (1, 4)) / layout[0]:.3f}"
+        for i in table.of(*layout):
+            table.rows[i]["efficiency"] = f"{against(table, layout, (1, 4)) / layout[0]:.3f}"
             marked.append(i)
-    return made, lines(marked)
+    return table, lines(marked)
 
 
-def baseline_misnamed(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=1, shape="both")
-    made.leave_out(*made.extra.values())
-    for i, layout in enumerate(made.layouts()):
-        made.rows[i]["speedup vs 1 GPU"] = f"{against(made, layout, (1, 4)):.2f}"
-    return made, set(range(2, 7))
+def baseline_misnamed(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=1, shape="both")
+    table.leave_out(*table.extra.values())
+    for i, layout in enumerate(table.layouts()):
+        table.rows[i]["speedup vs 1 GPU"] = f"{against(table, layout, (1, 4)):.2f}"
+    return table, set(range(2, 7))
 
 
-def baseline_missing(rng: random.Random) -> tuple[Made, Lines]:
+def baseline_missing(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     """Speedups against a run that the table leaves out."""
-    made = clean(rng, runs=1, shape=rng.choice(["both", "one GPU per node"]))
-    made.leave_out(*made.extra.values())
-    for i, layout in enumerate(made.layouts()):
-        made.rows[i]["speedup"] = f"{against(made, layout, (1, 1)):.3f}"
-    del made.rows[0]
-    if made.shape == "both":
-        del made.rows[:2]
-    return made, set(range(2, len(made.rows) + 2))
+    table = clean(rng, runs=1, shape=rng.choice(["both", "one GPU per node"]))
+    table.leave_out(*table.extra.values())
+    for i, layout in enumerate(table.layouts()):
+        table.rows[i]["speedup"] = f"{against(table, layout, (1, 1)):.3f}"
+    del table.rows[0]
+    if table.shape == "both":
+        del table.rows[:2]
+    return table, set(range(2, len(table.rows) + 2))
 
 
-def superlinear(rng: random.Random) -> tuple[Made, Lines]:
+def superlinear(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     """A baseline that something held up; speedups computed rightly from it."""
-    made = clean(rng, runs=1, shape=rng.choice(["both", "one GPU per node", "in the node"]))
-    made.true[0] *= rng.uniform(1.45, 2.0)
-    made.rows[0]["time"] = made.show(made.true[0])
-    made.leave_out("throughput", *made.extra.values())
-    for i, layout in enumerate(made.layouts()):
-        made.rows[i]["speedup"] = f"{against(made, layout, (1, 1)):.2f}"
-    return made, {2}
+    table = clean(rng, runs=1, shape=rng.choice(["both", "one GPU per node", "in the node"]))
+    table.true[0] *= rng.uniform(1.45, 2.0)
+    table.rows[0]["time"] = table.show(table.true[0])
+    table.leave_out("throughput", *table.extra.values())
+    for i, layout in enumerate(table.layouts()):
+        table.rows[i]["speedup"] = f"{against(table, layout, (1, 1)):.2f}"
+    return table, {2}
 
 
-def efficiency_dips(rng: random.Random) -> tuple[Made, Lines]:
+def efficiency_dips(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     """A size in the middle that something held up; speedups computed rightly from its time."""
-    made = clean(rng, runs=1, shape="one GPU per node", noise=0.01)
+    table = clean(rng, runs=1, shape="one GPU per node", noise=0.01)
     i = rng.choice([1, 2, 3])
-    made.true[i] *= rng.uniform(1.35, 1.8)
-    made.rows[i]["time"] = made.show(made.true[i])
-    made.leave_out("throughput", *made.extra.values())
-    for j, layout in enumerate(made.layouts()):
-        made.rows[j]["speedup"] = f"{against(made, layout, (1, 1)):.2f}"
-    return made, lines([i])
+    table.true[i] *= rng.uniform(1.35, 1.8)
+    table.rows[i]["time"] = table.show(table.true[i])
+    table.leave_out("throughput", *table.extra.values())
+    for j, layout in enumerate(table.layouts()):
+        table.rows[j]["speedup"] = f"{against(table, layout, (1, 1)):.2f}"
+    return table, lines([i])
 
 
-def batch_changed(rng: random.Random) -> tuple[Made, Lines]:
+def batch_changed(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     """Twice the batch per GPU from some size on; the samples, steps and global batch follow from it."""
-    made = clean(rng, runs=1, shape="nodes")
-    first = rng.randrange(1, len(made.rows))
-    for row in made.rows[first:]:
+    table = clean(rng, runs=1, shape="nodes")
+    first = rng.randrange(1, len(table.rows))
+    for row in table.rows[first:]:
         row["batch_per_gpu"] = str(2 * int(row["batch_per_gpu"]))
-    made.leave_out("global_batch", "steps")
-    return made, lines(list(range(first, len(made.rows))))
+    table.leave_out("global_batch", "steps")
+    return table, lines(list(range(first, len(table.rows))))

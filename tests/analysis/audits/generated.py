@@ -27,7 +27,7 @@ Cells = dict[str, str]
 
 
 @dataclass
-class Made:
+class GeneratedTable:
     """A table in the making: `rows` hold printed cells, `true` the unrounded time of each."""
 
     rng: random.Random
@@ -62,14 +62,14 @@ class Made:
         return file
 
 
-def clean(rng: random.Random, **fixed: Any) -> Made:
+def clean(rng: random.Random, **fixed: Any) -> GeneratedTable:
     """A table without a fault; `fixed` says what it must be like: shape, runs, average, decimals, noise, parts."""
     shape = fixed.get("shape", rng.choice(list(SHAPES)))
     runs = fixed.get("runs", rng.choice([1, 1, 3, 5]))
     name = rng.choice(list(SAMPLES))
     batch = rng.choice([32, 64, 100, 256])
     noise = fixed.get("noise", rng.uniform(0, 0.03))
-    made = Made(rng, [], [], shape, runs, fixed.get("show") or _printer(rng))
+    table = GeneratedTable(rng, [], [], shape, runs, fixed.get("show") or _printer(rng))
     work_s, share, first = 10 ** rng.uniform(3, 4.3), 1.0 + rng.choice([0, 0, 0, 0.02]), SHAPES[shape][0]
     for nodes, gpus in SHAPES[shape]:
         size = nodes * gpus
@@ -80,16 +80,16 @@ def clean(rng: random.Random, **fixed: Any) -> Made:
             cells["node_list"] = _node_list(rng, nodes)
             if runs > 1:
                 cells["run"] = str(run + 1)
-            cells["time"] = made.show(true)
-            made.rows.append(cells)
-            made.true.append(true)
+            cells["time"] = table.show(true)
+            table.rows.append(cells)
+            table.true.append(true)
         share *= 1 - rng.uniform(0, 0.1)
-    _counts(made, SAMPLES[name], batch)
-    _averages(made, fixed.get("average", rng.choice(["column", "first", "row", ""])))
-    _claims(made)
+    _counts(table, SAMPLES[name], batch)
+    _averages(table, fixed.get("average", rng.choice(["column", "first", "row", ""])))
+    _claims(table)
     if fixed.get("parts", rng.random() < 0.2):
-        _parts(made)
-    return made
+        _parts(table)
+    return table
 
 
 def _printer(rng: random.Random) -> Callable[[float], str]:
@@ -110,70 +110,70 @@ def _node_list(rng: random.Random, count: int) -> str:
     return names[0] if count == 1 else f"gn[{names[0][2:]}-{names[-1][2:]}]"
 
 
-def _counts(made: Made, samples: int, batch: int) -> None:
+def _counts(table: GeneratedTable, samples: int, batch: int) -> None:
     """Some tables say samples, steps, the global batch, all GPUs, throughput or the GPU type."""
-    chosen = {name for name in ("samples", "steps", "global_batch", "gpus", "throughput", "gpu_type") if made.rng.random() < 0.4}
-    for row, true in zip(made.rows, made.true, strict=True):
+    chosen = {name for name in ("samples", "steps", "global_batch", "gpus", "throughput", "gpu_type") if table.rng.random() < 0.4}
+    for row, true in zip(table.rows, table.true, strict=True):
         size = int(row["nodes"]) * int(row["gpus_per_node"])
         cells = {
             "samples": str(samples),
             "steps": str(-(-samples // (batch * size))),
             "global_batch": str(batch * size),
             "gpus": str(size),
-            "throughput": f"{samples / true * (1 + made.rng.gauss(0, 0.003)):.1f}",
+            "throughput": f"{samples / true * (1 + table.rng.gauss(0, 0.003)):.1f}",
             "gpu_type": "V100-32GB",
         }
         row.update({name: cells[name] for name in cells if name in chosen})
 
 
-def _averages(made: Made, kind: str) -> None:
-    if made.runs == 1 or not kind:
+def _averages(table: GeneratedTable, kind: str) -> None:
+    if table.runs == 1 or not kind:
         return
-    for layout in made.layouts():
-        shown, of = made.show(made.mean(layout)), made.of(*layout)
+    for layout in table.layouts():
+        shown, of = table.show(table.mean(layout)), table.of(*layout)
         for i in of if kind == "column" else of[:1] if kind == "first" else []:
-            made.rows[i]["average"] = shown
+            table.rows[i]["average"] = shown
         if kind == "row":
-            kept = {key: made.rows[of[0]][key] for key in ("dataset", "nodes", "gpus_per_node", "batch_per_gpu")}
-            made.rows.insert(of[-1] + 1, {**kept, "run": "avg", "time": shown})
-            made.true.insert(of[-1] + 1, 0.0)
+            labels = {key: table.rows[of[0]][key] for key in ("dataset", "nodes", "gpus_per_node", "batch_per_gpu")}
+            table.rows.insert(of[-1] + 1, {**labels, "run": "avg", "time": shown})
+            table.true.insert(of[-1] + 1, 0.0)
 
 
-def _claims(made: Made) -> None:
+def _claims(table: GeneratedTable) -> None:
     """Speedup and efficiency of the means, on the row that holds the average, or on every run's row."""
-    base = made.layouts()[0]
-    percent, named = made.rng.random() < 0.4, made.rng.random() < 0.4
-    which = made.rng.choice([("speedup",), ("efficiency",), ("speedup", "efficiency")])
+    base = table.layouts()[0]
+    percent, named = table.rng.random() < 0.4, table.rng.random() < 0.4
+    which = table.rng.choice([("speedup",), ("efficiency",), ("speedup", "efficiency")])
     words = "1 GPU" if base == (1, 1) else "1 node"
     names = {word: f"{word} vs {words}" if named else word for word in which}
-    made.extra = names
-    for layout in made.layouts():
-        speedup = made.mean(base) / made.mean(layout)
+    table.extra = names
+    for layout in table.layouts():
+        speedup = table.mean(base) / table.mean(layout)
         share = speedup / (layout[0] * layout[1] / (base[0] * base[1]))
         shown = {"speedup": f"{speedup:.2f}", "efficiency": f"{100 * share:.1f}%" if percent else f"{share:.3f}"}
-        if layout == base and made.rng.random() < 0.5:
+        if layout == base and table.rng.random() < 0.5:
             shown = {"speedup": "1", "efficiency": "100%" if percent else "1"}
-        rows = [i for i, row in enumerate(made.rows) if (int(row["nodes"]), int(row["gpus_per_node"])) == layout]
-        summary = [i for i in rows if made.rows[i].get("run") == "avg"]
+        rows = [i for i, row in enumerate(table.rows) if (int(row["nodes"]), int(row["gpus_per_node"])) == layout]
+        summary = [i for i in rows if table.rows[i].get("run") == "avg"]
         for i in summary or rows:
-            made.rows[i].update({names[word]: shown[word] for word in which})
+            table.rows[i].update({names[word]: shown[word] for word in which})
 
 
-def _parts(made: Made) -> None:
-    for row, true in zip(made.rows, made.true, strict=True):
+def _parts(table: GeneratedTable) -> None:
+    for row, true in zip(table.rows, table.true, strict=True):
         if row.get("run") != "avg":
-            share = made.rng.uniform(0.6, 0.8)
-            row.update(compute=made.show(true * share), comm=made.show(true * made.rng.uniform(0.05, 0.15)))
+            share = table.rng.uniform(0.6, 0.8)
+            row.update(compute=table.show(true * share), comm=table.show(true * table.rng.uniform(0.05, 0.15)))
 
 
-def clean_weak(rng: random.Random) -> Made:
+def clean_weak(rng: random.Random) -> GeneratedTable:
     """Steps of a fixed batch per GPU: times hardly change, throughput grows; speedups are of throughput."""
-    made = Made(rng, [], [], "weak", rng.choice([1, 3]), lambda value: f"{value:.4f}")
+    table = GeneratedTable(rng, [], [], "weak", rng.choice([1, 3]), lambda value: f"{value:.4f}")
     step_s, batch, share = rng.uniform(0.05, 0.9), rng.choice([32, 128]), 1.0
     with_time, noise, percent = rng.random() < 0.5, rng.uniform(0, 0.03), rng.random() < 0.5
     rates: dict[int, list[float]] = {}
     for nodes in (1, 2, 4, 8, 16):
-        for run in range(made.runs):
+        for run in range(table.runs):
             true = step_s / share * (1 + rng.gauss(0, noise))
             rates.setdefault(nodes, []).append(batch * 4 * nodes / true)
             cells = {
@@ -182,13 +182,13 @@ def clean_weak(rng: random.Random) -> Made:
                 "batch size per GPU": str(batch),
                 "img/s": f"{rates[nodes][-1]:.1f}",
             }
-            made.rows.append(cells | ({"step time (s)": f"{true:.4f}"} if with_time else {}) | {"run": str(run + 1)})
-            made.true.append(true)
+            table.rows.append(cells | ({"step time (s)": f"{true:.4f}"} if with_time else {}) | {"run": str(run + 1)})
+            table.true.append(true)
         share *= 1 - rng.uniform(0, 0.08)
         speedup = statistics.fmean(rates[nodes]) / statistics.fmean(rates[1])
-        for row in made.rows[-made.runs :]:
+        for row in table.rows[-table.runs :]:
             row["speedup"] = f"{speedup:.2f}"
             row["efficiency (%)" if percent else "efficiency"] = (
                 f"{speedup / nodes * (100 if percent else 1):.{1 if percent else 3}f}"
             )
-    return made
+    return table

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from .generated import Made
+from .generated import GeneratedTable
 
 Lines = set[int]
-Plant = Callable[[random.Random], tuple[Made, Lines]]
+Plant = Callable[[random.Random], tuple[GeneratedTable, Lines]]
 
 
 def seconds(value: float) -> str:
@@ -20,8 +20,8 @@ def lines(indices: list[int]) -> Lines:
     return {i + 2 for i in indices}
 
 
-def pick(made: Made, but_first: bool = True) -> tuple[int, int]:
-    return made.rng.choice(made.layouts()[1 if but_first else 0 :])
+def pick(table: GeneratedTable, but_first: bool = True) -> tuple[int, int]:
+    return table.rng.choice(table.layouts()[1 if but_first else 0 :])
 
 
 def shifted(low: float, high: float) -> Callable[[random.Random, float], float]:

@@ -6,134 +6,134 @@ import random
 import statistics
 from collections.abc import Callable
 
-from .generated import Made, clean
+from .generated import GeneratedTable, clean
 from .planting import Lines, Plant, lines, pick, seconds
 
 
-def average_wrong(rng: random.Random) -> tuple[Made, Lines]:
+def average_wrong(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     """Between the fastest and the slowest run, but not their mean."""
-    made = clean(rng, runs=5, average="column", noise=0.03, show=seconds, shape="nodes")
-    of = made.of(*pick(made))
-    true = sorted(made.true[i] for i in of)
+    table = clean(rng, runs=5, average="column", noise=0.03, show=seconds, shape="nodes")
+    of = table.of(*pick(table))
+    true = sorted(table.true[i] for i in of)
     for i in of:
-        made.rows[i]["average"] = seconds(0.4 * true[-2] + 0.6 * true[-1])
-    return made, lines(of)
+        table.rows[i]["average"] = seconds(0.4 * true[-2] + 0.6 * true[-1])
+    return table, lines(of)
 
 
-def average_outside_rows(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=3, average="row")
+def average_outside_rows(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=3, average="row")
     (i,) = [
         i
-        for i, row in enumerate(made.rows)
-        if row.get("run") == "avg" and (int(row["nodes"]), int(row["gpus_per_node"])) == made.layouts()[1]
+        for i, row in enumerate(table.rows)
+        if row.get("run") == "avg" and (int(row["nodes"]), int(row["gpus_per_node"])) == table.layouts()[1]
     ]
-    made.rows[i]["time"] = made.show(made.mean(made.layouts()[1]) * rng.choice([0.8, 1.2, 1.4]))
-    return made, {i + 2}
+    table.rows[i]["time"] = table.show(table.mean(table.layouts()[1]) * rng.choice([0.8, 1.2, 1.4]))
+    return table, {i + 2}
 
 
-def average_is_median(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=5, average="column", noise=0.01, show=seconds, shape="nodes")
-    layout = pick(made)
-    of = made.of(*layout)
-    slowest = max(of, key=lambda i: made.true[i])
-    made.true[slowest] *= 1.1
-    made.rows[slowest]["time"] = seconds(made.true[slowest])
+def average_is_median(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=5, average="column", noise=0.01, show=seconds, shape="nodes")
+    layout = pick(table)
+    of = table.of(*layout)
+    slowest = max(of, key=lambda i: table.true[i])
+    table.true[slowest] *= 1.1
+    table.rows[slowest]["time"] = seconds(table.true[slowest])
     for i in of:
-        made.rows[i].pop("throughput", None)
-        made.rows[i]["average"] = seconds(statistics.median(made.true[j] for j in of))
-        for name in made.extra.values():
-            made.rows[i].pop(name, None)
-    return made, lines(of)
+        table.rows[i].pop("throughput", None)
+        table.rows[i]["average"] = seconds(statistics.median(table.true[j] for j in of))
+        for name in table.extra.values():
+            table.rows[i].pop(name, None)
+    return table, lines(of)
 
 
 def cell(name: str, change: Callable[[random.Random, float], float], decimals: int, first: int = 0) -> Plant:
     """A number of one row changed, in a table whose every row has it."""
 
-    def plant(rng: random.Random) -> tuple[Made, Lines]:
-        made = clean(rng, runs=1)
-        while name not in made.rows[0]:
-            made = clean(rng, runs=1)
-        i = rng.randrange(first, len(made.rows))
-        made.rows[i][name] = f"{change(rng, float(made.rows[i][name])):.{decimals}f}"
-        return made, {i + 2}
+    def plant(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+        table = clean(rng, runs=1)
+        while name not in table.rows[0]:
+            table = clean(rng, runs=1)
+        i = rng.randrange(first, len(table.rows))
+        table.rows[i][name] = f"{change(rng, float(table.rows[i][name])):.{decimals}f}"
+        return table, {i + 2}
 
     return plant
 
 
-def parts_exceed_total(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=1, parts=True)
-    i = rng.randrange(len(made.rows))
-    made.rows[i]["comm"] = made.show(made.true[i] * rng.uniform(0.6, 1.4))
-    return made, {i + 2}
+def parts_exceed_total(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=1, parts=True)
+    i = rng.randrange(len(table.rows))
+    table.rows[i]["comm"] = table.show(table.true[i] * rng.uniform(0.6, 1.4))
+    return table, {i + 2}
 
 
-def runs_disagree(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=3, average="", noise=0.02)
-    of = made.of(*pick(made))
-    made.leave_out("throughput", *made.extra.values())
-    made.rows[of[1]]["time"] = made.show(made.true[of[1]] * rng.uniform(1.35, 1.9))
-    return made, lines(of)
+def runs_disagree(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=3, average="", noise=0.02)
+    of = table.of(*pick(table))
+    table.leave_out("throughput", *table.extra.values())
+    table.rows[of[1]]["time"] = table.show(table.true[of[1]] * rng.uniform(1.35, 1.9))
+    return table, lines(of)
 
 
-def spread_exceeds_effect(rng: random.Random) -> tuple[Made, Lines]:
+def spread_exceeds_effect(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     """Three runs each; the second size is 3-6 % faster on average, and the runs of both overlap."""
-    made = clean(rng, runs=3, average="column", shape="nodes", noise=0, show=seconds)
-    base, layout = made.layouts()[:2]
+    table = clean(rng, runs=3, average="column", shape="nodes", noise=0, show=seconds)
+    base, layout = table.layouts()[:2]
     gain = rng.uniform(1.03, 1.06)
-    for of, middle in ((made.of(*base), made.mean(base)), (made.of(*layout), made.mean(base) / gain)):
+    for of, middle in ((table.of(*base), table.mean(base)), (table.of(*layout), table.mean(base) / gain)):
         for i, factor in zip(of, (0.93, 1.0, 1.07), strict=True):
-            made.true[i] = middle * factor
-            made.rows[i].pop("throughput", None)
-            made.rows[i].update(time=seconds(made.true[i]), average=seconds(middle))
-    del made.rows[6:], made.true[6:]
-    made.leave_out(*made.extra.values())
-    for i, row in enumerate(made.rows):
+            table.true[i] = middle * factor
+            table.rows[i].pop("throughput", None)
+            table.rows[i].update(time=seconds(table.true[i]), average=seconds(middle))
+    del table.rows[6:], table.true[6:]
+    table.leave_out(*table.extra.values())
+    for i, row in enumerate(table.rows):
         row["speedup"] = f"{1.0 if i < 3 else gain:.2f}"
-    return made, {5, 6, 7}
+    return table, {5, 6, 7}
 
 
-def times_repeated(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=3, average="", shape="nodes", show=seconds)
-    before, after = made.layouts()[1:3]
-    for i, j in zip(made.of(*before), made.of(*after), strict=True):
-        made.rows[j]["time"] = made.rows[i]["time"]
-    made.leave_out("throughput", *made.extra.values())
-    return made, lines(made.of(*after))
+def times_repeated(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=3, average="", shape="nodes", show=seconds)
+    before, after = table.layouts()[1:3]
+    for i, j in zip(table.of(*before), table.of(*after), strict=True):
+        table.rows[j]["time"] = table.rows[i]["time"]
+    table.leave_out("throughput", *table.extra.values())
+    return table, lines(table.of(*after))
 
 
-def run_repeated(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=3, average="")
-    i = rng.randrange(len(made.rows))
-    made.rows.append({key: text for key, text in made.rows[i].items() if key not in made.extra.values()})
-    made.leave_out(*made.extra.values())
-    return made, {i + 2, len(made.rows) + 1}
+def run_repeated(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=3, average="")
+    i = rng.randrange(len(table.rows))
+    table.rows.append({key: text for key, text in table.rows[i].items() if key not in table.extra.values()})
+    table.leave_out(*table.extra.values())
+    return table, {i + 2, len(table.rows) + 1}
 
 
-def runs_miscounted(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=3, average="column")
+def runs_miscounted(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=3, average="column")
     said = rng.choice(["5", "10"])
-    for row in made.rows:
+    for row in table.rows:
         row["n"] = "3"
-    of = made.of(*pick(made))
+    of = table.of(*pick(table))
     for i in of:
-        made.rows[i]["n"] = said
-    return made, lines(of)
+        table.rows[i]["n"] = said
+    return table, lines(of)
 
 
-def scaling_kind_wrong(rng: random.Random) -> tuple[Made, Lines]:
-    made = clean(rng, runs=1)
-    for row in made.rows:
+def scaling_kind_wrong(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    table = clean(rng, runs=1)
+    for row in table.rows:
         row.update(samples="50000", scaling="weak", time=row["time"])
         row.pop("steps", None)
         row.pop("throughput", None)
-    return made, set(range(2, len(made.rows) + 2))
+    return table, set(range(2, len(table.rows) + 2))
 
 
-def bandwidth_impossible(rng: random.Random) -> tuple[Made, Lines]:
+def bandwidth_impossible(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     """A bandwidth that is of another unit, or of nothing, in one row."""
-    made = clean(rng, runs=1, shape="one GPU per node", show=seconds, parts=True)
+    table = clean(rng, runs=1, shape="one GPU per node", show=seconds, parts=True)
     megabytes = rng.uniform(40, 400)
-    for i, row in enumerate(made.rows):
+    for i, row in enumerate(table.rows):
         row["steps"] = str(int(row.get("steps", "500")))
         size = int(row["nodes"]) * int(row["gpus_per_node"])
         row["steps"] = str(-(-50_000 // (int(row["batch_per_gpu"]) * size)))
@@ -142,6 +142,6 @@ def bandwidth_impossible(rng: random.Random) -> tuple[Made, Lines]:
         if i:
             bandwidth = megabytes / 1e3 * int(row["steps"]) * 2 * (size - 1) / size / float(row["comm"])
             row["bandwidth"] = f"{bandwidth:.5f}"
-    i = rng.randrange(1, len(made.rows))
-    made.rows[i]["bandwidth"] = f"{float(made.rows[i]['bandwidth']) * rng.choice([2, 8, 1000]):.5f}"
-    return made, {i + 2}
+    i = rng.randrange(1, len(table.rows))
+    table.rows[i]["bandwidth"] = f"{float(table.rows[i]['bandwidth']) * rng.choice([2, 8, 1000]):.5f}"
+    return table, {i + 2}

@@ -69,9 +69,9 @@ def read_tensorboard(folder: Path) -> dict[str, Read]:
             events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
         ).session_start_info
         values = {key: getattr(value, str(value.WhichOneof("kind"))) for key, value in start.hparams.items()}
-        whole = {key: int(value) for key, value in values.items() if isinstance(value, float) and value.is_integer()}
+        integers = {key: int(value) for key, value in values.items() if isinstance(value, float) and value.is_integer()}
         found[f"{file.parent.parent.name} {file.parent.name}"] = Read(
-            params={key: str(value) for key, value in {**values, **whole}.items()},
+            params={key: str(value) for key, value in {**values, **integers}.items()},
             tags=events.Tensors("tags")[0].tensor_proto.string_val[0].decode(),
             summary={tag.removeprefix("run/"): curve[0][1] for tag, curve in curves.items() if tag.startswith("run/")},
             step_s=curves["step_s"],
@@ -181,9 +181,9 @@ def written(request: pytest.FixtureRequest, study: Study, tmp_path_factory: pyte
     folders = {name: place / "elsewhere" / name for name in ("HOME", "TMPDIR", "here")}
     for folder in folders.values():
         folder.mkdir(parents=True)
-    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ}
+    paths = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if name in os.environ}
     command = [sys.executable, "-c", WRITE.format(target=request.param), str(study.folder), str(place / "out")]
-    environment = {**kept, "HOME": str(folders["HOME"]), "TMPDIR": str(folders["TMPDIR"]), "WANDB_MODE": "online"}
+    environment = {**paths, "HOME": str(folders["HOME"]), "TMPDIR": str(folders["TMPDIR"]), "WANDB_MODE": "online"}
     done = subprocess.run(command, cwd=folders["here"], env=environment, capture_output=True, text=True, check=False)
     return Written(request.param, place / "out", place / "elsewhere", done)
 

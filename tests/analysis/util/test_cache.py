@@ -16,7 +16,7 @@ from hpcddp.analysis.study import load
 from hpcddp.analysis.study.load import Loaded, StudyRecords, load_study
 from hpcddp.analysis.util import cache
 from hpcddp.analysis.util.codec import from_plain, to_plain
-from hpcddp.analysis.util.parallel import each
+from hpcddp.analysis.util.parallel import map_in_parallel
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_study
@@ -38,28 +38,28 @@ def study(tmp_path: Path) -> Study:
 
 
 def write(study: Study, run: int, step_ns: int = 8 * MS) -> Path:
-    told = Recorded(
+    recorded = Recorded(
         step_ns=lambda rank, step: step_ns + 1000 * rank + step, steps=40, buckets=BUCKETS, shares=SHARES, job=str(100 + run)
     )
-    return write_run(study, POINT, told, run)
+    return write_run(study, POINT, recorded, run)
 
 
 def times(study: Study) -> list[float | None]:
     return [run.step_ns for run in load_study(study).runs]
 
 
-def change_unseen(file: Path) -> None:
+def change_at_same_time(file: Path) -> None:
     """Other bytes, the same size and time."""
     before = file.stat()
     file.write_bytes(file.read_bytes().replace(b"8", b"9"))
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def all_of(records: StudyRecords) -> object:
+def results(records: StudyRecords) -> object:
     return to_plain(records.runs), records.warnings
 
 
-def kept_files(study: Study) -> list[Path]:
+def cache_files(study: Study) -> list[Path]:
     return sorted((study.folder / ".analysis").iterdir())
 
 
@@ -70,7 +70,7 @@ def test_a_run_is_the_same_from_records_and_from_what_is_kept(study: Study) -> N
     first, second = load_study(study), load_study(study)
     assert first.warnings
     assert second.warnings == first.warnings
-    assert all_of(second) == all_of(first)
+    assert results(second) == results(first)
     for one, other in zip(first.runs, second.runs, strict=True):
         assert one.exchange is not None
         assert other.exchange is not None
@@ -83,7 +83,7 @@ def test_a_run_is_the_same_from_records_and_from_what_is_kept(study: Study) -> N
 def test_a_new_run_is_all_that_is_read(study: Study) -> None:
     """What nobody could see to have changed in the old one is not read again."""
     first = times(study)
-    change_unseen(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
+    change_at_same_time(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
     write(study, 2, 4 * MS)
     assert times(study)[0] == first[0]
     assert times(study)[1] is not None
@@ -93,11 +93,11 @@ def test_what_is_kept_is_not_given_to_who_reads(study: Study, monkeypatch: pytes
     """A process would be sent it only to send it back."""
     given: list[object] = []
 
-    def told(work: Any, of: Any, processes: bool, meanwhile: Any) -> Any:
+    def recording(work: Any, of: Any, processes: bool, meanwhile: Any) -> Any:
         given[:] = of
-        return each(work, of, processes, meanwhile)
+        return map_in_parallel(work, of, processes, meanwhile)
 
-    monkeypatch.setattr(load, "each", told)
+    monkeypatch.setattr(load, "map_in_parallel", recording)
     times(study)
     write(study, 2)
     assert len(times(study)) == 2
@@ -108,7 +108,7 @@ def test_a_file_of_another_time_is_read_again(study: Study) -> None:
     """And found not to match its checksum."""
     times(study)
     file = steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0)
-    change_unseen(file)
+    change_at_same_time(file)
     os.utime(file, ns=(0, 0))
     assert "does not match its checksum" in str(load_study(study).runs[0].reason)
 
@@ -116,8 +116,8 @@ def test_a_file_of_another_time_is_read_again(study: Study) -> None:
 def test_a_new_attempt_is_read(study: Study) -> None:
     """The newest that is done counts."""
     first = times(study)
-    told = Recorded(step_ns=4 * MS, job="900")
-    write_run(study, POINT, told)
+    recorded = Recorded(step_ns=4 * MS, job="900")
+    write_run(study, POINT, recorded)
     assert times(study) == [4 * MS]
     assert first != times(study)
 
@@ -129,7 +129,7 @@ def test_other_code_reads_again(study: Study, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(hpcddp, "__file__", str(tmp_path / "hpcddp/__init__.py"))
     monkeypatch.setattr(cache, "code_key", cache.code_key.__wrapped__)
     first = times(study)
-    change_unseen(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
+    change_at_same_time(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
     (tmp_path / "hpcddp/analysis/records/.checkpoints").mkdir()
     assert times(study) == first
     with (tmp_path / "hpcddp/analysis/records/steps.py").open("a") as file:
@@ -144,32 +144,32 @@ def test_other_code_reads_again(study: Study, tmp_path: Path, monkeypatch: pytes
 )
 def test_what_is_damaged_is_as_if_it_were_not_there(study: Study, damage: bytes) -> None:
     """Read again, kept again."""
-    first = all_of(load_study(study))
-    (file,) = kept_files(study)
-    whole = file.read_bytes()
+    first = results(load_study(study))
+    (file,) = cache_files(study)
+    complete = file.read_bytes()
     file.write_bytes(damage)
-    assert all_of(load_study(study)) == first
-    assert file.read_bytes() == whole
+    assert results(load_study(study)) == first
+    assert file.read_bytes() == complete
 
 
 @pytest.mark.parametrize("was", [b'"state":"counts"', b'"step_ns":', b'"dtype":"int64"', b'"rhythm":', b'[{"label"'])
 def test_what_is_not_a_run_is_not_taken_for_one(study: Study, was: bytes) -> None:
     """With the right key, but another value, name or type."""
-    first = all_of(load_study(study))
-    (file,) = kept_files(study)
+    first = results(load_study(study))
+    (file,) = cache_files(study)
     assert was in file.read_bytes()
     file.write_bytes(file.read_bytes().replace(was, was[:-2] + b'x"' if was.endswith(b'"') else was.replace(b'"', b'"x', 1), 1))
-    assert all_of(load_study(study)) == first
+    assert results(load_study(study)) == first
 
 
 def test_a_number_beyond_all_is_not_taken_for_one(study: Study) -> None:
     """In a table of whole numbers."""
-    first = all_of(load_study(study))
-    (file,) = kept_files(study)
+    first = results(load_study(study))
+    (file,) = cache_files(study)
     damaged, count = re.subn(r'("dtype":"int64","shape":\[\d+\],"values":\[)\d+', rf"\g<1>{'9' * 30}", file.read_text(), count=1)
     assert count == 1
     file.write_text(damaged)
-    assert all_of(load_study(study)) == first
+    assert results(load_study(study)) == first
 
 
 def test_a_link_among_the_records_is_followed_each_time(study: Study, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_link_among_the_records_is_followed_each_time(study: Study, tmp_path: 
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
     times(study)
-    change_unseen(tmp_path / "elsewhere")
+    change_at_same_time(tmp_path / "elsewhere")
     assert "does not match its checksum" in str(load_study(study).runs[0].reason)
 
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_kept_beside_the_study_is_kept_in_the_users_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (study.folder / ".analysis").write_text("a file")
     first = times(study)
-    change_unseen(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
+    change_at_same_time(steps_file(study.attempt_dir(POINT.label, 1, "101", 0), 0))
     assert times(study) == first
     assert list((tmp_path / "cache" / "hpcddp" / "analysis").glob("*/*.json"))
 
@@ -234,7 +234,7 @@ def test_the_report_is_written_again_when_it_would_be_another_one(study: Study, 
 
 def test_only_what_is_kept_can_be_made_of_a_file() -> None:
     """No type but those of a run; objects are never made of text."""
-    with pytest.raises(ValueError, match="is not what was kept"):
+    with pytest.raises(ValueError, match="is not what was cached"):
         from_plain(Loaded, [{"label": "x"}, []])
     with pytest.raises(TypeError):
         to_plain(object())
