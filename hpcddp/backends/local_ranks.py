@@ -13,7 +13,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from submitit.local.local import Controller
 
@@ -49,7 +48,7 @@ class Ranks(Controller):
         self._terminated = False
         signal.signal(signal.SIGTERM, self._end)
 
-    def _end(self, *_: Any) -> None:
+    def _end(self, *_: object) -> None:
         self._terminated = True
 
     def watch(self) -> None:

@@ -53,7 +53,7 @@ class Runner:
         self._trusted = trusted
         self._terminated = False
 
-    def end(self, *_: Any) -> None:
+    def end(self, *_: object) -> None:
         """Handler of SIGTERM and SIGINT."""
         self._terminated = True
 

@@ -68,7 +68,7 @@ def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[s
     from hpcddp.core.run_root import single_study
     from hpcddp.share.reproduce import for_cluster, in_file_order
     from hpcddp.share.unbundle import opened_study
-    from hpcddp.study.status import read_study_file
+    from hpcddp.study.study_records import read_study_file
     from hpcddp.sweep.file import make_sweep
 
     with opened_study(study) as root:

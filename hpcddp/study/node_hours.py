@@ -10,7 +10,8 @@ from pathlib import Path
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study, job_of, newest_of
-from hpcddp.study.outcome import read_end, read_record
+from hpcddp.study.outcome import read_end
+from hpcddp.study.study_records import read_record
 
 
 @dataclass(frozen=True, kw_only=True)

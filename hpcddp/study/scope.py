@@ -20,7 +20,8 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.study_record import StudyPoint, SweepChanges
 from hpcddp.core.text import count
-from hpcddp.study.status import RunState, read_study_file, run_states
+from hpcddp.study.status import RunState, run_states
+from hpcddp.study.study_records import read_study_file
 from hpcddp.study.submission_log import latest_events
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep

@@ -12,19 +12,17 @@ from typing import Any, Literal
 from hpcddp.backends.base import Backend, JobState
 from hpcddp.backends.slurm_allocation import task_state, was_started
 from hpcddp.core.attempt_records import AttemptEnd
-from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
-from hpcddp.core.point import Point, point_from_dict
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study, job_of, newest_of
-from hpcddp.core.schema import SchemaError, decode_record
 from hpcddp.core.study_record import StudyRecord
 from hpcddp.study.diagnosis import Reason, reason_of, without_node
 from hpcddp.study.logs import last_words
 from hpcddp.study.next_steps import AGAIN
-from hpcddp.study.outcome import read_end, read_object, recorded_end
+from hpcddp.study.outcome import read_end, recorded_end
 from hpcddp.study.progress import read_progress
+from hpcddp.study.study_records import read_point, read_study_file
 from hpcddp.study.submission_log import SubmissionEvent, latest_events, user_name
 from hpcddp.study.time_limit import time_limit_words
 
@@ -166,15 +164,6 @@ def _runs(study: Study, study_file: StudyRecord, events: Iterable[RunKey]) -> li
     return sorted(key for key in {*planned, *events, *study.begun()} if study.has_point(key.label))
 
 
-def read_study_file(study: Study) -> StudyRecord:
-    """study.json; one without points where nothing was submitted from here."""
-    plain = read_object(study.study_file)
-    try:
-        return StudyRecord() if plain is None else decode_record(StudyRecord, plain)
-    except SchemaError as error:
-        raise HpcddpError(f"{study.study_file}: not a file hpcddp wrote: {error}") from error
-
-
 def _done(study: Study, key: RunKey) -> RunState | None:
     """The run by the newest attempt that came to its end; None while there is none."""
     for attempt in reversed(study.attempts(*key)):
@@ -280,8 +269,3 @@ def you_or(user: str | None) -> str | None:
 def _by_name(reason: str) -> str:
     """For other readers: with the name of the user who runs this in place of `you`."""
     return re.sub(r"\bby you\b", f"by {user_name()}", reason)
-
-
-def read_point(study: Study, label: str) -> Point | None:
-    plain = read_object(study.point_file(label))
-    return None if plain is None else point_from_dict(plain["point"])

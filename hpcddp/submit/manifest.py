@@ -14,7 +14,7 @@ from hpcddp.core.schema import encode
 from hpcddp.core.study_record import StudyPoint, StudyRecord, SweepChanges
 from hpcddp.study.lock import study_lock
 from hpcddp.study.scope import scope_by_file
-from hpcddp.study.status import read_study_file
+from hpcddp.study.study_records import read_study_file
 from hpcddp.submit.submission_plan import SubmissionPlan, anchored
 from hpcddp.sweep.expand import PlannedPoint
 
