@@ -207,7 +207,11 @@ def choose_and_remark(sweep: Path, options: PointOptions) -> ChosenPoints:
     """The points of the sweep that the options choose; what the user should know of the choice is said."""
     from hpcddp.submit.choose import choose_points
 
-    points = choose_points(sweep, options)
+    return remark_on(choose_points(sweep, options))
+
+
+def remark_on(points: ChosenPoints) -> ChosenPoints:
+    """The same; what the user should know of them is said."""
     for text in points.remarks:
         remark(text)
     return points

@@ -16,6 +16,7 @@ from hpcddp.commands.options import (
     measuring,
     read_settings,
     remark,
+    remark_on,
 )
 
 if TYPE_CHECKING:
@@ -68,14 +69,13 @@ def render(sweep: Path | None, points: PointOptions, layout: LayoutOptions, work
 
 def _choose_layout(points: PointOptions, layout: LayoutOptions, workload: str | None) -> ChosenPoints:
     """The points of one layout, where no sweep file is given."""
-    from hpcddp.submit.choose import ChosenPoints, node_type_remarks, pick_cluster, sweep_of_layout
+    from dataclasses import replace
+
+    from hpcddp.submit.choose import choose_layout
     from hpcddp.sweep.expand import expand
 
-    profile = pick_cluster(points.cluster)
-    source = sweep_of_layout(profile, layout, points, lambda: _workload(profile, workload), "adhoc")
-    for text in node_type_remarks(source, profile):
-        remark(text)
-    return ChosenPoints(source=source, profile=profile, points=expand(source, profile, also=points.also))
+    chosen = remark_on(choose_layout(layout, points, lambda profile: _workload(profile, workload), "adhoc"))
+    return replace(chosen, points=expand(chosen.source, chosen.profile, also=points.also))
 
 
 def _workload(profile: ClusterProfile, named: str | None) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile, current_cluster, load_profile, profile_names
 from hpcddp.cluster.settings import Settings
@@ -45,15 +44,16 @@ def choose_points(sweep: Path, options: PointOptions) -> ChosenPoints:
     return ChosenPoints(source=source, profile=profile, points=points, remarks=remarks)
 
 
-def sweep_of_layout(
-    profile: ClusterProfile, layout: LayoutOptions, options: PointOptions, workload: Callable[[], Mapping[str, Any]], name: str
-) -> SweepFile:
-    """A sweep called `name` of one layout, where there is no sweep file."""
+def choose_layout(
+    layout: LayoutOptions, options: PointOptions, workload: Callable[[ClusterProfile], Mapping[str, object]], name: str
+) -> ChosenPoints:
+    """A sweep called `name` of one layout, where there is no sweep file; its points are still to be resolved."""
+    profile = pick_cluster(options.cluster)
     node = profile.node_type(layout.node_type)
     document = {
         "schema": 1,
         "cluster": profile.name,
-        "workload": workload(),
+        "workload": workload(profile),
         "layout": {
             "nodes": layout.nodes or 1,
             "gpus_per_node": layout.gpus_per_node or node.gpus or 1,
@@ -61,14 +61,10 @@ def sweep_of_layout(
         },
         "device": "cpu" if profile.backend == "local" else "cuda",
     }
-    return with_job_options(make_sweep(document, options.settings, Path(name)), options.job_options)
-
-
-def node_type_remarks(source: SweepFile, profile: ClusterProfile) -> list[str]:
-    """Which type of node the profile chooses where the layout names none."""
-    if source.sweep.layout.node_type is not None or profile.default_node_type is None:
-        return []
-    return [f"node type {profile.default_node_type}, the default of {profile.name}"]
+    source = with_job_options(make_sweep(document, options.settings, Path(name)), options.job_options)
+    is_default = source.sweep.layout.node_type is None and profile.default_node_type is not None
+    remarks = [f"node type {profile.default_node_type}, the default of {profile.name}"] if is_default else []
+    return ChosenPoints(source=source, profile=profile, points=(), remarks=remarks)
 
 
 def pick_cluster(name: str | None) -> ClusterProfile:
