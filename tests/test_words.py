@@ -15,7 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("hpcddp", "analysis", "tests")
-BANNED = frozenset({"told", "seen", "settle", "knock", "mend", "turns", "alone", "lanes", "kept", "asked", "whole"})
+BANNED = frozenset(
+    {"told", "seen", "settle", "knock", "mend", "turns", "alone", "lanes", "kept", "asked", "whole"}
+    | {"tells", "settled", "knocks", "mended", "turn", "lane", "look", "looks", "together", "meeting", "learner", "keeper"}
+)
 """docs/architecture.md has the words that stand for them."""
 
 

@@ -51,13 +51,15 @@ def _best(over: str, fits: Sequence[LawFit]) -> str | None:
 def _amdahl(over: str, fit: LawFit) -> Implied | None:
     share = fit.parameters["serial_share"]
     return (
-        (f"about {_percent(share.value)} of the work is serial: {_ceiling(over, share)}", _ends(share)) if _tells(share) else None
+        (f"about {_percent(share.value)} of the work is serial: {_ceiling(over, share)}", _ends(share))
+        if _is_visible(share)
+        else None
     )
 
 
 def _gustafson(over: str, fit: LawFit) -> Implied | None:
     share = fit.parameters["serial_share"]
-    if not _tells(share):
+    if not _is_visible(share):
         return None
     adds = Parameter(1 - share.value, share.interval and (1 - share.interval[1], 1 - share.interval[0]))
     return f"each further {over} adds about {_percent(adds.value)} of what one {over} trains", _ends(adds)
@@ -68,7 +70,7 @@ def _usl(over: str, fit: LawFit) -> Implied | None:
     if peak.value <= FAR * fit.units[-1]:
         known = "" if peak.interval is None else f"95 %: {_count(peak.interval[0])}-{_count(peak.interval[1])}; "
         return f"throughput levels off at about {_count(peak.value)} {over}s and falls beyond", known
-    if not _tells(contention):
+    if not _is_visible(contention):
         return None
     return f"sharing costs about {_percent(contention.value)} per {over}: {_ceiling(over, contention)}", _ends(contention)
 
@@ -83,7 +85,7 @@ def _normal_form(over: str, fit: LawFit) -> Implied | None:
     return f"a {over}'s time per sample grows like 1 + {quantity(factor / base)} {growth}", ""
 
 
-def _tells(share: Parameter) -> bool:
+def _is_visible(share: Parameter) -> bool:
     return share.value >= SMALLEST_SHARE
 
 

@@ -101,10 +101,10 @@ def writing_group(found: os.stat_result, trusted: Collection[int]) -> str | None
     return group if found.st_mode & stat.S_IWGRP and not own else None
 
 
-def name_of(number: int, look_up: Callable[[int], Sequence[object]]) -> str:
+def name_of(number: int, lookup: Callable[[int], Sequence[object]]) -> str:
     """The name of a user or a group; the number where this machine has no name for it."""
     try:
-        return str(look_up(number)[0])
+        return str(lookup(number)[0])
     except KeyError:
         return str(number)
 

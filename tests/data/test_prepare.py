@@ -121,9 +121,9 @@ def _kill_after(batches: int, root: Path) -> None:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            for turn in range(_reports(batches)):
+            for report in range(_reports(batches)):
                 assert child.stdout.readline().strip().isdigit()
-                if turn < _reports(batches) - 1:
+                if report < _reports(batches) - 1:
                     child.stdin.write(b"\n")
                     child.stdin.flush()
         finally:

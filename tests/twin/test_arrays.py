@@ -125,7 +125,7 @@ def test_runs_wait_until_another_job_has_ended_well(slurm: Twin, tmp_path: Path)
     arrays = list(dict.fromkeys(base_id(run.job) for run in submitted))
     after = {array: re.sub(r"\([a-z]*\)", "", what) for array, what in zip(queue(slurm, "%F"), queue(slurm, "%E"), strict=True)}
     before = [f",afterany:{array}_*" for array in arrays[:-1]]
-    assert [after[array] for array in arrays] == [f"afterok:{prepares}{turn}" for turn in ["", *before]]
+    assert [after[array] for array in arrays] == [f"afterok:{prepares}{other}" for other in ["", *before]]
 
 
 def test_arrays_are_split_at_the_largest_size(slurm: Twin, tmp_path: Path) -> None:

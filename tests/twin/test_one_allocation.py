@@ -105,11 +105,11 @@ def test_the_records_are_those_of_separate_jobs(rcc_twin: Twin, tmp_path: Path) 
     rcc_twin.wait_jobs(200)
     assert user.failures() == {}
     assert "2 runs: 2 done" in user.hpcddp("status", "together").stdout
-    apart, together = (attempts(tmp_path / runs / "small") for runs in ("apart", "together"))
-    assert {nodes: comparable(attempt) for nodes, attempt in together.items()} == {
+    apart, in_one_job = (attempts(tmp_path / runs / "small") for runs in ("apart", "together"))
+    assert {nodes: comparable(attempt) for nodes, attempt in in_one_job.items()} == {
         nodes: comparable(attempt) for nodes, attempt in apart.items()
     }
-    large, small = (read(together[nodes] / "launch.json") for nodes in (2, 1))
+    large, small = (read(in_one_job[nodes] / "launch.json") for nodes in (2, 1))
     assert (small["hosts"], small["job"]) == (large["hosts"][:1], f"{slurm_id(large['job'])}+1")
     assert large["environment"]["MASTER_PORT"] != small["environment"]["MASTER_PORT"]
     assert f"submitted    1 job    {slurm_id(large['job'])}, 2 runs one after the other" in said

@@ -48,10 +48,10 @@ def test_every_tenth_step_longer() -> None:
     assert (found.mean_ns, found.median_ns, found.long_share, found.long_ns, found.other_ns) == (104, 100, 0.1, 140, 100)
 
 
-@pytest.mark.parametrize(("longer", "tells"), [(29.0, False), (31.0, True)])
-def test_three_per_cent_are_a_stall(longer: float, tells: bool) -> None:
+@pytest.mark.parametrize(("longer", "is_stall"), [(29.0, False), (31.0, True)])
+def test_three_per_cent_are_a_stall(longer: float, is_stall: bool) -> None:
     """A tenth of 29 or of 31 % more."""
-    assert (of(run_steps([100.0] * 18 + [100.0 + longer] * 2)) is not None) == tells
+    assert (of(run_steps([100.0] * 18 + [100.0 + longer] * 2)) is not None) == is_stall
 
 
 def test_too_few_steps_have_no_stalls() -> None:
