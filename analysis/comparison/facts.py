@@ -11,7 +11,8 @@ from typing import Any
 from hpcddp.analysis.comparison.match import MeasuredPoint
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import short_name, value_text
-from hpcddp.analysis.util.regular_files import object_or_nothing
+from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.core.attempt_records import LaunchRecord, NodeRecord
 from hpcddp.core.run_root import Study
 
 RECORDED = ("launcher", "communication", "git_commit", "tf32", "clock")
@@ -52,11 +53,11 @@ def facts(study: Study, records: StudyRecords, measured_points: Iterable[Measure
             found.setdefault(short_name(name), set()).add(value_text(value))
         for key in group.runs:
             folder = study.run_dir(*key) / str(attempts[key])
-            launch = object_or_nothing(folder / "launch.json")
-            for name, text in (*_launched(launch), *_of_nodes(folder)):
+            launch = record_or_none(LaunchRecord, folder / "launch.json")
+            for name, text in (*(_launched(launch) if launch else ()), *_of_nodes(folder)):
                 found.setdefault(name, set()).add(text)
-            if isinstance(launch.get("started_unix_ns"), int):
-                started.append(launch["started_unix_ns"])
+            if launch and launch.started_unix_ns is not None:
+                started.append(launch.started_unix_ns)
     return Facts({name: tuple(sorted(texts)) for name, texts in found.items()}, _dates(started))
 
 
@@ -67,21 +68,20 @@ def differences(a: Facts, b: Facts) -> list[Difference]:
     return [Difference(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
 
 
-def _launched(launch: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, version in (launch.get("versions") or {}).items():
-        yield str(name), str(version or "none")
+def _launched(launch: LaunchRecord) -> Iterator[tuple[str, str]]:
+    for name, version in launch.versions.items():
+        yield name, str(version or "none")
     for name in RECORDED:
-        if name in launch:
-            yield name.replace("_", " "), _words(launch[name])
-    for name, value in (launch.get("environment") or {}).items():
+        yield name.replace("_", " "), _words(getattr(launch, name))
+    for name, value in launch.environment.items():
         if not name.startswith(OF_THE_JOB):
             yield f"${name}", str(value)
 
 
 def _of_nodes(attempt: Path) -> Iterator[tuple[str, str]]:
     for file in sorted(attempt.glob("nodes/*.json")):
-        node = object_or_nothing(file)
-        yield from ((name.replace("_", " "), str(node[name])) for name in OF_NODE if node.get(name) is not None)
+        node = record_or_none(NodeRecord, file)
+        yield from ((name.replace("_", " "), str(value)) for name in OF_NODE if (value := getattr(node, name, None)) is not None)
 
 
 def _words(value: Any) -> str:

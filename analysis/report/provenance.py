@@ -6,14 +6,14 @@ Read for display only: whatever is missing or odd is left out, nothing here deci
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.util.regular_files import object_or_nothing
+from hpcddp.analysis.util.regular_files import record_or_none
+from hpcddp.core.attempt_records import GateResult, LaunchRecord, NodeRecord
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
 
@@ -23,7 +23,7 @@ SHOWN_TEXT = 300
 
 
 @dataclass(frozen=True)
-class Gate:
+class GateCount:
     """A check over all runs that made it."""
 
     name: str
@@ -38,28 +38,29 @@ class Provenance:
     """`facts`: what -> its values, the commonest first; `gates_of`: run name -> `9 of 9`."""
 
     facts: Mapping[str, Sequence[str]]
-    gates: Sequence[Gate]
+    gates: Sequence[GateCount]
     gates_of: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CheckedEnd:
+    """Of end.json, what is shown."""
+
+    gates: tuple[GateResult, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    launch: Mapping[str, Any]
-    end: Mapping[str, Any]
     run: Run
-
-    @property
-    def gates(self) -> list[Mapping[str, Any]]:
-        found = self.end.get("gates")
-        return [gate for gate in found if isinstance(gate, dict) and "name" in gate] if isinstance(found, list) else []
+    folder: Path
+    launch: LaunchRecord | None
+    gates: tuple[GateResult, ...]
 
 
 def provenance(study: Study, runs: Iterable[Run]) -> Provenance:
     """Of the attempts that count, and of those that were rejected."""
-    folders = [(run, study.run_dir(*run.key) / run.attempt) for run in runs if run.attempt]
-    read = object_or_nothing
-    attempts = [_Attempt(read(folder / "launch.json"), read(folder / "end.json"), run) for run, folder in folders]
-    nodes = _nodes(folder for _, folder in folders)
+    attempts = [_attempt(run, study.run_dir(*run.key) / run.attempt) for run in runs if run.attempt]
+    nodes = _nodes(attempt.folder for attempt in attempts)
     facts = {name: _counted(values) for name, values in _facts(attempts, nodes).items()}
     return Provenance(
         facts={name: values for name, values in facts.items() if values},
@@ -68,26 +69,31 @@ def provenance(study: Study, runs: Iterable[Run]) -> Provenance:
     )
 
 
-def _facts(attempts: Sequence[_Attempt], nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+def _attempt(run: Run, folder: Path) -> _Attempt:
+    end = record_or_none(_CheckedEnd, folder / "end.json")
+    return _Attempt(run, folder, record_or_none(LaunchRecord, folder / "launch.json"), end.gates if end else ())
+
+
+def _facts(attempts: Sequence[_Attempt], nodes: Sequence[NodeRecord]) -> dict[str, list[str]]:
     """Every value once per run (of nodes, once per node)."""
-    launches = [attempt.launch for attempt in attempts]
-    hosts = sorted({str(host) for launch in launches for host in _list(launch.get("hosts"))})
+    launches = [attempt.launch for attempt in attempts if attempt.launch]
+    hosts = sorted({host for launch in launches for host in launch.hosts})
     return {
         "cluster": [attempt.run.point.cluster for attempt in attempts if attempt.run.point],
-        "started": _span([launch.get("started_unix_ns") for launch in launches]),
+        "started": _span([launch.started_unix_ns for launch in launches if launch.started_unix_ns is not None]),
         f"hosts ({len(hosts)})": [", ".join([*hosts[:SHOWN_HOSTS], *(["…"] if len(hosts) > SHOWN_HOSTS else [])])]
         if hosts
         else [],
-        "processor": [f"{node['cpu']}, {node.get('cpus')} CPUs" for node in nodes.values() if node.get("cpu")],
-        "GPU": [str(gpu) for launch in launches for gpu in _list(launch.get("gpus"))],
-        "GPU driver": [str(node["gpu_driver"]) for node in nodes.values() if node.get("gpu_driver")],
-        "software": [_joined(_pairs(launch.get("versions")), f"env {launch.get('env_id')}") for launch in launches if launch],
-        "code": [f"git {launch['git_commit']}" for launch in launches if launch.get("git_commit")],
-        "communication": [str(launch["communication"]) for launch in launches if launch.get("communication")],
-        "launched by": [_joined(launch.get("backend"), launch.get("launcher")) for launch in launches],
-        "data": [str(_dict(launch.get("data")).get("name", "")) for launch in launches],
-        "clock": [str(launch["clock"]) for launch in launches if launch.get("clock")],
-        "TF32": [_pairs(launch["tf32"]) for launch in launches if launch.get("tf32")],
+        "processor": [f"{node.cpu}, {node.cpus} CPUs" for node in nodes if node.cpu],
+        "GPU": [gpu for launch in launches for gpu in launch.gpus],
+        "GPU driver": [node.gpu_driver for node in nodes if node.gpu_driver],
+        "software": [_joined(_pairs(launch.versions), f"env {launch.env_id}") for launch in launches],
+        "code": [f"git {launch.git_commit}" for launch in launches if launch.git_commit],
+        "communication": [launch.communication for launch in launches if launch.communication],
+        "launched by": [_joined(launch.backend, launch.launcher) for launch in launches],
+        "data": [launch.data.name or "" for launch in launches],
+        "clock": [launch.clock for launch in launches if launch.clock],
+        "TF32": [_pairs(launch.tf32) for launch in launches if launch.tf32],
         "warm-up": [_warmup(attempt.run) for attempt in attempts if attempt.run.trains],
         "timed steps": [f"{attempt.run.steady_steps}" for attempt in attempts if attempt.run.steady_steps],
         "stopped by": [attempt.run.stopped_by for attempt in attempts if attempt.run.stopped_by],
@@ -101,32 +107,31 @@ def _warmup(run: Run) -> str:
     return f"{count(run.point.measure.warmup_steps, 'step')} left out{ended}"
 
 
-def _gates(attempts: Sequence[_Attempt]) -> list[Gate]:
+def _gates(attempts: Sequence[_Attempt]) -> list[GateCount]:
     """In the order the runs made them."""
-    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    by_name: dict[str, list[GateResult]] = {}
     for attempt in attempts:
         for gate in attempt.gates:
-            by_name.setdefault(str(gate["name"]), []).append(gate)
+            by_name.setdefault(gate.name, []).append(gate)
     return [_gate(name, found) for name, found in by_name.items()]
 
 
-def _gate(name: str, found: Sequence[Mapping[str, Any]]) -> Gate:
-    failed = [gate for gate in found if gate.get("passed") is not True]
-    return Gate(name, len(found) - len(failed), len(found), str((failed or found)[0].get("evidence", ""))[:SHOWN_TEXT])
+def _gate(name: str, found: Sequence[GateResult]) -> GateCount:
+    failed = [gate for gate in found if not gate.passed]
+    return GateCount(name, len(found) - len(failed), len(found), (failed or found)[0].evidence[:SHOWN_TEXT])
 
 
-def _passed(gates: Sequence[Mapping[str, Any]]) -> str:
-    return f"{sum(gate.get('passed') is True for gate in gates)} of {len(gates)}"
+def _passed(gates: Sequence[GateResult]) -> str:
+    return f"{sum(gate.passed for gate in gates)} of {len(gates)}"
 
 
-def _nodes(attempts: Iterable[Path]) -> dict[str, Mapping[str, Any]]:
-    """Host -> its record, each read once."""
-    found: dict[str, Mapping[str, Any]] = {}
+def _nodes(attempts: Iterable[Path]) -> list[NodeRecord]:
+    """Of each host the first record."""
+    files: dict[str, Path] = {}
     for attempt in attempts:
         for file in sorted((attempt / "nodes").glob("*.json")):
-            if file.stem not in found:
-                found[file.stem] = object_or_nothing(file)
-    return found
+            files.setdefault(file.stem, file)
+    return [node for file in files.values() if (node := record_or_none(NodeRecord, file))]
 
 
 def _counted(values: Iterable[str]) -> list[str]:
@@ -139,24 +144,16 @@ def _counted(values: Iterable[str]) -> list[str]:
     ]
 
 
-def _span(times_ns: Sequence[Any]) -> list[str]:
+def _span(times_ns: Sequence[int]) -> list[str]:
     """From the first run's start to the last one's, UTC."""
-    known = sorted(each for each in times_ns if isinstance(each, int) and 0 < each < 4e18)
+    known = sorted(each for each in times_ns if 0 < each < 4e18)
     days = [datetime.fromtimestamp(each / 1e9, UTC).strftime("%Y-%m-%d %H:%M") for each in (known[:1] + known[-1:])]
     return [" to ".join(dict.fromkeys(days)) + " UTC"] if days else []
 
 
-def _pairs(plain: Any) -> str:
-    return ", ".join(f"{name} {value}" for name, value in _dict(plain).items() if value is not None)
+def _pairs(facts: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
 
 
-def _joined(*words: Any) -> str:
-    return ", ".join(str(word) for word in words if word)
-
-
-def _list(plain: Any) -> Iterator[Any]:
-    yield from plain if isinstance(plain, list) else ()
-
-
-def _dict(plain: Any) -> dict[str, Any]:
-    return plain if isinstance(plain, dict) else {}
+def _joined(*words: str | None) -> str:
+    return ", ".join(word for word in words if word)

@@ -7,10 +7,13 @@ import math
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.schema import decode_record
 from hpcddp.core.text import escape_json
+
+T = TypeVar("T")
 
 MOST_BYTES = 1 << 28
 """Of one JSON file; end.json of 100,000 ranks has 50 MB."""
@@ -64,12 +67,12 @@ def read_raw(file: Path) -> dict[str, Any]:
     return plain
 
 
-def object_or_nothing(file: Path) -> dict[str, Any]:
-    """The same, for what is only shown: empty where it cannot be read."""
+def record_or_none(cls: type[T], file: Path) -> T | None:
+    """The same as a record, for what is only shown: None where it cannot be read."""
     try:
-        return read_object(file)
+        return decode_record(cls, read_object(file))
     except (OSError, HpcddpError):
-        return {}
+        return None
 
 
 def _finite(text: str) -> float:
