@@ -27,6 +27,8 @@ from hpcddp.worker.rendezvous import join
 from tests.net.link import PAYLOAD_SHARE, Link
 from tests.worker import forked, given
 
+pytestmark = pytest.mark.timed  # what would take too long is left out
+
 KIB, MIB = 2**10, 2**20
 SIZES = (KIB, 48 * KIB, 768 * KIB, 9 * MIB)
 """All but the first are a whole number of float32 for each of three ranks."""
