@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.catalog import check_workload
@@ -35,7 +34,7 @@ from hpcddp.worker.training_run import measure_further, prepare, train_timed
 from hpcddp.worker.watchdog.thread import Watchdog, stepping
 
 
-def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
+def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
     """Meets, measures, records; the summary of this rank. Errors are the caller's to record."""
     _check(spec.point, rank)
     group = join(rank, spec.point.device)
@@ -45,7 +44,7 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
     return {"point": spec.point.id, "run": spec.run, "rank": rank.rank, **result}
 
 
-def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
+def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, object]:
     """Trains and, if it came to the run's last step, evaluates; how many steps, and on rank 0 whether all gates passed."""
     workload = spec.point.workload
     apply_settings(workload)
@@ -79,7 +78,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
     return {"steps": result.steps, "gates_passed": passed}
 
 
-def _bench(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, Any]:
+def _bench(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, object]:
     record_comm_launch(spec, group, attempt)
     passed = record_comm_end(spec, group, attempt, bench_comm(group))
     group.leave()

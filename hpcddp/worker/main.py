@@ -18,7 +18,7 @@ from hpcddp.worker.master import NoAddressError, check_address
 from hpcddp.worker.ranks import Rank, this_rank
 
 
-def run(spec: dict[str, Any]) -> dict[str, Any]:
+def run(spec: dict[str, Any]) -> dict[str, object]:
     """Runs `spec` (of jobspec.spec_to_dict) in this rank; a small summary for the launcher.
 
     Raises what is wrong with the spec or the launcher's variables, or that the attempt has records already. Any later error
@@ -42,7 +42,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         fail(attempt, rank, error, fault_of(error, rank, job.point), for_all=isinstance(error, NoAddressError))
 
 
-def _run_attempt(job: JobSpec, rank: Rank, attempt: Path) -> dict[str, Any]:
+def _run_attempt(job: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
     try:
         from hpcddp.worker.attempt import run_attempt
     except ModuleNotFoundError as error:

@@ -14,6 +14,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import Protocol
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.ranks import Rank
@@ -32,6 +34,24 @@ RETRY_EVERY_S = 0.2
 
 MOST_BYTES = 200
 """Of a question or an answer: names of jobs are short."""
+
+
+class Store(Protocol):
+    """What the worker uses of torch.distributed.Store, a table of keys and values for all ranks; RuntimeError where it fails."""
+
+    def set(self, key: str, value: str) -> None: ...
+
+    def get(self, key: str) -> bytes:
+        """Waits for the key."""
+        ...
+
+    def add(self, key: str, amount: int) -> int: ...
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all keys are set."""
+        ...
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None: ...
 
 
 class NoAddressError(HpcddpError):

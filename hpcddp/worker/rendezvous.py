@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.worker.gpus import require_gpu
-from hpcddp.worker.master import find_store, naming_store
+from hpcddp.worker.master import Store, find_store, naming_store
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.watchdog.thread import Watchdog
 
@@ -27,8 +27,8 @@ class ProcessGroup:
 
     rank: Rank
     device: torch.device
-    store: Any
-    """A torch.distributed.Store: the keys are this attempt's, whoever else may still be connected."""
+    store: Store
+    """Its keys are this attempt's, whoever else may still be connected."""
     watchdog: Watchdog | None = None
     """Where the ranks watch each other."""
 
@@ -103,7 +103,7 @@ def _own_keys(rank: Rank, store: Any) -> Any:
     return dist.PrefixStore(f"{rank.job}.{rank.restart}", store)  # type: ignore[attr-defined]  # as above
 
 
-def _wait_for_all(rank: Rank, store: Any, timeout: timedelta) -> None:
+def _wait_for_all(rank: Rank, store: Store, timeout: timedelta) -> None:
     if store.add("hpcddp/joined", 1) == rank.world:
         store.set("hpcddp/all joined", "")
     store.wait(["hpcddp/all joined"], timeout)

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def _examine_torch(findings: dict[str, Any], rank: Rank, device: str) -> None:
         raise HpcddpError(f"a sum of ones over {rank.world} ranks came out as {findings['summed']}")
 
 
-def _try(problems: list[str], rank: Rank, what: str, function: Any, *arguments: Any) -> None:
+def _try(problems: list[str], rank: Rank, what: str, function: Callable[..., object], *arguments: object) -> None:
     try:
         function(*arguments)
     except HpcddpError as error:

@@ -9,7 +9,6 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -18,7 +17,7 @@ from hpcddp.core.attempt_records import CommCheck
 from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.data import Batch
-from hpcddp.worker.comm.trace import has_kernels, profiled_steps
+from hpcddp.worker.comm.trace import Event, has_kernels, profiled_steps
 from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, worst
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
@@ -109,14 +108,14 @@ class _Steps:
             cpu_ns / 1e9 if on_cpu else None,
         )
 
-    def _last_row(self) -> dict[str, Any]:
+    def _last_row(self) -> dict[str, int]:
         (*_, step) = self._timer.drain()
-        return dict(zip(STEP_COLUMNS, step.row, strict=True))
+        return {name: value or 0 for name, value in zip(STEP_COLUMNS, step.row, strict=True)}
 
 
-def _trace(profiler: Any) -> list[dict[str, Any]]:
+def _trace(profiler: profile) -> list[Event]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(file))
-        events: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+        events: list[Event] = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
     return events

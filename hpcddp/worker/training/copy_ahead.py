@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from hpcddp.data import Batch, TrainLoader
+from hpcddp.worker.timing.clock import Stamp
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.inputs import OrderWatch, endless, to_device
 
 
 class _Copy(NamedTuple):
     batch: Batch
-    begin: Any
-    end: Any
-    """Stamps in the copy stream."""
+    begin: Stamp
+    end: Stamp
+    """Both in the copy stream."""
 
 
 class CopyAheadFeed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
+
+import torch
 
 from hpcddp.core.catalog import dataset_facts
 from hpcddp.core.jobspec import JobSpec
@@ -35,7 +37,7 @@ class Feed(Protocol):
 class LoaderFeed:
     """Batches of a loader, each copied to the device when its step begins."""
 
-    def __init__(self, loader: TrainLoader, device: Any, first_step: int = 0) -> None:
+    def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
         self.steps_per_epoch = loader.steps_per_epoch
         self.watch = OrderWatch()
         self._batches = endless(loader, self.watch, first_step)

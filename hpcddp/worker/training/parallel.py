@@ -19,7 +19,7 @@ NOTHING = contextlib.nullcontext()
 """One for all: a step enters it twice."""
 
 
-def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[Any]:
+def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
     """The mixed precision of that name; nothing for fp32 and fp64."""
     dtype = AUTOCAST.get(precision)
     return torch.autocast(device.type, dtype=dtype) if dtype else NOTHING

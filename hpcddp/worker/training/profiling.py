@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -31,8 +30,8 @@ def profile_steps(steps: int, work: Work, feed: Feed, timer: StepTimer, trace: P
         pass
 
 
-def _writer_of(trace: Path) -> Callable[[Any], None]:
-    def export(profiler: Any) -> None:
+def _writer_of(trace: Path) -> Callable[[profile], None]:
+    def export(profiler: profile) -> None:
         aside = trace.with_name(f".{trace.name}")
         profiler.export_chrome_trace(str(aside))
         aside.replace(trace)

@@ -185,7 +185,7 @@ def stops_too_early(history: Sequence[StepRange]) -> bool:
     return len(history) >= EARLY_STOPS and all(each.steps <= 1 for each in history[-EARLY_STOPS:])
 
 
-def log_event(attempt: Path, event: str, what: str, **facts: Any) -> None:
+def log_event(attempt: Path, event: str, what: str, **facts: object) -> None:
     """A line of events.jsonl; of the job's output as well, unless it is an ordinary checkpoint."""
     append_line(attempt / "events.jsonl", {"unix_ns": time.time_ns(), "event": event, "what": what, **facts})
     if event != "checkpoint":

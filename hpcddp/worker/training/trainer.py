@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -28,8 +27,8 @@ class Trainer:
     module: nn.Module
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    scaler: Any
-    """torch's GradScaler; None without fp16."""
+    scaler: torch.amp.GradScaler | None
+    """None without fp16."""
     normalize: Normalize
     device: torch.device
     precision: str
@@ -41,7 +40,7 @@ class Trainer:
         """The model as DDP has it; None where no gradients travel."""
         return self.model if isinstance(self.model, DistributedDataParallel) else None
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
         """The mixed precision of the workload around forward and loss."""
         return autocast(self.device, self.precision)
 
@@ -82,7 +81,7 @@ class Trainer:
             loss: torch.Tensor = nn.functional.cross_entropy(self.model(self.normalize(images)), labels)
         return loss
 
-    def _exchange(self, now: bool) -> contextlib.AbstractContextManager[Any]:
+    def _exchange(self, now: bool) -> contextlib.AbstractContextManager[object]:
         """Gradients are averaged with the last micro-batch only."""
         return NOTHING if now or self.ddp is None else self.ddp.no_sync()
 
@@ -124,7 +123,7 @@ def make_trainer(workload: Workload, source: Source, device: torch.device, rank:
     )
 
 
-def make_scaler(device: torch.device) -> Any:
+def make_scaler(device: torch.device) -> torch.amp.GradScaler:
     """Loss scaling. Before torch 2.3 there is CUDA's class only, as fp16 is CUDA's only."""
     make = getattr(torch.amp, "GradScaler", None)
     return make(device.type) if make else torch.cuda.amp.GradScaler()

@@ -9,10 +9,10 @@ import secrets
 import select
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from hpcddp.core.attempt_records import Fault
-from hpcddp.worker.master import listen
+from hpcddp.worker.master import Store, listen
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.watchdog.detector import LastBeat, judge, late_rank, place, silent_rank
 from hpcddp.worker.watchdog.messages import Connection, Failed, Goodbye, Hello, Hung, Message, Over, connect
@@ -82,7 +82,7 @@ class SelfMonitor:
 class Spoke:
     """Any rank but 0. The last one, which is on another node than rank 0 if there are several, watches rank 0."""
 
-    def __init__(self, rank: Rank, store: Any) -> None:
+    def __init__(self, rank: Rank, store: Store) -> None:
         self._rank = rank
         self._is_last = rank.rank == rank.world - 1
         self._left = False
@@ -137,7 +137,7 @@ class Spoke:
 class Hub:
     """Rank 0."""
 
-    def __init__(self, rank: Rank, store: Any) -> None:
+    def __init__(self, rank: Rank, store: Store) -> None:
         self._rank = rank
         self._token = secrets.token_hex(16)
         self._hosts: dict[int, str] = {}

@@ -19,13 +19,13 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from hpcddp.core.attempt_records import Fault
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.finish import end_with_others, fail
+from hpcddp.worker.master import Store
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.watchdog.progress import RankProgress, hang_limit_s
@@ -43,7 +43,7 @@ ROWS_S = 1.0
 class Watchdog:
     """Around all that ranks do together: `with Watchdog(...)` ends the process, the fault recorded, where an error leaves it."""
 
-    def __init__(self, rank: Rank, store: Any, attempt: Path, point: Point) -> None:
+    def __init__(self, rank: Rank, store: Store, attempt: Path, point: Point) -> None:
         self._rank, self._attempt, self._point = rank, attempt, point
         self._progress = RankProgress(hang_limit_s(), time.monotonic())
         self._monitor = _monitor(rank, store)
@@ -134,7 +134,7 @@ def stepping(watchdog: Watchdog | None, timer: StepTimer, reader_pid: int | None
         watchdog.watch_steps(None)
 
 
-def _monitor(rank: Rank, store: Any) -> Hub | Spoke | SelfMonitor:
+def _monitor(rank: Rank, store: Store) -> Hub | Spoke | SelfMonitor:
     """A rank that cannot be watched trains all the same."""
     if rank.world == 1:
         return SelfMonitor(rank)

@@ -9,8 +9,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import torch.distributed as dist
 
 from hpcddp.core.attempt_records import Fault
+from hpcddp.worker.master import Store
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.watchdog.messages import Connection, Failed, Goodbye, Hello, Hung, Message, Over, decode, encode
 from hpcddp.worker.watchdog.progress import BEFORE, LONGEST_S, Beat
@@ -25,16 +27,10 @@ FIRST = Rank(
 )  # fmt: skip
 
 
-class Store(dict[str, bytes]):
-    """A rendezvous' store: what one rank set, another gets."""
-
-    def set(self, key: str, value: str) -> None:
-        self[key] = value.encode()
-
-
 @pytest.fixture
 def store() -> Store:
-    return Store()
+    store: Store = dist.HashStore()  # type: ignore[attr-defined]  # documented, but not in __all__
+    return store
 
 
 @pytest.fixture
@@ -81,7 +77,7 @@ def test_a_stranger_is_sent_away(ranks: tuple[Hub, Spoke], store: Store, said: b
     """Who does not know the token is no rank, whatever it says; the ranks go on hearing each other."""
     hub, spoke = ranks
     spoke.tick(BEAT, 1.0, late=False)
-    with socket.create_connection((FIRST.master_addr, int(store["hpcddp/watchdog"].split()[0]))) as stranger:
+    with socket.create_connection((FIRST.master_addr, int(store.get("hpcddp/watchdog").split()[0]))) as stranger:
         stranger.sendall(said)
         give_up_at = time.monotonic() + 60
         while not select.select([stranger], [], [], 0.01)[0]:
