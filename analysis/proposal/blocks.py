@@ -8,16 +8,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Heading:
+    """A heading; the first one of a page is its title."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class Text:
+    """A paragraph."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class Items:
+    """A list, an item a line."""
+
     texts: Sequence[str]
 
 

@@ -89,6 +89,7 @@ def next_queued(study: Study) -> str | None:
 
 
 def read_entry(study: Study, job: str) -> Entry:
+    """What a queued run is to run: its spec.json."""
     return decode(Entry, json.loads((study.job_dir(job) / "spec.json").read_text(encoding="utf-8")))
 
 
@@ -106,6 +107,7 @@ def running_s(study: Study, job: str) -> float:
 
 
 def write_state(study: Study, job: str, phase: Phase, reason: str | None = None) -> None:
+    """Writes how far a queued run is: its state.json."""
     write_json(study.job_dir(job) / "state.json", encode(State(phase=phase, reason=reason)))
 
 

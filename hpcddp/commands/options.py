@@ -188,6 +188,7 @@ def remark(text: str) -> None:
 
 
 def print_json(plain: Any) -> None:
+    """For `--format json`: the whole document on stdout."""
     import json
 
     click.echo(json.dumps(plain, indent=1, allow_nan=False))

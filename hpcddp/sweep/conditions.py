@@ -50,6 +50,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def compared_values(point: Point) -> ComparedValues:
+    """What conditions may name of a point, with its values."""
     return {"ranks": point.ranks, "gpus": point.gpus, "global_batch": point.global_batch, **flat_keys(point)}
 
 

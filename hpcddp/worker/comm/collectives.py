@@ -66,12 +66,14 @@ def farthest(group: ProcessGroup) -> tuple[int, int]:
 
 
 def all_reduce(group: ProcessGroup, count: int) -> Collective:
+    """Every rank gets the sum of all ranks' numbers."""
     ranks = range(group.rank.world)
     data = filled(group.device, count, _summand(group.rank.rank))
     return Collective(lambda: dist.all_reduce(data), lambda: holds(data, sum(map(_summand, ranks))), (data,))
 
 
 def reduce_scatter(group: ProcessGroup, count: int) -> Collective:
+    """Every rank gets the sum of its share of all ranks' numbers."""
     rank, ranks = group.rank.rank, group.rank.world
     shares = [filled(group.device, count // ranks, _summand(rank) * _place(share)) for share in range(ranks)]
     data, out = torch.cat(shares), filled(group.device, count // ranks, 0)
@@ -80,6 +82,7 @@ def reduce_scatter(group: ProcessGroup, count: int) -> Collective:
 
 
 def all_gather(group: ProcessGroup, count: int) -> Collective:
+    """Every rank gets the shares of all ranks."""
     ranks = group.rank.world
     data, out = filled(group.device, count // ranks, group.rank.rank + 1), filled(group.device, count, 0)
     shares = out.chunk(ranks)
@@ -91,11 +94,13 @@ def all_gather(group: ProcessGroup, count: int) -> Collective:
 
 
 def broadcast(group: ProcessGroup, count: int) -> Collective:
+    """Every rank gets the numbers of rank 0."""
     data = filled(group.device, count, 3 if group.rank.rank == 0 else 0)
     return Collective(lambda: dist.broadcast(data, src=0), lambda: holds(data, 3), (data,))
 
 
 def send_recv(group: ProcessGroup, count: int) -> Collective:
+    """The two ranks that are farthest apart exchange their numbers; the others do nothing."""
     rank, (first, second) = group.rank.rank, farthest(group)
     if rank not in (first, second):
         return Collective(lambda: None, lambda: True, (), messages=2)
