@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import Literal
 
 from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.errors import UsageError
@@ -27,7 +27,7 @@ FOLDER = FilePath(__file__).parents[1] / "clusters"
 class Fact:
     """One value with where it comes from."""
 
-    value: Any
+    value: object
     grade: Literal["A", "B", "C", "?"]
     source: str
     note: str | None = None
@@ -224,7 +224,7 @@ def current_cluster() -> str | None:
     return None
 
 
-def _strip_facts(data: Any, path: Path, facts: dict[Path, Fact]) -> Any:
+def _strip_facts(data: object, path: Path, facts: dict[Path, Fact]) -> object:
     """`data` with every `{value:, grade:, source:}` replaced by its value; the facts are collected by path."""
     if isinstance(data, dict):
         if len(data.keys() & {"value", "grade", "source"}) >= 2:  # two of them: the third may be missing or misspelt
