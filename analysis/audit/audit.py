@@ -10,7 +10,6 @@ from typing import Any
 from hpcddp.analysis.audit.averages import check_averages
 from hpcddp.analysis.audit.claim_checks import check_claims
 from hpcddp.analysis.audit.claims import claims_of
-from hpcddp.analysis.audit.counted import counted
 from hpcddp.analysis.audit.findings import KINDS, Finding, by_weight
 from hpcddp.analysis.audit.groups import group
 from hpcddp.analysis.audit.layout import check_layout
@@ -18,6 +17,7 @@ from hpcddp.analysis.audit.nodes import KnownNodes
 from hpcddp.analysis.audit.scaling import check_scaling
 from hpcddp.analysis.audit.spread import check_effects, check_runs
 from hpcddp.analysis.audit.table import AuditTable, read_table
+from hpcddp.analysis.audit.tally import tally
 from hpcddp.analysis.audit.text import to_text
 from hpcddp.analysis.audit.work import check_work
 
@@ -35,9 +35,9 @@ class Audit:
     findings: tuple[Finding, ...]
     """Heaviest first."""
     holds: Mapping[str, int]
-    """What was checked and adds up: `averages` -> how many."""
+    """Kind of number -> how many were checked and add up."""
     unchecked: Mapping[str, int]
-    """What nothing in the table can be set against, likewise."""
+    """Kind of number -> how many nothing in the table can check."""
 
     @property
     def text(self) -> str:
@@ -80,7 +80,7 @@ def audit(file: Path, known: KnownNodes | None = None) -> Audit:
         *check_scaling(groups, claims),
         *(finding for each in claims for finding in (*check_claims(each), *check_effects(each))),
     ]
-    numbers = counted(groups, claims, findings)
-    holds = {name: each.holds for name, each in numbers.items() if each.checked}
-    unchecked = {name: each.unchecked for name, each in numbers.items() if each.unchecked}
+    tallies = tally(groups, claims, findings)
+    holds = {name: each.holds for name, each in tallies.items() if each.checked}
+    unchecked = {name: each.unchecked for name, each in tallies.items() if each.unchecked}
     return Audit(table, tuple(by_weight(findings)), holds, unchecked)

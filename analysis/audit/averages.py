@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpcddp.analysis.audit.cells import Interval, alike
+from hpcddp.analysis.audit.cells import Interval, print_like
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Average, Groups, distinct, statistic, value, values
 from hpcddp.core.text import count
@@ -21,16 +21,16 @@ def check_averages(groups: Groups) -> Iterator[Finding]:
 
 
 def _value(average: Average, metric: str) -> Iterator[Finding]:
-    of = values(average.of, metric)
+    of = values(average.rows, metric)
     right = statistic(average.statistic, of)
-    if right.meets(average.claim.can_be):
+    if right.overlaps(average.claim.interval):
         return
-    claim, where, follows = average.claim, average.of[0].layout, alike(right.best, average.claim)
+    claim, where, follows = average.claim, average.rows[0].layout, print_like(right.best, average.claim)
     lowest, highest = statistic("min", of), statistic("max", of)
     what = f"the {'average' if average.statistic == 'mean' else 'median'} {claim} of {where}"
-    if claim.can_be.low > highest.high or claim.can_be.high < lowest.low:
-        side = "above" if claim.can_be.low > highest.high else "below"
-        ends = f"{alike(lowest.best, claim)} to {alike(highest.best, claim)}"
+    if claim.interval.low > highest.high or claim.interval.high < lowest.low:
+        side = "above" if claim.interval.low > highest.high else "below"
+        ends = f"{print_like(lowest.best, claim)} to {print_like(highest.best, claim)}"
         rows = f"each of the {len(of)} rows it averages ({ends})" if len(of) > 1 else f"the one row it averages ({ends})"
         yield _finding("average_outside_rows", average, follows, f"{what} is {side} {rows}")
         return
@@ -48,32 +48,32 @@ def _value(average: Average, metric: str) -> Iterator[Finding]:
 
 def _would_fit(average: Average, metric: str) -> str:
     """Another statistic of the rows that gives what is printed; nothing where none does."""
-    of, claim = values(average.of, metric), average.claim.can_be
+    of, claim = values(average.rows, metric), average.claim.interval
     best, worst = FASTEST[metric]
     for name, words in (("median", "the median"), ("mean", "the mean"), (best, "the fastest"), (worst, "the slowest")):
-        if name != average.statistic and statistic(name, of).meets(claim):
+        if name != average.statistic and statistic(name, of).overlaps(claim):
             return words
     if len(of) > 2:
-        for row in average.of:
-            others = values((other for other in average.of if other is not row), metric)
-            if value(row, metric) is not None and statistic("mean", others).meets(claim):
+        for row in average.rows:
+            others = values((other for other in average.rows if other is not row), metric)
+            if value(row, metric) is not None and statistic("mean", others).overlaps(claim):
                 return f"the mean without line {row.line}"
     return ""
 
 
 def _pooled(average: Average, groups: Groups) -> Iterator[Finding]:
-    types = sorted(distinct(kind for row in average.of for kind in groups.hardware[row.line]))
+    types = sorted(distinct(kind for row in average.rows for kind in groups.hardware[row.line]))
     if len(types) < 2:
         return
     by_type = [statistic("mean", of) for kind in types if (of := _of_type(average, groups, kind))]
-    apart = " and ".join(alike(each.best, average.claim) for each in by_type)
+    apart = " and ".join(print_like(each.best, average.claim) for each in by_type)
     follows = f"{apart} by type" if len(by_type) > 1 else "no average of one type"
-    sentence = f"the average of {average.of[0].layout} is over {count(len(average.of), 'row')} of {_words(types)}"
+    sentence = f"the average of {average.rows[0].layout} is over {count(len(average.rows), 'row')} of {_words(types)}"
     yield _finding("gpu_types_pooled", average, follows, sentence)
 
 
 def _of_type(average: Average, groups: Groups, kind: str) -> list[Interval]:
-    return values([row for row in average.of if groups.hardware[row.line] == {kind}], groups.table.metric)
+    return values([row for row in average.rows if groups.hardware[row.line] == {kind}], groups.table.metric)
 
 
 def _words(types: list[str]) -> str:
@@ -81,13 +81,15 @@ def _words(types: list[str]) -> str:
 
 
 def _counted(average: Average) -> Iterator[Finding]:
-    said = {row.counts["n"] for row in average.of if "n" in row.counts}
-    if len(said) == 1 and said != {len(average.of)} and len(average.of) > 1:
+    said = {row.counts["n"] for row in average.rows if "n" in row.counts}
+    if len(said) == 1 and said != {len(average.rows)} and len(average.rows) > 1:
         (number,) = said
-        sentence = f"the average of {average.of[0].layout} is said to be of {count(number, 'run')}; {len(average.of)} are listed"
-        yield _finding("runs_miscounted", average, str(len(average.of)), sentence, str(number))
+        sentence = (
+            f"the average of {average.rows[0].layout} is said to be of {count(number, 'run')}; {len(average.rows)} are listed"
+        )
+        yield _finding("runs_miscounted", average, str(len(average.rows)), sentence, str(number))
 
 
 def _finding(kind: str, average: Average, follows: str, sentence: str, claimed: str | None = None) -> Finding:
-    lines = tuple(sorted({*average.lines, *(row.line for row in average.of)}))
+    lines = tuple(sorted({*average.lines, *(row.line for row in average.rows)}))
     return Finding(kind, lines, claimed or str(average.claim), follows, sentence)

@@ -1,4 +1,4 @@
-"""The ways in which a speedup may have been taken: which baseline, which statistic of its runs, from times or throughput."""
+"""How a speedup may have been computed: against which baseline, from which statistic of its runs, from times or throughput."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ BASELINES = ("1 GPU", "1 node", "the smallest size")
 
 @dataclass(frozen=True)
 class Basis:
-    """One way; `average` is the printed average where there is one, else the mean."""
+    """One way to compute it; the statistic `average` is the printed average where there is one, else the mean."""
 
     baseline: str
     metric: str
     weak: bool
     """Times are of work that grows with the GPUs."""
-    of: str
-    """Statistic of the baseline's runs: average, mean, median, min, max."""
-    to: str
-    """The same of the row's runs, or `own`."""
+    baseline_statistic: str
+    """Of the baseline's runs: average, mean, median, min, max."""
+    row_statistic: str
+    """Of the row's runs: the same, or `own`, the row's value itself."""
     scope: str = "all"
     """Runs of the baseline that count: all, or those with the row's gpu_type, node_list or run."""
 
 
 @dataclass
 class Ratios:
-    """Speedups as they follow from a table, in any way."""
+    """Speedups computed from a table, on any basis."""
 
     groups: Groups
     _known: dict[tuple[object, ...], Interval | None] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Ratios:
     def __post_init__(self) -> None:
         self._series = self.groups.by_series()
         for average in self.groups.averages:
-            for row in average.of:
+            for row in average.rows:
                 self._averages.setdefault(row.line, []).append(average)
 
     def baseline(self, row: Row, name: str) -> list[Row]:
@@ -70,8 +70,8 @@ class Ratios:
         return row.size / rows[0].size if rows else None
 
     def speedup(self, row: Row, basis: Basis) -> Interval | None:
-        """What the row's speedup can be, so taken; None where a part is missing."""
-        base, mine = self._base(row, basis), self.mine(row, basis)
+        """The row's speedup on that basis; None where a number for it is missing."""
+        base, mine = self._base(row, basis), self.row_value(row, basis)
         ratio = self.ratio(row, basis.baseline)
         if base is None or mine is None or ratio is None:
             return None
@@ -81,12 +81,12 @@ class Ratios:
 
     def _base(self, row: Row, basis: Basis) -> Interval | None:
         scoped = "" if basis.scope == "all" else getattr(row, basis.scope)
-        key = (self.groups.series(row), basis.baseline, basis.metric, basis.of, basis.scope, scoped)
+        key = (self.groups.series(row), basis.baseline, basis.metric, basis.baseline_statistic, basis.scope, scoped)
         if key not in self._known:
             rows = self.baseline(row, basis.baseline)
             if basis.scope != "all":
                 rows = self._in_scope(row, basis).get(scoped, []) if scoped is not None else []
-            self._known[key] = self.of_rows(rows, basis.metric, basis.of)
+            self._known[key] = self.of_rows(rows, basis.metric, basis.baseline_statistic)
         return self._known[key]
 
     def _in_scope(self, row: Row, basis: Basis) -> dict[object, list[Row]]:
@@ -98,15 +98,15 @@ class Ratios:
                 found.setdefault(getattr(other, basis.scope), []).append(other)
         return self._scoped[key]
 
-    def mine(self, row: Row, basis: Basis) -> Interval | None:
+    def row_value(self, row: Row, basis: Basis) -> Interval | None:
         if row.summary is not None:
             return value(row, basis.metric) or value(row, "average") or value(row, "median")
-        if basis.to == "own":
+        if basis.row_statistic == "own":
             return value(row, basis.metric)
-        printed = row.line if basis.to == "average" and row.line in self._averages else ""
-        key = (row.config, printed, basis.metric, basis.to)
+        printed = row.line if basis.row_statistic == "average" and row.line in self._averages else ""
+        key = (row.config, printed, basis.metric, basis.row_statistic)
         if key not in self._known:
-            self._known[key] = self.of_rows(self.groups.runs[row.config], basis.metric, basis.to, row)
+            self._known[key] = self.of_rows(self.groups.runs[row.config], basis.metric, basis.row_statistic, row)
         return self._known[key]
 
     def of_rows(self, rows: Sequence[Row], metric: str, name: str, of: Row | None = None) -> Interval | None:
@@ -114,14 +114,14 @@ class Ratios:
         if name == "average" and metric == self.groups.table.metric:
             lines = {of.line} if of else {row.line for row in rows}
             for average in self._averages.get(min(lines), ()) if lines else ():
-                if len(lines) == 1 or lines <= {row.line for row in average.of}:
-                    return average.claim.can_be
+                if len(lines) == 1 or lines <= {row.line for row in average.rows}:
+                    return average.claim.interval
         found = values(rows, metric)
         return statistic("mean" if name == "average" else name, found) if found else None
 
 
-def ways(groups: Groups) -> list[Basis]:
-    """Every way that this table leaves open, the usual ones first."""
+def possible_bases(groups: Groups) -> list[Basis]:
+    """Every basis that the table allows, the usual ones first."""
     table = groups.table
     repeated = any(len(rows) > 1 for rows in groups.runs.values())
     pairs = [
@@ -136,12 +136,16 @@ def ways(groups: Groups) -> list[Basis]:
     scopes = ["all", *(name for name in ("gpu_type", "node_list", "run") if len(_words(groups, name)) > 1)]
     metrics = [name for name in ("time", "throughput") if any(name in row.values for row in table.rows)]
     metrics = metrics or [table.metric]
-    ways_ = [Basis(name, metrics[0], weak=False, of="average", to="average") for name in BASELINES]
-    ways_ = [replace(way, scope=scope) for scope in (scopes if repeated else ["all"]) for way in ways_]
-    ways_ = [replace(way, of=of, to=to) for of, to in (pairs if repeated else [("mean", "own")]) for way in ways_]
+    bases = [Basis(name, metrics[0], weak=False, baseline_statistic="average", row_statistic="average") for name in BASELINES]
+    bases = [replace(way, scope=scope) for scope in (scopes if repeated else ["all"]) for way in bases]
+    bases = [
+        replace(way, baseline_statistic=base, row_statistic=own)
+        for base, own in (pairs if repeated else [("mean", "own")])
+        for way in bases
+    ]
     forms = [(metric, weak) for metric in metrics for weak in ((False, True) if metric == "time" else (False,))]
     forms.sort(key=lambda form: form[1])
-    return [replace(way, metric=metric, weak=weak) for metric, weak in forms for way in ways_]
+    return [replace(way, metric=metric, weak=weak) for metric, weak in forms for way in bases]
 
 
 def _words(groups: Groups, name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Printed numbers as what they can stand for: every value that rounds, or is cut off, to the digits shown."""
+"""Reads printed numbers as intervals: of every value that rounds, or is cut off, to the digits shown."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Interval:
     high: float
     best: float
 
-    def meets(self, other: Interval) -> bool:
-        """Whether one value can be both; one part in 10^9 is left to the arithmetic."""
+    def overlaps(self, other: Interval) -> bool:
+        """Whether some value lies in both; one part in 10^9 is allowed for the arithmetic."""
         slack = 1e-9 * max(abs(self.high), abs(other.high))
         return self.low <= other.high + slack and other.low <= self.high + slack
 
@@ -50,7 +50,7 @@ class Number:
     """A cell: its value in the column's unit (times: s), what it can stand for, and how it was printed."""
 
     value: float
-    can_be: Interval
+    interval: Interval
     text: str
     digits: str
     """As printed, of the value alone: no spread, unit or point."""
@@ -90,16 +90,16 @@ def _without_spread(text: str, units: str) -> str:
 
 
 def plain_digits(text: str) -> str:
-    """Thousands apart (1,200 or 1 200) put together, a decimal comma (0,95 or 0,950) made a point."""
+    """Without separators of thousands (1,200 or 1 200), and with a point for a decimal comma (0,95 or 0,950)."""
     if re.fullmatch(r"[1-9]\d{0,2}([,\s']\d{3})+(\.\d+)?", text):
         return re.sub(r"[,\s']", "", text)
     return text.replace(",", ".") if re.fullmatch(r"\d+,\d+", text) else text
 
 
 def inverse(of: Number) -> Number:
-    """The time of one of what is printed as so many per second; more of them is less time."""
-    ends = of.can_be
-    return replace(of, value=1 / of.value, can_be=Interval(1 / ends.high, 1 / ends.low, 1 / ends.best), inverse=True)
+    """The time per item, from items per second."""
+    ends = of.interval
+    return replace(of, value=1 / of.value, interval=Interval(1 / ends.high, 1 / ends.low, 1 / ends.best), inverse=True)
 
 
 def seconds(text: str, unit: str | None = None) -> Number:
@@ -143,8 +143,8 @@ def _words(words: list[tuple[str, str]], text: str) -> Number:
         raise ValueError(f"`{text}` is not a time; write seconds (8521), m:ss or h:mm:ss")
     value = sum(float(amount) * SECONDS[name] for amount, name in zip(amounts, units, strict=True))
     decimals, scale = len(amounts[-1].partition(".")[2]), SECONDS[units[-1]]
-    can_be = _around(value, scale * 10.0**-decimals)
-    return Number(value, can_be, text.strip(), _digits("".join(amounts)), decimals, units=units, scale=scale)
+    interval = _around(value, scale * 10.0**-decimals)
+    return Number(value, interval, text.strip(), _digits("".join(amounts)), decimals, units=units, scale=scale)
 
 
 def _printed(bare: str, scale: float, text: str, units: tuple[str, ...]) -> Number:
@@ -153,8 +153,8 @@ def _printed(bare: str, scale: float, text: str, units: tuple[str, ...]) -> Numb
     value = float(bare) * scale
     if not math.isfinite(value) or -decimals > 300:
         raise ValueError(f"`{text}` is out of range")
-    can_be = _around(value, scale * 10.0**-decimals)
-    return Number(value, can_be, text.strip(), _digits(digits), max(0, decimals), units=units, scale=scale)
+    interval = _around(value, scale * 10.0**-decimals)
+    return Number(value, interval, text.strip(), _digits(digits), max(0, decimals), units=units, scale=scale)
 
 
 def _digits(text: str) -> str:
@@ -162,11 +162,11 @@ def _digits(text: str) -> str:
 
 
 def _around(value: float, step: float) -> Interval:
-    """Half a step of the last digit below (rounded up), a whole one above (cut off)."""
+    """From half a step of the last digit below (it was rounded up) to one step above (it was cut off)."""
     return Interval(max(value - step / 2, value * 1e-3), value + step, value)
 
 
-def alike(value: float, shown: Number, more: int = 0) -> str:
+def print_like(value: float, shown: Number, more: int = 0) -> str:
     """`value` as `shown` is printed, with `more` decimals."""
     if shown.clock:
         return clock(value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcddp.analysis.audit.basis import BASELINES, Basis, ways
-from hpcddp.analysis.audit.cells import Interval, alike
+from hpcddp.analysis.audit.basis import BASELINES, Basis, possible_bases
+from hpcddp.analysis.audit.cells import Interval, print_like
 from hpcddp.analysis.audit.claims import MOST_TRIED, Claim, Claims
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Series, distinct, value
@@ -33,11 +33,11 @@ def check_claims(claims: Claims) -> Iterator[Finding]:
 
 def _absent_baseline(claims: Claims, missed: Sequence[Claim]) -> Finding | None:
     """Claims that all need the same baseline, one that no row has."""
-    metric = claims.open[0].metric
+    metric = claims.candidates[0].metric
     needed = []
     for claim in missed:
         mine = claims.ratios.of_rows([claim.row], metric, "mean")
-        factor = claim.can_be.scaled(claim.row.size if claims.word == "efficiency" else 1.0)
+        factor = claim.interval.scaled(claim.row.size if claims.word == "efficiency" else 1.0)
         if mine is None:
             return None
         needed.append(mine.over(factor) if metric == "throughput" else mine.product(factor))
@@ -45,7 +45,7 @@ def _absent_baseline(claims: Claims, missed: Sequence[Claim]) -> Finding | None:
     if len(missed) < max(2, len(claims.claims)) or low > high:
         return None
     shown = next(claim.row.values[metric] for claim in missed if metric in claim.row.values)
-    text = alike((low + high) / 2, shown)
+    text = print_like((low + high) / 2, shown)
     sentence = (
         f"all {len(missed)} values of `{claims.column.header}` need a baseline with a {metric} of about {text}, which no row has"
     )
@@ -56,7 +56,7 @@ def _absent_baseline(claims: Claims, missed: Sequence[Claim]) -> Finding | None:
 def _other_baselines(claims: Claims, missed: Sequence[Claim]) -> dict[int, Basis]:
     """Line -> the way in which a claim fits against another baseline than most."""
     found: dict[int, Basis] = {}
-    every = ways(claims.ratios.groups)
+    every = possible_bases(claims.ratios.groups)
     for i, claim in enumerate(missed):
         usual = claims.basis(claim)
         if i == MOST_TRIED:  # then those that some claim was taken in
@@ -103,7 +103,7 @@ def _wrong(claims: Claims, claim: Claim, basis: Basis) -> Finding:
     right, lines = _shown(claims, claim, basis), (claim.row.line,)
     what = f"{claims.word} {claim.shown} at {claim.row.layout}"
     inverse = Interval(0.98 / follows.high, 1.02 / follows.low, 1 / follows.best)  # it may be of a rounded speedup
-    if claims.word == "speedup" and inverse.meets(claim.can_be):
+    if claims.word == "speedup" and inverse.overlaps(claim.interval):
         return Finding(
             "speedup_inverted",
             lines,
@@ -120,34 +120,37 @@ def _wrong(claims: Claims, claim: Claim, basis: Basis) -> Finding:
 
 def _would_need(claims: Claims, claim: Claim, basis: Basis, follows: Interval) -> str:
     """The value that would give the claim, instead of the one that was compared: the row's own, or what its runs come to."""
-    shown, mine = claim.row.values.get(basis.metric), claims.ratios.mine(claim.row, basis)
+    shown, mine = claim.row.values.get(basis.metric), claims.ratios.row_value(claim.row, basis)
     if shown is None or mine is None or claims.word != "speedup":
         return ""
-    factor = follows.best / claim.can_be.best
+    factor = follows.best / claim.interval.best
     needed = mine.best * (factor if basis.metric == "time" else 1 / factor)
-    of_runs = "" if claim.row.summary or mine == shown.can_be else f"the {OF_RUNS.get(basis.to, basis.to)} "
-    return f" ({claim.shown} would need {alike(needed, shown)} instead of {of_runs}{alike(mine.best, shown)})"
+    of_runs = (
+        "" if claim.row.summary or mine == shown.interval else f"the {OF_RUNS.get(basis.row_statistic, basis.row_statistic)} "
+    )
+    return f" ({claim.shown} would need {print_like(needed, shown)} instead of {of_runs}{print_like(mine.best, shown)})"
 
 
 def _shown(claims: Claims, claim: Claim, basis: Basis) -> str:
     """What follows, as the claim is printed, with a digit more where few are."""
     middle = claims.follows(claim, basis)[0].best * (100 if claims.column.unit == "percent" else 1)
-    return alike(middle, claim.shown, more=max(0, (0 if claims.column.unit == "percent" else 2) - claim.shown.decimals))
+    return print_like(middle, claim.shown, more=max(0, (0 if claims.column.unit == "percent" else 2) - claim.shown.decimals))
 
 
 def _unnamed(claims: Claims) -> Iterator[Finding]:
     """Two baselines in the table, values that differ between them, and no row of one GPU that is printed as 1."""
     one = Interval(1.0, 1.0, 1.0)
-    if any(claim.row.gpus == 1 and claim.can_be.meets(one) and claim.shown.value in (1, 100) for claim in claims.claims):
+    if any(claim.row.gpus == 1 and claim.interval.overlaps(one) and claim.shown.value in (1, 100) for claim in claims.claims):
         return
     ambiguous = []
     for claim in claims.claims:
         basis = claims.basis(claim)
         others = [
             way
-            for way in claims.open
+            for way in claims.candidates
             if way.baseline in BASELINES[:2]
-            and (way.of, way.to, way.metric, way.weak) == (basis.of, basis.to, basis.metric, basis.weak)
+            and (way.baseline_statistic, way.row_statistic, way.metric, way.weak)
+            == (basis.baseline_statistic, basis.row_statistic, basis.metric, basis.weak)
         ]
         for way in others:
             follows = claims.follows(claim, way)

@@ -1,4 +1,4 @@
-"""Printed speedups and efficiencies, and the way they were most likely taken from the times and throughputs beside them."""
+"""Printed speedups and efficiencies, and the basis on which they were most likely computed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hpcddp.analysis.audit.basis import BASELINES, Basis, Ratios, ways
+from hpcddp.analysis.audit.basis import BASELINES, Basis, Ratios, possible_bases
 from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.columns import AuditColumn, column
 from hpcddp.analysis.audit.groups import Groups, Series
 from hpcddp.analysis.audit.table import Row
 
 MOST_TRIED = 500
-"""Claims by which the way they were taken is found; of more, so many all over the column."""
+"""At most so many claims, spread over the column, decide on which basis it was computed."""
 
 
 @dataclass(frozen=True)
@@ -22,26 +22,26 @@ class Claim:
 
     row: Row
     shown: Number
-    can_be: Interval
+    interval: Interval
     """As a share, not in percent."""
 
 
 @dataclass(frozen=True)
 class Claims:
-    """One column of them, and how they were most likely taken."""
+    """One column of claims, and the bases on which it may have been computed."""
 
     column: AuditColumn
     index: int
     claims: Sequence[Claim]
     ratios: Ratios
-    open: Sequence[Basis]
+    candidates: Sequence[Basis]
 
     @property
     def word(self) -> str:
         return self.column.meaning or ""
 
     def follows(self, claim: Claim, basis: Basis) -> list[Interval]:
-        """What the claim should be: from measured values, and an efficiency also from the printed speedup."""
+        """The values that the claim should have: from measured values, and for an efficiency also from the printed speedup."""
         found = self.ratios.speedup(claim.row, basis)
         speedups = [] if found is None else [found]
         if self.word == "speedup":
@@ -52,17 +52,17 @@ class Claims:
     def _printed(self, row: Row) -> list[Interval]:
         columns = self.ratios.groups.table.claims
         return [
-            shown.can_be
+            shown.interval
             for i, shown in row.claims.items()
             if columns[i].meaning == "speedup" and columns[i].baseline in (None, self.column.baseline)
         ]
 
     def fits(self, claim: Claim, basis: Basis) -> bool:
-        return any(each.meets(claim.can_be) for each in self.follows(claim, basis))
+        return any(each.overlaps(claim.interval) for each in self.follows(claim, basis))
 
     @cached_property
     def likely(self) -> dict[Series, Basis]:
-        """For each series the way that most claims of the table fit, or one that fits all of its own where that one does not."""
+        """For each series the basis that most claims fit; where at most half of its own do, one that all of them fit."""
         by_series: dict[Series, list[Claim]] = {}
         for claim in self.claims:
             by_series.setdefault(self.ratios.groups.series(claim.row), []).append(claim)
@@ -70,7 +70,9 @@ class Claims:
         chosen = {}
         for series, claims in by_series.items():
             fit = sum(self.fits(claim, usual) for claim in claims)
-            better = [basis for basis in self.open if fit * 2 <= len(claims) and all(self.fits(claim, basis) for claim in claims)]
+            better = [
+                basis for basis in self.candidates if fit * 2 <= len(claims) and all(self.fits(claim, basis) for claim in claims)
+            ]
             chosen[series] = better[0] if better and len(claims) > 1 else usual
         return chosen
 
@@ -79,19 +81,19 @@ class Claims:
 
     @cached_property
     def checked(self) -> list[Claim]:
-        """Those that something in the table gives."""
+        """The claims that can be computed from the table."""
         return [claim for claim in self.claims if self.follows(claim, self.basis(claim))]
 
     @cached_property
     def missed(self) -> list[Claim]:
-        """Those of them that do not follow."""
+        """The checked claims that are wrong."""
         return [claim for claim in self.checked if not self.fits(claim, self.basis(claim))]
 
     def _usual(self) -> Basis:
-        """The first way that all claims fit; else the one that most fit, or that says something of most."""
-        best, usual = (-1, -1), self.open[0]
+        """The first basis that all claims fit; else the one that most fit, or by which most can be checked."""
+        best, usual = (-1, -1), self.candidates[0]
         tried = self.claims[:: -(-len(self.claims) // MOST_TRIED)]
-        for basis in self.open:
+        for basis in self.candidates:
             known = [claim for claim in tried if self.follows(claim, basis)]
             score = (sum(self.fits(claim, basis) for claim in known), len(known))
             if score > best:
@@ -103,7 +105,7 @@ class Claims:
 
 def claims_of(groups: Groups) -> list[Claims]:
     """The columns of speedups and efficiencies that hold any."""
-    ratios, every, found = Ratios(groups), ways(groups), []
+    ratios, every, found = Ratios(groups), possible_bases(groups), []
     for index, each in enumerate(groups.table.claims):
         scale = 0.01 if each.unit == "percent" else 1.0
         rows = [row for row in groups.table.rows if index in row.claims]
@@ -121,7 +123,7 @@ def claims_of(groups: Groups) -> list[Claims]:
 def _mark(shown: Number, decimals: int) -> Interval:
     """What a claim can be; a bare `1` in a column with decimals marks the baseline and is as exact as they are."""
     if shown.value != 1 or shown.decimals or not decimals:
-        return shown.can_be
+        return shown.interval
     return Interval(1 - 0.5 * 10**-decimals, 1 + 10.0**-decimals, 1.0)
 
 

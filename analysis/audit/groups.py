@@ -1,4 +1,4 @@
-"""Which rows of a table belong together: runs of one configuration, sizes of one series, and what an average is of."""
+"""Groups the rows of a table: runs of one configuration, sizes of one series, and the rows of each average."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ ROUNDED_BATCH = 1.05
 """A global batch of 256 is 3 times 85 on three GPUs."""
 
 MOST_AVERAGED = 1_000_000
-"""Rows that a table's averages are of, taken together: each average is compared with all of its own."""
+"""Of the rows of all averages of a table: each average is compared with all of its own."""
 
 
 @dataclass(frozen=True)
 class Average:
-    """A printed average and the rows it is of."""
+    """A printed average and its rows."""
 
     claim: Number
     statistic: str
     """`mean` or `median`."""
     lines: tuple[int, ...]
     """Where it is printed."""
-    of: tuple[Row, ...]
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
 class Groups:
-    """A table put in order."""
+    """A table and its rows in groups."""
 
     table: AuditTable
     runs: Mapping[Config, list[Row]]
@@ -71,7 +71,7 @@ def group(table: AuditTable, known: KnownNodes) -> Groups:
 def value(row: Row, metric: str) -> Interval | None:
     """What the row measured."""
     found = row.values.get(metric)
-    return found.can_be if found else None
+    return found.interval if found else None
 
 
 def values(rows: Iterable[Row], metric: str) -> list[Interval]:
@@ -107,13 +107,13 @@ def statistic(name: str, of: Sequence[Interval]) -> Interval:
 def _averages(table: AuditTable, runs: Mapping[Config, list[Row]]) -> list[Average]:
     index = RowIndex(table.measured, lambda row: (*row.config, row.gpu_type, row.node_list))
     found = [average for row in table.rows if row.summary for average in _of_summary(row, table.metric, index)]
-    if (averaged := sum(len(each.of) for each in found)) > MOST_AVERAGED:
+    if (averaged := sum(len(each.rows) for each in found)) > MOST_AVERAGED:
         many = f"its {len(found):,} averages are of {averaged:,} rows together"
         raise UsageError(f"{table.file}: {many}; leave out those that are printed twice")
     in_columns = [each for name in ("average", "median") for rows in runs.values() for each in _of_column(rows, name)]
-    if any(len(each.of) > 1 for each in in_columns):  # else `average` is another quantity, such as the mean epoch of one run
+    if any(len(each.rows) > 1 for each in in_columns):  # else `average` is another quantity, such as the mean epoch of one run
         found += in_columns
-    return [each for each in found if values(each.of, table.metric)]
+    return [each for each in found if values(each.rows, table.metric)]
 
 
 def _of_summary(row: Row, metric: str, index: RowIndex) -> list[Average]:
@@ -165,7 +165,7 @@ def _hardware(table: AuditTable, known: KnownNodes) -> dict[int, frozenset[str]]
 
 
 def distinct(found: Iterable[str]) -> frozenset[str]:
-    """GPU types that are not another of them told in less detail: V100 beside V100-32 is one."""
+    """The GPU types without those that name another of them in less detail: of V100 and V100-32 the latter."""
     types = set(found)
     return frozenset(each for each in types if not any(other.startswith(f"{each}-") for other in types))
 

@@ -1,4 +1,4 @@
-"""Rows found by what they are, without comparing each with each."""
+"""An index of rows, so that not every pair of rows is compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Can sizes follow each other like this: more than the GPUs give, efficiency that falls and rises again, another batch?"""
+"""Checks how sizes compare: speedups beyond the GPUs, efficiency that falls and rises again, a batch that changes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hpcddp.analysis.audit.table import Config, Row
 CACHES = 0.03
 NOISE = 0.03
 ERRORS = 2.5
-"""What a speedup may be above the ratio of GPUs: a little from caches, and so many standard errors of runs with this noise."""
+"""A speedup may exceed the ratio of GPUs a little by caches, and by so many standard errors of runs with this noise."""
 
 SHARP = 0.8
-"""Where efficiency fell below this share of a smaller size's, a rise by two standard errors is one."""
+"""Where efficiency fell below this share of a smaller size's, a rise by two standard errors counts."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Efficiency:
     """Of one layout."""
 
     row: Row
-    can_be: Interval
+    interval: Interval
     runs: int
     lines: tuple[int, ...]
 
@@ -168,18 +168,18 @@ def _dips_along(chain: Sequence[Efficiency]) -> Iterator[Finding]:
         return
     best = lowest = chain[0]
     for size in chain[1:]:
-        rise = size.can_be.low / lowest.can_be.high
-        fell = lowest.can_be.high < SHARP * best.can_be.low
+        rise = size.interval.low / lowest.interval.high
+        fell = lowest.interval.high < SHARP * best.interval.low
         most = _most(lowest.runs, size.runs, caches=0.0, errors=2.0) if fell else _most(lowest.runs, size.runs)
-        if lowest is not chain[0] and rise > most and size.can_be.low <= _most(1, 1):  # above that it is superlinear
+        if lowest is not chain[0] and rise > most and size.interval.low <= _most(1, 1):  # above that it is superlinear
             yield _dip(best, lowest, size)
             best = lowest = size
-        best = max(best, size, key=lambda each: each.can_be.best) if lowest is chain[0] else best
-        lowest = size if lowest is chain[0] else min(lowest, size, key=lambda each: each.can_be.best)
+        best = max(best, size, key=lambda each: each.interval.best) if lowest is chain[0] else best
+        lowest = size if lowest is chain[0] else min(lowest, size, key=lambda each: each.interval.best)
 
 
 def _dip(before: Efficiency, lowest: Efficiency, after: Efficiency) -> Finding:
-    shares = [f"{100 * each.can_be.best:.0f} % at {each.row.layout}" for each in (before, lowest, after)]
+    shares = [f"{100 * each.interval.best:.0f} % at {each.row.layout}" for each in (before, lowest, after)]
     sentence = (
         f"efficiency is {shares[0]}, {shares[1]} and again {shares[2]}: {_gain(before, lowest)}, then {_gain(lowest, after)}"
     )
@@ -189,7 +189,7 @@ def _dip(before: Efficiency, lowest: Efficiency, after: Efficiency) -> Finding:
 def _gain(small: Efficiency, large: Efficiency) -> str:
     """`x1.17 for 2 times the GPUs`"""
     ratio = large.row.size / small.row.size
-    return f"x{ratio * large.can_be.best / small.can_be.best:.2f} for {ratio:g} times the GPUs"
+    return f"x{ratio * large.interval.best / small.interval.best:.2f} for {ratio:g} times the GPUs"
 
 
 def _superlinear_claims(claims: Claims) -> Iterator[Finding]:
@@ -199,10 +199,10 @@ def _superlinear_claims(claims: Claims) -> Iterator[Finding]:
             continue
         base = claims.ratios.baseline(claim.row, "the smallest size")
         ratio = claim.row.size / base[0].size if base else None
-        if claims.word == "efficiency" and claim.can_be.low > _most(1, 1):
+        if claims.word == "efficiency" and claim.interval.low > _most(1, 1):
             sentence = f"efficiency {claim.shown} is claimed at {claim.row.layout}: more than the GPUs can give"
             yield Finding("superlinear", (claim.row.line,), str(claim.shown), "at most 1 (100 %)", sentence)
-        if claims.word == "speedup" and ratio and not claims.column.baseline and claim.can_be.low > ratio * _most(1, 1):
+        if claims.word == "speedup" and ratio and not claims.column.baseline and claim.interval.low > ratio * _most(1, 1):
             sentence = f"speedup {claim.shown} is claimed at {claim.row.layout}, {ratio:g} times the GPUs of {base[0].layout}"
             yield Finding("superlinear", (claim.row.line,), str(claim.shown), f"at most {ratio:g}", sentence)
 
@@ -218,7 +218,7 @@ def _dips_of_claims(claims: Claims) -> Iterator[Finding]:
     for claim in claims.claims:
         if _shown(claim) and not (claims.basis(claim).weak and claims.fits(claim, claims.basis(claim))):
             continue
-        share = claim.can_be.scaled(1 / claim.row.size) if claims.word == "speedup" else claim.can_be
+        share = claim.interval.scaled(1 / claim.row.size) if claims.word == "speedup" else claim.interval
         found = Efficiency(claim.row, share, 1, (claim.row.line,))
         of_series.setdefault(claims.ratios.groups.series(claim.row), []).append(found)
     for sizes in of_series.values():

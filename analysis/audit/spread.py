@@ -1,10 +1,10 @@
-"""Can the runs bear what is said of them: do repetitions agree, is the effect larger than the spread?"""
+"""Do repeated runs agree, and are the claimed effects larger than the spread of the runs?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpcddp.analysis.audit.cells import Interval, Number, alike
+from hpcddp.analysis.audit.cells import Interval, Number, print_like
 from hpcddp.analysis.audit.claims import Claims
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, statistic, value, values
@@ -15,7 +15,7 @@ DISAGREE = 1.2
 """Slowest over fastest run of one configuration on one GPU type: more than noise."""
 
 REPEATED = 3
-"""Times equal to every digit, of different configurations: not by chance where four digits or more are shown."""
+"""So many times that are equal to every digit in two configurations, with four digits or more, are no coincidence."""
 
 
 def check_runs(groups: Groups) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def check_effects(claims: Claims) -> Iterator[Finding]:
     index = RowIndex(claims.ratios.groups.table.measured, lambda row: row.config)
     reported = set[Config]()
     for claim in claims.claims if claims.word == "speedup" else ():
-        if claim.can_be.low <= 1 or claim.row.config in reported:
+        if claim.interval.low <= 1 or claim.row.config in reported:
             continue
         reported.add(claim.row.config)
         basis = claims.basis(claim)
@@ -46,7 +46,7 @@ def check_effects(claims: Claims) -> Iterator[Finding]:
         apart, worst, best = _apart(before, after, basis.metric)
         if not apart:
             shown = next(row.values[basis.metric] for row in mine if basis.metric in row.values)
-            slow, fast = (f"{row.layout} ({alike(at, shown)})" for row, at in ((claim.row, worst), (base[0], best)))
+            slow, fast = (f"{row.layout} ({print_like(at, shown)})" for row, at in ((claim.row, worst), (base[0], best)))
             runs = f"a run of {slow} is slower than one of {fast}"
             sentence = f"speedup {claim.shown} is claimed at {claim.row.layout}, but {runs}: the spread is larger than the effect"
             lines = tuple(row.line for row in (*base, *mine))

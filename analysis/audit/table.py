@@ -1,4 +1,4 @@
-"""Someone else's table, read: each row a measurement or a summary of several, each number with what it can stand for."""
+"""Reads someone else's table: each row is a measurement or a summary of several, each number an interval."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Row:
     values: Mapping[str, Number] = field(default_factory=dict)
     """time, throughput, average, median, compute, comm, bandwidth."""
     claims: Mapping[int, Number] = field(default_factory=dict)
-    """By the number of the column in Table.claims."""
+    """By the number of the column in AuditTable.claims."""
 
     @property
     def size(self) -> int:
@@ -130,7 +130,7 @@ def _lines(file: Path) -> list[tuple[int, list[str]]]:
 
 
 def _columns(file: Path, line: int, header: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[list[AuditColumn], list[str]]:
-    """A Column per header, and remarks on those that are not read."""
+    """An AuditColumn per header, and remarks on those that are not read."""
     columns = [_by_content(column(text), i, header, body) for i, text in enumerate(header)]
     remarks = []
     for i, each in enumerate(columns):

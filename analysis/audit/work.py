@@ -7,7 +7,7 @@ import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
-from hpcddp.analysis.audit.cells import Interval, alike
+from hpcddp.analysis.audit.cells import Interval, print_like
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, batches, value
 from hpcddp.analysis.audit.table import Row
@@ -18,7 +18,7 @@ SAME_WORK = 0.05
 """Throughput and time of one run may count slightly different things: the last batch, evaluation."""
 
 HIDDEN = 1.5
-"""Exposed communication may be shorter than all of it by what hides behind backward: at most this factor between rows."""
+"""Part of the communication hides behind backward, differently from row to row: by at most this factor."""
 
 Key = Callable[[Row], float]
 
@@ -42,11 +42,11 @@ def _throughput_of_samples(rows: Sequence[Row]) -> Iterator[Finding]:
     for row in rows:
         work, samples = _work(row), row.counts.get("samples", 0) * row.counts.get("epochs", 1)
         ratio = work.scaled(1 / samples) if work and samples else None
-        if ratio and not ratio.meets(Interval(1 - SAME_WORK, 1 + SAME_WORK, 1)):
+        if ratio and not ratio.overlaps(Interval(1 - SAME_WORK, 1 + SAME_WORK, 1)):
             wrong.append((row, ratio.best, samples))
     if wrong:
         row, times_, samples = wrong[0]
-        right = alike(samples / row.values["time"].value, row.values["throughput"])
+        right = print_like(samples / row.values["time"].value, row.values["throughput"])
         many = f" (and {count(len(wrong) - 1, 'more row')})" if len(wrong) > 1 else ""
         sentence = f"throughput times time is {quantity(times_)} times the {samples:,} samples at {row.layout}{many}"
         yield Finding("throughput_wrong", tuple(each.line for each, *_ in wrong), str(row.values["throughput"]), right, sentence)
@@ -66,7 +66,7 @@ def _throughput_between(rows: Sequence[Row]) -> Iterator[Finding]:
     wrong = min((_astray(known, key) for key in keys), key=len)
     if len(wrong) * 2 < len(known):
         for row, done, usual in wrong:
-            right = alike(usual / row.values["time"].value, row.values["throughput"])
+            right = print_like(usual / row.values["time"].value, row.values["throughput"])
             parts = f"throughput {row.values['throughput']} times {row.values['time']} at {row.layout}"
             sentence = f"{parts} is {quantity(done / usual)} times the work of the other rows"
             yield Finding("throughput_wrong", (row.line,), str(row.values["throughput"]), right, sentence)
@@ -76,7 +76,7 @@ def _astray(known: Sequence[tuple[Row, Interval]], key: Key) -> list[tuple[Row, 
     """(row, its work, the work it should be) of those more than SAME_WORK off the usual."""
     usual = statistics.median(work.best / key(row) for row, work in known)
     band = Interval(usual * (1 - SAME_WORK), usual * (1 + SAME_WORK), usual)
-    return [(row, work.best, usual * key(row)) for row, work in known if not work.scaled(1 / key(row)).meets(band)]
+    return [(row, work.best, usual * key(row)) for row, work in known if not work.scaled(1 / key(row)).overlaps(band)]
 
 
 def steps_checked(groups: Groups) -> int:
@@ -150,7 +150,7 @@ def _samples(row: Row, down: int) -> Interval:
 
 def _parts(row: Row) -> Iterator[Finding]:
     compute, comm, time = (row.values.get(key) for key in ("compute", "comm", "time"))
-    if compute and comm and time and compute.can_be.low + comm.can_be.low > 1.02 * time.can_be.high:
+    if compute and comm and time and compute.interval.low + comm.interval.low > 1.02 * time.interval.high:
         total = compute.value + comm.value
         shown = clock(total) if time.clock else f"{quantity(total)} s"
         sentence = f"compute {compute} and communication {comm} at {row.layout} are {shown}, more than the whole, {time}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.analysis.audit.audit import audit
-from hpcddp.analysis.audit.cells import alike, number, seconds
+from hpcddp.analysis.audit.cells import number, print_like, seconds
 from hpcddp.analysis.audit.columns import column
 from hpcddp.analysis.audit.nodes import expand
 from hpcddp.analysis.audit.table import read_table
@@ -57,8 +57,8 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 def test_a_number_is_what_rounds_or_is_cut_to_its_digits() -> None:
     """1.80 is from 1.795 (rounded) to 1.81 (cut off); 2:05 is from 2:04.5 to 2:06."""
-    assert (number("1.80").can_be.low, number("1.80").can_be.high) == pytest.approx((1.795, 1.81))
-    assert (seconds("2:05").can_be.low, seconds("2:05").can_be.high) == pytest.approx((124.5, 126))
+    assert (number("1.80").interval.low, number("1.80").interval.high) == pytest.approx((1.795, 1.81))
+    assert (seconds("2:05").interval.low, seconds("2:05").interval.high) == pytest.approx((124.5, 126))
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_a_number_is_what_rounds_or_is_cut_to_its_digits() -> None:
 )
 def test_what_follows_is_told_as_the_cell_is_printed(shown: str, unit: str | None, value: float, text: str) -> None:
     """With its digits and units; a spread is none of them."""
-    assert alike(value, seconds(shown, unit)) == text
+    assert print_like(value, seconds(shown, unit)) == text
 
 
 def test_what_follows_of_a_claim_keeps_its_mark() -> None:
     """Percent and times."""
-    assert alike(80, number("95,1 ± 0,3 %")) == "80.0 %"
-    assert alike(1.8, number("1.95x ± 0.02")) == "1.80 x"
+    assert print_like(80, number("95,1 ± 0,3 %")) == "80.0 %"
+    assert print_like(1.8, number("1.95x ± 0.02")) == "1.80 x"
 
 
 @pytest.mark.parametrize(

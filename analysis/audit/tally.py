@@ -1,4 +1,4 @@
-"""How many numbers of a table were checked, how many of these add up, and how many nothing in it can be set against."""
+"""Counts the numbers of a table that were checked, that add up, and that nothing in the table can check."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OF_NODE_LISTS = ("node_count_wrong", "node_list_malformed", "node_repeated", "no
 
 
 @dataclass(frozen=True)
-class Counted:
-    """Of one kind of number."""
+class Tally:
+    """Of the numbers of one kind."""
 
-    there: int
+    printed: int
     checked: int
     failed: int
 
@@ -31,11 +31,11 @@ class Counted:
 
     @property
     def unchecked(self) -> int:
-        return self.there - self.checked
+        return self.printed - self.checked
 
 
-def counted(groups: Groups, claims: Sequence[Claims], findings: Sequence[Finding]) -> dict[str, Counted]:
-    """`averages`, `speedup values` and so on."""
+def tally(groups: Groups, claims: Sequence[Claims], findings: Sequence[Finding]) -> dict[str, Tally]:
+    """Kind of number (`averages`, `speedup values` and so on) -> its tally."""
     rows = groups.table.rows
     listed = sum(bool(row.node_list) for row in groups.table.measured)
     wrong_lists = {each.lines for each in findings if each.kind in OF_NODE_LISTS}
@@ -44,22 +44,22 @@ def counted(groups: Groups, claims: Sequence[Claims], findings: Sequence[Finding
     return {
         "averages": _averages(groups, findings),
         **{f"{word} values": _claims([each for each in claims if each.word == word]) for word in CLAIMS},
-        "node lists": Counted(listed, listed, len(wrong_lists)),
-        "repeated configurations": Counted(max(repeated, len(sets)), len(sets), _of(findings, "runs_disagree")),
-        "step counts": Counted(sum("steps" in row.counts for row in rows), steps_checked(groups), _of(findings, "steps_wrong")),
+        "node lists": Tally(listed, listed, len(wrong_lists)),
+        "repeated configurations": Tally(max(repeated, len(sets)), len(sets), _of(findings, "runs_disagree")),
+        "step counts": Tally(sum("steps" in row.counts for row in rows), steps_checked(groups), _of(findings, "steps_wrong")),
     }
 
 
-def _averages(groups: Groups, findings: Sequence[Finding]) -> Counted:
-    """Those without rows to take them from are not checked."""
+def _averages(groups: Groups, findings: Sequence[Finding]) -> Tally:
+    """Averages whose rows are not in the table are not checked."""
     taken = {line for each in groups.averages for line in each.lines}
     printed = {row.line for row in groups.table.rows if row.summary or {"average", "median"} & set(row.values)}
-    return Counted(len(groups.averages) + len(printed - taken), len(groups.averages), _of(findings, *OF_AVERAGES))
+    return Tally(len(groups.averages) + len(printed - taken), len(groups.averages), _of(findings, *OF_AVERAGES))
 
 
-def _claims(columns: Sequence[Claims]) -> Counted:
-    there, checked = sum(len(each.claims) for each in columns), sum(len(each.checked) for each in columns)
-    return Counted(there, checked, sum(len(each.missed) for each in columns))
+def _claims(columns: Sequence[Claims]) -> Tally:
+    printed, checked = sum(len(each.claims) for each in columns), sum(len(each.checked) for each in columns)
+    return Tally(printed, checked, sum(len(each.missed) for each in columns))
 
 
 def _of(findings: Sequence[Finding], *kinds: str) -> int:
