@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hpcddp.analysis.report.table import Cell, Column, Table
+
 
 @dataclass(frozen=True)
 class Heading:
@@ -28,19 +30,17 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Table:
-    """The first column to the left, the others to the right."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
 class Picture:
     """A figure's name; the ending is the format's."""
 
     name: str
     caption: str
+
+
+def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """The first column to the left, the others to the right."""
+    columns = [Column(head, numeric=i > 0) for i, head in enumerate(heads)]
+    return Table("", "", "", columns, [[Cell(text, text) for text in row] for row in rows])
 
 
 Block = Heading | Text | Items | Table | Picture

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
-from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Table, Text
+from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
+from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, unit, units
 from hpcddp.analysis.verdicts.sentence import sentence
@@ -130,7 +131,7 @@ def _scaling(found: Proposal) -> Table:
         ]
         for i, size in enumerate(found.sizes, start=1)
     ]
-    return Table(heads, rows)
+    return text_table(heads, rows)
 
 
 def _caption(found: Proposal, name: str) -> str:
@@ -202,7 +203,7 @@ def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
         ("energy of the GPUs, kWh", amounts.gpu_kwh, quantity),
     ]
     rows = [[name, *(_spanned(times(span, many), text) for many in counts.values())] for name, span, text in kinds if span]
-    return Table(["", *counts], rows)
+    return text_table(["", *counts], rows)
 
 
 def _unknown(found: Proposal) -> Iterator[str]:

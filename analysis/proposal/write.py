@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Table, Text
-from hpcddp.analysis.report.export_tables import latex_text, markdown_text
+from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text
+from hpcddp.analysis.report.export_tables import latex_tabular, latex_text, markdown_table, markdown_text
+from hpcddp.analysis.report.table import Table
 
 _AT_START = re.compile(r"^(\d+)([.)])|^([+-])(?= )")
 """What Markdown takes for a list at the beginning of a line."""
@@ -33,9 +34,7 @@ def _markdown(block: Block, first: bool) -> str:
         case Picture():
             return f"![{markdown_text(block.caption)}]({block.name}.png)\n\n{_line(block.caption)}\n"
         case Table():
-            rules = [":---" if i == 0 else "---:" for i in range(len(block.heads))]
-            rows = [[markdown_text(cell) for cell in row] for row in (block.heads, *block.rows)]
-            return "".join(f"| {' | '.join(row)} |\n" for row in (rows[0], rules, *rows[1:]))
+            return markdown_table(block)
 
 
 def _line(text: str) -> str:
@@ -56,12 +55,7 @@ def _latex(block: Block, first: bool) -> str:
             picture = rf"\includegraphics[width=\linewidth]{{{block.name}.pdf}}"
             return "\n".join([r"\begin{figure}[ht]", r"\centering", picture, caption, r"\end{figure}", ""])
         case Table():
-            rows = [" & ".join(_plain(cell) for cell in row) + r" \\" for row in (block.heads, *block.rows)]
-            columns = f"l{'r' * (len(block.heads) - 1)}"
-            body = [r"\hline", rows[0], r"\hline", *rows[1:], r"\hline"]
-            return "\n".join(
-                [r"\begin{center}", rf"\begin{{tabular}}{{{columns}}}", *body, r"\end{tabular}", r"\end{center}", ""]
-            )
+            return "\n".join([r"\begin{center}", *latex_tabular(block, _plain), r"\end{center}", ""])
 
 
 def _plain(text: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from hpcddp.analysis.report.table import Cell, Table
+from hpcddp.analysis.report.table import Table
 
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 """What is written as code in a sentence."""
@@ -45,20 +46,17 @@ def markdown_prose(text: str) -> str:
 
 def latex_table(table: Table) -> str:
     """To be `\\input` where a table belongs; the caption is the document's own."""
+    return "\n".join([f"% {table.title}. {table.note}", *latex_tabular(table, _latex_cell), ""])
+
+
+def latex_tabular(table: Table, text: Callable[[str], str]) -> list[str]:
+    """Its lines; `text` escapes a cell."""
     alignment = "".join("r" if column.numeric else "l" for column in table.columns)
-    body = [" & ".join(_latex_cell(cell) for cell in row) + r" \\" for row in table.rows]
     heads = [_groups(table)] if any(column.group for column in table.columns) else []
     heads.append(" & ".join(latex_text(column.head) for column in table.columns) + r" \\")
-    lines = [
-        f"% {table.title}. {table.note}",
-        rf"\begin{{tabular}}{{{alignment}}}",
-        r"\hline",
-        *heads,
-        r"\hline",
-        *body,
-        r"\hline",
-    ]
-    return "\n".join([*lines, r"\end{tabular}", ""])
+    rows = [" & ".join(text(cell.text) for cell in row) + r" \\" for row in table.rows]
+    rule = r"\hline"
+    return [rf"\begin{{tabular}}{{{alignment}}}", rule, *heads, rule, *rows, rule, r"\end{tabular}"]
 
 
 def latex_text(text: str) -> str:
@@ -66,8 +64,8 @@ def latex_text(text: str) -> str:
     return "".join(_LATEX.get(char, char) for char in " ".join(text.split()))
 
 
-def _latex_cell(cell: Cell) -> str:
-    return latex_text(cell.text).replace(r" \%", r"\,\%")
+def _latex_cell(text: str) -> str:
+    return latex_text(text).replace(r" \%", r"\,\%")
 
 
 def _groups(table: Table) -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Table, Text
+from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
 from hpcddp.analysis.proposal.figures import drawings
 from hpcddp.analysis.proposal.page import page
 from hpcddp.analysis.proposal.proposal import Proposal, propose
 from hpcddp.analysis.proposal.write import to_latex, to_markdown
+from hpcddp.analysis.report.table import Table
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Data, point_to_dict
 from hpcddp.core.records import write_json
@@ -131,7 +132,7 @@ def test_every_row_is_linked_to_its_runs(tmp_path: Path) -> None:
     blocks = page(propose(study))
     table = next(block for block in blocks if isinstance(block, Table))
     sources = [block for block in blocks if isinstance(block, Items)][-1].texts
-    assert [row[-1] for row in table.rows] == ["[1]", "[2]"]
+    assert [row[-1].text for row in table.rows] == ["[1]", "[2]"]
     assert sources[0] == f"[1] {point(1, 4).label}: r1, r2; checks passed by each: 1 of 1"
     assert sources[1].startswith(f"[2] {point(2, 4).label}: r1, r2; checks passed by each: 1 of 1; rejected: r3 of ")
     assert "gate `equal steps`" in sources[1]
@@ -193,7 +194,7 @@ def test_latex_is_inert(tmp_path: Path) -> None:
         Heading(HOSTILE),
         Text(HOSTILE),
         Items(["[1] x", HOSTILE]),
-        Table([HOSTILE, "b"], [["1", HOSTILE]]),
+        text_table([HOSTILE, "b"], [["1", HOSTILE]]),
         Picture("f", HOSTILE),
     ]
     text = to_latex(blocks)
@@ -209,7 +210,7 @@ def test_latex_is_inert(tmp_path: Path) -> None:
 
 def test_markdown_is_inert(tmp_path: Path) -> None:
     """No markup, no HTML, no cell that ends early, no list where a text begins with a number."""
-    text = to_markdown([Text("1. " + HOSTILE), Items(["- x"]), Table(["a", "b"], [["1", HOSTILE]])])
+    text = to_markdown([Text("1. " + HOSTILE), Items(["- x"]), text_table(["a", "b"], [["1", HOSTILE]])])
     assert text.startswith("1\\. a\\_b")
     assert "- \\- x\n" in text
     assert "\\<script\\>" in text
