@@ -30,17 +30,20 @@ def reproduce(study: Path, cluster: str, settings: tuple[str, ...], output: Path
     """
     from hpcddp.cluster.profile import load_profile
     from hpcddp.core.errors import UsageError
+    from hpcddp.share.reproduce import transplant
     from hpcddp.study.study_folder import study_folder
     from hpcddp.submit.choose import job_requests
     from hpcddp.submit.options import PointOptions
     from hpcddp.submit.plan import without_folder
 
     profile = load_profile(cluster)
-    name, planned, text = _sweep_text(study, cluster, settings)
-    file = output or Path(f"{name}-{profile.name}.yaml")
+    sweep = transplant(study, cluster, settings)
+    for each in sweep.dropped:
+        remark(f"left out, as it means something on its own cluster only: {each}")
+    file = output or Path(f"{sweep.study}-{profile.name}.yaml")
     try:
         with file.open("x", encoding="utf-8") as out:
-            out.write(text)
+            out.write(sweep.text)
     except FileExistsError as error:
         raise UsageError(f"{file} is already there; give -o another name, or remove it first") from error
     own = read_settings()
@@ -53,36 +56,5 @@ def reproduce(study: Path, cluster: str, settings: tuple[str, ...], output: Path
         raise UsageError(f"{error}\n{file} does not fit {profile.name} as it is: edit it") from error
     for sentence in without_folder(chosen.points, own.data_roots):
         remark(sentence)
-    if len(chosen.points) != planned:
-        remark(f"the study has {planned} points, this sweep {len(chosen.points)}: only its last submission's is recorded")
-
-
-def _sweep_text(study: Path, cluster: str, settings: tuple[str, ...]) -> tuple[str, int, str]:
-    """The study's name, how many points it has, and the new sweep as YAML; what was taken out of it is said."""
-    import os
-
-    import yaml
-
-    from hpcddp.cluster.profile import is_profile_file
-    from hpcddp.core.errors import UsageError
-    from hpcddp.core.run_root import single_study
-    from hpcddp.share.reproduce import for_cluster, in_file_order
-    from hpcddp.share.unbundle import opened_study
-    from hpcddp.study.study_records import read_study_file
-    from hpcddp.sweep.file import make_sweep
-
-    with opened_study(study) as root:
-        found = single_study(root)
-        recorded = read_study_file(found)
-        name = found.folder.resolve().name
-    if not recorded.sweep:
-        raise UsageError(f"{study}: its study.json holds no sweep, so there is nothing to run again")
-    place = os.path.abspath(cluster) if is_profile_file(cluster) else cluster
-    document, dropped = for_cluster(recorded.sweep, place)
-    groups = [group for point in recorded.points for group in point.groups]
-    source = make_sweep(in_file_order(document, groups), settings, Path(f"{study}: the sweep in study.json"))
-    for each in dropped:
-        remark(f"left out, as it means something on its own cluster only: {each}")
-    head = f"# The sweep of {name}, by `hpcddp reproduce`.\n"
-    text = yaml.safe_dump(dict(source.document), sort_keys=False, allow_unicode=True)
-    return name, len(recorded.points), head + text
+    if len(chosen.points) != sweep.points:
+        remark(f"the study has {sweep.points} points, this sweep {len(chosen.points)}: only its last submission's is recorded")

@@ -4,16 +4,56 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import get_type_hints
 
-from hpcddp.sweep.file import Sweep
+import yaml
+
+from hpcddp.cluster.profile import is_profile_file
+from hpcddp.core.errors import UsageError
+from hpcddp.core.run_root import single_study
+from hpcddp.share.unbundle import opened_study
+from hpcddp.study.study_records import read_study_file
+from hpcddp.sweep.file import Sweep, make_sweep
 
 CLUSTER_KEYS = (("account",), ("layout", "node_type"), ("workload", "data", "root"))
 """Keys of a sweep that mean something on its own cluster only."""
 
 RETAINED_SLURM_KEYS = ("walltime_min",)
 """Keys of `slurm` that hold on another cluster, too; partitions, QOS, nodes and raw options do not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransplantedSweep:
+    """A study's sweep, to be run on another cluster."""
+
+    study: str
+    """The study's name."""
+    points: int
+    """How many the study has."""
+    text: str
+    """YAML."""
+    dropped: Sequence[str]
+    """What was left out, as it means something on its own cluster only."""
+
+
+def transplant(study: Path, cluster: str, settings: Sequence[str]) -> TransplantedSweep:
+    """The sweep of a study or bundle for that cluster (a profile's name or file), with `settings` as --set has them."""
+    with opened_study(study) as root:
+        found = single_study(root)
+        recorded = read_study_file(found)
+        name = found.folder.resolve().name
+    if not recorded.sweep:
+        raise UsageError(f"{study}: its study.json holds no sweep, so there is nothing to run again")
+    document, dropped = for_cluster(recorded.sweep, os.path.abspath(cluster) if is_profile_file(cluster) else cluster)
+    groups = [group for point in recorded.points for group in point.groups]
+    source = make_sweep(in_file_order(document, groups), settings, Path(f"{study}: the sweep in study.json"))
+    head = f"# The sweep of {name}, by `hpcddp reproduce`.\n"
+    text = head + yaml.safe_dump(dict(source.document), sort_keys=False, allow_unicode=True)
+    return TransplantedSweep(study=name, points=len(recorded.points), text=text, dropped=dropped)
 
 
 def for_cluster(document: Mapping[str, object], cluster: str) -> tuple[dict[str, object], list[str]]:

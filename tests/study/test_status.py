@@ -325,9 +325,10 @@ def test_damaged_line_is_named(study: Study, broken: bytes) -> None:
         run_states(study)
 
 
-def test_damaged_study_file_is_named(study: Study) -> None:
-    """A study.json that hpcddp did not write is named."""
-    study.study_file.write_text("{broken")
+@pytest.mark.parametrize("text", ["{broken", "[]", '{"points": [{"repeat": 1}]}', '{"repeat": "2"}'])
+def test_damaged_study_file_is_named(study: Study, text: str) -> None:
+    """A study.json that hpcddp did not write is named: no JSON, or JSON of another shape."""
+    study.study_file.write_text(text)
     with pytest.raises(HpcddpError, match=r"study\.json: not a file hpcddp wrote"):
         run_states(study)
 
