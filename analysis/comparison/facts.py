@@ -12,7 +12,7 @@ from hpcddp.analysis.comparison.match import MeasuredPoint
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import short_name, value_text
 from hpcddp.analysis.util.regular_files import record_or_none
-from hpcddp.core.attempt_records import LaunchRecord, NodeRecord
+from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.run_root import Study
 
 RECORDED = ("launcher", "communication", "git_commit", "tf32", "clock")

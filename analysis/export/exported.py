@@ -17,7 +17,7 @@ from hpcddp.analysis.records.steps import Floats
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.frames import RUN_COLUMNS, runs_frame
 from hpcddp.analysis.study.load import load_study
-from hpcddp.core.attempt_records import LaunchRecord
+from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import flat_keys
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study

@@ -11,9 +11,10 @@ from hpcddp.analysis.records.decoding import decode_file, sentence
 from hpcddp.analysis.records.impossible import check_comm
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.util.regular_files import is_there, read_object
-from hpcddp.core.attempt_records import AttemptEnd, LaunchRecord, TrainingEnd
+from hpcddp.core.attempt_records import AttemptEnd, TrainingEnd
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.schema import SchemaError

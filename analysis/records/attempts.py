@@ -20,7 +20,8 @@ from hpcddp.analysis.records.impossible import check_end
 from hpcddp.analysis.records.ranks import rank_results, read_steps
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import RunSteps, StepSpan, before
-from hpcddp.core.attempt_records import LaunchRecord, RankEnd, TrainingEnd
+from hpcddp.core.attempt_records import RankEnd, TrainingEnd
+from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 

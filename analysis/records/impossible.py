@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from hpcddp.analysis.records.csv_reader import UNKNOWN, Columns
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import or_zero
-from hpcddp.core.attempt_records import GateResult, LaunchRecord, RankClock, TrainingEnd
+from hpcddp.core.attempt_records import GateResult, RankClock, TrainingEnd
 from hpcddp.core.comm_record import CommRecord
+from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
 

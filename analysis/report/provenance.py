@@ -13,7 +13,8 @@ from pathlib import Path
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.regular_files import record_or_none
-from hpcddp.core.attempt_records import GateResult, LaunchRecord, NodeRecord
+from hpcddp.core.attempt_records import GateResult
+from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
 

@@ -27,15 +27,9 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm
 from hpcddp.analysis.runs.slow_ranks import unevenness
 from hpcddp.analysis.runs.typical import typical_step, windows_apart
-from hpcddp.core.attempt_records import (
-    CommCheck,
-    CommEnd,
-    EvaluationResult,
-    GateResult,
-    LaunchRecord,
-    TrainingEnd,
-)
+from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, GateResult, TrainingEnd
 from hpcddp.core.catalog import train_samples
+from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.run_root import job_of
 from hpcddp.core.text import one_line
 

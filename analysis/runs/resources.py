@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hpcddp.core.attempt_records import LaunchRecord, RankEnd, TrainingEnd
+from hpcddp.core.attempt_records import RankEnd, TrainingEnd
 from hpcddp.core.gpu_peaks import gpu_peak, peak_flops_per_s
+from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
 
 MIXED = "fp32/tf32"

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from hpcddp.analysis.records.steps import Floats, RunSteps
 from hpcddp.analysis.runs.long_steps import FEWEST, threshold
 from hpcddp.analysis.util.regular_files import read_object
-from hpcddp.core.attempt_records import GateResult, LaunchRecord, NodeRecord
+from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.point import Point
 from hpcddp.core.schema import decode_record
 from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry

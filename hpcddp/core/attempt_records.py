@@ -1,4 +1,6 @@
-"""launch.json, end.json, nodes/HOST.json and error files of an attempt as frozen dataclasses. For Python 3.10, without libraries.
+"""end.json and error files of an attempt as frozen dataclasses; launch.json is in core/launch_record.py.
+
+For Python 3.10, without libraries.
 
 The worker writes them by `schema.encode`, study and analysis read them by `schema.decode_record`: a key that an older version did
 not write, or that is null, has its default, and one that a newer version added is passed over. A field without a default is one
@@ -8,135 +10,12 @@ that no reader can do without. Units are in the names; what is None was not meas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from hpcddp.core.launch_record import StepRange
 from hpcddp.core.records import SCHEMA
-from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode_record
+from hpcddp.core.schema import Count, Positive, added_later
 from hpcddp.core.telemetry_record import Telemetry
-
-Fact = str | int | float | bool | None
-"""A setting or a version, for display."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeTypeFacts:
-    """What the worker and the analysis need of a node type of the cluster's profile."""
-
-    smt: Positive | None = None
-    """Logical CPUs per core."""
-    physical_cores: Positive | None = None
-    gpus: Count | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FabricFacts:
-    """The network between nodes."""
-
-    gbps_per_node: NonNegative | None = None
-    """Of all of a node's adapters."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProfileFacts:
-    """What the worker and the analysis need of the cluster's profile as it was used."""
-
-    fabric: FabricFacts = FabricFacts()
-    node_types: Mapping[str, NodeTypeFacts] = field(default_factory=dict)
-    default_node_type: str | None = None
-
-    def node_type(self, name: str | None) -> NodeTypeFacts:
-        """The node type of that name, or the default one; one of which nothing is known where the profile has neither."""
-        return self.node_types.get(name or self.default_node_type or "", NodeTypeFacts())
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingData:
-    """What the training set is and where it lay."""
-
-    name: str | None = None
-    root: str | None = None
-    samples: Count | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaunchRecord:
-    """launch.json: what ran where, on what, with which settings."""
-
-    schema: int
-    step_rows: int = 1
-    """Version of the columns of step rows."""
-    point: str
-    run: int | None = None
-    job: str | None = None
-    restart: int | None = None
-    backend: str | None = None
-    launcher: str | None = None
-    """What started the ranks: `direct` (srun, or the local runner) or `torchrun`."""
-    communication: str | None = None
-    """gloo or nccl."""
-    started_unix_ns: Count | None = None
-    """When all ranks had met."""
-    hosts: tuple[str, ...] = ()
-    ranks: Positive
-    ranks_per_node: Positive = 1
-    cpus_of_ranks: tuple[Count, ...] = ()
-    """Logical CPUs that each rank may run on."""
-    gpus: tuple[str, ...]
-    """The GPUs' names, each once."""
-    device: str | None = None
-    freed_memory: str | None = None
-    versions: Mapping[str, Fact] = field(default_factory=dict)
-    env_id: str
-    """Attempts with different ones are never pooled."""
-    environment: Mapping[str, Fact] = field(default_factory=dict)
-    """Variables that may explain a number."""
-    profile: Mapping[str, Any] = field(default_factory=dict)
-    """The cluster's profile as used; `profile_facts` has what is read of it."""
-    git_commit: str | None = None
-    data: TrainingData = TrainingData()
-    clock: str | None = None
-    """By which steps were timed, in words."""
-    tf32: Mapping[str, bool | str] | None = None
-    """Whether fp32 may run in TF32, by kind of operation."""
-    gates: tuple[str, ...] = ()
-    """Those that end.json will have if the attempt is done; older versions did not say."""
-
-    def profile_facts(self) -> ProfileFacts:
-        """Raises SchemaError where the profile is not one."""
-        return decode_record(ProfileFacts, self.profile, ("profile",))
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepRange:
-    """Steps of a run that one of its attempts made and that count."""
-
-    attempt: str
-    """JOB.RESTART"""
-    first_step: Count
-    steps: Positive
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resumed:
-    """The checkpoint that an attempt went on from; at step 0 there was none that could be read."""
-
-    attempt: str | None
-    checkpoint: str | None
-    """Below the run's folder."""
-    step: Count
-    history: tuple[StepRange, ...] = ()
-    """The steps before it, by the attempts that made them."""
-    passed_over: tuple[str, ...] = ()
-    """Checkpoints that could not be read, in sentences."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingLaunch(LaunchRecord):
-    """launch.json of an attempt that trains."""
-
-    resumed: Resumed | None = None
-    """None where the run begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,36 +215,3 @@ class ErrorRecord:
     traceback: str = ""
     fault: Fault | None = None
     """0.1.0 did not write it at first."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuFacts:
-    """A GPU as CUDA describes it."""
-
-    name: str
-    memory_bytes: int
-    capability: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeFacts:
-    """A node's processors, memory and GPUs as a process of the job sees them."""
-
-    schema: int = SCHEMA
-    host: str | None = None
-    machine: str | None = None
-    kernel: str | None = None
-    cpu: str | None = None
-    cpus: int | None = None
-    cpus_usable: int | None = None
-    memory_bytes: int | None = None
-    gpu_driver: str | None = None
-    gpus: tuple[GpuFacts, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeRecord(NodeFacts):
-    """nodes/HOST.json"""
-
-    telemetry: Mapping[str, Any] | None = None
-    """What the sampler reads there: `hz`, `gpus`, and `no_gpus`, why there are none."""

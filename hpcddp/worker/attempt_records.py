@@ -9,21 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.attempt_records import (
-    CommCheck,
-    CommEnd,
-    GateResult,
-    LaunchRecord,
-    NodeRecord,
-    RankEnd,
-    RankName,
-    Resumed,
-    StepRange,
-    TrainingEnd,
-    TrainingLaunch,
-)
+from hpcddp.core.attempt_records import CommCheck, CommEnd, GateResult, RankEnd, RankName, TrainingEnd
 from hpcddp.core.comm_record import CommBench, CommRecord
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.launch_record import LaunchRecord, NodeRecord, Resumed, StepRange, TrainingLaunch
 from hpcddp.core.point import to_json
 from hpcddp.core.records import SCHEMA, write_json
 from hpcddp.core.schema import decode_record, encode

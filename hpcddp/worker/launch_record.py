@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from hpcddp import __version__
-from hpcddp.core.attempt_records import GpuFacts, LaunchRecord, NodeFacts, TrainingData
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, TrainingData
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcddp.core.attempt_records import ProfileFacts
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.launch_record import ProfileFacts
 from hpcddp.core.schema import decode_record
 from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.ranks import Rank

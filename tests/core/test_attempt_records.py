@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from hpcddp.core.attempt_records import NodeRecord, NodeTypeFacts, ProfileFacts, TrainingEnd, TrainingLaunch
+from hpcddp.core.attempt_records import TrainingEnd
+from hpcddp.core.launch_record import NodeRecord, NodeTypeFacts, ProfileFacts, TrainingLaunch
 from hpcddp.core.schema import AtLeast, SchemaError, added_later, decode_record, encode
 
 BUNDLE = Path(__file__).parents[1] / "analysis" / "recorded" / "version-0.1.0.tar.gz"

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpcddp.core.attempt_records import Resumed, StepRange
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.launch_record import Resumed, StepRange
 from hpcddp.core.records import append_line
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record, encode

@@ -11,7 +11,7 @@ import pytest
 
 from hpcddp.analysis import analyze
 from hpcddp.analysis.runs.resources import MIXED, arithmetic, flops_per_s_per_gpu, share_of_peak
-from hpcddp.core.attempt_records import LaunchRecord
+from hpcddp.core.launch_record import LaunchRecord
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 A100, V100 = "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB"
