@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from enum import Enum
+from typing import Literal
 
 from hpcddp.core.stop_signal import stop_requested
 from hpcddp.worker.rendezvous import ProcessGroup
@@ -16,13 +16,8 @@ MOST_STEPS = 200
 """Between two polls: steps may become slower than they were."""
 
 
-class Action(Enum):
-    """What all ranks do after a step."""
-
-    CONTINUE = "continue"
-    CHECKPOINT = "checkpoint"
-    STOP = "stop"
-    """A checkpoint, and the end of the attempt."""
+Action = Literal["continue", "checkpoint", "stop"]
+"""What all ranks do after a step; `stop` is a checkpoint and the end of the attempt."""
 
 
 class ActionPoll:
@@ -45,21 +40,22 @@ class ActionPoll:
     def action(self, steps: int) -> Action:
         """All ranks call it where one is due; the others wait for rank 0 to come there too."""
         decided = self._decide(steps) if self._group.rank.rank == 0 else None
+        action: Action
         action, self._next_step = self._group.share(f"action after {steps}", decided)
-        return Action(action)
+        return action
 
-    def _decide(self, steps: int) -> tuple[str, int]:
-        """The action's value, and the step to ask after next."""
+    def _decide(self, steps: int) -> tuple[Action, int]:
+        """The action, and the step to ask after next."""
         (before, before_s), now_s = self._last_poll, time.monotonic()
         self._last_poll = (steps, now_s)
         step_s = (now_s - before_s) / (steps - before)
         next_step = steps + min(MOST_STEPS, max(1, int(POLL_EVERY_S / step_s)))
         if stop_requested():
-            return Action.STOP.value, steps
+            return "stop", steps
         if self._checkpoint_every_s and now_s >= self._checkpoint_at_s + self._checkpoint_every_s:
             self._checkpoint_at_s = now_s
-            return Action.CHECKPOINT.value, next_step
-        return Action.CONTINUE.value, next_step
+            return "checkpoint", next_step
+        return "continue", next_step
 
 
 class PolledSteps:
@@ -67,7 +63,7 @@ class PolledSteps:
 
     def __init__(self, steps: range, poll: Callable[[int], Action]) -> None:
         self.start, self.stop = steps.start, steps.stop
-        self.action = Action.CONTINUE
+        self.action: Action = "continue"
         self._poll = poll
 
     def __iter__(self) -> Iterator[int]:
@@ -75,6 +71,6 @@ class PolledSteps:
             yield step
             if step + 1 < self.stop:
                 self.action = self._poll(step + 1)
-                if self.action is not Action.CONTINUE:
+                if self.action != "continue":
                     self.stop = step + 1
                     return

@@ -123,9 +123,9 @@ class Checkpointer:
     def poll(self, steps: int) -> Action:
         """What to do after so many `steps`; what asking takes is part of the next step's record_ns."""
         if not self._polls.due(steps):
-            return Action.CONTINUE
+            return "continue"
         action = self._polls.action(steps)
-        if action is Action.CONTINUE:
+        if action == "continue":
             self._timer.mark("record")
         return action
 

@@ -9,7 +9,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.gc_control import collecting
-from hpcddp.worker.training.preemption import Action, PolledSteps
+from hpcddp.worker.training.preemption import PolledSteps
 from hpcddp.worker.training.resume import Checkpointer
 from hpcddp.worker.training.stop_rule import More, more_for_interval, more_for_seconds, steady_state
 
@@ -91,7 +91,7 @@ class StepWindow:
             yield (polled := PolledSteps(steps, checkpointer.poll))
             steps = range(polled.stop, steps.stop)
             if steps:
-                self.interrupted = polled.action is Action.STOP
+                self.interrupted = polled.action == "stop"
                 checkpointer.write(polled.stop, last=self.interrupted)
                 if self.interrupted:
                     self.steps = polled.stop
