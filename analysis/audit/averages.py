@@ -13,6 +13,7 @@ FASTEST = {"time": ("min", "max"), "throughput": ("max", "min")}
 
 
 def check_averages(groups: Groups) -> Iterator[Finding]:
+    """Averages that are not those of their rows, pool what may not be averaged, or name another number of rows."""
     metric = groups.table.metric
     for each in groups.averages:
         yield from _value(each, metric)

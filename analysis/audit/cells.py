@@ -69,6 +69,7 @@ class Number:
 
 
 def is_blank(text: str) -> bool:
+    """Whether a cell says that there is no value."""
     return text.strip().lower() in BLANK
 
 

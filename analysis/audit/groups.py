@@ -58,6 +58,7 @@ class Groups:
 
 
 def group(table: AuditTable, known: KnownNodes) -> Groups:
+    """The table's rows by configuration, with their averages and hardware."""
     runs: dict[Config, list[Row]] = {}
     for row in table.measured:
         runs.setdefault(row.config, []).append(row)
@@ -75,6 +76,7 @@ def value(row: Row, metric: str) -> Interval | None:
 
 
 def values(rows: Iterable[Row], metric: str) -> list[Interval]:
+    """The values of a metric in the rows that give one."""
     return [found for row in rows if (found := value(row, metric)) is not None]
 
 

@@ -13,6 +13,7 @@ from hpcddp.core.text import count
 
 
 def check_layout(groups: Groups, known: KnownNodes) -> Iterator[Finding]:
+    """Rows whose numbers of nodes, GPUs and processes contradict each other or the hardware."""
     for row in groups.table.rows:
         yield from _products(row)
         yield from _node_list(row)

@@ -19,6 +19,7 @@ REPEATED = 3
 
 
 def check_runs(groups: Groups) -> Iterator[Finding]:
+    """Runs of one configuration that disagree, are listed twice, or have times that repeat or are rounded."""
     for rows in groups.runs.values():
         yield from _disagree(rows, groups)
         yield from _listed_twice(rows)

@@ -15,6 +15,7 @@ MANY = 8
 
 
 def to_text(name: str, findings: Sequence[Finding], holds: Mapping[str, int], unchecked: Mapping[str, int], rows: int) -> str:
+    """What was found, what was checked and holds, and what could not be checked, as the terminal shows it."""
     blocks = [[_first(name, findings, rows)]]
     for kind in dict.fromkeys(finding.kind for finding in findings):
         blocks.append(_class([finding for finding in findings if finding.kind == kind]))

@@ -24,6 +24,7 @@ Key = Callable[[Row], float]
 
 
 def check_work(groups: Groups) -> Iterator[Finding]:
+    """Throughput, times, steps, batches and bandwidths that contradict each other."""
     yield from _throughput_of_samples(groups.table.measured)
     for rows in groups.by_series().values():
         measured = [row for row in rows if row.summary is None]
