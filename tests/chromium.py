@@ -77,10 +77,12 @@ class Page:
         return str(self._ask("Page.captureScreenshot", captureBeyondViewport=True)["data"])
 
     def to_paper(self) -> None:
-        """Prints the page, which is told before and after it; returns when it was told both."""
-        self.run("void (window.told = new Promise(done => addEventListener('afterprint', () => setTimeout(done), {once: true})))")
+        """Prints the page; returns after its events beforeprint and afterprint."""
+        self.run(
+            "void (window.ended = new Promise(done => addEventListener('afterprint', () => setTimeout(done), {once: true})))"
+        )
         self._ask("Page.printToPDF")
-        self.run("window.told")
+        self.run("window.ended")
 
     @property
     def requests(self) -> list[str]:

@@ -24,7 +24,7 @@ function sorted(rows, column, sign, numeric) {
   });
 }
 
-// What a mark says of itself, as text, beside it.
+// The values of the mark that is pointed at, as text, beside it.
 const tip = document.body.appendChild(document.createElement("div"));
 tip.id = "tip";
 tip.setAttribute("aria-hidden", "true");
@@ -43,20 +43,20 @@ function show(mark) {
 }
 
 function element(name, text) {
-  const made = document.createElement(name);
-  made.textContent = text;
-  return made;
+  const created = document.createElement(name);
+  created.textContent = text;
+  return created;
 }
 
 let shown = null;
 const hide = () => { shown = null; tip.className = ""; };
-const tell = mark => { shown = mark; if (mark) show(mark); else hide(); };
+const showOnly = mark => { shown = mark; if (mark) show(mark); else hide(); };
 const markOf = event => event.target.closest("[data-tip]");
 // Not pointerover: a page that scrolls below a mouse at rest is no pointing.
-document.addEventListener("pointermove", event => { const mark = markOf(event); if (mark !== shown) tell(mark); });
-document.addEventListener("focusin", event => tell(markOf(event)));
+document.addEventListener("pointermove", event => { const mark = markOf(event); if (mark !== shown) showOnly(mark); });
+document.addEventListener("focusin", event => showOnly(markOf(event)));
 document.addEventListener("focusout", hide);
-document.addEventListener("scroll", () => tell(shown === document.activeElement ? shown : null), true);
+document.addEventListener("scroll", () => showOnly(shown === document.activeElement ? shown : null), true);
 document.addEventListener("keydown", event => { if (event.key === "Escape") hide(); });
 
 // One stop of the keyboard per figure; arrows go from mark to mark.
