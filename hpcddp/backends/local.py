@@ -44,7 +44,7 @@ class LocalBackend:
             if lock is None:
                 return _add(study, request)
             try:
-                queue.fail_all(study, _RUNNER_GONE)
+                queue.fail_all(study, _WITHOUT_RUNNER)
                 job = _add(study, request)
                 _start_runner(study, request, lock)
             finally:
@@ -70,8 +70,8 @@ class LocalBackend:
         state = queue.read_state(self._study, job)
         if state is None or queue.read_entry(self._study, job).name != name:
             return _NOT_QUEUED
-        if alive is False and state.phase in _RUNNER_GONE:
-            return JobState(phase="failed", detail=_RUNNER_GONE[state.phase])
+        if alive is False and state.phase in _WITHOUT_RUNNER:
+            return JobState(phase="failed", detail=_WITHOUT_RUNNER[state.phase])
         if state.phase == "running":
             limit_s = queue.read_entry(self._study, job).walltime_s
             left_s = limit_s - queue.running_s(self._study, job)
@@ -94,7 +94,7 @@ class LocalBackend:
         return next((job for job in complete if queue.read_entry(self._study, job).token == token), None)
 
 
-_RUNNER_GONE = {"running": "its runner has gone", "queued": "its runner had gone before it started"}
+_WITHOUT_RUNNER = {"running": "its runner has gone", "queued": "its runner had gone before it started"}
 
 _NOT_QUEUED = JobState(phase="failed", detail="not in the local queue any more")
 

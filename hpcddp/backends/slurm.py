@@ -148,6 +148,7 @@ class SlurmBackend:
         return job
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
+        """By squeue and sacct: see slurm_states."""
         return job_states(self._studies, jobs) if jobs else {}
 
     def cancel(self, jobs: Mapping[str, str]) -> None:
@@ -169,7 +170,7 @@ class SlurmBackend:
 
 
 def _steps_of(job: str, folder: Path, tasks: Iterable[int]) -> list[str]:
-    """The steps of the job that run one of these tasks of it: one or none."""
+    """The ids of the job's steps that run one of these tasks: one or none."""
     own = [read_task(folder / str(task)) for task in tasks]
     names = {job_name(point_from_dict(task["point"]).label, task["run"]) for task in own}
     return [step for name, step in slurm_commands.running_steps(job).items() if name in names]

@@ -40,10 +40,10 @@ def reason_of(
     end: AttemptEnd | None,
     log: Sequence[LogLine],
     cancelled_by: str | None = None,
-    steps_made: int | None = None,
+    steps_done: int | None = None,
 ) -> Reason:
     """`job`: what the backend says of it; `end`: its newest end.json, or what stands for it; `log`: the last lines of its logs,
-    those of a rank before the batch script's; `cancelled_by`: who said so to hpcddp; `steps_made`: by its newest attempt, None
+    those of a rank before the batch script's; `cancelled_by`: who said so to hpcddp; `steps_done`: by its newest attempt, None
     where that is not known or nothing is trained.
     """
     recorded = (end.reason or None) if end else None
@@ -52,7 +52,7 @@ def reason_of(
     state = _slurm_state(job, log, cancelled_by)
     if state is not None:
         reason = _by_slurm(state, job, end, log, cancelled_by)
-        return _without_a_step(reason, log) if state == "TIMEOUT" and steps_made == 0 else reason
+        return _without_a_step(reason, log) if state == "TIMEOUT" and steps_done == 0 else reason
     if recorded is None:
         return _by_log(job, log) or _by_backend(job, log)
     fault = end.fault if end else None

@@ -229,13 +229,13 @@ def _without_job(study: Study, key: RunKey, event: SubmissionEvent | None) -> Ru
     return blank
 
 
-def _by_records(study: Study, blank: RunState, attempt: Path | None, doubt: str | None, backend: str = "slurm") -> RunState:
+def _by_records(study: Study, blank: RunState, attempt: Path | None, reason: str | None, backend: str = "slurm") -> RunState:
     """Without a backend: failed where the records say so, else not known, with how far it got."""
     end = recorded_end(attempt)
     if end and end.reason:
         return _failed(blank, reason_of(*_as_placed(JobState(phase="failed"), end, backend), ()))
     progress = read_progress(attempt, read_point(study, blank.label))
-    detail = doubt or "no end.json: it runs, or ended without a word"
+    detail = reason or "no end.json: it runs, or ended without a word"
     return replace(blank, phase="unknown", detail=detail, **vars(progress))
 
 
@@ -249,8 +249,8 @@ def why_failed(study: Study, event: SubmissionEvent, attempt: Path | None, state
     job = replace(state, by=you_or(state.by), detail=first_failure(folder) or state.detail)
     cancelled_by = you_or(event.reason) if event.event == "cancelled" else None
     log = [*last_words(folder), *(() if event.nodes is None else last_words(folder.parent))]
-    steps_made = None if event.nodes is not None else read_progress(attempt, read_point(study, event.label)).steps_done
-    reason = reason_of(*_as_placed(job, recorded_end(attempt), event.backend), log, cancelled_by, steps_made)
+    steps_done = None if event.nodes is not None else read_progress(attempt, read_point(study, event.label)).steps_done
+    reason = reason_of(*_as_placed(job, recorded_end(attempt), event.backend), log, cancelled_by, steps_done)
     if event.nodes is None or cancelled_by or was_started(folder):
         return reason
     next_step = AGAIN if job.word in ("TIMEOUT", "DEADLINE") else reason.next_step

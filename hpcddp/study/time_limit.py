@@ -41,7 +41,7 @@ def time_limit_words(job: JobState, progress: Progress, point: Point | None, *, 
 
 
 def _enough_min(job: JobState, left_s: float) -> int:
-    """Minutes for the time gone so far and what is left."""
+    """Minutes for the time elapsed so far and what is left."""
     limit = limit_min(job.time_limit)
-    gone_s = 0.0 if limit is None or job.time_left_s is None else max(0.0, 60 * limit - job.time_left_s)
-    return math.ceil(SPARE * (gone_s + left_s) / 60)
+    elapsed_s = 0.0 if limit is None or job.time_left_s is None else max(0.0, 60 * limit - job.time_left_s)
+    return math.ceil(SPARE * (elapsed_s + left_s) / 60)

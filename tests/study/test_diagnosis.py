@@ -69,13 +69,13 @@ def test_what_slurm_ended(job: JobState, sentence: str, next_step: str) -> None:
 def test_a_time_limit_that_came_before_any_step_is_no_reason_for_a_longer_one() -> None:
     """Ranks waited for something: the log is where that stands, with a rank's last line. With steps made, more time helps."""
     lines = log("slurmstepd: error: *** STEP 7.0 CANCELLED DUE TO TIME LIMIT ***", "failed to connect to gn09, retrying")
-    stuck = reason_of(ended("TIMEOUT", time_limit="20:00"), None, lines, steps_made=0)
+    stuck = reason_of(ended("TIMEOUT", time_limit="20:00"), None, lines, steps_done=0)
     assert stuck.sentence == "its time limit of 20 min was over (TIMEOUT) before it made a step"
     assert stuck.next_step.startswith("`hpcddp logs` shows what its ranks waited for")
     assert "walltime" not in stuck.next_step
     assert stuck.line == "batch.err: failed to connect to gn09, retrying"
-    for steps_made in (None, 3):
-        assert "raise slurm.walltime_min" in reason_of(ended("TIMEOUT"), None, lines, steps_made=steps_made).next_step
+    for steps_done in (None, 3):
+        assert "raise slurm.walltime_min" in reason_of(ended("TIMEOUT"), None, lines, steps_done=steps_done).next_step
 
 
 def test_what_was_not_requeued_needs_more_time() -> None:

@@ -56,8 +56,8 @@ def test_a_type_has_its_names_or_made_up_ones_up_to_the_cap() -> None:
 
 def test_ports_are_all_different() -> None:
     """Every daemon listens on its own."""
-    made = make_shape(PROFILE, Path("/t"), 40)
-    ports = [made.slurmctld_port, made.slurmdbd_port, *(node.port for node in made.nodes)]
+    shape = make_shape(PROFILE, Path("/t"), 40)
+    ports = [shape.slurmctld_port, shape.slurmdbd_port, *(node.port for node in shape.nodes)]
     assert len(set(ports)) == len(ports) == 44
 
 
