@@ -1,1 +1,1 @@
-"""Records in: a study's folder as checked values, one Run per repetition."""
+"""Files of a study's folder as checked values and arrays."""

@@ -24,7 +24,7 @@ End = TypeVar("End", bound=AttemptEnd)
 
 @dataclass(frozen=True)
 class EndFile:
-    """end.json of an attempt; it is checked when it is decoded."""
+    """The content of an attempt's end.json, which is checked only when it is decoded."""
 
     plain: Mapping[str, object]
 
@@ -39,7 +39,7 @@ class EndFile:
         return self.plain.get("reason")
 
     def decoded(self, cls: type[End]) -> End:
-        """Rejected where it is none."""
+        """As a record of that class; Rejected where the file does not fit it."""
         return decode_file(cls, self.plain, "end.json")
 
 

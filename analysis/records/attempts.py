@@ -74,7 +74,10 @@ class AttemptRecords:
 
 
 def stretches_of(attempt: Path, end: TrainingEnd) -> list[Stretch]:
-    """Of the run that `attempt` ended, oldest first; Rejected where `history` cannot be: a step missing, or counted twice."""
+    """The stretches of the run that `attempt` ended, oldest first.
+
+    Rejected where `history` cannot be true: a step is missing, or counted twice.
+    """
     if not end.history:
         return [Stretch(attempt, 0, None)]
     done = 0
@@ -93,7 +96,7 @@ def stretches_of(attempt: Path, end: TrainingEnd) -> list[Stretch]:
 def read_attempts(
     attempt: Path, launch: LaunchRecord, end: TrainingEnd, point: Point | None, warnings: list[str]
 ) -> list[AttemptRecords]:
-    """Of the run that `attempt` ended, oldest first.
+    """Reads all attempts whose steps make up the run that `attempt` ended, oldest first.
 
     Rejected where its own records cannot be read. Which steps of earlier attempts are lost, and why, is added to `warnings`.
     """
@@ -120,7 +123,7 @@ def read_attempts(
 
 
 def _earlier(attempt: Path, file: EndFile | None, env_id: str, point: Point | None) -> tuple[LaunchRecord, TrainingEnd | None]:
-    """Its launch.json and, where it ended, its end.json.
+    """Launch.json and, where it ended, end.json of an earlier attempt.
 
     Rejected where one cannot be read, or it is of other software than the run's last attempt, which ran in `env_id`.
     """
@@ -142,7 +145,7 @@ def _ranks_without_end(stretch: Stretch, launch: LaunchRecord) -> tuple[RankEnd,
 
 
 def _training_end(file: EndFile | None) -> TrainingEnd | None:
-    """None where there is none, or it is damaged."""
+    """The decoded end.json; None where there is none, or it is damaged."""
     try:
         return file.decoded(TrainingEnd) if file else None
     except Rejected:
@@ -156,7 +159,10 @@ def _warmup_steps(end: TrainingEnd) -> int:
 def _read(
     stretch: Stretch, launch: LaunchRecord, end: TrainingEnd | None, longest_warmup: int, warnings: list[str]
 ) -> AttemptRecords:
-    """Without end.json nobody saw where the warm-up ended: it is as long as the longest one of the run."""
+    """Reads the rows of an attempt.
+
+    Without end.json nobody saw where its warm-up ended: it is taken to be as long as the longest one of the run.
+    """
     ranks = rank_results(end, launch.ranks) if end else _ranks_without_end(stretch, launch)
     span = StepSpan(end.protocol.steady_from_step if end else stretch.first_step + longest_warmup, stretch.stop)
     hooked = _hooked(ranks)

@@ -1,7 +1,7 @@
 """How long single steps lasted, between boundaries that all ranks share: the end of a step's exchange on rank 0's clock.
 
-A rank's own step ends where the rank ends it, a little sooner or later each time. The mean of many steps does not mind; how much
-single ones vary would be overstated.
+A rank's own step ends where the rank ends it, a little sooner or later each time. The mean of many steps is the same; by such
+times the variation of single steps would be overstated.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from hpcddp.core.attempt_records import RankEnd
 
 
 def with_shared_boundaries(steps: RunSteps, windows: ExchangeWindows, ranks: Sequence[RankEnd]) -> RunSteps:
-    """A step lasts from the end of the exchange before it to the end of its own, when the last rank has its gradients.
+    """The steps, each timed from the end of the exchange before it to the end of its own, when the last rank has its gradients.
 
-    As they are where that is not known: without all-reduces, exposed communication or clocks of every rank, and after a pause.
+    Where that is not known they are returned as they are: without all-reduces, exposed communication or clocks of every rank, and
+    after a pause.
     """
     follows = np.flatnonzero(np.diff(windows.numbers) == 1) + 1
     if not follows.size or len(windows.ranks) != len(ranks) or not windows.exposed or not all(entry.offsets for entry in ranks):

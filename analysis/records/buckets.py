@@ -55,9 +55,9 @@ class RunBuckets:
 
 
 def read_buckets(attempt: Path, ranks: Sequence[RankEnd], windows: ExchangeWindows, warnings: list[str]) -> RunBuckets | None:
-    """None where no all-reduce of a steady step or no exposed communication was recorded.
+    """An attempt's all-reduces; None where no all-reduce of a steady step or no exposed communication was recorded.
 
-    Rejected where rows are missing or ranks differ. Where the windows are not those of all ranks, step rows are read for them.
+    Rejected where rows are missing or ranks differ. Where `windows` lacks ranks, all step rows are read again for it.
     """
     if not all(entry.bucket_rows for entry in ranks):
         return None
@@ -78,7 +78,7 @@ def read_buckets(attempt: Path, ranks: Sequence[RankEnd], windows: ExchangeWindo
 
 
 def first_table(attempt: Path, rank_0: RankEnd, warnings: list[str]) -> Columns | None:
-    """Rank 0's rows; None where they cannot be read."""
+    """Rank 0's bucket rows; None where they cannot be read."""
     try:
         return _bucket_table(attempt, 0, rank_0, warnings)
     except Rejected:
@@ -104,7 +104,7 @@ def _bucket_table(attempt: Path, rank: int, entry: RankEnd, warnings: list[str])
 
 
 def assemble(windows: ExchangeWindows, buckets: Iterable[Columns], ranks: Sequence[RankEnd]) -> RunBuckets:
-    """A table per rank; Rejected where ranks have other buckets than rank 0.
+    """Puts one bucket table per rank together; Rejected where a rank has other buckets than rank 0.
 
     Tables are by step and index, and looked at one at a time. Of a step without bucket rows nobody knows what travelled: it is
     left out.
@@ -134,9 +134,9 @@ def assemble(windows: ExchangeWindows, buckets: Iterable[Columns], ranks: Sequen
 
 
 def joined(attempts: Sequence[RunBuckets]) -> RunBuckets:
-    """Those of a run whose attempts, at least one, each have their own clocks; a rank that moved has all its hosts' names.
+    """The all-reduces of a run, from those of its attempts (at least one); a rank that moved has all its hosts' names.
 
-    Attempts follow each other without a gap, whatever their nodes took for the time.
+    Each attempt has clocks of its own: attempts are placed one after another without a gap.
     """
     if len(attempts) == 1:
         return attempts[0]
@@ -161,7 +161,7 @@ TIMES = ("start_ns", "begin_ns", "end_ns", "ready_ns", "done_ns")
 
 
 def _one_after_another(attempts: Sequence[RunBuckets]) -> list[int]:
-    """What to add to each one's times; Rejected where they cannot be times."""
+    """What to add to the times of each attempt; Rejected where they cannot be times."""
     shifts, free_ns = [], 0
     for each in attempts:
         times = [getattr(each, name) for name in TIMES]

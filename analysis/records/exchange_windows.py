@@ -1,4 +1,4 @@
-"""When in each step nothing was left to compute, and when gradients were there: of all ranks, from their step rows."""
+"""When in each step a rank had nothing left to compute, and when it had its gradients: of all ranks, from their step rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExchangeWindow:
 
 
 class ExchangeWindows:
-    """Those of all ranks, from their step tables in order: of the steps that count. A table at a time is looked at.
+    """The windows of all ranks in the steps that count. Step tables are added rank by rank, one at a time.
 
     `first`: rank 0's table of all-reduces, where it is known already: steps without any are left out.
     """
@@ -52,7 +52,7 @@ class ExchangeWindows:
         return ExchangeWindows(self._entries, self._span, self.first)
 
     def add(self, columns: Columns) -> None:
-        """The next rank's, if it has as many rows as the first, its totals all measured and no longer than a step may be."""
+        """Adds the next rank's windows, if it has as many rows as the first, and all its totals are measured and possible."""
         if not self.ranks:
             self._rows, self._places = columns["step"].size, np.flatnonzero(self._counting(columns))
             self.numbers = columns["step"][self._places]
@@ -62,14 +62,14 @@ class ExchangeWindows:
         self.ranks.append(_window({name: columns[name][self._places] for name in STEP_TYPES}))
 
     def _counting(self, columns: Columns) -> NDArray[np.bool_]:
-        """Which rows are of steps that count."""
+        """Which rows belong to steps that count."""
         steady = steady_rows(columns, self._span)
         if self.first:
             steady &= np.isin(columns["step"], self.first["step"])
         return steady
 
     def exchanged(self, step: int) -> bool:
-        """Whether rank 0's table has all-reduces of it: all ranks record the same steps."""
+        """Whether rank 0's table has all-reduces of that step: all ranks record the same steps."""
         return self.first is not None and bool((self.first["step"] == step).any())
 
     def at_rank_0(self, name: str, which: NDArray[np.bool_]) -> Ints:

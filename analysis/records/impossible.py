@@ -40,7 +40,7 @@ Mask = NDArray[np.bool_]
 
 
 def check_steps(columns: Columns, rank: int) -> None:
-    """Rejected where a rank's step rows cannot be. A cell that was not measured says nothing."""
+    """Rejected where a rank's step rows cannot be true; cells that were not measured are passed over."""
     rows = _Rows(columns, rank)
     again = np.zeros(columns["step"].size, np.bool_)
     again[1:] = columns["step"][1:] <= columns["step"][:-1]
@@ -65,7 +65,7 @@ def _early(start: NDArray[Any], total: NDArray[Any]) -> Mask:
 
 
 def check_buckets(columns: Columns, rank: int) -> None:
-    """Rejected where a rank's all-reduces cannot be."""
+    """Rejected where a rank's all-reduces cannot be true."""
     rows = _Rows(columns, rank)
     rows.check_between("bytes", 1, MOST_BUCKET_BYTES, "no bucket of gradients has that many")
     rows.check_between("index", 0, LATEST_NS, "buckets count from 0")
@@ -75,7 +75,7 @@ def check_buckets(columns: Columns, rank: int) -> None:
 
 
 class _Rows:
-    """A rank's rows, and the words for one that cannot be."""
+    """A rank's rows, and the sentence for one that cannot be true."""
 
     def __init__(self, columns: Columns, rank: int) -> None:
         self._columns, self._rank = columns, rank
@@ -94,7 +94,7 @@ class _Rows:
 
 
 def _above(excess: NDArray[Any], total: NDArray[Any]) -> Mask:
-    """Where time is left over that a step does not have, beyond rounding."""
+    """Where `excess` is more than rounding explains."""
     above: Mask = excess > ROUNDING_NS
     if above.any():
         above = excess > ROUNDING_NS + ROUNDING_SHARE * or_zero(total)
@@ -102,7 +102,7 @@ def _above(excess: NDArray[Any], total: NDArray[Any]) -> Mask:
 
 
 def _sum(parts: Sequence[NDArray[Any]]) -> Any:
-    """Of what was measured."""
+    """The sum of those parts that were measured."""
     measured = [part for part in parts if part.dtype == np.int64 or np.isfinite(part).any()]
     return sum((or_zero(part) for part in measured), start=np.zeros(parts[0].size, np.int64))
 
@@ -123,7 +123,7 @@ def check_end(end: TrainingEnd, point: Point | None) -> None:
 
 
 def missing_gate(found: Sequence[GateResult], launch: LaunchRecord, trains: bool) -> str | None:
-    """In words, which of the gates that the version of the records knew end.json lacks; None where all are there."""
+    """The sentence for a gate that launch.json names and end.json lacks; None where all are there."""
     names = {gate.name for gate in found}
     for name in launch.gates or (OLDEST_GATES if trains else ()):
         if name not in names:
@@ -145,7 +145,7 @@ def _check_clock(whose: str, clock: RankClock) -> None:
 
 
 def check_comm(comm: CommRecord) -> None:
-    """Rejected where times of collectives cannot be."""
+    """Rejected where times of collectives cannot be true."""
     for op, found in comm.ops.items():
         for size in found.sizes:
             where = f"comm.json: {op} of {size.bytes} bytes"

@@ -1,4 +1,4 @@
-"""What several attempts recorded of the run they made, as if one had made it."""
+"""One end.json for a run that several attempts made."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ WITH_STARTS = {**COLUMNS, "start_ns": "int64"}
 def read_steps(
     attempt: Path, ranks: Sequence[RankEnd], span: StepSpan, warnings: list[str], watch: Callable[[Columns], None] | None = None
 ) -> RunSteps:
-    """The attempt's steps over all its ranks; Rejected where rows are missing or differ from what was recorded.
+    """The attempt's steps, reduced over its ranks; Rejected where rows are missing or differ from what was recorded.
 
-    `watch` is shown each rank's table in passing, with starts. Steps outside of `span` are not steady.
+    `watch` is called with each rank's table, which then has the steps' starts. Steps outside of `span` are not steady.
     """
     tables = step_tables(attempt, ranks, WITH_STARTS if watch else COLUMNS, warnings)
     try:

@@ -36,7 +36,7 @@ RECORDED = (*PARTS, "h2d_hidden")
 
 @dataclass(frozen=True)
 class StepSpan:
-    """The steps of a run among which those are that count: from `first` on and before `stop` (None: to the last)."""
+    """Steps of a run from `first` on and before `stop` (None: to the last); no step outside counts."""
 
     first: int = 0
     stop: int | None = None
@@ -114,12 +114,12 @@ def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS)
 
 
 def _added(so_far: Any, column: Any) -> Any:
-    """In the memory of what there is so far, if that can hold it."""
+    """The sum, in the memory of `so_far` if that can hold it."""
     return np.add(so_far, column, out=so_far if so_far.dtype == np.result_type(so_far, column) else None)
 
 
 def before(steps: RunSteps, end: int) -> RunSteps:
-    """Those whose number is less than `end`, before which all steady ones are."""
+    """The steps whose number is less than `end`; all steady ones are."""
     count = int(np.searchsorted(steps.step, end))
     return replace(
         steps,

@@ -1,4 +1,4 @@
-"""study.json: what was asked for, checked. Without it nobody knows what is missing."""
+"""study.json, checked: which runs were submitted, so that missing ones can be named."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
 
 
 def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
-    """With what launch.json says; `launches`: of all its attempts, the last one's at the end."""
+    """The run, completed by what launch.json says; `launches`: of all its attempts, the last one's at the end."""
     launch = launches[-1]
     gpu = " + ".join(sorted({gpu for each in launches for gpu in each.gpus})) or None
     return replace(
@@ -101,7 +101,7 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
 
 
 def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) -> Run:
-    """With what end.json says."""
+    """The run, completed by what end.json says."""
     evaluation, checked = end.evaluation or EvaluationResult(), end.comm_check or CommCheck()
     return replace(
         run,
@@ -161,7 +161,7 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords]) -> Run:
 
 
 def _warming(attempt: AttemptRecords) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Of each step, whether the attempt saw its warm-up end later."""
+    """Of each step, whether it belongs to the warm-up as the attempt itself detected it."""
     detected = attempt.end.protocol.warmup_detected_steps if attempt.end else None
     return np.arange(attempt.steps.steady.size) < (detected or 0)
 

@@ -1,6 +1,6 @@
 """Which rank is slower than the others, and when: what each needed by itself, against the median rank, over the course of a run.
 
-A step is as long on every rank, since all wait for the last. What tells a straggler is the rest of its step: all but exposed
+A step is as long on every rank, since all wait for the last. What shows a straggler is the rest of its step: all but exposed
 communication, which on the others is waiting for it.
 """
 
@@ -62,7 +62,7 @@ def rank_map(steps: RunSteps, hosts: Sequence[str]) -> RankMap | None:
 
 
 def _steady(steps: RunSteps) -> Floats:
-    """Those of own_ns: not copied where they follow each other."""
+    """own_ns of the steady steps; not copied where these follow each other."""
     places = np.flatnonzero(steps.steady)
     begin, end = (int(places[0]), int(places[-1]) + 1) if places.size else (0, 0)
     return steps.own_ns[:, begin:end] if end - begin == places.size else steps.own_ns[:, places]

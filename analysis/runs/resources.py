@@ -16,7 +16,7 @@ MIXED = "fp32/tf32"
 
 @dataclass(frozen=True, kw_only=True)
 class Used:
-    """As the records tell; None is unknown."""
+    """What a run used, by its records; None is unknown."""
 
     flops_per_sample: int | None = None
     """Products and convolutions of forward and backward, a multiplication and an addition counting two."""
@@ -31,7 +31,7 @@ class Used:
 
 
 def used(known: Used, point: Point | None, end: TrainingEnd) -> Used:
-    """With what end.json says. What is not trained (`input: io`) takes no operations."""
+    """`known`, completed by what end.json says. Without training (`input: io`) there are no operations."""
     if point is None:
         return known
     peaks = [entry.peak_memory_bytes or {} for entry in end.ranks]
@@ -51,7 +51,10 @@ def _page_faults_per_step(ranks: Sequence[RankEnd]) -> float | None:
 
 
 def arithmetic(precision: str, gpu: str | None, launch: LaunchRecord) -> str | None:
-    """What most operations ran in: the precision asked for, but fp32 may be TF32 on GPUs that have it. None where nobody says."""
+    """What most operations ran in: the point's precision, but fp32 may be TF32 on GPUs that have it.
+
+    None where the records do not say.
+    """
     if precision != "fp32" or gpu is None:
         return precision
     peak, allowed = gpu_peak(gpu), launch.tf32 or {}

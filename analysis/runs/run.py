@@ -1,4 +1,4 @@
-"""A run as a value: what its records tell, reduced to statistics."""
+"""A run as a value: its records, reduced to statistics."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Run:
 
 
 def by_reason(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Why they do not count -> those of which that is said, in their order."""
+    """Reason why runs do not count -> the runs, in their order."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.reason or "reason unknown", []).append(run)

@@ -68,7 +68,7 @@ def unevenness(steps: RunSteps, hosts: Sequence[str]) -> Unevenness | None:
 
 
 def _over(values: Floats) -> Floats:
-    """Each rank's less that of the median rank."""
+    """Each rank's value minus that of the median rank."""
     over: Floats = values - np.sort(values)[(len(values) - 1) // 2]
     return over
 

@@ -52,7 +52,7 @@ class Timeline:
 
 
 def typical_steps(steps: RunSteps) -> Iterator[int]:
-    """Places of the timed steps, the one whose length is nearest to the median first; of equals the earliest."""
+    """Places of the timed steps, sorted by how near their length is to the median; of equals the earliest first."""
     middle = median_step_ns(steps)
     places = np.flatnonzero(steps.steady)
     if middle is not None:

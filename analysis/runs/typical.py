@@ -1,4 +1,4 @@
-"""What a typical step is, beside the mean that rates come from; and whether ranks' windows go together."""
+"""A typical step, beside the mean that rates come from; and whether the ranks' windows are equally long."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def typical_step(steps: RunSteps) -> TypicalStep:
 
 
 def windows_apart(steps: RunSteps) -> tuple[float, float] | None:
-    """The shortest and the longest of the ranks' windows, ns, where they differ by more than a step each time that steps go on
-    after a pause, and what clocks may differ by. Ranks that wait for each other never do. None where all is well, or unknown.
+    """The shortest and the longest of the ranks' windows, ns, where they differ by more than can be: a step for each stretch
+    between pauses, and what clocks may drift. None where they do not, as with all ranks that wait for each other, or unknown.
     """
     least, most = float(steps.window_ns.min()), float(steps.window_ns.max())
     stretches = np.count_nonzero(np.diff(steps.steady.astype(np.int8), prepend=0) == 1)

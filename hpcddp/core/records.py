@@ -136,14 +136,14 @@ def error_file(attempt: Path, rank: int) -> Path:
 
 
 def write_json(file: Path, plain: Any, *, sync: bool = True) -> None:
-    """As write_aside does."""
+    """Writes the value as JSON, keys sorted, in the way of write_aside."""
     write_aside(file, (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode(), sync=sync)
 
 
 def write_aside(file: Path, data: bytes | memoryview, *, sync: bool = True) -> None:
-    """Writes aside, syncs, renames: a reader sees the old file, or the whole new one. What could not be written leaves nothing.
+    """Writes a file beside it, syncs and renames: a reader sees the old file, or the complete new one. Failing leaves nothing.
 
-    Without `sync`, for what can be made again, that does not hold after the machine went down. A link in its place is replaced,
+    Without `sync`, for what can be made again, a machine that goes down may leave neither. A link in its place is replaced,
     never written through.
     """
     file.parent.mkdir(parents=True, exist_ok=True)

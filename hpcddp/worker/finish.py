@@ -27,7 +27,7 @@ _ending = threading.Lock()
 
 
 def reserve(attempt: Path) -> None:
-    """Keeps room for the end.json of a failure; it goes with end.json."""
+    """Reserves disk space for the end.json of a failure; write_end gives it back."""
     attempt.mkdir(parents=True, exist_ok=True)
     with _reserve_file(attempt).open("wb") as out:
         out.write(bytes(RESERVED_BYTES))
@@ -36,13 +36,13 @@ def reserve(attempt: Path) -> None:
 
 
 def write_end(attempt: Path, end: AttemptEnd) -> None:
-    """Writes end.json; the room that was kept for that of a failure is given back."""
+    """Writes end.json, and gives the reserved space back."""
     write_json(attempt / "end.json", encode(end))
     _reserve_file(attempt).unlink(missing_ok=True)
 
 
 def write_failure(attempt: Path, fault: Fault) -> None:
-    """end.json of a failure, into the place kept for it where the disk is full."""
+    """Writes end.json of a failure, into the reserved space where the disk is full."""
     end = AttemptEnd(state="failed", reason=fault.sentence, ended_unix_ns=time.time_ns(), fault=fault)
     try:
         write_end(attempt, end)

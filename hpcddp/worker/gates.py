@@ -78,7 +78,7 @@ def ranks_compute_the_same(ranks: Sequence[RankScores], arithmetic: str, differi
 
 
 def _apart(values: Sequence[float], others: Sequence[float]) -> float:
-    """The largest difference by the largest of `others`; infinite where they cannot be compared."""
+    """The largest difference / the largest of `others`; infinite where they cannot be compared."""
     if [*map(repr, values)] == [*map(repr, others)]:  # what is no number may be none on every rank
         return 0.0
     if len(values) != len(others) or not all(map(math.isfinite, [*values, *others])):
@@ -134,7 +134,7 @@ SPLITS = {"train": "training", "eval": "evaluation"}
 
 
 def _comparable(fingerprints: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What every rank reads alike when it reads it twice."""
+    """`labels` and `images`, if every rank reads the same when it reads twice."""
     return [part for part in ("labels", "images") if all(each[part] is not None for each in fingerprints)]
 
 

@@ -44,7 +44,7 @@ def allowed_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def versions() -> dict[str, str | None]:
-    """What computes; None for what is not there."""
+    """Versions of the software that computes; None for what is not installed."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -59,7 +59,7 @@ def versions() -> dict[str, str | None]:
 def env_id(found: Mapping[str, str | None], device_kind: str, freed: str | None = None) -> str:
     """12 hexadecimal digits over versions, kind of device and `freed` memory: attempts with different ones are never pooled.
 
-    Memory that is not kept is left out, as it was before any was.
+    Freed memory goes into the hash only where it is kept, so that ids from before `freed_memory` stay.
     """
     memory = {"freed_memory": freed} if freed == "kept" else {}
     return hashlib.sha256(to_json({"versions": dict(found), "device": device_kind, **memory}).encode()).hexdigest()[:12]

@@ -17,8 +17,8 @@ from hpcddp.worker.ranks import Rank
 def node_share(spec: JobSpec, rank: Rank, env: Mapping[str, str] = os.environ) -> NodeShare:
     """The CPUs that Slurm gave the job on this node, None outside Slurm, of those that it has.
 
-    Where the profile does not know, cores: Slurm may count these or their threads, and who has as many as there are cores may
-    well have all.
+    Where the profile does not say how many it has, these are its cores: Slurm counts cores or their threads, so a job with as
+    many CPUs as there are cores may have the entire node.
     """
     cpus = job_cpus(env) if spec.backend == "slurm" else None
     return NodeShare(host=rank.host, cpus=cpus, of=_node_cpus(spec) or machine_cores())

@@ -44,7 +44,7 @@ COPIES = 3
 
 
 def bench_comm(group: ProcessGroup, sizes: Sequence[int] = SIZES, ops: Iterable[str] = COLLECTIVES) -> CommBench:
-    """All ranks call it and get the same."""
+    """Times every operation by size; all ranks call it and get the same result."""
     room_bytes = -int(_agreed(group, [-_room_bytes(group)])[0])
     return CommBench(
         backend=group.backend,
