@@ -70,16 +70,16 @@ class ExportedRun:
 
 @dataclass(frozen=True)
 class ExportedStudy:
-    """One study's training runs, by label and number. They are read one at a time, as they are asked for."""
+    """One study's training runs, by label and number. The iterator reads one run at a time."""
 
     name: str
     """Of its folder."""
     runs: Iterator[ExportedRun]
     done: int
     missing: int
-    """Runs that are not done; there is nothing of them."""
+    """Runs that are not done and are not exported."""
     unknown: int
-    """Runs whose point.json is damaged or missing: nobody knows what they did."""
+    """Runs whose point.json is damaged or missing, so that their parameters are unknown."""
 
 
 def exported(study: Study) -> ExportedStudy:
@@ -128,7 +128,7 @@ def _start_unix_s(launch: LaunchRecord | None) -> float:
 
 
 def _parts(attempt: Path, run: Run) -> list[AttemptRecords]:
-    """Of a run whose steps were read once already."""
+    """The records of a run that load_study has read without an error."""
     return read_attempts(attempt, read_launch(attempt, run.point), read_training_end(attempt), run.point, [])
 
 

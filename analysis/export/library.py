@@ -1,4 +1,4 @@
-"""The libraries that write: imported when they are needed, kept from sending anything, and named where they are missing."""
+"""Imports the libraries that write exports when they are needed, and says which extra installs a missing one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def library(module: str, extra: str) -> Any:
 
 @contextlib.contextmanager
 def environment(**variables: str) -> Iterator[None]:
-    """These variables, until the end."""
+    """Sets these environment variables until the block ends."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

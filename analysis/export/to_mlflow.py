@@ -70,5 +70,5 @@ def _metrics(run: ExportedRun) -> Iterator[tuple[str, float, float, int]]:
 
 
 def _plain(text: str) -> str:
-    """Names come from folders, which may be of any bytes."""
+    """Printable ASCII: names come from folders, which may have any bytes."""
     return re.sub(r"[^ -~]", "_", text)[:250]

@@ -12,7 +12,7 @@ from hpcddp.analysis.export.library import library
 EXTRA = "tensorboard"
 
 QUEUED = 10_000
-"""Events that wait for the disk."""
+"""Events in the writer's queue at most."""
 
 
 def write(studies: Iterable[ExportedStudy], folder: Path) -> int:
@@ -53,7 +53,7 @@ def _write_run(run: ExportedRun, study: Path) -> int:
 
 
 def _plain(name: str) -> str:
-    """A folder's name may be of any bytes; the writer takes text."""
+    """The name as UTF-8: a folder may have any bytes, the writer takes text only."""
     return name.encode("utf-8", "replace").decode()
 
 

@@ -15,7 +15,7 @@ from hpcddp.analysis.export.library import environment, library
 EXTRA = "wandb"
 
 LONGEST_TAG = 64
-"""More is refused."""
+"""Characters; wandb refuses longer ones."""
 
 
 def write(studies: Iterable[ExportedStudy], folder: Path) -> int:
@@ -70,7 +70,7 @@ def _rows(run: ExportedRun) -> dict[int, dict[str, float]]:
 
 
 def _settings(wandb: Any, folder: Path) -> Any:
-    """Nothing of the machine that exports: the runs were elsewhere."""
+    """Without information on the exporting machine: the runs were on another."""
     return wandb.Settings(
         mode="offline",
         root_dir=str(folder),

@@ -41,7 +41,8 @@ RECOMMEND_BYTES = 10**9
 SHARE_SAVED = "a fifth"
 """Of an analysis' time, by polars instead of pandas: see tests/bench/analyze_50m."""
 
-_polars_chosen = False
+_polars_process: int | None = None
+"""The process that reads with polars; not those forked from it."""
 
 
 def is_large(files: int, size_bytes: int) -> bool:
@@ -59,9 +60,9 @@ def can_use_polars() -> bool:
 
 def use_polars() -> None:
     """This process reads with polars from now on."""
-    global _polars_chosen  # noqa: PLW0603 - the choice holds for the process
+    global _polars_process  # noqa: PLW0603 - the choice holds for the process
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # several processes read already
-    _polars_chosen = True
+    _polars_process = os.getpid()
 
 
 def recommend_polars(size_bytes: int) -> None:
@@ -78,7 +79,7 @@ def _recommend() -> None:
 
 def parse(data: bytes, columns: Mapping[str, str]) -> Columns:
     """Those columns, given with their pandas types; ValueError, TypeError or OverflowError, in pandas' words, where it cannot."""
-    found = _parse_with_polars(data, columns) if _polars_chosen else None
+    found = _parse_with_polars(data, columns) if _polars_process == os.getpid() else None
     return found or _parse_with_pandas(data, columns)
 
 

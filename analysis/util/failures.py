@@ -1,4 +1,4 @@
-"""What raised where nothing should: it costs the run, or the file, that it was about, and is named with what to do."""
+"""Contains unexpected errors: an error costs the run or the file that it concerns, and is reported with what to do."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """A disk, or what a user may have of it, is full."""
 
 MESSAGE_CHARACTERS = 160
-"""Of an error's own message: some libraries' hold all arguments."""
+"""Of an error's own message: some libraries put all arguments into it."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What it cost and why, in words."""
+    """What an error cost, and why, in words."""
 
     of: str
     reason: str
 
 
 class Failures(list[Failure]):
-    """Those of one analysis, in their order."""
+    """The failures of one analysis, in their order."""
 
     def contain(self, of: str, work: Callable[[], Result], instead: Result) -> Result:
-        """What the work returns; where it raised, that is noted and `instead` returned."""
+        """Returns what the work returns; if it raises, adds a Failure and returns `instead`."""
         found = contain(of, work)
         if not isinstance(found, Failure):
             return found
@@ -43,7 +43,7 @@ class Failures(list[Failure]):
         return instead
 
     def by_reason(self) -> dict[str, list[str]]:
-        """Reason -> all that it cost."""
+        """Reason -> everything that failed for it."""
         found: dict[str, list[str]] = {}
         for each in self:
             found.setdefault(each.reason, []).append(each.of)
@@ -51,7 +51,7 @@ class Failures(list[Failure]):
 
 
 def contain(of: str, work: Callable[[], Result]) -> Result | Failure:
-    """What the work returns, or why it did not. Memory that ran out and an interruption are not its own: they pass."""
+    """Returns what the work returns, or why it failed. MemoryError and KeyboardInterrupt are not caught."""
     try:
         return work()
     except MemoryError:
@@ -66,13 +66,13 @@ def contain(of: str, work: Callable[[], Result]) -> Result | Failure:
 
 
 def reported(error: Exception) -> str:
-    """A sentence: what was raised, at which of our lines, and where to say so."""
+    """A sentence: the error, the line of hpcddp it came from, and the request to report it."""
     message = one_line(f"{type(error).__name__}: {error}")[:MESSAGE_CHARACTERS]
     return f"{message} ({_place(error)}): a fault in hpcddp {__version__}; please report this line where you got hpcddp from"
 
 
 def _place(error: Exception) -> str:
-    """`hpcddp/analysis/records/steps.py:88`: the last line of ours that the error came through."""
+    """`hpcddp/analysis/records/steps.py:88`: the innermost line of hpcddp in the traceback."""
     above = Path(hpcddp.__file__).parent.parent
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(above / "hpcddp")]

@@ -1,7 +1,4 @@
-"""Every file that analysis writes goes through here.
-
-Nothing follows a link, nothing is left half written, and no text holds what a terminal or a browser would act on.
-"""
+"""Writes all files of the analysis: never through a link, never half, without characters that terminals or browsers act on."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ def write_text(file: Path, text: str) -> None:
 
 
 def write_file(file: Path, data: bytes) -> None:
-    """Whole, or not at all: then none of an earlier analysis is left either. A link in its place is replaced, not followed."""
+    """Replaces the file, or a link in its place, at once; where that fails, the file of an earlier analysis is removed."""
     try:
         write_aside(file, data, sync=False)
     except OSError:

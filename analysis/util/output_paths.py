@@ -16,7 +16,7 @@ REPORT, CACHE = "report", ".analysis"
 
 
 def report_folder(study: Study) -> Path:
-    """`report/` in the study; of someone else's, or one on a file system mounted read-only, a folder of the user's cache."""
+    """`report/` in the study; where that cannot be written, a folder of the user's cache."""
     return _beside(study, REPORT) or user_cache_folder("reports", study.folder)
 
 
@@ -26,20 +26,20 @@ def cache_folder(study: Study) -> Path:
 
 
 def refused_links(study: Study) -> list[str]:
-    """Why nothing is written through links that stand where these folders belong."""
+    """A sentence for each of these folders that is a link which is not followed."""
     found = {study.folder / name: _leads_away(study.folder / name, study.folder) for name in (REPORT, CACHE)}
     then = "nothing is written through it; remove it, or name a folder with -o"
     return [f"{folder} {why}: {then}" for folder, why in found.items() if why]
 
 
 def _beside(study: Study, name: str) -> Path | None:
-    """The study's own folder of that name, made where it is not there; None where it must not or cannot be written."""
+    """The study's folder of that name, created if missing; None where it must not or cannot be written."""
     folder = study.folder / name
     return None if _leads_away(folder, study.folder) or _why_not(folder) else folder
 
 
 def _leads_away(folder: Path, above: Path) -> str | None:
-    """Of a link that someone else made, or that leads out of the folder above: which; None for all others."""
+    """Why a folder is a link that must not be followed: another user's, or out of the folder above; None for all others."""
     if not folder.is_symlink():
         return None
     if folder.lstat().st_uid != os.geteuid():
@@ -67,7 +67,7 @@ def check_writable(folder: Path) -> None:
 
 
 def _why_not(folder: Path) -> OSError | None:
-    """Tried, because permissions do not tell: root may write anywhere, but not on a mount that is read-only."""
+    """The error of creating a file there. It is tried, because root passes all permissions, but not a read-only mount."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

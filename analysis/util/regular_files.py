@@ -1,4 +1,4 @@
-"""Files of a run root, which may be anyone's and damaged in any way: what is no regular file is never opened to be read."""
+"""Reads files of a run root, which may belong to anyone and be damaged in any way: only regular files are read."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LONGEST = 20
 
 
 def is_there(file: Path) -> bool:
-    """Whatever it is, a link to nothing too."""
+    """Whether the path exists, if only as a broken link."""
     return os.path.lexists(file)
 
 
 def read_regular(file: Path, most_bytes: int = MOST_BYTES, *, cut: bool = False) -> bytes:
-    """All its bytes; OSError where there is none, ValueError where it is too large or no file: reading a FIFO would wait.
+    """All its bytes; OSError where there is none, ValueError where it is too large or no regular file: reading a FIFO would wait.
 
-    `cut`: of one that is too large its beginning.
+    `cut`: a file that is too large is cut off instead.
     """
     handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     with open(handle, "rb") as opened:

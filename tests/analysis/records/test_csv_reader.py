@@ -38,7 +38,7 @@ def both(file: Path, text: str, monkeypatch: pytest.MonkeyPatch, rows: int | Non
     recorded = "".join(text.splitlines(keepends=True)[: count + 1]).encode()
     found: list[pd.DataFrame | str] = []
     for polars in (True, False):
-        monkeypatch.setattr(csv_reader, "_polars_chosen", polars)
+        monkeypatch.setattr(csv_reader, "_polars_process", os.getpid() if polars else None)
         warnings: list[str] = []
         try:
             columns = read_rows(RowFile(file, 3, count, zlib.crc32(recorded)), COLUMNS, warnings)
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_read_is_named_and_others_count(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "fstat", fails)
     for polars in (True, False):
-        monkeypatch.setattr(csv_reader, "_polars_chosen", polars)
+        monkeypatch.setattr(csv_reader, "_polars_process", os.getpid() if polars else None)
         good, damaged = load_study(study, tmp_path / f"cache{polars}").runs
         assert (good.state, damaged.state) == ("counts", "rejected")
         assert str(damaged.reason).endswith("r2/102.0/ranks/00001.steps.csv cannot be read: Input/output error")
@@ -163,21 +163,34 @@ def test_a_few_small_files_are_not_large() -> None:
     assert csv_reader.is_large(10_000, 10**6)
 
 
-def test_processes_of_one_that_uses_polars_read_with_pandas() -> None:
-    """They would wait for polars' threads forever."""
-    code = "from hpcddp.analysis.records.csv_reader import *; print(can_use_polars()); import polars; print(can_use_polars())"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, after `from csv_reader import *`."""
+    command = [sys.executable, "-c", f"from hpcddp.analysis.records.csv_reader import *\n{code}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+
+def test_processes_of_one_that_imported_polars_read_with_pandas() -> None:
+    """It may have used it: then they would wait for polars' threads forever."""
+    ran = python("print(can_use_polars()); import polars; print(can_use_polars())")
     assert ran.stdout.split() == ["True", str(not FORKS)]
+
+
+def test_processes_of_one_that_reads_with_polars_read_with_pandas() -> None:
+    """As after a process was killed, and this one did its work: the next study is read by processes again."""
+    ran = python(
+        "from hpcddp.analysis.util.parallel import map_in_parallel\n"
+        "read = lambda _: parse(b'step\\n7\\n', {'step': 'int64'})['step'].tolist()\n"
+        "use_polars()\n"
+        "print(read(0), 'polars' in sys.modules, map_in_parallel(read, range(2), True))"
+    )
+    assert ran.stdout == "[7] True [[7], [7]]\n"
 
 
 def test_polars_is_recommended_once_for_a_gigabyte() -> None:
     """On stderr, where it is not installed."""
-    code = "from hpcddp.analysis.records.csv_reader import *; [recommend_polars(size) for size in (10**8, 2 * 10**9, 10**10)]"
-    hidden = f"import importlib.util; importlib.util.find_spec = lambda name: None; {code}"
-    with_polars, without = (
-        subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True).stderr for run in (code, hidden)
-    )
-    assert with_polars == ""
+    code = "[recommend_polars(size) for size in (10**8, 2 * 10**9, 10**10)]"
+    without = python(f"importlib.util.find_spec = lambda name: None; {code}").stderr
+    assert python(code).stderr == ""
     assert without.count("\n") == 1
     assert "pip install 'hpcddp[fast]'" in without
 
@@ -210,7 +223,7 @@ def test_a_run_is_the_same_whatever_read_it(
     """To the last bit; without starts nobody knows what its all-reduces overlapped with."""
     study, found = hooked_study(tmp_path / "s", measured, starts), []
     for polars in (True, False):
-        monkeypatch.setattr(csv_reader, "_polars_chosen", polars)
+        monkeypatch.setattr(csv_reader, "_polars_process", os.getpid() if polars else None)
         (run,) = load_study(study, tmp_path / f"cache{polars}").runs
         assert (run.state, run.exchange is not None) == (("counts", True) if starts else ("rejected", False))
         found.append(to_plain(replace(run, point=None)))
@@ -231,7 +244,7 @@ def test_step_rows_of_every_version_are_read_alike(tmp_path: Path, monkeypatch: 
             study = hooked_study(tmp_path / f"s{len(columns)}")
         for polars in (True, False):
             with monkeypatch.context() as patched:
-                patched.setattr(csv_reader, "_polars_chosen", polars)
+                patched.setattr(csv_reader, "_polars_process", os.getpid() if polars else None)
                 (run,) = load_study(study, tmp_path / f"cache{len(columns)}{polars}").runs
             assert (run.state, run.timeline is not None) == ("counts", True)
             found.append(to_plain(replace(run, point=None)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ Cell = int | str | Callable[[int], int]
 @pytest.fixture(params=[True, False], ids=["polars", "pandas"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to read rows."""
-    monkeypatch.setattr(csv_reader, "_polars_chosen", request.param)
+    monkeypatch.setattr(csv_reader, "_polars_process", os.getpid() if request.param else None)
 
 
 @pytest.fixture(autouse=True)
