@@ -19,10 +19,10 @@ from hpcddp.worker.rank_result import ForwardScores, RankResult, Trained
 from hpcddp.worker.rendezvous import TIMEOUT, ProcessGroup
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
+from hpcddp.worker.timing.continuity import first_break
 from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
-from hpcddp.worker.timing.timeline import first_break
 from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
@@ -89,7 +89,7 @@ def train_timed(training: TrainingRun) -> RankResult:
 
 
 def measure_further(training: TrainingRun) -> CommCheck | None:
-    """After the timed steps: the cross-check of communication (on rank 0 what it found) and the profile, where asked for."""
+    """After the timed steps: the cross-check of communication (its record on rank 0) and the profile, as `measure` says."""
     measure, rank, timer = training.spec.point.measure, training.group.rank.rank, training.log.timer
     training.trainer.model.train()  # it may have been evaluated
     found = check_comm(training.group, training.trainer, training.feed, timer) if measure.comm == "check" else None
@@ -120,7 +120,7 @@ def _why_interrupted(training: TrainingRun, trained: Trained) -> str | None:
 
 
 def _train(training: TrainingRun) -> Trained:
-    """As many steps as all ranks are to make, and then the waiting for all of them."""
+    """Makes the steps that all ranks agree on, and waits for all ranks."""
     point, group, log = training.spec.point, training.group, training.log
     agree_on_steps(group, timed_steps(point, training.feed.steps_per_epoch))
     first_step = training.checkpointer.first_step if training.checkpointer else 0

@@ -83,7 +83,7 @@ class StepLog:
         if kind is None:
             self.pause()
         elif not isinstance(error, OSError):  # a disk that has failed is not tried again
-            with contextlib.suppress(RuntimeError):  # a device that has failed cannot be asked how far it came
+            with contextlib.suppress(RuntimeError):  # a device that has failed does not say how far it came
                 self._write(self.timer.finished())
         for writer in (self._steps, self._buckets):
             if writer:

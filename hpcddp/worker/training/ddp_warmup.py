@@ -34,10 +34,10 @@ def warm_up_buckets(trainer: Trainer, batch: Batch, made: int) -> None:
 
     DDP begins with buckets made from the model's parameters in reverse order. Its first backward notes in which order gradients
     come, and its second forward fills the buckets anew in rank 0's order, once and for all (Reducer::rebuild_buckets in torch's
-    reducer.cpp; with static_graph the second and the third). Where in a bucket a gradient lies decides in which order an
-    all-reduce adds up the ranks' parts, and from three ranks on floating point tells. So a process's first steps differ from all
-    later ones, and a run taken up at step n by a new process would differ from one in a single piece, from step n on, by the last
-    bits. After as many passes as the run has made, two at most, the buckets are those of its step n.
+    reducer.cpp; with static_graph the second and the third). Where in a bucket a gradient lies decides in which order an all-
+    reduce adds up the ranks' parts, and from three ranks on that order changes the last bits of a sum. So a process's first
+    steps differ from all later ones, and a run resumed at step n by a new process would differ from an uninterrupted one. After
+    as many passes as the run has made, two at most, the buckets are those of its step n.
     """
     for _ in range(min(made, REBUILDING_PASSES)):
         warm_up_pass(trainer, batch)

@@ -1,9 +1,9 @@
-"""The watchdog thread: every rank tells rank 0 once a second how far it is; one that dies, stops or hangs is named at once.
+"""The watchdog thread: every rank sends rank 0 a beat a second, so that one that dies, stops or hangs is named at once.
 
-Nothing else knows: gloo and NCCL tell the others that a connection broke, or nothing for ten minutes, and Slurm sees processes.
-Over TCP to rank 0, at the address where the ranks met: a file system that nodes share may show a beat a minute late, and its
-metadata server would be asked for every rank once a second; the store of the rendezvous has one thread wait for another.
-A thread per rank wakes once a second, and at once when a connection ends; the steps themselves do nothing for it.
+Nothing else would name it: gloo and NCCL report a broken connection, or nothing for ten minutes, and Slurm sees processes only.
+Beats go over TCP to rank 0, at the address of the rendezvous: a file system that nodes share may show a beat a minute late, and
+its metadata server would get a request a second from every rank; in the rendezvous' store one thread waits for another.
+The thread wakes once a second, and at once when a connection ends; the steps themselves do nothing for it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Watchdog:
         self._failing.set()
         fault = fault_of(error, self._rank, self._point)
         if fault.kind in ("contact", "time_out"):
-            self._thread.join(ANSWER_S)  # it ends the process when the cause is told
+            self._thread.join(ANSWER_S)  # that thread ends the process when rank 0 names the cause
             fault = self._monitor.cause_of(fault)
         self._monitor.report(fault)
         fail(self._attempt, self._rank, error, fault)

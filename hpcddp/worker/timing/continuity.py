@@ -1,4 +1,4 @@
-"""Whether the timed steps follow each other without a gap: a loop that was restarted in between leaves one."""
+"""Whether the timed rows follow each other without a gap: a loop that was restarted in between leaves one."""
 
 from __future__ import annotations
 

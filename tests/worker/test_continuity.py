@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.records import AFTER_PAUSE, STEP_COLUMNS, WARMUP, RowWriter, steps_file
-from hpcddp.worker.timing.timeline import first_break
+from hpcddp.worker.timing.continuity import first_break
 
 Row = tuple[int, int, int, int]
 """step, flags, start, total"""
