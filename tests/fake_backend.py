@@ -42,14 +42,14 @@ class FakeBackend:
         return job
 
     def batches(self, requests: Sequence[Submission]) -> list[Batch]:
-        return [Batch(requests=(request,)) for request in requests]
+        return [Batch(submissions=(request,)) for request in requests]
 
     def submit_batch(self, batch: Batch) -> list[str]:
         if batch.one_allocation is None:
-            return [self.submit(request) for request in batch.requests]
+            return [self.submit(request) for request in batch.submissions]
         self.batches_taken[str(100 + len(self.queued))] = batch
-        job = self.submit(batch.requests[0])
-        return [f"{job}+{task}" for task in range(len(batch.requests))]
+        job = self.submit(batch.submissions[0])
+        return [f"{job}+{task}" for task in range(len(batch.submissions))]
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         self.polled.append(dict(jobs))

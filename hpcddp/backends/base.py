@@ -62,7 +62,7 @@ class OneAllocation:
 class Batch:
     """What is submitted in one call: a run, an array of runs with the same job script, or one job for several runs."""
 
-    requests: tuple[Submission, ...]
+    submissions: tuple[Submission, ...]
     one_allocation: OneAllocation | None = None
     at_once: int | None = None
     """So many of its runs at a time; None: as many as the cluster starts."""
@@ -73,26 +73,28 @@ class Batch:
 
     @property
     def token(self) -> str:
-        return self.requests[0].token
+        return self.submissions[0].token
 
     @property
     def study(self) -> Study:
-        return self.requests[0].study
+        return self.submissions[0].study
 
     @property
     def is_array(self) -> bool:
-        return len(self.requests) > 1 and self.one_allocation is None
+        return len(self.submissions) > 1 and self.one_allocation is None
 
     @property
     def name(self) -> str:
         """Of the job, or the array: `n01-g4-x250.1f2e3d4c`, unique, since Slurm gives ids out again; of several runs in
         one job `n16-30runs.1f2e3d4c`.
         """
-        first = self.requests[0]
+        first = self.submissions[0]
         if self.one_allocation is not None:
-            return f"n{self.one_allocation.nodes:02d}-{len(self.requests)}runs.{self.token}"
+            return f"n{self.one_allocation.nodes:02d}-{len(self.submissions)}runs.{self.token}"
         layout = first.spec.point.layout
-        return f"n{layout.nodes:02d}-g{layout.gpus_per_node}-x{len(self.requests)}.{self.token}" if self.is_array else first.name
+        return (
+            f"n{layout.nodes:02d}-g{layout.gpus_per_node}-x{len(self.submissions)}.{self.token}" if self.is_array else first.name
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,10 +53,10 @@ class LocalBackend:
 
     def batches(self, requests: Sequence[Submission]) -> list[Batch]:
         """One run each: they run one after another anyway."""
-        return [Batch(requests=(request,)) for request in requests]
+        return [Batch(submissions=(request,)) for request in requests]
 
     def submit_batch(self, batch: Batch) -> list[str]:
-        return [self.submit(request) for request in batch.requests]
+        return [self.submit(request) for request in batch.submissions]
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """From the state files; a run whose runner has gone has failed."""

@@ -83,7 +83,7 @@ class SlurmBackend:
             raise HpcddpError(f"{error}. Nothing more was submitted: submit again when Slurm answers") from error
 
     def submit(self, request: Submission) -> str:
-        return self.submit_batch(Batch(requests=(request,)))[0]
+        return self.submit_batch(Batch(submissions=(request,)))[0]
 
     def submit_batch(self, batch: Batch) -> list[str]:
         """By sbatch; RefusedError with Slurm's own words."""
@@ -105,7 +105,7 @@ class SlurmBackend:
         _link(batch.study.job_dir(job), folder)
         if not batch.is_array and batch.one_allocation is None:
             return [job]
-        return [f"{job}{'_' if batch.is_array else '+'}{task}" for task in range(len(batch.requests))]
+        return [f"{job}{'_' if batch.is_array else '+'}{task}" for task in range(len(batch.submissions))]
 
     def _send(self, batch: Batch, command: Sequence[str]) -> str:
         for pause_s in RESEND_PAUSES_S:

@@ -28,7 +28,7 @@ def in_arrays(requests: Sequence[Submission], max_size: Callable[[], int]) -> li
                 groups[-1] += same
             else:
                 groups.append(same)
-    return [Batch(requests=part) for group in groups for part in _slices(group, max_size)]
+    return [Batch(submissions=part) for group in groups for part in _slices(group, max_size)]
 
 
 def _shapes(requests: Sequence[Submission]) -> dict[str, str]:

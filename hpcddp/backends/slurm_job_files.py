@@ -28,14 +28,14 @@ SCRIPT = "job.sbatch"
 
 def prepare(folder: Path, batch: Batch) -> list[str]:
     """Makes the folder with script, pickle and, of several runs, the list of them; returns the command that submits it."""
-    with not_for_others(batch.requests[0].trusted):
+    with not_for_others(batch.submissions[0].trusted):
         _write(folder, batch)
     return _command(folder, batch)
 
 
 def _write(folder: Path, batch: Batch) -> None:
-    first = batch.requests[0]
-    specs = [spec_to_dict(request.spec) for request in batch.requests]
+    first = batch.submissions[0]
+    specs = [spec_to_dict(request.spec) for request in batch.submissions]
     if batch.is_array or batch.one_allocation:
         array_tasks.prepare_array(folder, specs)
         delayed = DelayedSubmission(call_task, first.entry, array_tasks.shared_by_all(specs[0]))
@@ -48,10 +48,10 @@ def _write(folder: Path, batch: Batch) -> None:
 
 
 def _script(folder: Path, batch: Batch) -> str:
-    first, quoted = batch.requests[0], shlex.quote(str(folder))
+    first, quoted = batch.submissions[0], shlex.quote(str(folder))
     if batch.one_allocation:
         launches = [
-            _launch(request, f"{quoted}/{task}", folder / f"{task}/%j_%t_log") for task, request in enumerate(batch.requests)
+            _launch(request, f"{quoted}/{task}", folder / f"{task}/%j_%t_log") for task, request in enumerate(batch.submissions)
         ]
         return batch.one_allocation.render_text(batch.name, str(folder), launches)
     if first.render_text is None:
@@ -72,17 +72,17 @@ def _launch(request: Submission, own: str, logs: Path) -> ScriptLaunch:
 
 def _command(folder: Path, batch: Batch) -> list[str]:
     """Name, comment and the logs of the batch script are options of sbatch, so that the script is as `render` prints it."""
-    spec, several = batch.requests[0].spec, batch.is_array or batch.one_allocation
+    spec, several = batch.submissions[0].spec, batch.is_array or batch.one_allocation
     own = folder / "%a" if batch.is_array else folder
     awaited = [f"{kind}:{':'.join(jobs)}" for kind, jobs in (("afterok", batch.after_ok), ("afterany", batch.after)) if jobs]
     return [
         "sbatch",
         f"--job-name={batch.name}",
-        f"--comment=hpcddp:{batch.study.name}:{f'{len(batch.requests)} runs' if several else f'{spec.label}:r{spec.run}'}",
+        f"--comment=hpcddp:{batch.study.name}:{f'{len(batch.submissions)} runs' if several else f'{spec.label}:r{spec.run}'}",
         f"--output={own / 'batch.out'}",
         f"--error={own / 'batch.err'}",
         f"--chdir={folder}",
-        *([f"--array=0-{len(batch.requests) - 1}{f'%{batch.at_once}' if batch.at_once else ''}"] if batch.is_array else []),
+        *([f"--array=0-{len(batch.submissions) - 1}{f'%{batch.at_once}' if batch.at_once else ''}"] if batch.is_array else []),
         *([f"--dependency={','.join(awaited)}"] if awaited else []),
         str(folder / SCRIPT),
     ]

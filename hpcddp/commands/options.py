@@ -187,7 +187,8 @@ def remark(text: str) -> None:
     click.echo(escape_controls(f"! {text}"), err=True)
 
 
-def print_json(plain: Any) -> None:
+def print_json(plain: object) -> None:
+    """JSON on stdout, for scripts."""
     """For `--format json`: the whole document on stdout."""
     import json
 

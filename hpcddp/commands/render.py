@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +20,8 @@ from hpcddp.commands.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.submit.choose import ChosenPoints
     from hpcddp.submit.options import LayoutOptions, PointOptions
@@ -78,7 +80,7 @@ def _choose_layout(points: PointOptions, layout: LayoutOptions, workload: str | 
     return replace(chosen, points=expand(chosen.source, chosen.profile, also=points.also))
 
 
-def _workload(profile: ClusterProfile, named: str | None) -> dict[str, Any]:
+def _workload(profile: ClusterProfile, named: str | None) -> Mapping[str, object]:
     from hpcddp.core.schema import encode
 
     if named is not None:
@@ -88,5 +90,5 @@ def _workload(profile: ClusterProfile, named: str | None) -> dict[str, Any]:
         return {"model": model, "data": {"name": data}}
     if profile.default_workload is None:
         raise click.UsageError(f"profile {profile.name} has no default workload: give --workload MODEL/DATA")
-    plain: dict[str, Any] = encode(profile.default_workload)
+    plain: Mapping[str, object] = encode(profile.default_workload)
     return plain

@@ -59,7 +59,7 @@ def _intents(batch: Batch, backend: str) -> list[SubmissionEvent]:
             array=None if single else batch.name,
             task=None if single else task,
         )
-        for task, request in enumerate(batch.requests)
+        for task, request in enumerate(batch.submissions)
     ]
     if batch.one_allocation is None:
         return intents

@@ -52,13 +52,13 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
     return allocation
 
 
-def allocation_batch(plan: SubmissionPlan, requests: Sequence[Submission]) -> Batch:
+def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) -> Batch:
     """The batch of all these runs; a single run is a job like any other. The runs go repetition by repetition, so that a cluster
     that slows down slows all points alike, and within a repetition the largest points first.
     """
-    if len(requests) == 1:
-        return Batch(requests=tuple(requests))
-    in_sequence = sorted(requests, key=lambda one: (one.spec.run, -one.spec.point.layout.nodes, -one.spec.point.ranks))
+    if len(submissions) == 1:
+        return Batch(submissions=tuple(submissions))
+    in_sequence = sorted(submissions, key=lambda one: (one.spec.run, -one.spec.point.layout.nodes, -one.spec.point.ranks))
     runs = [(one.spec.point, one.spec.run) for one in in_sequence]
     request = dataclasses.replace(allocation_request(plan, runs), physical_cores_per_rank=None)
 
@@ -82,7 +82,7 @@ def allocation_batch(plan: SubmissionPlan, requests: Sequence[Submission]) -> Ba
         return script
 
     return Batch(
-        requests=tuple(in_sequence),
+        submissions=tuple(in_sequence),
         one_allocation=OneAllocation(nodes=request.nodes, gpus_per_node=request.gpus_per_node, render_text=text),
     )
 

@@ -11,7 +11,7 @@ from hpcddp.backends.base import Backend, JobState, Submission, pause_s
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
-from hpcddp.submit.submission_plan import SubmissionPlan, submissions
+from hpcddp.submit.submission_plan import SubmissionPlan, make_submissions
 
 ENTRY = "hpcddp.worker.smoke:run"
 
@@ -21,13 +21,13 @@ WALLTIME_MIN = 10
 def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:
     """Submits the smoke job, waits for it and says what it found; HpcddpError with every problem."""
     study = Study(study.folder.absolute())
-    request = smoke_submission(study, plan, backend)
-    backend.check(request)
-    job = backend.submit(request)
+    submission = smoke_submission(study, plan, backend)
+    backend.check(submission)
+    job = backend.submit(submission)
     try:
-        state = _wait_for_end(job, request.name, backend)
+        state = _wait_for_end(job, submission.name, backend)
     except KeyboardInterrupt:
-        backend.cancel({job: request.name})  # nobody is left to hear what it finds
+        backend.cancel({job: submission.name})  # nobody is left to hear what it finds
         raise
     found = _read(study, job)
     if found is None:
@@ -53,7 +53,7 @@ def smoke_submission(study: Study, plan: SubmissionPlan, backend: Backend) -> Su
         label: dataclasses.replace(request, walltime_min=min(WALLTIME_MIN, request.walltime_min))
         for label, request in plan.requests.items()
     }
-    (submission,) = submissions(study, dataclasses.replace(plan, requests=shorter), backend.name, [(point, 1)])
+    (submission,) = make_submissions(study, dataclasses.replace(plan, requests=shorter), backend.name, [(point, 1)])
     return dataclasses.replace(submission, entry=ENTRY, title="smoke", walltime_min=WALLTIME_MIN)
 
 

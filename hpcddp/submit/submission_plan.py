@@ -100,7 +100,7 @@ def check_plan(plan: SubmissionPlan) -> None:
         raise UsageError("\n".join(found))
 
 
-def submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
+def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Sequence[tuple[Point, int]]) -> list[Submission]:
     """A submission for each run, all with the same snapshot."""
     near, trusted = plan.source.file.resolve().parent, trusted_gids(plan.settings)
     check_ownership(study, trusted)

@@ -22,7 +22,7 @@ from hpcddp.study.write_ahead import Intents
 from hpcddp.submit.manifest import write_manifest
 from hpcddp.submit.one_allocation import allocation_batch, allocation_request
 from hpcddp.submit.pending import find_pending
-from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, submissions
+from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, make_submissions
 from hpcddp.submit.throttle import Throttle
 
 
@@ -61,12 +61,12 @@ def submit_runs(
             return []
         if plan.one_allocation:
             allocation_request(plan, runs)
-        requests = submissions(study, plan, backend.name, runs)
-        for request in requests:
-            backend.check(request)
+        submissions = make_submissions(study, plan, backend.name, runs)
+        for submission in submissions:
+            backend.check(submission)
         write_manifest(study, plan)
         throttle = Throttle(plan.max_running, _live_jobs(study, states, backend))
-        found = [allocation_batch(plan, requests)] if plan.one_allocation else backend.batches(requests)
+        found = [allocation_batch(plan, submissions)] if plan.one_allocation else backend.batches(submissions)
         batches = [dataclasses.replace(batch, after_ok=plan.after) for batch in found]
         return _submit_all(batches, throttle, backend, held, on_submitted)
 
@@ -103,10 +103,11 @@ def _submit_all(
 def _halves(batch: Batch, left: Sequence[Batch], error: FullError) -> list[Batch]:
     """The halves of an array that is too much, the second one first; for a single job FullError with how many runs are left."""
     if not batch.is_array:
-        waiting = sum(len(other.requests) for other in (batch, *left))
+        waiting = sum(len(other.submissions) for other in (batch, *left))
         raise FullError(f"{error}\n{count(waiting, 'run')} left: submit again when some of your jobs are over") from error
-    half = len(batch.requests) // 2
-    return [dataclasses.replace(batch, requests=requests) for requests in (batch.requests[half:], batch.requests[:half])]
+    middle = len(batch.submissions) // 2
+    halves = (batch.submissions[middle:], batch.submissions[:middle])
+    return [dataclasses.replace(batch, submissions=half) for half in halves]
 
 
 def _submit_batch(batch: Batch, backend: Backend, intents: Sequence[SubmissionEvent]) -> list[SubmittedRun]:

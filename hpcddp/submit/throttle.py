@@ -38,4 +38,4 @@ class Throttle:
 
 def _width(batch: Batch) -> int:
     """How many of its runs may run at a time."""
-    return 1 if batch.one_allocation else len(batch.requests)
+    return 1 if batch.one_allocation else len(batch.submissions)

@@ -54,7 +54,8 @@ SOME = request()
 def shapes(batches: list[Batch]) -> list[list[tuple[int, int, int]]]:
     """(nodes, seed, run) of the runs of each batch."""
     return [
-        [(one.spec.point.layout.nodes, one.spec.point.workload.seed, one.spec.run) for one in batch.requests] for batch in batches
+        [(one.spec.point.layout.nodes, one.spec.point.workload.seed, one.spec.run) for one in batch.submissions]
+        for batch in batches
     ]
 
 
@@ -62,7 +63,7 @@ def test_points_of_one_shape_are_one_array() -> None:
     """All repetitions too, the second of any point after the first of all."""
     requests = [request(seed=seed, run=run) for run in (1, 2) for seed in (1, 2, 3)]
     (batch,) = in_arrays(requests, lambda: 1001)
-    assert list(batch.requests) == requests
+    assert list(batch.submissions) == requests
     assert batch.name == "n01-g1-x6.111"
 
 
@@ -80,7 +81,7 @@ def test_repetitions_of_several_shapes_take_turns() -> None:
 def test_what_differs_in_the_script_goes_apart() -> None:
     """Another wall time is another job, whatever else is the same; and a run on its own is a job under its own name."""
     batches = in_arrays([request(), request(seed=2, walltime_min=6)], lambda: 1001)
-    assert [batch.name for batch in batches] == [job_name(batch.requests[0].spec.label, 1) for batch in batches]
+    assert [batch.name for batch in batches] == [job_name(batch.submissions[0].spec.label, 1) for batch in batches]
     assert not any(batch.is_array for batch in batches)
 
 
@@ -90,8 +91,8 @@ def test_arrays_are_no_larger_than_slurm_takes(most: int, sizes: list[int]) -> N
     requests = [request(seed=seed) for seed in range(1, 8)]
     backend = SlurmBackend(SlurmRules(max_array_size=most))
     batches = backend.batches(requests)
-    assert [len(batch.requests) for batch in batches] == sizes
-    assert [one for batch in batches for one in batch.requests] == requests
+    assert [len(batch.submissions) for batch in batches] == sizes
+    assert [one for batch in batches for one in batch.submissions] == requests
     assert len({batch.name for batch in batches}) == len(sizes)
 
 
@@ -180,7 +181,7 @@ def test_folders_and_attempts_of_tasks(tmp_path: Path) -> None:
 
 def placed(throttle: Throttle, runs: int, job: str) -> tuple[int | None, tuple[str, ...]]:
     """How many at once, and after what; it is then submitted as `job`."""
-    batch = throttle.place(Batch(requests=tuple(request(seed=seed) for seed in range(1, runs + 1))))
+    batch = throttle.place(Batch(submissions=tuple(request(seed=seed) for seed in range(1, runs + 1))))
     throttle.took(batch, [job])
     return batch.at_once, batch.after
 
@@ -212,7 +213,7 @@ def test_runs_in_one_allocation_take_one_slot() -> None:
     """They run one at a time by themselves: the other slot stays free."""
     throttle = Throttle(2, [])
     allocation = OneAllocation(nodes=4, gpus_per_node=0, render_text=lambda name, folder, launches: "")
-    batch = throttle.place(Batch(requests=(request(), request(seed=2)), one_allocation=allocation))
+    batch = throttle.place(Batch(submissions=(request(), request(seed=2)), one_allocation=allocation))
     throttle.took(batch, ["6+0", "6+1"])
     assert batch.after == ()
     assert [placed(throttle, 1, "7"), placed(throttle, 1, "8")] == [(1, ()), (1, ("6",))]
@@ -238,11 +239,11 @@ def test_never_more_at_a_time_than_slots(slots: int, live: list[int], new: list[
     free = slots - len(running)
     waiting: list[tuple[Batch, str]] = []
     for number, runs in enumerate(new, start=100):
-        batch = placing.place(Batch(requests=(SOME,) * runs))
+        batch = placing.place(Batch(submissions=(SOME,) * runs))
         placing.took(batch, [f"{number}_0" if runs > 1 else str(number)])
         waiting.append((batch, str(number)))
         assert not (free > 0 and batch.after and sum(new[: number - 99]) <= free)
-    left = {job: len(batch.requests) for batch, job in waiting}
+    left = {job: len(batch.submissions) for batch, job in waiting}
     while running or any(left.values()):
         for batch, job in waiting:
             awaited = {*map(base_id, running), *(other for other in left if left[other])} & {*batch.after}

@@ -31,7 +31,7 @@ def jobs(tmp_path: Path, say: Say) -> dict[str, str]:
     events = ['"started","task":0', '"ended","task":0,"code":0', '"started","task":1']
     (study.job_dir("12") / STEPS).write_text("".join(f'{{"event":{each}}}\n' for each in events))
     row = f"printf '%s\\037' 12 {batch.name} RUNNING None gn01 {study.jobs}/{batch.name}; echo"
-    step = f"printf '%s\\037%s\\n' 12.batch batch 12.3 {batch.requests[1].name}"
+    step = f"printf '%s\\037%s\\n' 12.batch batch 12.3 {batch.submissions[1].name}"
     say("squeue", f'[[ " $* " == *" -s "* ]] && {{ {step}; exit; }}\n{row}')
     return {f"12+{task}": batch.name for task in range(3)}
 

@@ -33,11 +33,11 @@ class InArrays(Cancelling):
     """All runs of a call as one array."""
 
     def batches(self, requests: list[Submission]) -> list[Batch]:  # type: ignore[override]
-        return [Batch(requests=tuple(requests))]
+        return [Batch(submissions=tuple(requests))]
 
     def submit_batch(self, batch: Batch) -> list[str]:
-        array = self.submit(batch.requests[0])
-        return [f"{array}_{task}" for task in range(len(batch.requests))]
+        array = self.submit(batch.submissions[0])
+        return [f"{array}_{task}" for task in range(len(batch.submissions))]
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_a_run_takes_all_nodes_of_the_job(tmp_path: Path) -> None:
 def test_repetition_by_repetition_the_largest_first(tmp_path: Path) -> None:
     """So that a job that is cut short has every size."""
     batch = batch_of(submission_plan(tmp_path), tmp_path)
-    found = [(request.spec.run, request.spec.point.layout.nodes) for request in batch.requests]
+    found = [(request.spec.run, request.spec.point.layout.nodes) for request in batch.submissions]
     assert found == [(1, 4), (1, 2), (1, 1), (2, 4), (2, 2), (2, 1)]
     assert batch.name == "n04-6runs.1f2e3d4c"
 
