@@ -12,7 +12,7 @@ from typing import Any
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
-from hpcddp.analysis.study.series import FOUND, Key, key_text, order, short_name, value_text, workload_key
+from hpcddp.analysis.study.series import FOUND, SeriesKey, key_text, order, short_name, value_text, workload_key
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
 
@@ -33,7 +33,7 @@ class MeasuredPoint:
     """The runs that a point's throughput is of, on one kind of GPU and in one software environment; at least one."""
 
     label: str
-    key: Key
+    key: SeriesKey
     """The point, flat, with `env_id` and `gpu`."""
     runs: tuple[RunKey, ...]
     """Labels differ where points differ in what is outside a series only."""
@@ -122,7 +122,7 @@ def _distance(a: MeasuredPoint, b: MeasuredPoint, loose: frozenset[str]) -> tupl
     return a.layout != b.layout, len(_differing(a.key, b.key, loose)), b.label
 
 
-def _differences(a: Key, b: Key, loose: frozenset[str]) -> str:
+def _differences(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> str:
     """`workers 8, there 4`"""
     names = _differing(a, b, loose)
     texts = [f"{short_name(name)} {value_text(a.get(name))}, there {value_text(b.get(name))}" for name in names[:DIFFER_AT_MOST]]
@@ -130,7 +130,7 @@ def _differences(a: Key, b: Key, loose: frozenset[str]) -> str:
     return "; ".join(texts) + more
 
 
-def _differing(a: Key, b: Key, loose: frozenset[str]) -> list[str]:
+def _differing(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> list[str]:
     return sorted(name for name in {*a, *b} - loose if a.get(name) != b.get(name))
 
 
@@ -162,11 +162,11 @@ def _by_key(measured_points: Sequence[MeasuredPoint], loose: frozenset[str]) -> 
     return found
 
 
-def _text(key: Key, loose: frozenset[str]) -> str:
+def _text(key: SeriesKey, loose: frozenset[str]) -> str:
     return key_text({name: value for name, value in key.items() if name not in loose})
 
 
-def _point_key(point: Point) -> Key:
+def _point_key(point: Point) -> SeriesKey:
     """The key of a point that has not been measured yet, as MeasuredPoint.key."""
     layout = {"layout.nodes": point.layout.nodes, "layout.gpus_per_node": point.layout.gpus_per_node}
     return {**workload_key(point, HOLD), **layout, **dict.fromkeys(FOUND)}

@@ -39,13 +39,13 @@ LETTERS = 24
 FOUND = ("gpu", "env_id")
 """Keys of a series that are known at launch only."""
 
-Key = Mapping[str, Any]
+SeriesKey = Mapping[str, Any]
 
 Apart = Mapping[str, Mapping[str, Any]]
 """Text of a series key -> {short name: value} of what differs between series."""
 
 
-def workload_key(point: Point, hold: str) -> Key:
+def workload_key(point: Point, hold: str) -> SeriesKey:
     """Everything of a point that must be equal within a series, flat: `workload.model` and so on."""
     flat = {key: value for key, value in flat_keys(point).items() if key not in OUTSIDE}
     if hold == "global_batch":
@@ -54,12 +54,12 @@ def workload_key(point: Point, hold: str) -> Key:
     return flat
 
 
-def series_key(point: Point, hold: str, env_id: str | None, gpu: str | None) -> Key:
+def series_key(point: Point, hold: str, env_id: str | None, gpu: str | None) -> SeriesKey:
     """The workload key with what was found at launch: environment and GPU."""
     return {**workload_key(point, hold), "env_id": env_id, "gpu": gpu}
 
 
-def key_text(key: Key) -> str:
+def key_text(key: SeriesKey) -> str:
     """The key as text: equal keys have equal text, which sorts the same everywhere."""
     return to_json(dict(key))
 

@@ -12,7 +12,7 @@ from hpcddp.analysis.verdicts.context import (
     AGAIN,
     LIMITED,
     Case,
-    Row,
+    PointRow,
     Verdict,
     found_points,
     layout,
@@ -67,7 +67,7 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
         )
 
 
-def comm_share(case: Case, row: Row) -> float | None:
+def comm_share(case: Case, row: PointRow) -> float | None:
     """Exposed transfer as a share of the step; None below COMM_SHARE, or where latency is the cause. Where transfer is not
     known, it is exposed communication less what ranks wait for the slowest of them, by step rows.
 
@@ -81,7 +81,7 @@ def _by_latency(case: Case, series: pd.DataFrame) -> set[str]:
     return {layout(row) for _, row in series.iterrows() if latency_share(case, row) is not None}
 
 
-def _comm_share(case: Case, row: Row, by_latency: set[str]) -> float | None:
+def _comm_share(case: Case, row: PointRow, by_latency: set[str]) -> float | None:
     share = _exposed_share(row)
     if share is not None and pd.isna(row["transfer_s"]):
         share -= waiting_share(case, row)
@@ -89,28 +89,28 @@ def _comm_share(case: Case, row: Row, by_latency: set[str]) -> float | None:
     return None if share is None or share < COMM_SHARE or known else share
 
 
-def _exposed_share(row: Row) -> float | None:
+def _exposed_share(row: PointRow) -> float | None:
     exposed = row["transfer_s"] if pd.notna(row["transfer_s"]) else row["comm_exposed_s"]
     if row["ranks"] < 2 or pd.isna(exposed):
         return None
     return float(exposed / step_s(row))
 
 
-def _link(case: Case, row: Row) -> dict[str, float]:
+def _link(case: Case, row: PointRow) -> dict[str, float]:
     """Bus bandwidth that gradients reached, and that of bench comm on the same layout."""
     fitted = _fit(case, row)
     pairs = {"busbw_bytes_per_s": row["busbw_bytes_per_s"], "fitted_busbw_bytes_per_s": fitted.get("busbw_bytes_per_s")}
     return {name: float(value) for name, value in pairs.items() if value is not None and pd.notna(value)}
 
 
-def _fit(case: Case, row: Row) -> Mapping[str, Any]:
+def _fit(case: Case, row: PointRow) -> Mapping[str, Any]:
     """What bench comm fitted to the all-reduce on the point's layout; empty where it was not measured."""
     same = (case.fits["op"] == "all_reduce") & (case.fits["nodes"] == row["nodes"]) & (case.fits["ranks"] == row["ranks"])
     found = case.fits[same & (case.fits["gpu"].fillna("") == ("" if pd.isna(row["gpu"]) else row["gpu"]))]
     return {} if found.empty else {str(name): value for name, value in found.iloc[0].items()}
 
 
-def _link_words(case: Case, row: Row) -> str:
+def _link_words(case: Case, row: PointRow) -> str:
     link = _link(case, row)
     if "busbw_bytes_per_s" not in link:
         return ""
@@ -120,7 +120,7 @@ def _link_words(case: Case, row: Row) -> str:
     return f"{reached} of the {quantity(link['fitted_busbw_bytes_per_s'] / 1e9)} GB/s of `hpcddp bench comm`"
 
 
-def _comm_advice(case: Case, row: Row) -> str:
+def _comm_advice(case: Case, row: PointRow) -> str:
     link, workload = _link(case, row), case.point_of(row).workload
     reached, fitted = link.get("busbw_bytes_per_s"), link.get("fitted_busbw_bytes_per_s")
     larger = _larger_batch(case, row)
@@ -138,7 +138,7 @@ def _comm_advice(case: Case, row: Row) -> str:
     return f"the link is full: fewer exchanges, {larger}"
 
 
-def _larger_batch(case: Case, row: Row) -> str:
+def _larger_batch(case: Case, row: PointRow) -> str:
     if case.records.hold == "global_batch":
         return f"`--set workload.global_batch={2 * int(row['global_batch'])}`"
     return f"`--set workload.batch_per_gpu={2 * int(row['batch_per_gpu'])}`"
@@ -165,7 +165,7 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
         )
 
 
-def latency_share(case: Case, row: Row) -> float | None:
+def latency_share(case: Case, row: PointRow) -> float | None:
     """Exposed communication as a share of the step, of a point whose buckets cost mostly latency; None for any other point."""
     share, number = _exposed_share(row), _buckets(case, row)
     if share is None or share < LATENCY_EXPOSED or not number or pd.isna(row["transfer_s"]):
@@ -176,18 +176,18 @@ def latency_share(case: Case, row: Row) -> float | None:
     return share if number * latency_s >= LATENCY_SHARE * row["comm_busy_s"] else None
 
 
-def _latency_s(case: Case, row: Row) -> float | None:
+def _latency_s(case: Case, row: PointRow) -> float | None:
     latency_s = _fit(case, row).get("latency_s")
     return None if latency_s is None or pd.isna(latency_s) else float(latency_s)
 
 
-def _buckets(case: Case, row: Row) -> int:
+def _buckets(case: Case, row: PointRow) -> int:
     """Exchanges per step, in the point's first run with the hook."""
     numbers = (case.exchanges.get(run.key) for run in case.runs_of(row))
     return next(filter(None, numbers), 0)
 
 
-def _latency_advice(case: Case, row: Row, number: int) -> str:
+def _latency_advice(case: Case, row: PointRow, number: int) -> str:
     cap = case.point_of(row).workload.ddp.bucket_cap_mb or DEFAULT_CAP_MB
     if number > 2:
         larger = DEFAULT_CAP_MB if cap < DEFAULT_CAP_MB else 4 * cap

@@ -16,7 +16,7 @@ from hpcddp.analysis.verdicts.context import (
     DOUBTFUL,
     INCOMPLETE,
     Case,
-    Row,
+    PointRow,
     Verdict,
     found_points,
     layout,
@@ -114,7 +114,7 @@ def baseline_missing(case: Case) -> Iterator[Verdict]:
                 yield _missing(case, row, gpus, what, name)
 
 
-def _missing(case: Case, row: Row, gpus: int, what: str, name: str) -> Verdict:
+def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verdict:
     planned = [point.label for point in case.planned(row) if (point.layout.nodes, point.layout.gpus_per_node) == (1, gpus)]
     ended = [run for run in case.records.runs if run.label in planned and run.state != "missing"]
     if not planned:
@@ -162,7 +162,7 @@ def out_of_line(case: Case) -> Iterator[Verdict]:
         )
 
 
-def _off(case: Case, row: Row) -> tuple[float, float, float] | None:
+def _off(case: Case, row: PointRow) -> tuple[float, float, float] | None:
     """Measured / the nearest end of the prediction, and both of its ends; None inside of the prediction or without one.
 
     The whole interval must lie outside, not only the median.

@@ -45,7 +45,7 @@ class Verdict:
     weight: float
 
 
-Row = pd.Series
+PointRow = pd.Series
 """A row of the scaling table."""
 
 
@@ -76,7 +76,7 @@ class Case:
         wide = [(name, group) for name, group in self.series if len(group) > 1]
         return [(name if len(wide) > 1 else "", group) for name, group in wide or self.series[:1]]
 
-    def planned(self, row: Row) -> list[Point]:
+    def planned(self, row: PointRow) -> list[Point]:
         """Planned points of the row's series, with or without a run."""
         return [point for point in self.records.points if same_workload(row["series"], point, self.records.hold)]
 
@@ -99,11 +99,11 @@ class Case:
         """RunKey -> all-reduces per step, of runs with the communication hook."""
         return dict(self.buckets.groupby(["label", "run"])["bucket"].nunique().items())
 
-    def runs_of(self, row: Row) -> list[Run]:
+    def runs_of(self, row: PointRow) -> list[Run]:
         """The runs of a point that count."""
         return self._by_point.get((row["series"], row["nodes"], row["gpus_per_node"]), [])
 
-    def point_of(self, row: Row) -> Point:
+    def point_of(self, row: PointRow) -> Point:
         """One of the points that the row summarizes: they differ only in keys that series ignore."""
         point = self.runs_of(row)[0].point
         assert point is not None
@@ -119,13 +119,13 @@ class FoundPoints(Generic[T]):
 
     series: pd.DataFrame
     where: str
-    rows: list[Row]
+    rows: list[PointRow]
     values: list[T]
     runs: list[Run]
     """Runs of these points that count."""
 
 
-def found_points(case: Case, judge: Callable[[Case, Row], T | None]) -> Iterator[FoundPoints[T]]:
+def found_points(case: Case, judge: Callable[[Case, PointRow], T | None]) -> Iterator[FoundPoints[T]]:
     """By series, the points of which `judge` finds something; series without such a point are left out."""
     for name, series in case.series:
         found = [(row, value) for _, row in series.iterrows() if (value := judge(case, row)) is not None]
@@ -135,17 +135,17 @@ def found_points(case: Case, judge: Callable[[Case, Row], T | None]) -> Iterator
             yield FoundPoints(series, where(rows, series, name), rows, [value for _, value in found], runs)
 
 
-def step_s(row: Row) -> float:
+def step_s(row: PointRow) -> float:
     """The step of the runs that the breakdown comes from, seconds."""
     return float(row["step_hook_s"] if pd.notna(row["step_hook_s"]) else row["step_s"])
 
 
-def layout(row: Row) -> str:
+def layout(row: PointRow) -> str:
     """`16x4`"""
     return f"{row['nodes']}x{row['gpus_per_node']}"
 
 
-def where(rows: Sequence[Row], series: pd.DataFrame, name: str) -> str:
+def where(rows: Sequence[PointRow], series: pd.DataFrame, name: str) -> str:
     """Points of a series by name, or `every point from .. on`; with `name`, which distinguishes the series from others."""
     labels = [layout(row) for row in rows]
     last = [layout(row) for _, row in series.iterrows()][-len(labels) :]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, Row, Verdict, found_points, run_names, run_numbers
+from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, PointRow, Verdict, found_points, run_names, run_numbers
 
 BUSY = 0.9
 """Share of the CPU time the job could use, from which on its CPUs are busy: loaders that wait for disks or for the trainer use
@@ -76,13 +76,13 @@ def cpu_starvation(case: Case) -> Iterator[Verdict]:
         )
 
 
-def starved_runs(case: Case, rows: Sequence[Row]) -> list[Run]:
+def starved_runs(case: Case, rows: Sequence[PointRow]) -> list[Run]:
     """Of the points that lack cores, the runs that do."""
     starved_rows = [row for row in rows if starved_share(case, row) is not None]
     return [run for row in starved_rows for run in case.runs_of(row) if starved(run) is not None]
 
 
-def starved_share(case: Case, row: Row) -> float | None:
+def starved_share(case: Case, row: PointRow) -> float | None:
     """The largest share of needed cores that a run of the point lacks, where at least half of its runs lack some; otherwise
     None."""
     runs = case.runs_of(row)

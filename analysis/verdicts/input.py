@@ -15,7 +15,7 @@ from hpcddp.analysis.verdicts.context import (
     INPUT_SHARE,
     LIMITED,
     Case,
-    Row,
+    PointRow,
     Verdict,
     found_points,
     run_names,
@@ -48,7 +48,7 @@ def input_bound(case: Case) -> Iterator[Verdict]:
         )
 
 
-def input_share(case: Case, row: Row) -> float | None:
+def input_share(case: Case, row: PointRow) -> float | None:
     """The share of a point's step that waits for data, the mean over ranks; None below INPUT_SHARE, and where ranks with late
     batches hold up others that hardly wait: these are stragglers."""
     if row["input"] != "full" or pd.isna(row["data_wait_s"]):
@@ -60,12 +60,12 @@ def input_share(case: Case, row: Row) -> float | None:
     return share if share >= INPUT_SHARE and not _for_few(case, row, share) else None
 
 
-def _saved(case: Case, row: Row) -> float:
+def _saved(case: Case, row: PointRow) -> float:
     """The share of a step that would be saved without waiting for data: all ranks wait for the one whose batch comes last."""
     return statistics.median(data_share(run) or 0.0 for run in case.runs_of(row))
 
 
-def _for_few(case: Case, row: Row, share: float) -> bool:
+def _for_few(case: Case, row: PointRow, share: float) -> bool:
     """Whether, in at least half of a point's runs, some ranks always wait for data, and the median rank hardly does."""
     runs = [run for run in case.runs_of(row) if run.unevenness and run.step_ns]
     late = [run for run in runs if _waits_little(run, share)]
@@ -81,19 +81,19 @@ def _waits_little(run: Run, share: float) -> bool:
     return share - over_ns / run.step_ns < INPUT_SHARE
 
 
-def _limits(case: Case, row: Row) -> dict[str, float]:
+def _limits(case: Case, row: PointRow) -> dict[str, float]:
     """Samples/s of the trainer and of the loader by themselves, where they were measured at the point's layout."""
     rates = case.limits.get((whatever_input(row["series"]), row["nodes"], row["gpus_per_node"]), {})
     return {name: rates[given] for name, given in (("trainer", "synthetic"), ("loader", "io")) if given in rates}
 
 
-def _limits_words(case: Case, row: Row) -> str:
+def _limits_words(case: Case, row: PointRow) -> str:
     limits = _limits(case, row)
     words = [f"the {who} alone reaches {quantity(rate)} samples/s" for who, rate in limits.items()]
     return f"; {', '.join(words)}" if words else ""
 
 
-def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[Row]) -> str:
+def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow]) -> str:
     """What to do about waiting for data. Where any point of the series lacks cores, that comes first, in the words of that
     verdict: more workers would need more cores."""
     starving = starved_runs(case, [row for _, row in series.iterrows()])
@@ -120,6 +120,6 @@ def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[Row]) -> str:
     )
 
 
-def _widest(case: Case, rows: Sequence[Row]) -> Run:
+def _widest(case: Case, rows: Sequence[PointRow]) -> Run:
     """A run of the point with the most ranks per node: what it may have, all may have."""
     return case.runs_of(max(rows, key=lambda row: int(row["gpus_per_node"])))[0]

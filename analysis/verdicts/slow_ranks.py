@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import Case, Row
+from hpcddp.analysis.verdicts.context import Case, PointRow
 
 SLOWER = 0.05
 """Share of the step that a slow rank always needs more: over twice what ranks of sound runs differ by, half of what a node
@@ -83,7 +83,7 @@ def part_of(run: Run, name: str) -> str | None:
     return _part(found, ranks) if ranks else None
 
 
-def waiting_share(case: Case, row: Row) -> float:
+def waiting_share(case: Case, row: PointRow) -> float:
     """The share of a point's step that ranks wait for each other at least, by step rows only: the median over its runs; 0 where
     it is not known."""
     shares = [run.unevenness.waiting_ns / run.step_ns for run in case.runs_of(row) if run.unevenness and run.step_ns]

@@ -10,7 +10,7 @@ from hpcddp.analysis.runs.long_steps import Stalls
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.comm import NOT_SPLIT, comm_share
-from hpcddp.analysis.verdicts.context import LIMITED, Case, Row, Verdict, run_names, where
+from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, run_names, where
 from hpcddp.analysis.verdicts.gates import disturbed
 from hpcddp.analysis.verdicts.input import input_advice, input_share
 from hpcddp.analysis.verdicts.steps import bursts
@@ -50,7 +50,7 @@ def stalls(case: Case) -> Iterator[Verdict]:
             yield _verdict(case, name, series, what, mine)
 
 
-def stalling(case: Case, row: Row) -> Run | None:
+def stalling(case: Case, row: PointRow) -> Run | None:
     """The run of a point that stalls most, where at least half of its runs do; a network's bursts have a verdict of their own."""
     runs = case.runs_of(row)
     found = [run for run in runs if run.stalls and not bursts(case, run)]
@@ -62,7 +62,7 @@ def lost_share(run: Run) -> float:
     return 1 - run.stalls.median_ns / run.stalls.mean_ns if run.stalls else 0.0
 
 
-def stalled_share(case: Case, row: Row) -> float | None:
+def stalled_share(case: Case, row: PointRow) -> float | None:
     """What stalls cost a point; None where another cause tells of the same."""
     run = stalling(case, row)
     if run is None or lost_share(run) <= 0:
@@ -82,7 +82,7 @@ def cause_of(run: Run) -> str:
     return max(found.of, key=lambda what: found.of[what])
 
 
-def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequence[tuple[Row, Run]]) -> Verdict:
+def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequence[tuple[PointRow, Run]]) -> Verdict:
     rows = [row for row, _ in found]
     worst = max((run for _, run in found), key=lambda run: (lost_share(run), run.name))
     runs = [run for row in rows for run in case.runs_of(row) if run.stalls]
@@ -116,7 +116,7 @@ def _words(run: Run, found: Stalls, what: str) -> str:
     )
 
 
-def _advice(case: Case, series: pd.DataFrame, rows: Sequence[Row], run: Run, what: str) -> str:
+def _advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], run: Run, what: str) -> str:
     """What to do about stalls; for data and communication it is the advice of the verdicts on these."""
     assert run.point is not None
     measure = run.point.measure

@@ -12,7 +12,7 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, Row, Verdict, run_names
+from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, PointRow, Verdict, run_names
 from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, part_of, slow_ranks
 from hpcddp.core.text import count
 
@@ -102,7 +102,7 @@ def _by_own_time(case: Case) -> Iterator[Straggler]:
             yield Straggler(run, each.name, each.host, each.part, each.over_ns / 1e9, each.over_ns / (run.step_ns or 1.0), None)
 
 
-def waited_share(case: Case, row: Row) -> float | None:
+def waited_share(case: Case, row: PointRow) -> float | None:
     """The share of a point's step that the others wait for a straggler: the median over its runs, so that one bad run is no
     cause.
 

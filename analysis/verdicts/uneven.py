@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts.context import LIMITED, Case, Row, Verdict, found_points, run_names, run_numbers, span
+from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, found_points, run_names, run_numbers, span
 from hpcddp.analysis.verdicts.input import input_share
 from hpcddp.analysis.verdicts.slow_ranks import data_share, faster, slow_ranks
 
@@ -34,7 +34,7 @@ def uneven_ranks(case: Case) -> Iterator[Verdict]:
         )
 
 
-def uneven_share(case: Case, row: Row) -> float | None:
+def uneven_share(case: Case, row: PointRow) -> float | None:
     """The share of a point's step that ranks wait for each other in turn, the median over its runs; None up to WAITING, where
     one rank is always slow, and where they wait for data and input-bound says so."""
     shares = [

@@ -29,7 +29,7 @@ from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
 from hpcddp.analysis.verdicts.comparability import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
-from hpcddp.analysis.verdicts.context import Case, Row, Verdict
+from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
 from hpcddp.analysis.verdicts.gates import clock_throttling, nothing_counts, shared_node, unsynchronised, wrong_evaluation
 from hpcddp.analysis.verdicts.input import input_bound, input_share
@@ -61,7 +61,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
 }
 """Name of a verdict -> the function that finds it."""
 
-CAUSES: Mapping[str, tuple[Callable[[Case, Row], float | None], str]] = {
+CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str]] = {
     "CPU starvation": (starved_share, "too few processor cores"),
     "input-bound": (input_share, "waiting for data"),
     "stalls": (stalled_share, "steps that stall now and then"),
@@ -98,7 +98,7 @@ def _all_of(find: Callable[[Case], Iterator[Verdict]], case: Case) -> list[Verdi
     return list(find(case))
 
 
-def cause(case: Case, row: Row) -> str | None:
+def cause(case: Case, row: PointRow) -> str | None:
     """What holds a point back most, in a newcomer's words; None where nothing does that verdicts know."""
     shares = {words: share for find, words in CAUSES.values() if (share := find(case, row)) is not None}
     return max(shares, key=lambda words: shares[words], default=None)
