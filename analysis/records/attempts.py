@@ -123,7 +123,7 @@ def read_attempts(
 
 
 def _earlier(attempt: Path, file: EndFile | None, env_id: str, point: Point | None) -> tuple[LaunchRecord, TrainingEnd | None]:
-    """Launch.json and, where it ended, end.json of an earlier attempt.
+    """What an earlier attempt recorded of its launch and, where it ended, of its end.
 
     Rejected where one cannot be read, or it is of other software than the run's last attempt, which ran in `env_id`.
     """

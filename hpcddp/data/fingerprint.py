@@ -7,7 +7,7 @@ import random
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch.utils.data import Dataset
@@ -23,21 +23,35 @@ SEED = 5
 """Of every random number that is drawn while a sample is read."""
 
 
-def fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: int) -> dict[str, Any]:
-    """For JSON; equal in ranks whose data are. `order_of`: seed and global batch where samples are shuffled.
+@dataclass(frozen=True, kw_only=True)
+class DataFingerprint:
+    """Equal in ranks whose data are."""
 
-    `labels` and `images` hold a CRC for each of `places`; None where reading a sample twice gives two different ones, as with
-    random transforms that draw from a generator of their own. Samples are read as training reads them, in a process of the loader
-    where there are `workers`: what a data set opens when it is first read must not be open before these are forked.
+    samples: int
+    order: int | None
+    """CRC of some indices in the order of the first epoch; None where samples are not shuffled, or no batch is full."""
+    places: tuple[int, ...]
+    """Samples that were read."""
+    labels: tuple[int, ...] | None
+    images: tuple[int, ...] | None
+    """A CRC for each place; None where reading a sample twice gives two different ones, as with random transforms that draw from
+    a generator of their own."""
+
+
+def fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: int) -> DataFingerprint:
+    """`order_of`: seed and global batch where samples are shuffled.
+
+    Samples are read as training reads them, in a process of the loader where there are `workers`: what a data set opens when it
+    is first read must not be open before these are forked.
     """
     last = len(source) - 1
     places = sorted({last * number // (SAMPLES - 1) for number in range(SAMPLES)})
     parts = [("fingerprint", [place]) for place in places] * 2  # one by one: with one sample a batch, shapes may differ
     sums = [_sums(batch) for batch in data_loader(_Repeatable(source), parts, min(1, workers), ("fingerprint",))]
     pairs = zip(zip(*sums[: len(places)], strict=True), zip(*sums[len(places) :], strict=True), strict=True)
-    images, labels = (list(once) if once == again else None for once, again in pairs)
+    images, labels = (once if once == again else None for once, again in pairs)
     order = None if order_of is None else _order(len(source), *order_of)
-    return {"samples": len(source), "order": order, "places": places, "labels": labels, "images": images}
+    return DataFingerprint(samples=len(source), order=order, places=tuple(places), labels=labels, images=images)
 
 
 class _Repeatable(Dataset[Batch]):

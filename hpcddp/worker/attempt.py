@@ -16,6 +16,7 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
+from hpcddp.core.schema import decode_record, encode
 from hpcddp.data import Source, open_source
 from hpcddp.data.fingerprint import fingerprint
 from hpcddp.worker import gates
@@ -110,13 +111,12 @@ def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: S
     if group.rank.world == 1:
         return []
     workers, order_of = point.workload.loader_workers_per_rank, (point.workload.seed, point.global_batch)
-    here = {
-        "host": group.rank.host,
-        "train": fingerprint(train, order_of=order_of, workers=workers),
-        "eval": fingerprint(evaluated, order_of=None, workers=workers) if evaluated is not None else None,
-    }
-    by_rank = group.gather("data", here)
-    found = [gates.same_data(by_rank)] if by_rank else []
+    splits = {"train": fingerprint(train, order_of=order_of, workers=workers)}
+    if evaluated is not None:
+        splits["eval"] = fingerprint(evaluated, order_of=None, workers=workers)
+    own = gates.RankData(host=group.rank.host, splits=splits)
+    ranks = [decode_record(gates.RankData, each) for each in group.gather("data", encode(own))]
+    found = [gates.same_data(ranks)] if ranks else []
     for gate in found:
         if not gate.passed:
             print(f"hpcddp: {gate.name}: {gate.evidence}; this run will not count", file=sys.stderr, flush=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.comm_record import CommOperation
 from hpcddp.core.point import Point
 from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.core.text import message_size
+from hpcddp.data.fingerprint import DataFingerprint
 from hpcddp.worker.rank_result import EvaluatedShare, NodeShare, RankScores
 
 OF_TRAINING = (
@@ -114,43 +115,57 @@ def every_epoch_reshuffled(repeated_by_rank: Sequence[int | None], epochs: int) 
     return _gate("every epoch reshuffled", True, f"{epochs} epoch(s) begun, no order twice in a row")
 
 
-def same_data(by_rank: Sequence[Mapping[str, Any]]) -> GateResult:
-    """`by_rank`: `host`, and what data.fingerprint gave of `train` and, where it is evaluated, of `eval` (else None)."""
-    name, first = "ranks see the same data", by_rank[0]
-    comparable = {split: _comparable([each[split] for each in by_rank]) for split in SPLITS if first[split]}
-    odd = [rank for rank, each in enumerate(by_rank) if _data_difference(each, first, comparable)]
-    if odd:
-        those = f"{len(odd)} of {len(by_rank)} ranks differ from rank 0 on {first['host']}"
-        how = _data_difference(by_rank[odd[0]], first, comparable)
-        return _gate(name, False, f"{those}: rank {odd[0]} on {by_rank[odd[0]]['host']} {how}")
-    lengths = " and ".join(f"{first[split]['samples']:,} {SPLITS[split]} samples" for split in comparable)
-    alike = f"{len(first['train']['places'])} of them alike, in one order"
-    drawn = any("images" not in parts for parts in comparable.values())
-    unseen = "; pictures are drawn at random and were not compared" if drawn else ""
-    return _gate(name, True, f"{lengths} on each of {len(by_rank)} rank(s), {alike}{unseen}")
-
-
 SPLITS = {"train": "training", "eval": "evaluation"}
 
 
-def _comparable(fingerprints: Sequence[Mapping[str, Any]]) -> list[str]:
-    """`labels` and `images`, if every rank reads the same when it reads twice."""
-    return [part for part in ("labels", "images") if all(each[part] is not None for each in fingerprints)]
+@dataclass(frozen=True, kw_only=True)
+class RankData:
+    """The data that one rank sees."""
+
+    host: str
+    splits: Mapping[str, DataFingerprint]
+    """By key of SPLITS; evaluation data where they are evaluated."""
 
 
-def _data_difference(here: Mapping[str, Any], first: Mapping[str, Any], comparable: Mapping[str, Sequence[str]]) -> str | None:
+def same_data(ranks: Sequence[RankData]) -> GateResult:
+    """Whether all ranks see the same data."""
+    name, first = "ranks see the same data", ranks[0]
+    comparable = {split: _comparable([each.splits[split] for each in ranks]) for split in SPLITS if split in first.splits}
+    odd = [rank for rank, each in enumerate(ranks) if _data_difference(each, first, comparable)]
+    if odd:
+        those = f"{len(odd)} of {len(ranks)} ranks differ from rank 0 on {first.host}"
+        how = _data_difference(ranks[odd[0]], first, comparable)
+        return _gate(name, False, f"{those}: rank {odd[0]} on {ranks[odd[0]].host} {how}")
+    lengths = " and ".join(f"{first.splits[split].samples:,} {SPLITS[split]} samples" for split in comparable)
+    alike = f"{len(first.splits['train'].places)} of them alike, in one order"
+    drawn = any("image" not in parts for parts in comparable.values())
+    not_compared = "; pictures are drawn at random and were not compared" if drawn else ""
+    return _gate(name, True, f"{lengths} on each of {len(ranks)} rank(s), {alike}{not_compared}")
+
+
+def _checksums(data: DataFingerprint) -> dict[str, Sequence[int] | None]:
+    return {"label": data.labels, "image": data.images}
+
+
+def _comparable(fingerprints: Sequence[DataFingerprint]) -> list[str]:
+    """`label` and `image`, if every rank reads the same when it reads twice."""
+    return [part for part in ("label", "image") if all(_checksums(each)[part] is not None for each in fingerprints)]
+
+
+def _data_difference(here: RankData, first: RankData, comparable: Mapping[str, Sequence[str]]) -> str | None:
     """What a rank has that rank 0 has not, as the end of a sentence."""
     for split, parts in comparable.items():
-        mine, theirs, word = here[split], first[split], SPLITS[split]
-        if mine["samples"] != theirs["samples"]:
-            return f"has {mine['samples']:,} {word} samples, rank 0 {theirs['samples']:,}"
-        if mine["order"] != theirs["order"]:
-            return f"takes the {word} samples in another order (CRC {mine['order']:08x}, rank 0 {theirs['order']:08x})"
+        own, other, word = here.splits[split], first.splits[split], SPLITS[split]
+        if own.samples != other.samples:
+            return f"has {own.samples:,} {word} samples, rank 0 {other.samples:,}"
+        if own.order != other.order:
+            return f"takes the {word} samples in another order (CRC {own.order:08x}, rank 0 {other.order:08x})"
         for part in parts:
-            for place, own, other in zip(mine["places"], mine[part], theirs[part], strict=True):
-                if own != other:
-                    crc = f"its {part[:-1]} has the CRC {own:08x}, rank 0's {other:08x}"
-                    return f"has another {word} sample {place} ({crc}): other files, or the same listed in another order"
+            sums = zip(own.places, _checksums(own)[part] or (), _checksums(other)[part] or (), strict=True)
+            for place, crc, other_crc in sums:
+                if crc != other_crc:
+                    found = f"its {part} has the CRC {crc:08x}, rank 0's {other_crc:08x}"
+                    return f"has another {word} sample {place} ({found}): other files, or the same listed in another order"
     return None
 
 

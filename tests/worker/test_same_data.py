@@ -174,8 +174,10 @@ class AnyShape(Files):
 def test_samples_of_several_shapes() -> None:
     """Are compared one by one."""
     found = fingerprint(OwnSource("any", AnyShape(list(range(50)))), order_of=None, workers=0)
-    assert len(set(found["images"])) == 3
-    assert len(found["images"]) == len(found["labels"]) == len(found["places"])
+    assert found.images is not None
+    assert found.labels is not None
+    assert len(set(found.images)) == 3
+    assert len(found.images) == len(found.labels) == len(found.places)
 
 
 def test_random_numbers_stay_as_they_were() -> None:
