@@ -17,13 +17,13 @@ class FakeBackend:
         self.queued: dict[str, Submission] = {}
         self.batches_taken: dict[str, Batch] = {}
         self.polled: list[dict[str, str]] = []
-        self.on_submit: Callable[[Submission], None] = lambda request: None
+        self.on_submit: Callable[[Submission], None] = lambda submission: None
 
     @contextmanager
     def breaking_off(self, *, arrived: bool) -> Iterator[None]:
         """Whoever submits is gone before there is an answer; whether the job had `arrived`."""
 
-        def break_off(request: Submission) -> None:
+        def break_off(submission: Submission) -> None:
             if not arrived:
                 self.queued.clear()
             raise KeyboardInterrupt
@@ -32,21 +32,21 @@ class FakeBackend:
         yield
         self.on_submit = before
 
-    def check(self, request: Submission) -> None:
+    def check(self, submission: Submission) -> None:
         """Takes everything."""
 
-    def submit(self, request: Submission) -> str:
+    def submit(self, submission: Submission) -> str:
         job = str(100 + len(self.queued))
-        self.queued[job] = request
-        self.on_submit(request)
+        self.queued[job] = submission
+        self.on_submit(submission)
         return job
 
-    def batches(self, requests: Sequence[Submission]) -> list[Batch]:
-        return [Batch(submissions=(request,)) for request in requests]
+    def batches(self, submissions: Sequence[Submission]) -> list[Batch]:
+        return [Batch(submissions=(submission,)) for submission in submissions]
 
     def submit_batch(self, batch: Batch) -> list[str]:
         if batch.one_allocation is None:
-            return [self.submit(request) for request in batch.submissions]
+            return [self.submit(submission) for submission in batch.submissions]
         self.batches_taken[str(100 + len(self.queued))] = batch
         job = self.submit(batch.submissions[0])
         return [f"{job}+{task}" for task in range(len(batch.submissions))]

@@ -124,17 +124,17 @@ class Backend(Protocol):
     @property
     def name(self) -> str: ...
 
-    def check(self, request: Submission) -> None:
+    def check(self, submission: Submission) -> None:
         """Raises UsageError for what is sure to be refused, before anything is written."""
 
-    def submit(self, request: Submission) -> str:
+    def submit(self, submission: Submission) -> str:
         """The id of the new job. RefusedError where the backend says no; HpcddpError where it is not known what became of it."""
 
-    def batches(self, requests: Sequence[Submission]) -> list[Batch]:
-        """The requests as they are to be submitted: in their order where that matters, in as few calls as can be."""
+    def batches(self, submissions: Sequence[Submission]) -> list[Batch]:
+        """The submissions as they are to be sent: in their order where that matters, in as few calls as can be."""
 
     def submit_batch(self, batch: Batch) -> list[str]:
-        """`submit` for several: the ids, in the order of the requests. FullError where the cluster takes no more for now."""
+        """`submit` for several: the ids, in the order of the submissions. FullError where the cluster takes no more for now."""
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """A state for every job id of `jobs` (id -> name)."""

@@ -28,35 +28,37 @@ class LocalBackend:
     def __init__(self, study: Study) -> None:
         self._study = Study(study.folder.absolute())
 
-    def check(self, request: Submission) -> None:
+    def check(self, submission: Submission) -> None:
         """UsageError for more than one node."""
-        nodes = request.spec.point.layout.nodes
+        nodes = submission.spec.point.layout.nodes
         if nodes > 1:
-            raise UsageError(f"{request.spec.label}: layout.nodes is {nodes}; this machine is one node: use layout.gpus_per_node")
+            raise UsageError(
+                f"{submission.spec.label}: layout.nodes is {nodes}; this machine is one node: use layout.gpus_per_node"
+            )
 
-    def submit(self, request: Submission) -> str:
+    def submit(self, submission: Submission) -> str:
         """Queues the run, and starts a runner where none is alive."""
         study = self._study
-        with not_for_others(request.trusted):
+        with not_for_others(submission.trusted):
             study.jobs.mkdir(parents=True, exist_ok=True)
         with queue.queue_lock(study):
             lock = queue.take_runner_lock(study)
             if lock is None:
-                return _add(study, request)
+                return _add(study, submission)
             try:
                 queue.fail_all(study, _WITHOUT_RUNNER)
-                job = _add(study, request)
-                _start_runner(study, request, lock)
+                job = _add(study, submission)
+                _start_runner(study, submission, lock)
             finally:
                 os.close(lock)
             return job
 
-    def batches(self, requests: Sequence[Submission]) -> list[Batch]:
+    def batches(self, submissions: Sequence[Submission]) -> list[Batch]:
         """One run each: they run one after another anyway."""
-        return [Batch(submissions=(request,)) for request in requests]
+        return [Batch(submissions=(submission,)) for submission in submissions]
 
     def submit_batch(self, batch: Batch) -> list[str]:
-        return [self.submit(request) for request in batch.submissions]
+        return [self.submit(submission) for submission in batch.submissions]
 
     def poll(self, jobs: Mapping[str, str]) -> dict[str, JobState]:
         """From the state files; a run whose runner has gone has failed."""
@@ -99,26 +101,26 @@ _WITHOUT_RUNNER = {"running": "its runner has gone", "queued": "its runner had g
 _NOT_QUEUED = JobState(phase="failed", detail="not in the local queue any more")
 
 
-def _add(study: Study, request: Submission) -> str:
-    with not_for_others(request.trusted):
-        return queue.add(study, _entry(request))
+def _add(study: Study, submission: Submission) -> str:
+    with not_for_others(submission.trusted):
+        return queue.add(study, _entry(submission))
 
 
-def _entry(request: Submission) -> queue.Entry:
-    point = request.spec.point
-    is_default = request.python == Environment().python
+def _entry(submission: Submission) -> queue.Entry:
+    point = submission.spec.point
+    is_default = submission.python == Environment().python
     return queue.Entry(
-        name=request.name,
-        token=request.token,
-        entry=request.entry,
-        spec=spec_to_dict(request.spec),
-        code=request.code.name,
-        python=shlex.quote(sys.executable) if is_default else request.python,
+        name=submission.name,
+        token=submission.token,
+        entry=submission.entry,
+        spec=spec_to_dict(submission.spec),
+        code=submission.code.name,
+        python=shlex.quote(sys.executable) if is_default else submission.python,
         ranks=point.ranks,
         threads_per_rank=threads_per_rank(point.ranks, cores_per_rank(point)),
-        walltime_s=request.walltime_min * 60,
+        walltime_s=submission.walltime_min * 60,
         device=point.device,
-        trusted=request.trusted,
+        trusted=submission.trusted,
     )
 
 
@@ -132,11 +134,11 @@ def _open_unless_link(file: str, flags: int) -> int:
     return os.open(file, flags | os.O_NOFOLLOW, 0o666)
 
 
-def _start_runner(study: Study, request: Submission, lock: int) -> None:
+def _start_runner(study: Study, submission: Submission, lock: int) -> None:
     """Detached: in a session of its own, outside any checkout, with nothing of this terminal."""
-    trust = trust_option(request.trusted)
+    trust = trust_option(submission.trusted)
     runner = ["--module", "hpcddp.backends.local_runner", str(study.folder), str(lock), *trust]
-    command = [sys.executable, "-u", str(request.code / "bootstrap.py"), *trust, *runner]
+    command = [sys.executable, "-u", str(submission.code / "bootstrap.py"), *trust, *runner]
     environment = {name: value for name, value in os.environ.items() if name != PARENT_VARIABLE}
     try:
         with open(study.jobs / "runner.log", "ab", opener=_open_unless_link) as log:

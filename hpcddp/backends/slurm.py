@@ -53,24 +53,24 @@ class SlurmBackend:
         """The accounts this user may charge; None where Slurm does not say. Queried once, since that may take long."""
         return slurm_commands.accounts()
 
-    def check(self, request: Submission) -> None:
+    def check(self, submission: Submission) -> None:
         """UsageError for an account that is not the user's, or a folder whose name sbatch would take for a pattern."""
         if not self._is_login_node:
             raise HpcddpError("no `srun` on this machine: submit from a login node of the cluster")
-        folder = str(request.study.folder)
+        folder = str(submission.study.folder)
         if re.search(r"[%\\\n]", folder):
             raise UsageError(f"{folder!r}: a path with %, a backslash or a line break means something else to sbatch; use --runs")
         known = self.accounts
-        if request.account is not None and known is not None and request.account.lower() not in map(str.lower, known):
-            raise UsageError(f"account `{request.account}` is not yours to charge; Slurm lists {', '.join(known)}")
+        if submission.account is not None and known is not None and submission.account.lower() not in map(str.lower, known):
+            raise UsageError(f"account `{submission.account}` is not yours to charge; Slurm lists {', '.join(known)}")
 
     @functools.cached_property
     def _is_login_node(self) -> bool:
         return shutil.which("srun") is not None
 
-    def batches(self, requests: Sequence[Submission]) -> list[Batch]:
+    def batches(self, submissions: Sequence[Submission]) -> list[Batch]:
         """Runs of the same shape in one batch, as far as MaxArraySize allows."""
-        return in_arrays(requests, lambda: self.max_array_size)
+        return in_arrays(submissions, lambda: self.max_array_size)
 
     @functools.cached_property
     def max_array_size(self) -> int:
@@ -82,8 +82,8 @@ class SlurmBackend:
         except UnansweredError as error:
             raise HpcddpError(f"{error}. Nothing more was submitted: submit again when Slurm answers") from error
 
-    def submit(self, request: Submission) -> str:
-        return self.submit_batch(Batch(submissions=(request,)))[0]
+    def submit(self, submission: Submission) -> str:
+        return self.submit_batch(Batch(submissions=(submission,)))[0]
 
     def submit_batch(self, batch: Batch) -> list[str]:
         """By sbatch; RefusedError with Slurm's own words."""

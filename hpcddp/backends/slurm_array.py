@@ -10,19 +10,19 @@ from hpcddp.core.launcher import command_from_snapshot
 from hpcddp.script.render import ScriptLaunch
 
 
-def in_arrays(requests: Sequence[Submission], max_size: Callable[[], int]) -> list[Batch]:
+def in_arrays(submissions: Sequence[Submission], max_size: Callable[[], int]) -> list[Batch]:
     """Batches in the order in which they shall start; `max_size`: tasks that an array may have (0: no arrays here).
 
     Jobs of equal priority start in the order of submission, and tasks in that of their numbers. So a batch holds runs of one
     repetition only, unless all that follow are of its shape: the second run of any point comes after the first of all points, and
     a cluster that slows down slows all points alike.
     """
-    shapes = _shapes(requests)
+    shapes = _shapes(submissions)
     groups: list[list[Submission]] = []
-    for _, of_repetition in itertools.groupby(requests, key=lambda request: request.spec.run):
+    for _, of_repetition in itertools.groupby(submissions, key=lambda submission: submission.spec.run):
         by_shape: dict[str, list[Submission]] = {}
-        for request in of_repetition:
-            by_shape.setdefault(shapes[request.spec.label], []).append(request)
+        for submission in of_repetition:
+            by_shape.setdefault(shapes[submission.spec.label], []).append(submission)
         for shape, same in by_shape.items():
             if groups and shapes[groups[-1][0].spec.label] == shape:
                 groups[-1] += same
@@ -31,22 +31,26 @@ def in_arrays(requests: Sequence[Submission], max_size: Callable[[], int]) -> li
     return [Batch(submissions=part) for group in groups for part in _slices(group, max_size)]
 
 
-def _shapes(requests: Sequence[Submission]) -> dict[str, str]:
+def _shapes(submissions: Sequence[Submission]) -> dict[str, str]:
     """By label, a text that is the same for points whose runs may be one array: the script without the array's name and folder.
 
     The script of a point whose shape no other has is not rendered.
     """
     points: dict[Hashable, dict[str, Submission]] = {}
-    for request in requests:
-        points.setdefault(request.shape, {})[request.spec.label] = request
-    return {label: _script(request) if len(alike) > 1 else label for alike in points.values() for label, request in alike.items()}
+    for submission in submissions:
+        points.setdefault(submission.shape, {})[submission.spec.label] = submission
+    return {
+        label: _script(submission) if len(alike) > 1 else label
+        for alike in points.values()
+        for label, submission in alike.items()
+    }
 
 
-def _script(request: Submission) -> str:
-    if request.render_text is None:
-        return request.spec.label
-    command = command_from_snapshot(request.python, request.code, "", request.spec.point, request.trusted)
-    return f"{request.entry}\n{request.render_text(ScriptLaunch(command=command, array=''))}"
+def _script(submission: Submission) -> str:
+    if submission.render_text is None:
+        return submission.spec.label
+    command = command_from_snapshot(submission.python, submission.code, "", submission.spec.point, submission.trusted)
+    return f"{submission.entry}\n{submission.render_text(ScriptLaunch(command=command, array=''))}"
 
 
 def _slices(group: list[Submission], max_size: Callable[[], int]) -> Iterator[tuple[Submission, ...]]:

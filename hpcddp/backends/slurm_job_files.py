@@ -35,7 +35,7 @@ def prepare(folder: Path, batch: Batch) -> list[str]:
 
 def _write(folder: Path, batch: Batch) -> None:
     first = batch.submissions[0]
-    specs = [spec_to_dict(request.spec) for request in batch.submissions]
+    specs = [spec_to_dict(submission.spec) for submission in batch.submissions]
     if batch.is_array or batch.one_allocation:
         array_tasks.prepare_array(folder, specs)
         delayed = DelayedSubmission(call_task, first.entry, array_tasks.shared_by_all(specs[0]))
@@ -51,7 +51,8 @@ def _script(folder: Path, batch: Batch) -> str:
     first, quoted = batch.submissions[0], shlex.quote(str(folder))
     if batch.one_allocation:
         launches = [
-            _launch(request, f"{quoted}/{task}", folder / f"{task}/%j_%t_log") for task, request in enumerate(batch.submissions)
+            _launch(submission, f"{quoted}/{task}", folder / f"{task}/%j_%t_log")
+            for task, submission in enumerate(batch.submissions)
         ]
         return batch.one_allocation.render_text(batch.name, str(folder), launches)
     if first.render_text is None:
@@ -62,10 +63,10 @@ def _script(folder: Path, batch: Batch) -> str:
     return first.render_text(_launch(first, quoted, folder / "%j_%t_log"))
 
 
-def _launch(request: Submission, own: str, logs: Path) -> ScriptLaunch:
+def _launch(submission: Submission, own: str, logs: Path) -> ScriptLaunch:
     """`own`: where the run's files are, as shell text; `logs`: those of its ranks, without what tells them apart."""
-    command = command_from_snapshot(request.python, request.code, own, request.spec.point, request.trusted)
-    if request.spec.point.layout.launcher == "torchrun":  # its ranks open their logs themselves
+    command = command_from_snapshot(submission.python, submission.code, own, submission.spec.point, submission.trusted)
+    if submission.spec.point.layout.launcher == "torchrun":  # its ranks open their logs themselves
         return ScriptLaunch(command=command)
     return ScriptLaunch(command=command, output=f"{logs}.out", error=f"{logs}.err")
 

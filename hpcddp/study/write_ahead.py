@@ -52,14 +52,14 @@ def _intents(batch: Batch, backend: str) -> list[SubmissionEvent]:
         SubmissionEvent(
             event="intent",
             token=batch.token,
-            label=request.spec.label,
-            run=request.spec.run,
+            label=submission.spec.label,
+            run=submission.spec.run,
             backend=backend,
             unix_s=time.time(),
             array=None if single else batch.name,
             task=None if single else task,
         )
-        for task, request in enumerate(batch.submissions)
+        for task, submission in enumerate(batch.submissions)
     ]
     if batch.one_allocation is None:
         return intents
