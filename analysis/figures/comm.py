@@ -41,11 +41,6 @@ class Panel:
     limit: float | None
     """GB/s"""
 
-    @property
-    def said(self) -> str:
-        """Of the limit."""
-        return "limit unknown" if self.limit is None else f"fabric {quantity(self.limit)}"
-
 
 def panels(sizes: pd.DataFrame, trained: pd.DataFrame) -> tuple[list[Panel], str | None]:
     """Rows of comm_frame and of trained_frame by layout, from the first to the last of many, and a note where some are left out.
@@ -128,7 +123,7 @@ def _limit_line(ax: Axes, each: Panel) -> list[EndLabel]:
     if each.limit is None:
         return []
     ax.axhline(each.limit, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
-    return [EndLabel(each.limit, each.said, FAINT)]
+    return [EndLabel(each.limit, f"fabric {quantity(each.limit)}", FAINT)]
 
 
 def _size_axis(ax: Axes) -> None:

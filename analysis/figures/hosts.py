@@ -10,7 +10,7 @@ LETTERS = 12
 
 
 def short_hosts(hosts: Iterable[str]) -> dict[str, str]:
-    """Name -> what has room of it, different for each: of `ip-10-0-12-134` and `ip-10-0-12-99` what is `…134` and `…99`."""
+    """Name -> a form that fits beside a row, different for each: `…134` for `ip-10-0-12-134` beside `ip-10-0-12-99`."""
     names = sorted({str(host) for host in hosts})
     short = zip(names, shortened(names, LETTERS), strict=True)
     return {name: cut if name.startswith(cut) else f"…{cut}" for name, cut in short}

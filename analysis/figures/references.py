@@ -47,8 +47,7 @@ def overlay(names: Sequence[str], rejected: bool = False) -> pd.DataFrame:
 
     UsageError for a name that is not known.
     """
-    points = _points()
-    known = sorted(points["name"].unique())
+    points, known = _points(), reference_names()
     for name in names:
         if name not in known:
             near = did_you_mean(name, known)

@@ -1,4 +1,4 @@
-"""Runs looked at closely, as tables for figures: how long all steps were, which rank is late, and what one step is made of.
+"""The tables behind the figures of single runs: how long all steps were, which rank is late, what one step is made of.
 
 All steps are shown of every point. Of ranks and of one step a figure shows what it takes to see a cause: the runs in which a
 straggler was found, and the largest point's.
