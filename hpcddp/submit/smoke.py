@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
-from typing import Any
 
 from hpcddp.backends.base import Backend, JobState, Submission, pause_s
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
+from hpcddp.core.smoke_record import SmokeSummary
+from hpcddp.study.study_records import read_record
 from hpcddp.submit.submission_plan import SubmissionPlan, make_submissions
 
 ENTRY = "hpcddp.worker.smoke:run"
@@ -29,11 +29,11 @@ def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:
     except KeyboardInterrupt:
         backend.cancel({job: submission.name})  # nobody is left to hear what it finds
         raise
-    found = _read(study, job)
+    found = read_record(SmokeSummary, study.smoke_dir(job) / "smoke.json")
     if found is None:
         raise HpcddpError(f"smoke test: job {job} {state.phase}: {state.detail or 'it left no result'}; see {study.job_dir(job)}")
-    if not found["ok"]:
-        problems = "".join(f"\n  {problem}" for problem in found["problems"])
+    if not found.ok:
+        problems = "".join(f"\n  {problem}" for problem in found.problems)
         raise HpcddpError(f"smoke test: job {job} found what would fail every run:{problems}")
     return f"smoke test   job {job}   {_summary(found)}"
 
@@ -63,17 +63,9 @@ def smoke_point(points: list[Point]) -> Point:
     return min(several or points, key=lambda point: (point.layout.nodes, point.ranks))
 
 
-def _read(study: Study, job: str) -> dict[str, Any] | None:
-    file = study.smoke_dir(job) / "smoke.json"
-    if not file.is_file():
-        return None
-    plain: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return plain
-
-
-def _summary(found: dict[str, Any]) -> str:
-    first, hosts = found["ranks"][0], {rank["host"] for rank in found["ranks"]}
-    versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items() if version)
-    gpus = ", ".join(dict.fromkeys(str(gpu["name"]) for gpu in first["node"]["gpus"])) or "no GPU used"
-    data = "" if found["data"]["root"] is None else f"; data visible on {len(found['data']['seen_by'])} of {len(hosts)} nodes"
+def _summary(found: SmokeSummary) -> str:
+    first, hosts = found.ranks[0], {rank.host for rank in found.ranks}
+    versions = ", ".join(f"{name} {version}" for name, version in (first.versions or {}).items() if version)
+    gpus = ", ".join(dict.fromkeys(gpu.name for gpu in (first.node.gpus if first.node else ()))) or "no GPU used"
+    data = "" if found.data.root is None else f"; data visible on {len(found.data.seen_by)} of {len(hosts)} nodes"
     return f"ok ({versions}; {gpus}{data})"

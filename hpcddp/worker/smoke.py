@@ -6,7 +6,8 @@ import importlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from typing import Any
 from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
+from hpcddp.core.launch_record import NodeFacts
 from hpcddp.core.paths import data_root, data_root_as_given
-from hpcddp.core.records import SCHEMA, write_json
+from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
+from hpcddp.core.schema import decode_record, encode
+from hpcddp.core.smoke_record import SmokeData, SmokeFindings, SmokeSummary
 from hpcddp.worker.ranks import Rank, this_rank
 
 MEET_WITHIN = timedelta(minutes=4)
@@ -27,44 +31,47 @@ ANSWER_WITHIN_S = 180.0
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
-    """Every rank leaves its findings in a folder of the job; rank 0 writes smoke.json from them and returns the same.
+    """Every rank leaves its findings in a folder of the job; rank 0 writes smoke.json from them and returns its content.
 
-    `{"schema", "ok", "problems": [sentence], "data": {"root", "seen_by": [host], "missing_on": [host]}, "ranks": [findings]}`;
-    other ranks return their own findings.
+    Other ranks return their own findings.
     """
     job = spec_from_dict(spec)
     rank = this_rank(job.backend)
     folder = Study(Path(job.study)).smoke_dir(rank.job)
-    findings = examine(job, rank)
+    findings: dict[str, Any] = encode(examine(job, rank))
     write_json(_answer_file(folder, rank.rank), findings)
     if rank.rank:
         return findings
-    summary = summarize(job, rank, _answers(folder, rank))
+    summary: dict[str, Any] = encode(summarize(job, rank, _answers(folder, rank)))
     write_json(folder / "smoke.json", summary)
     return summary
 
 
-def examine(job: JobSpec, rank: Rank) -> dict[str, Any]:
+def examine(job: JobSpec, rank: Rank) -> SmokeFindings:
     """What one rank finds; whatever goes wrong is a sentence under `problems`."""
     problems: list[str] = []
     root = _data_root(job, problems)
-    findings: dict[str, Any] = {
-        "rank": rank.rank,
-        "host": rank.host,
-        "data_root": root,
-        "data_seen": None if root is None else os.path.isdir(root) and os.access(root, os.R_OK | os.X_OK),
-        "problems": problems,
-    }
+    readable = None if root is None else os.path.isdir(root) and os.access(root, os.R_OK | os.X_OK)
     for name in _needed_modules(job):
         _try(problems, rank, f"cannot import {name}", importlib.import_module, name)
-    _try(problems, rank, "torch does not work", _examine_torch, findings, rank, job.point.device)
-    return findings
+    found = _TorchFindings()
+    _try(problems, rank, "torch does not work", found.examine, rank, job.point.device)
+    return SmokeFindings(
+        rank=rank.rank,
+        host=rank.host,
+        data_root=root,
+        data_seen=readable,
+        problems=tuple(problems),
+        versions=found.versions,
+        node=found.node,
+        summed=found.summed,
+    )
 
 
-def summarize(job: JobSpec, rank: Rank, answers: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """The findings of all ranks in one summary; a problem that several ranks have is said once."""
-    silent = sorted(set(range(rank.world)) - set(answers))
-    problems = [problem for number in sorted(answers) for problem in answers[number]["problems"]]
+def summarize(job: JobSpec, rank: Rank, answers: Sequence[SmokeFindings]) -> SmokeSummary:
+    """The findings of all ranks in one summary; `answers` in the order of ranks."""
+    silent = sorted(set(range(rank.world)) - {each.rank for each in answers})
+    problems = [problem for each in answers for problem in each.problems]
     if silent:
         ranks = ", ".join(map(str, silent))
         problems.append(f"no answer from rank {ranks} in {ANSWER_WITHIN_S:.0f} s: is {job.study} the same folder on every node?")
@@ -73,13 +80,12 @@ def summarize(job: JobSpec, rank: Rank, answers: dict[int, dict[str, Any]]) -> d
     root = data_root_as_given(job)
     if missing_on:
         problems.append(f"the data folder {root} is not there, or not readable, on {', '.join(missing_on)}")
-    return {
-        "schema": SCHEMA,
-        "ok": not problems,
-        "problems": list(dict.fromkeys(problems)),
-        "data": {"root": root, "seen_by": found_on, "missing_on": missing_on},
-        "ranks": [answers[number] for number in sorted(answers)],
-    }
+    return SmokeSummary(
+        ok=not problems,
+        problems=tuple(dict.fromkeys(problems)),
+        data=SmokeData(root=root, seen_by=tuple(found_on), missing_on=tuple(missing_on)),
+        ranks=tuple(answers),
+    )
 
 
 def _needed_modules(job: JobSpec) -> list[str]:
@@ -89,23 +95,30 @@ def _needed_modules(job: JobSpec) -> list[str]:
     return ["torch", *(["torchvision"] if vision else []), *own]
 
 
-def _examine_torch(findings: dict[str, Any], rank: Rank, device: str) -> None:
-    """Versions and GPUs into `findings`, then one sum over all ranks by the way that training will take."""
-    import torch
-    import torch.distributed as dist
+@dataclass
+class _TorchFindings:
+    """What is known by the time that something goes wrong."""
 
-    from hpcddp.core.schema import encode
-    from hpcddp.worker.launch_record import node_facts, versions
-    from hpcddp.worker.rendezvous import join
+    versions: Mapping[str, str | None] | None = None
+    node: NodeFacts | None = None
+    summed: int | None = None
 
-    findings |= {"versions": versions(), "node": encode(node_facts(rank.host))}
-    group = join(rank, device, MEET_WITHIN)
-    ones = torch.ones(1, device=group.device)
-    dist.all_reduce(ones)
-    group.leave()
-    findings["summed"] = int(ones.item())
-    if findings["summed"] != rank.world:
-        raise HpcddpError(f"a sum of ones over {rank.world} ranks came out as {findings['summed']}")
+    def examine(self, rank: Rank, device: str) -> None:
+        """Versions and GPUs, then one sum over all ranks by the way that training will take."""
+        import torch
+        import torch.distributed as dist
+
+        from hpcddp.worker.launch_record import node_facts, versions
+        from hpcddp.worker.rendezvous import join
+
+        self.versions, self.node = versions(), node_facts(rank.host)
+        group = join(rank, device, MEET_WITHIN)
+        ones = torch.ones(1, device=group.device)
+        dist.all_reduce(ones)
+        group.leave()
+        self.summed = int(ones.item())
+        if self.summed != rank.world:
+            raise HpcddpError(f"a sum of ones over {rank.world} ranks came out as {self.summed}")
 
 
 def _try(problems: list[str], rank: Rank, what: str, function: Callable[..., object], *arguments: object) -> None:
@@ -125,18 +138,18 @@ def _data_root(job: JobSpec, problems: list[str]) -> str | None:
         return None
 
 
-def _hosts(answers: dict[int, dict[str, Any]], *, readable: bool) -> list[str]:
-    return list(dict.fromkeys(answers[rank]["host"] for rank in sorted(answers) if answers[rank]["data_seen"] is readable))
+def _hosts(answers: Sequence[SmokeFindings], *, readable: bool) -> list[str]:
+    return list(dict.fromkeys(each.host for each in answers if each.data_seen is readable))
 
 
 def _answer_file(folder: Path, rank: int) -> Path:
     return folder / "smoke" / f"{rank:05d}.json"
 
 
-def _answers(folder: Path, rank: Rank) -> dict[int, dict[str, Any]]:
+def _answers(folder: Path, rank: Rank) -> list[SmokeFindings]:
     """What the ranks left, as soon as all have, or what is there when the time is over."""
     give_up_at = time.monotonic() + ANSWER_WITHIN_S
-    files = {peer: _answer_file(folder, peer) for peer in range(rank.world)}
-    while time.monotonic() < give_up_at and not all(file.exists() for file in files.values()):
+    files = [_answer_file(folder, peer) for peer in range(rank.world)]
+    while time.monotonic() < give_up_at and not all(file.exists() for file in files):
         time.sleep(0.2)
-    return {peer: json.loads(file.read_text(encoding="utf-8")) for peer, file in files.items() if file.exists()}
+    return [decode_record(SmokeFindings, json.loads(file.read_text(encoding="utf-8"))) for file in files if file.exists()]
