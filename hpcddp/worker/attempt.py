@@ -16,7 +16,6 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.core.point_rules import check_point
-from hpcddp.core.schema import decode_record, encode
 from hpcddp.data import Source, open_source
 from hpcddp.data.fingerprint import fingerprint
 from hpcddp.worker import gates
@@ -114,8 +113,7 @@ def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: S
     splits = {"train": fingerprint(train, order_of=order_of, workers=workers)}
     if evaluated is not None:
         splits["eval"] = fingerprint(evaluated, order_of=None, workers=workers)
-    own = gates.RankData(host=group.rank.host, splits=splits)
-    ranks = [decode_record(gates.RankData, each) for each in group.gather("data", encode(own))]
+    ranks = group.gather_records("data", gates.RankData(host=group.rank.host, splits=splits))
     found = [gates.same_data(ranks)] if ranks else []
     for gate in found:
         if not gate.passed:

@@ -83,7 +83,7 @@ def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankRe
 
     `result`: what this rank found.
     """
-    ranks = [decode_record(RankResult, each) for each in group.gather("trained", encode(result))]
+    ranks = group.gather_records("trained", result)
     if not ranks:
         return None
     evaluated = [facts.evaluation[1]] if facts.evaluation else []

@@ -20,7 +20,6 @@ from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, Trainin
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
-from hpcddp.core.schema import decode_record, encode
 from hpcddp.worker import gates
 from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.rendezvous import ProcessGroup
@@ -107,7 +106,7 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
     freed = freed_memory(spec.point)
     software = env_id(found, group.device.type, freed)
     here = _Peer(host=rank.host, gpu=_gpu_name(group.device), cpus=usable_cpus(), env_id=software)
-    peers = [decode_record(_Peer, each) for each in group.gather("launch", encode(here))]
+    peers = group.gather_records("launch", here)
     if not peers:
         return None
     _refuse_mixed(peers)

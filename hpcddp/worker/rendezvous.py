@@ -6,16 +6,19 @@ import contextlib
 import json
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.schema import decode_record, encode
 from hpcddp.worker.gpus import require_gpu
 from hpcddp.worker.master import Store, find_store, naming_store
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.watchdog.thread import Watchdog
+
+T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=10)
 """NCCL's own default: long enough for nodes that start late, short against a job that would hang to its time limit."""
@@ -45,6 +48,10 @@ class ProcessGroup:
         if self.rank.rank:
             return []
         return [json.loads(self.store.get(f"hpcddp/{key}/{peer}")) for peer in range(self.rank.world)]
+
+    def gather_records(self, key: str, record: T) -> list[T]:
+        """The same of frozen dataclasses."""
+        return [decode_record(type(record), plain) for plain in self.gather(key, encode(record))]
 
     def share(self, key: str, value: Any) -> Any:
         """Rank 0's JSON value, on all ranks; those wait for it. A key serves once."""

@@ -15,7 +15,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpcddp.core.attempt_records import CommCheck
 from hpcddp.core.records import STEP_COLUMNS
-from hpcddp.core.schema import decode_record, encode
 from hpcddp.data import Batch
 from hpcddp.worker.comm.trace import Event, has_kernels, profiled_steps
 from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, worst
@@ -45,8 +44,8 @@ def check_comm(group: ProcessGroup, trainer: Trainer, feed: Feed, timer: StepTim
             plain += steps.pairs((pairs + done) // ROUNDS)
             profiled += steps.profiled(PROFILED_PAIRS_A_ROUND)
     found = compare(plain, profiled) if profiled else blind()
-    records = group.gather("comm check", encode(found))
-    return worst([decode_record(CommCheck, record) for record in records]) if records else None
+    records = group.gather_records("comm check", found)
+    return worst(records) if records else None
 
 
 class _Steps:

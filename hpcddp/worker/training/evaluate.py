@@ -35,7 +35,7 @@ def evaluate(workload: Workload, source: Source, trainer: Trainer, group: Proces
     found = evaluate_share(trainer, watch.passing(batches))
     evaluation_barrier(group, found.samples, len(due))
     own = EvaluatedShare(**vars(found), first=due.start, end=due.stop, mismatch=watch.mismatch(source))
-    shares = [EvaluatedShare(**each) for each in group.gather("evaluation", vars(own))]
+    shares = group.gather_records("evaluation", own)
     return (combine(shares), gates.evaluation_is_exact(shares, len(source))) if shares else None
 
 
