@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.records.csv_reader import can_use_polars, is_large, recommend_polars, use_polars
+from hpcddp.analysis.records.csv_reader import is_large
 from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -121,9 +121,7 @@ def _load_runs(
     found: dict[RunKey, Attempted] = {key: loaded for key, loaded in known.items() if loaded is not None}
     unread = [key for key in keys if key not in found]
     sizes = [size for key in unread if (size := inputs.get(key))]
-    csv_bytes = sum(size.csv_bytes for size in sizes)
-    large, polars = is_large(sum(size.csv_files for size in sizes), csv_bytes), can_use_polars()
-    recommend_polars(csv_bytes)
+    large = is_large(sum(size.csv_files for size in sizes), sum(size.csv_bytes for size in sizes))
     outcomes = _read_outcomes(study)
 
     def load(key: RunKey) -> Loaded:
@@ -136,8 +134,6 @@ def _load_runs(
         return run, tuple(odd)
 
     def attempt(key: RunKey) -> Attempted:
-        if large and polars:
-            use_polars()
         return contain(f"r{key.run} of {one_line(key.label)}", lambda: load(key))
 
     found |= zip(unread, map_in_parallel(attempt, unread, large, meanwhile), strict=True)

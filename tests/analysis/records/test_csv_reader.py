@@ -1,26 +1,22 @@
-"""Rows read by polars are those pandas reads; what polars does not take is left to pandas, with its words."""
+"""Rows are read exactly, by the names of their columns; what cannot be read is rejected with its reason."""
 
 from __future__ import annotations
 
 import errno
 import os
-import random
-import subprocess
-import sys
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from hpcddp.analysis.records import csv_reader
+from hpcddp.analysis.records.csv_reader import MAYBE_INT, UNKNOWN, is_large
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.codec import to_plain
-from hpcddp.analysis.util.parallel import FORKS
 from hpcddp.analysis.util.regular_files import read_regular
 from hpcddp.core.records import PARTS, STEP_COLUMNS, STEP_COLUMNS_1, steps_file
 from hpcddp.core.run_root import Study
@@ -28,109 +24,76 @@ from tests.analysis import synthetic
 from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_runs, write_study
 
 COLUMNS = {"step": "int64", "total_ns": "float64"}
+TIMED_COLUMNS = {"step": "int64", "start_ns": MAYBE_INT, "total_ns": "float64"}
 HEADER = "step,start_ns,total_ns\n"
+NAN = float("nan")
 
 
-def both(file: Path, text: str, monkeypatch: pytest.MonkeyPatch, rows: int | None = None) -> list[pd.DataFrame | str]:
-    """The table or the reason for rejecting it, and what was remarked: by polars and by pandas."""
+def read(file: Path, text: str, rows: int | None = None, columns: Mapping[str, str] = TIMED_COLUMNS) -> list[tuple[float, ...]]:
+    """The file's rows; the checksum is of so many, or of all."""
     file.write_bytes(text.encode())
     count = text.count("\n") - 1 if rows is None else rows
     recorded = "".join(text.splitlines(keepends=True)[: count + 1]).encode()
-    found: list[pd.DataFrame | str] = []
-    for polars in (True, False):
-        monkeypatch.setattr(csv_reader, "_polars_process", os.getpid() if polars else None)
-        warnings: list[str] = []
-        try:
-            columns = read_rows(RowFile(file, 3, count, zlib.crc32(recorded)), COLUMNS, warnings)
-            found.append(pd.DataFrame(columns).astype(COLUMNS).assign(warnings=" ".join(warnings)))
-        except Rejected as error:
-            found.append(str(error))
-    return found
+    found = read_rows(RowFile(file, 3, count, zlib.crc32(recorded)), columns, [])
+    return list(zip(*(found[name].tolist() for name in columns), strict=True))
 
 
 @pytest.mark.parametrize(
-    "rows",
+    ("row", "numbers"),
     [
-        "0,1,2\n",
-        "0,1700000000000000000,123456789\n1,9223372036854775807,99999999\n22222222,3,100000000\n",
-        "7,,\n",
-        "7,1,\n8,2,5\n",
-        "00012,1,0000000000000000012\n",
-        *(f"{'7' * digits},1,{'9' * min(digits, 15)}\n" for digits in range(1, 19)),
-        "0,1,9999999999999999\n",
-        "0,1,-5\n",
-        "0,1,1.5\n",
-        "0,1,1e3\n",
-        "0,1,nan\n",
-        '"0",1,2\n',
-        " 0,1, 2\n",
-        "0,+1,2\r\n",
+        ("0,1,2", (0, 1, 2.0)),
+        ("0,1700000000000000001,123456789", (0, 1_700_000_000_000_000_001, 123456789.0)),
+        ("1,9223372036854775807,99999999", (1, 9_223_372_036_854_775_807, 99999999.0)),
+        ("7,,", (7, UNKNOWN, NAN)),
+        ("00012,1,0000000000000000012", (12, 1, 12.0)),
+        *((f"{'7' * digits},1,{'9' * digits}", (int("7" * digits), 1, float("9" * digits))) for digits in range(1, 16)),
+        ("0,1,-5", (0, 1, -5.0)),
+        ("0,1,1.5", (0, 1, 1.5)),
+        ('"0",1,2', (0, 1, 2.0)),
+        (" 0,1, 2", (0, 1, 2.0)),
+        ("0,+1,2\r", (0, 1, 2.0)),
     ],
 )
-def test_numbers_are_those_pandas_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
-    """To the last bit, with an empty cell for what was not measured."""
-    by_polars, by_pandas = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
-    assert isinstance(by_polars, pd.DataFrame)
-    assert isinstance(by_pandas, pd.DataFrame)
-    pd.testing.assert_frame_equal(by_polars, by_pandas)
+def test_numbers_are_exact(tmp_path: Path, row: str, numbers: tuple[float, ...]) -> None:
+    """To the last bit up to 15 digits, 19 for a start, with an empty cell for what was not measured."""
+    (found,) = read(tmp_path / "rows.csv", f"{HEADER}{row}\n")
+    assert np.array_equal(found, numbers, equal_nan=True)
+    assert found[:2] == numbers[:2]
 
 
 @pytest.mark.parametrize(
     "rows", ["9223372036854775808,1,2\n", "99999999999999999999999999,1,2\n", ",1,2\n", "0,1,x\n", "0,1,2,3,4\n0\n"]
 )
-def test_what_pandas_rejects_is_rejected_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str) -> None:
+def test_what_is_no_number_is_rejected(tmp_path: Path, rows: str) -> None:
     """Too large, empty, no number, too many cells."""
-    by_polars, by_pandas = both(tmp_path / "rows.csv", HEADER + rows, monkeypatch)
-    assert isinstance(by_polars, str)
-    assert by_polars == by_pandas
+    with pytest.raises(Rejected, match=r"rank 3: .*rows\.csv cannot be read: "):
+        read(tmp_path / "rows.csv", HEADER + rows, columns=COLUMNS)
 
 
-@pytest.mark.parametrize("header", ["step,start_ns\n", "total_ns,step\n", "step,step,total_ns\n", "a,b,total_ns,step\n"])
-def test_columns_go_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str) -> None:
-    """In any order, among others; without one, or with it twice, as pandas has it."""
-    cell = ",".join(str(10 + place) for place in range(header.count(",") + 1))
-    by_polars, by_pandas = both(tmp_path / "rows.csv", f"{header}{cell}\n", monkeypatch)
-    assert str(by_polars) == str(by_pandas)
+@pytest.mark.parametrize(("header", "numbers"), [("total_ns,step", (11, 10.0)), ("a,b,total_ns,step", (13, 12.0))])
+def test_columns_go_by_name(tmp_path: Path, header: str, numbers: tuple[float, ...]) -> None:
+    """In any order, among others."""
+    cells = ",".join(str(10 + place) for place in range(header.count(",") + 1))
+    assert read(tmp_path / "rows.csv", f"{header}\n{cells}\n", columns=COLUMNS) == [numbers]
 
 
-def test_a_torn_line_after_the_rows_is_left_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    """The run is rejected."""
+    with pytest.raises(Rejected, match="total_ns"):
+        read(tmp_path / "rows.csv", "step,start_ns\n0,1\n")
+
+
+def test_a_torn_line_after_the_rows_is_left_aside(tmp_path: Path) -> None:
     """And remarked."""
-    by_polars, by_pandas = both(tmp_path / "rows.csv", f"{HEADER}0,1,2\n1,2", monkeypatch, rows=1)
-    assert isinstance(by_polars, pd.DataFrame)
-    assert "1 damaged line after the 1 row recorded" in by_polars["warnings"][0]
-    assert isinstance(by_pandas, pd.DataFrame)
-    assert by_polars.equals(by_pandas)
-
-
-def test_polars_takes_what_the_worker_writes() -> None:
-    """A thousand rows whose numbers have from 0 to 18 digits."""
-    draw = random.Random(1)
-    numbers = ((draw.randrange(10**9), draw.randrange(10 ** draw.randint(1, 18)), draw.randrange(10**15)) for _ in range(1000))
-    rows = "".join(f"{step},{start},{total if total % 5 else ''}\n" for step, start, total in numbers)
-    by_polars = csv_reader._parse_with_polars((HEADER + rows).encode(), COLUMNS)
-    by_pandas = csv_reader._parse_with_pandas((HEADER + rows).encode(), COLUMNS)
-    assert by_polars is not None
-    assert all(np.array_equal(by_polars[name], by_pandas[name], equal_nan=True) for name in COLUMNS)
-
-
-def test_what_polars_takes_of_damaged_bytes_pandas_reads_alike() -> None:
-    """Whatever the bytes are: 1,000 damaged files."""
-    draw, taken = random.Random(1), 0
-    for _ in range(1000):
-        cells = [[draw.choice(["", "1", "-5", "9" * draw.randint(1, 17)]) for _ in range(2)] for _ in range(4)]
-        text = bytearray(HEADER + "".join(f"{step},{start},{total}\n" for step, (start, total) in enumerate(cells)), "ascii")
-        for _ in range(draw.randint(0, 3)):
-            text[draw.randrange(len(text))] = draw.choice(b'\n\r\t,07-x "\xff')
-        by_polars = csv_reader._parse_with_polars(bytes(text), COLUMNS)
-        if by_polars is not None:
-            by_pandas = csv_reader._parse_with_pandas(bytes(text), COLUMNS)
-            assert all(np.array_equal(by_polars[name], by_pandas[name], equal_nan=True) for name in COLUMNS)
-            taken += 1
-    assert taken > 100
+    file, warnings = tmp_path / "rows.csv", list[str]()
+    file.write_text(f"{HEADER}0,1,2\n1,2")
+    found = read_rows(RowFile(file, 3, 1, zlib.crc32(f"{HEADER}0,1,2\n".encode())), COLUMNS, warnings)
+    assert found["total_ns"].tolist() == [2.0]
+    assert ["1 damaged line after the 1 row recorded" in warning for warning in warnings] == [True]
 
 
 def test_a_file_that_cannot_be_read_is_named_and_others_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that fails, whatever reads it."""
+    """A disk that fails."""
     where, fstat = point(1, 2), os.fstat
     study = write_study(tmp_path / "s", [where])
     write_runs(study, where, [8 * MS, 9 * MS])
@@ -142,57 +105,20 @@ def test_a_file_that_cannot_be_read_is_named_and_others_count(tmp_path: Path, mo
         return fstat(handle)
 
     monkeypatch.setattr(os, "fstat", fails)
-    for polars in (True, False):
-        monkeypatch.setattr(csv_reader, "_polars_process", os.getpid() if polars else None)
-        good, damaged = load_study(study, tmp_path / f"cache{polars}").runs
-        assert (good.state, damaged.state) == ("counts", "rejected")
-        assert str(damaged.reason).endswith("r2/102.0/ranks/00001.steps.csv cannot be read: Input/output error")
+    good, damaged = load_study(study).runs
+    assert (good.state, damaged.state) == ("counts", "rejected")
+    assert str(damaged.reason).endswith("r2/102.0/ranks/00001.steps.csv cannot be read: Input/output error")
 
 
-def test_names_of_files_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_files_are_names(tmp_path: Path) -> None:
     """Quotes, patterns and commands among them."""
-    by_polars, by_pandas = both(tmp_path / "a'b\"*[1]?$(touch x);{c}.csv.gz", f"{HEADER}0,1,2\n", monkeypatch)
-    assert isinstance(by_polars, pd.DataFrame)
-    assert isinstance(by_pandas, pd.DataFrame)
-    assert by_polars.equals(by_pandas)
+    assert read(tmp_path / "a'b\"*[1]?$(touch x);{c}.csv.gz", f"{HEADER}0,1,2\n") == [(0, 1, 2.0)]
 
 
 def test_a_few_small_files_are_not_large() -> None:
     """Ten; ten thousand are."""
-    assert not csv_reader.is_large(10, 10**6)
-    assert csv_reader.is_large(10_000, 10**6)
-
-
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, after `from csv_reader import *`."""
-    command = [sys.executable, "-c", f"from hpcddp.analysis.records.csv_reader import *\n{code}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-
-
-def test_processes_of_one_that_imported_polars_read_with_pandas() -> None:
-    """It may have used it: then they would wait for polars' threads forever."""
-    ran = python("print(can_use_polars()); import polars; print(can_use_polars())")
-    assert ran.stdout.split() == ["True", str(not FORKS)]
-
-
-def test_processes_of_one_that_reads_with_polars_read_with_pandas() -> None:
-    """As after a process was killed, and this one did its work: the next study is read by processes again."""
-    ran = python(
-        "from hpcddp.analysis.util.parallel import map_in_parallel\n"
-        "read = lambda _: parse(b'step\\n7\\n', {'step': 'int64'})['step'].tolist()\n"
-        "use_polars()\n"
-        "print(read(0), 'polars' in sys.modules, map_in_parallel(read, range(2), True))"
-    )
-    assert ran.stdout == "[7] True [[7], [7]]\n"
-
-
-def test_polars_is_recommended_once_for_a_gigabyte() -> None:
-    """On stderr, where it is not installed."""
-    code = "[recommend_polars(size) for size in (10**8, 2 * 10**9, 10**10)]"
-    without = python(f"importlib.util.find_spec = lambda name: None; {code}").stderr
-    assert python(code).stderr == ""
-    assert without.count("\n") == 1
-    assert "pip install 'hpcddp[fast]'" in without
+    assert not is_large(10, 10**6)
+    assert is_large(10_000, 10**6)
 
 
 def hooked_study(folder: Path, measured: bool = True, starts: bool = True) -> Study:
@@ -216,18 +142,17 @@ def hooked_study(folder: Path, measured: bool = True, starts: bool = True) -> St
     return study
 
 
-@pytest.mark.parametrize(("measured", "starts"), [(True, True), (False, True), (True, False)])
-def test_a_run_is_the_same_whatever_read_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: bool, starts: bool
-) -> None:
-    """To the last bit; without starts nobody knows what its all-reduces overlapped with."""
-    study, found = hooked_study(tmp_path / "s", measured, starts), []
-    for polars in (True, False):
-        monkeypatch.setattr(csv_reader, "_polars_process", os.getpid() if polars else None)
-        (run,) = load_study(study, tmp_path / f"cache{polars}").runs
-        assert (run.state, run.exchange is not None) == (("counts", True) if starts else ("rejected", False))
-        found.append(to_plain(replace(run, point=None)))
-    assert found[0] == found[1]
+@pytest.mark.parametrize("measured", [True, False])
+def test_copies_that_no_rank_measured_reject_nothing(tmp_path: Path, measured: bool) -> None:
+    """The column is empty throughout, as on CPUs."""
+    (run,) = load_study(hooked_study(tmp_path / "s", measured)).runs
+    assert (run.state, run.exchange is not None) == ("counts", True)
+
+
+def test_without_starts_a_run_is_rejected(tmp_path: Path) -> None:
+    """Nobody knows what its all-reduces overlapped with."""
+    (run,) = load_study(hooked_study(tmp_path / "s", starts=False)).runs
+    assert (run.state, run.exchange) == ("rejected", None)
 
 
 def test_step_rows_of_every_version_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,12 +167,9 @@ def test_step_rows_of_every_version_are_read_alike(tmp_path: Path, monkeypatch: 
             patched.setattr(synthetic, "STEP_COLUMNS", columns)
             patched.setattr(synthetic, "_row", row)
             study = hooked_study(tmp_path / f"s{len(columns)}")
-        for polars in (True, False):
-            with monkeypatch.context() as patched:
-                patched.setattr(csv_reader, "_polars_process", os.getpid() if polars else None)
-                (run,) = load_study(study, tmp_path / f"cache{len(columns)}{polars}").runs
-            assert (run.state, run.timeline is not None) == ("counts", True)
-            found.append(to_plain(replace(run, point=None)))
+        (run,) = load_study(study).runs
+        assert (run.state, run.timeline is not None) == ("counts", True)
+        found.append(to_plain(replace(run, point=None)))
     assert all(each == found[0] for each in found)
 
 

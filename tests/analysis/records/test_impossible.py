@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from hpcddp.analysis.records import csv_reader
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.point import Point
@@ -27,12 +25,6 @@ TRAVELS = Recorded(step_ns=8 * MS, shares=PARTS, buckets=[Bucket(size_bytes=1000
 DAY_NS = 86_400 * 1000 * MS
 
 Cell = int | str | Callable[[int], int]
-
-
-@pytest.fixture(params=[True, False], ids=["polars", "pandas"])
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to read rows."""
-    monkeypatch.setattr(csv_reader, "_polars_process", os.getpid() if request.param else None)
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +91,6 @@ STEPS: dict[str, tuple[str, Cell, str]] = {
 """Column, what is written there, what is said."""
 
 
-@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("fault", STEPS)
 @pytest.mark.parametrize("of", [PLAIN, HOOKED], ids=["comm off", "comm on"])
 def test_a_step_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str, of: Point) -> None:
@@ -113,7 +104,6 @@ def test_a_step_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str, of: P
     assert (run.reason or "").startswith(said)
 
 
-@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize(
     ("name", "value"), [("start_ns", lambda start: start - 19_000), ("start_ns", lambda start: start + MS), ("h2d_hidden_ns", 0)]
 )
@@ -134,7 +124,6 @@ BUCKETS: dict[str, tuple[str, Cell, str]] = {
 }
 
 
-@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("fault", BUCKETS)
 def test_an_all_reduce_that_cannot_be_rejects_its_run(tmp_path: Path, fault: str) -> None:
     """One cell; on all ranks alike, as bytes that differ are a fault of their own."""
