@@ -199,6 +199,10 @@ class TrainingEnd(AttemptEnd):
     comm_check: CommCheck | None = None
     telemetry: Telemetry | None = None
     flops_per_sample: Count | None = None
+    epoch_rows: Count | None = added_later(None)
+    """Of epochs.csv; None where epochs are not what the point trains."""
+    epoch_crc32: Count | None = added_later(None)
+    """Of all bytes of that file."""
 
 
 @dataclass(frozen=True, kw_only=True)

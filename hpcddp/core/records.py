@@ -9,6 +9,8 @@ Everything is written as the job goes, flushed once a second while steps go on, 
     ranks/00000.error.json by a rank that fails: exception, message, host, `fault`
     nodes/HOST.json        by the first rank of each node: its processors and GPUs
     nodes/HOST.node.csv  nodes/HOST.gpus.csv  telemetry, by one process of the node
+    epochs.csv             of a point with `work: train`, by rank 0: one row per epoch of the run; an attempt that goes on with
+                           the run repeats those of the epochs before it, so that the newest attempt's file has all
     comm.json              of a point with `work: comm`, by rank 0: times of collectives by operation and size
     events.jsonl           of a run that resumes, one per line, by rank 0: checkpoints written, or passed over
     checkpoints/00000120.DIGEST.pt  after 120 steps of the run (training/checkpoint.py); two of a run are kept
@@ -68,6 +70,25 @@ MOST_LOSS_E9 = 10**15 - 1
 BUCKET_COLUMNS = ("step", "index", "bytes", "ready_ns", "done_ns")
 """Unix times on the rank's own timeline: when the bucket's gradients were there, and when their all-reduce had ended."""
 
+EPOCH_COLUMNS = (
+    "epoch",
+    "step",
+    "samples",
+    "train_ns",
+    "elapsed_ns",
+    "lr_e12",
+    "batch",
+    "train_loss_e9",
+    "correct",
+    "total",
+    "eval_loss_e9",
+)
+"""An epoch of `work: train`, as it ended. `epoch` counts from 1; `step` and `samples` (of all ranks) are those of the run so far.
+`train_ns` is the sum of rank 0's steps so far, `elapsed_ns` what passed meanwhile, evaluations with it; neither has what passed
+between attempts. `lr_e12` (the learning rate times 10^12) and `batch` (of all ranks) are those of the epoch's last step.
+`train_loss_e9` is the mean over ranks and the epoch's steps times 10^9, empty where it is not finite. The last three are of the
+evaluation, of every sample once over all ranks, and empty where the epoch was not evaluated."""
+
 NODE_COLUMNS = (
     "unix_ns",
     "cpu_busy_ns",
@@ -113,6 +134,11 @@ def steps_file(attempt: Path, rank: int) -> Path:
 def buckets_file(attempt: Path, rank: int) -> Path:
     """Where a rank's all-reduces are, with `comm: on`."""
     return attempt / "ranks" / f"{rank:05d}.buckets.csv"
+
+
+def epochs_file(attempt: Path) -> Path:
+    """Where the epochs of `work: train` are."""
+    return attempt / "epochs.csv"
 
 
 def node_file(attempt: Path, host: str) -> Path:
