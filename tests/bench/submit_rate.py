@@ -86,7 +86,7 @@ END = {
     "state": "done",
     "reason": None,
     "ended_unix_ns": 1_700_000_060_000_000_000,
-    "gates": [{"name": f"gate {number}", "passed": True, "detail": "as it should be " * 5} for number in range(9)],
+    "gates": [{"name": f"gate {number}", "passed": True, "evidence": "as it should be " * 5} for number in range(9)],
     "ranks": [{"rank": rank, "host": "gn01", "rows": 4, "crc32": 1234567890, "seconds": 1.0} for rank in range(4)],
 }
 
