@@ -164,6 +164,7 @@ def submitting(command: Command) -> Command:
             callback=_job_ids,
             help="Only when that job of Slurm has ended well: one that prepares data, say.",
         ),
+        click.option("--failed", is_flag=True, help="Only runs that failed, with the reasons; those that are missing stay so."),
         click.option("--max-jobs", type=click.IntRange(min=1), metavar="N", help="Submit no more runs than this now."),
         click.option("--max-running", type=click.IntRange(min=1), metavar="N", help="So many runs at a time; Slurm sees to it."),
         click.option("--serial", "max_running", type=int, flag_value=1, help="--max-running 1: nothing of yours on the network."),

@@ -56,6 +56,8 @@ def submit_chosen(points: ChosenPoints, options: SubmitOptions) -> int:
 
     if options.smoke and options.after:
         raise click.UsageError("--smoke tests now what --after waits for: give one of them")
+    if options.failed and options.until_ci is not None:
+        raise click.UsageError("--failed submits no run that has not failed, and --until-ci adds runs: give one of them")
     console = Console(
         echo=click.echo,
         remark=remark,

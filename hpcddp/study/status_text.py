@@ -32,9 +32,18 @@ def status_table(states: Sequence[RunState], node_hours: float = 0.0) -> str:
     """A line for each stretch of runs of a point that are in the same state, and one that counts them all; `node_hours`: used. A
     text that is common to many of them stands there once.
     """
-    lines = [line for alike in _by_text(_stretches(states)) for line in _folded(alike)]
+    lines = _run_lines(_stretches(states))
     used = f"; {node_hours:,.1f} node hours so far" if node_hours >= 0.05 else ""
     return "\n".join([*lines, f"{_counts(states)}{used}"])
+
+
+def failed_lines(states: Sequence[RunState]) -> list[str]:
+    """Those of status_table on runs that failed."""
+    return _run_lines(same for same in _stretches(states) if same[0].phase == "failed")
+
+
+def _run_lines(stretches: Iterable[list[RunState]]) -> list[str]:
+    return [line for alike in _by_text(stretches) for line in _folded(alike)]
 
 
 def progress_line(states: Sequence[RunState]) -> str:

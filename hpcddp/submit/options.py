@@ -53,6 +53,8 @@ class SubmitOptions:
     """So many runs are submitted now; None: all that are pending."""
     after: tuple[str, ...] = ()
     """Jobs of Slurm that have to end well first."""
+    failed: bool = False
+    """Only runs that failed, none that is missing."""
     one_allocation: bool = False
     """All runs as steps of one job."""
     until_ci: float | None = None

@@ -15,6 +15,7 @@ from hpcddp.study.scope import not_in_sweep_words
 from hpcddp.study.status import RunState
 from hpcddp.study.study_folder import sweep_or_folder
 from hpcddp.submit.budget import budget_words, hours_of_runs
+from hpcddp.submit.failed_runs import none_failed_words, reasons_text
 from hpcddp.submit.one_allocation import allocation_words
 from hpcddp.submit.pending import PendingRuns
 from hpcddp.submit.plan import plan_row, points_table, remarks, total_hours
@@ -36,17 +37,21 @@ def pending_remarks(pending: PendingRuns) -> Iterator[str]:
 def pending_text(pending: PendingRuns) -> str:
     """Each point with the runs it has and those to submit, and what these cost at most."""
     plan, repeats = pending.plan, pending.plan.repeats
+    if plan.failed_only and not pending.runs:
+        return none_failed_words(pending)
     left = Counter(point.label for point, _ in pending.runs)
+    missing = Counter(point.label for point, _ in pending.missing)
     walltime_min = plan.source.sweep.slurm.walltime_min
     rows = [
         plan_row(planned, plan.requests.get(planned.point.label), left[planned.point.label], walltime_min)
         for planned in plan.points
+        if left[planned.point.label] or not plan.failed_only
     ]
     columns: dict[str, Sequence[object]] = {
         "nodes": [row.nodes for row in rows],
         "ranks": [row.ranks for row in rows],
         "batch/rank": [row.batch_per_gpu for row in rows],
-        "have": [repeats[row.label] - row.runs for row in rows],
+        "have": [repeats[row.label] - row.runs - missing[row.label] for row in rows],
         "submit": [row.runs for row in rows],
     }
     lines, hours = [points_table(rows, columns)], total_hours(rows)
@@ -55,9 +60,12 @@ def pending_text(pending: PendingRuns) -> str:
         hours = sum(hours_of_runs(plan, pending.runs), Hours())
     cost = f", at most {hours}" if hours is not None and pending.runs else ""
     runs = f"{count(len(pending.runs), 'run')} to submit of {count(sum(repeats.values()), 'run')}"
-    lines.append(f"{runs}{cost}, under {pending.study.folder}")
+    others = f" ({len(pending.missing):,} more missing)" if pending.missing else ""
+    lines.append(f"{runs}{others}{cost}, under {pending.study.folder}")
     if words := budget_words(pending.account, plan, pending.next_runs):
         lines.append(words)
+    if plan.failed_only:
+        lines += ["", reasons_text(pending)]
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
@@ -23,6 +23,8 @@ class PendingRuns:
     account: Account | None
     """None where the study has no budget."""
     runs: Sequence[tuple[Point, int]]
+    missing: Sequence[tuple[Point, int]]
+    """Runs that are missing and stay so, as only those that failed are to be submitted."""
     unknown: Sequence[RunState]
     """Runs of whose jobs nobody says what became of them: they may wait or run, and are not submitted again."""
 
@@ -44,21 +46,34 @@ def find_pending(study: Study, plan: SubmissionPlan, states: Sequence[RunState])
         states=states,
         account=account_if_limited(study, plan, states),
         runs=pending_runs(plan, states),
+        missing=_missing_runs(plan, states) if plan.failed_only else [],
         unknown=unknown_runs(plan, states),
     )
 
 
 def pending_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
-    """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once.
+    """What is missing or failed, repetition by repetition, so that a queue that is cut short has every point once; what failed
+    where the plan is for that only.
 
-    A run whose submission was interrupted counts too: submit_runs looks it up before it asks again.
+    A run whose submission was interrupted counts as missing: submit_runs looks it up before it asks again.
     """
     known = {state.key: state for state in states}
     points, repeats = [planned.point for planned in plan.points], plan.repeats
+    is_pending = _has_failed if plan.failed_only else _is_pending
     wanted = [
         (point, run) for run in range(1, max(repeats.values(), default=0) + 1) for point in points if run <= repeats[point.label]
     ]
-    return [(point, run) for point, run in wanted if _is_pending(known.get(RunKey(point.label, run)))]
+    return [(point, run) for point, run in wanted if is_pending(known.get(RunKey(point.label, run)))]
+
+
+def _missing_runs(plan: SubmissionPlan, states: Sequence[RunState]) -> list[tuple[Point, int]]:
+    failed = {state.key for state in states if state.phase == "failed"}
+    every = pending_runs(replace(plan, failed_only=False), states)
+    return [(point, run) for point, run in every if RunKey(point.label, run) not in failed]
+
+
+def _has_failed(state: RunState | None) -> bool:
+    return state is not None and state.phase == "failed"
 
 
 def _is_pending(state: RunState | None) -> bool:

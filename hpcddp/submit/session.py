@@ -18,6 +18,7 @@ from hpcddp.study.status import study_states
 from hpcddp.study.status_text import status_table
 from hpcddp.study.study_folder import study_folder
 from hpcddp.submit.choose import ChosenPoints
+from hpcddp.submit.failed_runs import with_failed_repeats
 from hpcddp.submit.manifest import update_manifest
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words
@@ -89,7 +90,7 @@ class _Session:
             plan, lines = with_repeats(plan, states, known, options.until_ci, options.max_repeat)
             for line in lines:
                 self.console.remark(line)
-        return find_pending(self.study, plan, states)
+        return find_pending(self.study, with_failed_repeats(plan, states) if options.failed else plan, states)
 
     def show(self, pending: PendingRuns) -> None:
         """Each point with what is pending of it, and the cost."""
@@ -162,6 +163,8 @@ class _Session:
             self.console.remark(f"the jobs go on: hpcddp status {shlex.quote(str(self.study.folder))}")
             raise
         self.console.echo(status_table(states))
+        if pending.plan.failed_only:  # what is missing is not waited for
+            states = [state for state in states if state.phase != "missing"]
         return {"missing" if state.key in unsent else state.phase for state in states}
 
     def is_open(self, pending: PendingRuns, options: SubmitOptions) -> bool:

@@ -50,6 +50,8 @@ class SubmissionPlan:
     """Whether as many runs are submitted as the budget holds where it does not hold all; False: none are."""
     max_jobs: int | None = None
     """So many runs are submitted at once; None: all that are missing."""
+    failed_only: bool = False
+    """Whether only runs that failed are submitted again, and those that are missing stay so."""
     after: tuple[str, ...] = ()
     """Jobs of Slurm, of whatever study, that have to end well first."""
     one_allocation: bool = False
@@ -76,6 +78,7 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
         settings=settings,
         max_running=options.max_running,
         max_jobs=options.max_jobs,
+        failed_only=options.failed,
         after=options.after,
         one_allocation=options.one_allocation,
         longest_min=longest_min(slurm.partition or points.profile.slurm.partition) if has_limit else None,
