@@ -8,6 +8,7 @@
     run_root: $WORK/runs
     data_roots: {imagenet: $WORK/imagenet}
     budget: {node_hours: 200}
+    ask_above: {node_hours: 4}
     trusted_groups: [physics]
 """
 
@@ -40,6 +41,8 @@ class Settings:
     """Where studies land, variables allowed; None: beside the sweep file."""
     budget: Budget = Budget()
     """Of each study whose sweep names none."""
+    ask_above: Budget = Budget()
+    """`submit` does not ask before what takes no more than this at most; without a limit it always asks."""
     data_roots: Mapping[str, str] = field(default_factory=dict)
     """Name of a data set -> its folder; variables are expanded in the job."""
     trusted_groups: tuple[str, ...] = ()

@@ -69,6 +69,18 @@ def pending_text(pending: PendingRuns) -> str:
     return "\n".join(lines)
 
 
+def unasked_words(pending: PendingRuns, *, waits: bool, adds_runs: bool) -> str | None:
+    """Why no question is needed: all that this command may submit takes no more than the user's `ask_above`. None where it may
+    take more, or where there is no such limit. `waits`: it submits the rest later; `adds_runs`: nobody knows yet how many.
+    """
+    limit = pending.plan.settings.ask_above
+    if not limit or (waits and adds_runs):
+        return None
+    runs = pending.runs if waits else pending.affordable()
+    hours = sum(hours_of_runs(pending.plan, runs), Hours())
+    return f"not asking: at most {hours}, and ask_above is {limit}" if limit.holds(hours) else None
+
+
 def unknown_words(unknown: Sequence[RunState]) -> str:
     """Which runs nobody knows of, why, and the next step."""
     runs = run_ranges(state.key for state in unknown)

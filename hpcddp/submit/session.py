@@ -21,7 +21,7 @@ from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.failed_runs import with_failed_repeats
 from hpcddp.submit.manifest import update_manifest
 from hpcddp.submit.options import SubmitOptions
-from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words
+from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
 from hpcddp.submit.retry import retry_until_accepted, submit_accepted
 from hpcddp.submit.smoke import run_smoke
@@ -119,11 +119,18 @@ class _Session:
             self.console.remark("nothing submitted: the budget does not hold one more run")
             return False
         check_plan(pending.plan)
-        if not options.yes:
+        if not options.yes and not self.is_small(pending, options):
             self.console.confirm("Submit?")
         if options.smoke:
             self.console.echo(run_smoke(self.study, pending.plan, self.backend))
         return True
+
+    def is_small(self, pending: PendingRuns, options: SubmitOptions) -> bool:
+        """Whether the user's settings let so much be submitted without a question, which is said."""
+        words = unasked_words(pending, waits=options.wait, adds_runs=options.until_ci is not None)
+        if words is not None:
+            self.console.remark(words)
+        return words is not None
 
     def send(self, pending: PendingRuns, options: SubmitOptions) -> list[SubmittedRun]:
         """The runs that were submitted; fewer than there are where the cluster takes no more for now, which is said."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpcddp.backends.base import Backend, JobState, Submission
+from hpcddp.cluster.settings import config_file
 from hpcddp.core.errors import FullError
 from hpcddp.core.run_root import Study
 from hpcddp.submit.submission_plan import SubmissionPlan
@@ -185,3 +186,28 @@ def test_a_projects_folder_is_remarked_once(run: Run, done: Done, tmp_path: Path
     assert words in run("submit", "small.yaml", "-y", "--runs", "runs", "--max-jobs", "1").stderr
     assert words not in run("submit", "small.yaml", "-y", "--runs", "runs").stderr
     assert len(done.queued) == 4
+
+
+@pytest.mark.parametrize(
+    ("limits", "given", "asks"),
+    [
+        ("", "", True),
+        ("ask_above: {node_hours: 2}", "", False),
+        ("ask_above: {node_hours: 1.9}", "", True),
+        ("ask_above: {node_hours: 2, gpu_hours: 0}", "", False),
+        ("ask_above: {node_hours: 1.5}", "--max-jobs 3", False),
+        ("ask_above: {node_hours: 1.5}", "--max-jobs 3 --wait", True),
+        ("ask_above: {node_hours: 2}", "--wait", False),
+        ("ask_above: {node_hours: 200}", "--wait --until-ci 2", True),
+        ("ask_above: {node_hours: 0}", "", True),
+    ],
+)
+def test_what_is_small_is_submitted_without_a_question(run: Run, done: Done, limits: str, given: str, asks: bool) -> None:
+    """Four runs of half a node hour; what is sent later by --wait counts, and what nobody can count is asked about."""
+    settings = config_file()
+    settings.parent.mkdir(parents=True)
+    settings.write_text(limits)
+    result = run("submit", "small.yaml", *given.split())  # no answer to a question
+    assert ("Submit?" in result.stderr, not done.queued) == (asks, asks), result.output
+    hours = "1.5" if "--max-jobs" in given else "2.0"
+    assert (f"! not asking: at most {hours} node hours, and ask_above is" in result.stderr) == (not asks)
