@@ -45,6 +45,9 @@ SMALL_BUCKET = 256 * 2**10
 NOT_SPLIT = "`--set measure.comm=on` tells transfer from waiting for other ranks, and which rank they wait for"
 """Advice where exposed communication is all that is known."""
 
+BY_HAND = "gradients that travel by hand hide behind nothing: `--set workload.parallel=ddp` sends them during backward"
+"""Advice where that is why communication is exposed."""
+
 
 def communication_bound(case: Case) -> Iterator[Verdict]:
     """Ranks wait while gradients travel, and not because there are many small exchanges."""
@@ -60,7 +63,7 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
             where=found.where,
             evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(runs)})"
             f"{_link_words(case, worst)}",
-            advice=_comm_advice(case, worst),
+            advice=BY_HAND if case.point_of(worst).by_hand else _comm_advice(case, worst),
             numbers={"exposed_share_low": min(shares), "exposed_share_high": max(shares), **_link(case, worst)},
             runs=run_names(runs),
             weight=LIMITED + max(shares),

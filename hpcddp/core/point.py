@@ -10,9 +10,12 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode, encode
+
+ByHand = Literal["gather_scatter", "all_reduce"]
+"""Ways of `parallel` in which gradients travel by hand, parameter by parameter, when backward is over."""
 
 VARIANTS = ("plain", "rotated", "translated", "scaled", "flipped", "elastic")
 """The six variants of bigMNIST, in the order of seed 004's augmentations."""
@@ -81,8 +84,10 @@ class Workload:
     """Processes that load data for one rank; 0: the rank loads its own."""
     channels_last: bool = False
     """Images lie in memory as torch.channels_last."""
-    parallel: Literal["ddp", "data_parallel", "none"] = "ddp"
-    """data_parallel: torch.nn.DataParallel, one process with all GPUs of one node. none: the bare model in one process."""
+    parallel: Literal["ddp", "data_parallel", "none", "gather_scatter", "all_reduce"] = "ddp"
+    """data_parallel: torch.nn.DataParallel, one process with all GPUs of one node. none: the bare model in one process.
+    all_reduce and gather_scatter: a rank per GPU, and gradients travel by hand when backward is over, one parameter after the
+    other: by an all-reduce each; or gathered at rank 0, averaged there and scattered."""
     ddp: Ddp = Ddp()
     """How gradients are exchanged."""
     sync_batchnorm: bool = False
@@ -195,6 +200,11 @@ class Point:
     def global_batch(self) -> int:
         """Samples per optimizer step over all GPUs."""
         return self.gpus * self.workload.batch_per_gpu
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether gradients travel by hand, in no buckets and behind no computation."""
+        return self.workload.parallel in get_args(ByHand)
 
     @functools.cached_property
     def id(self) -> str:

@@ -25,6 +25,9 @@ def _parallel(point: Point) -> Iterator[str]:
     parallel, layout = point.workload.parallel, point.layout
     if parallel == "ddp":
         return
+    if point.by_hand:
+        yield from _by_hand(point)
+        return
     named = f"workload.parallel is {parallel}"
     if parallel == "none" and point.gpus > 1:
         yield f"{named}: the bare model trains on one GPU, and this point has {point.gpus}. Use one node and one GPU."
@@ -43,6 +46,18 @@ def _parallel(point: Point) -> Iterator[str]:
     ):
         if is_set:
             yield f"{named}: {key} is about gradients or statistics that ranks exchange, and here none do. Leave it out."
+
+
+def _by_hand(point: Point) -> Iterator[str]:
+    """What belongs to the buckets of DistributedDataParallel."""
+    named = f"workload.parallel is {point.workload.parallel}"
+    if point.measure.comm != "off":
+        yield (
+            f"{named}: measure.comm {point.measure.comm} times DDP's buckets, and here there are none: the exchange is all of "
+            f"comm_exposed. Set comm to off."
+        )
+    if point.workload.ddp != Ddp():
+        yield f"{named}: workload.ddp is about DDP's exchange, and here every parameter travels by itself. Leave it out."
 
 
 def _communication(point: Point) -> Iterator[str]:

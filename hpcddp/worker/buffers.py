@@ -15,23 +15,26 @@ class _Reached(Exception):
 
 
 def buffers_at_next_forward(trainer: Trainer) -> str | None:
-    """Checksum of the buffers as DDP's next forward would use them; None for a model without any, or no DDP. All ranks call it.
+    """Checksum of the buffers as the next forward would use them; None for a model without any, or where no rank hands them on.
+
+    All ranks call it, with DDP and where gradients travel by hand.
 
     Between steps they differ by rank, by design: each has seen its own samples, and DDP hands rank 0's to all at the beginning of
     a forward. That forward is begun and left again before the model computes: nothing changes, nothing needs compiling.
     """
-    if trainer.ddp is None or next(trainer.module.buffers(), None) is None:
+    replica = trainer.ddp or trainer.hand_exchange
+    if replica is None or next(trainer.module.buffers(), None) is None:
         return None
 
     def leave(*_: Any) -> None:
         raise _Reached(checksum(trainer.module.buffers()))
 
-    hook = trainer.ddp.module.register_forward_pre_hook(leave)
+    hook = replica.module.register_forward_pre_hook(leave)
     try:
         with torch.no_grad():
-            trainer.ddp(torch.zeros(1))
+            replica(torch.zeros(1))
     except _Reached as reached:
         return str(reached)
     finally:
         hook.remove()
-    raise AssertionError("DDP's forward did not call the model")
+    raise AssertionError("the forward of all ranks did not call the model")

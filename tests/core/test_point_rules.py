@@ -19,6 +19,7 @@ from tests.worker import given
 SHIPPED = sorted((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
 
 NONE = {"workload.parallel": "none", "layout.gpus_per_node": 1}
+ALL_REDUCE = {"workload.parallel": "all_reduce"}
 DATA_PARALLEL = {"workload.parallel": "data_parallel", "device": "cuda"}
 
 
@@ -38,6 +39,8 @@ def checked(changes: dict[str, Any]) -> None:
         (DATA_PARALLEL | {"device": "cpu"}, "on CPUs it has one device, and this point asks for 2"),
         (DATA_PARALLEL | {"layout.launcher": "torchrun"}, "nothing for torchrun to start"),
         (DATA_PARALLEL | {"workload.compile": True}, "torch.compile does not reach the model's replicas"),
+        (ALL_REDUCE | {"measure.comm": "on"}, "parallel is all_reduce: measure.comm on times DDP's buckets, and here there are"),
+        (ALL_REDUCE | {"workload.ddp.compression": "fp16"}, "parallel is all_reduce: workload.ddp is about DDP's exchange"),
         (NONE | {"measure.comm": "on"}, "parallel is none: measure.comm on is about gradients"),
         (DATA_PARALLEL | {"workload.ddp.bucket_cap_mb": 5}, "parallel is data_parallel: workload.ddp is about gradients"),
         (DATA_PARALLEL | {"workload.sync_batchnorm": True}, "workload.sync_batchnorm is about gradients or statistics"),
@@ -90,6 +93,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
         {"layout.launcher": "torchrun", "layout.nodes": 2},
         NONE,
         DATA_PARALLEL,
+        ALL_REDUCE | {"workload.accumulate": 2, "layout.nodes": 2, "layout.launcher": "torchrun"},
     ],
 )
 def test_what_can_be_passes(changes: dict[str, Any]) -> None:

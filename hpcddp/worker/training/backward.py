@@ -25,7 +25,8 @@ class Backward:
         self._mark: Mark | None = None
         self._hooked = False
 
-    def __call__(self, loss: torch.Tensor, mark: Mark) -> None:
+    def __call__(self, loss: torch.Tensor, mark: Mark, exchange: Callable[[], None] | None = None) -> None:
+        """`exchange`: of gradients that travel by hand, all of it after the computation."""
         self._mark = mark
         if not self._hooked:
             loss.register_hook(self._queue)  # type: ignore[no-untyped-call]
@@ -33,6 +34,8 @@ class Backward:
         if not self._hooked:
             self._hook_a_parameter()
         self._computed()  # where a model left out that parameter
+        if exchange:
+            exchange()
         mark("comm_exposed")
 
     def _queue(self, _: torch.Tensor) -> None:

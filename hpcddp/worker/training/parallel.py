@@ -1,4 +1,4 @@
-"""How a model is spread over devices: DDP, one process with several GPUs, or not at all; and torch's compression of gradients."""
+"""How a model is spread over devices: DDP, by hand, one process with several GPUs, or not at all; and torch's compression."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Ddp, Workload
+from hpcddp.worker.training.hand_exchange import HandExchange
 
 AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -36,6 +37,8 @@ def spread(module: nn.Module, workload: Workload, device: torch.device, gpus: in
         return _ddp(called, workload.ddp, device)
     if workload.parallel == "data_parallel":
         return _data_parallel(called, workload, device, gpus)
+    if workload.parallel in {"gather_scatter", "all_reduce"}:
+        return HandExchange(called, workload.parallel)
     bare: nn.Module = called
     return bare
 

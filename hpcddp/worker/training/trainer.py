@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hpcddp.core.point import Workload
 from hpcddp.data import Batch, Source
 from hpcddp.worker.training.backward import Backward, Mark
+from hpcddp.worker.training.hand_exchange import HandExchange
 from hpcddp.worker.training.inputs import Normalize
 from hpcddp.worker.training.models import build_model
 from hpcddp.worker.training.parallel import NOTHING, autocast, spread
@@ -37,8 +38,13 @@ class Trainer:
 
     @property
     def ddp(self) -> DistributedDataParallel | None:
-        """The model as DDP has it; None where no gradients travel."""
+        """The model as DDP has it; None where no gradients travel, or by hand."""
         return self.model if isinstance(self.model, DistributedDataParallel) else None
+
+    @property
+    def hand_exchange(self) -> HandExchange | None:
+        """The model whose gradients travel by hand; None for any other."""
+        return self.model if isinstance(self.model, HandExchange) else None
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """The mixed precision of the workload around forward and loss."""
@@ -72,7 +78,8 @@ class Trainer:
             if self.accumulate > 1:
                 loss = loss / self.accumulate
             mark("forward")
-            self.backward(self.scaler.scale(loss) if self.scaler else loss, mark)
+            by_hand = self.hand_exchange.exchange if exchange and self.hand_exchange else None
+            self.backward(self.scaler.scale(loss) if self.scaler else loss, mark, by_hand)
         return loss.detach()
 
     def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -50,6 +50,17 @@ def test_exchanges_are_those_of_one_run(tmp_path: Path) -> None:
     assert "is 10 exchanges of 39.1 KiB on average" in verdict.evidence
 
 
+def test_gradients_that_travel_by_hand_are_for_ddp_to_send(tmp_path: Path) -> None:
+    """Neither a hook nor another bucket helps there, and both would be refused."""
+    study = write_study(tmp_path / "s", [point(1, 1), point(1, 2, parallel="all_reduce")])
+    for gpus in (1, 2):
+        shares = {"forward": 0.3, "backward": 0.4, "comm_exposed": 0.3 if gpus > 1 else 0.0}
+        each = point(1, gpus, **({"parallel": "all_reduce"} if gpus > 1 else {}))
+        write_run(study, each, Recorded(step_ns=100 * MS, steps=20, shares=shares))
+    (verdict,) = named(find(load_study(study)), "communication-bound")
+    assert "--set workload.parallel=ddp" in verdict.advice
+
+
 def test_limits_are_those_of_the_points_own_series(tmp_path: Path) -> None:
     """Two numbers of workers train equally fast; only with 4 does a resident batch train faster: only these wait for data."""
     points = {
