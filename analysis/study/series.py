@@ -27,7 +27,8 @@ SHORT = {
 
 OUTSIDE = (
     *("layout.nodes", "layout.gpus_per_node", "workload.data.root", "workload.global_batch"),
-    *("measure.comm", "measure.profile_steps", "measure.profile_ranks", "measure.evaluate"),
+    *("measure.comm", "measure.profile_steps", "measure.profile_ranks"),
+    *("measure.evaluate", "measure.evaluate_every"),
 )
 """Keys in which points of one series may differ: what a series varies, what is not hashed, what happens after the timed steps,
 and the communication hook (the breakdown comes from runs with it, the throughput from runs without it).

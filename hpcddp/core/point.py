@@ -167,6 +167,13 @@ class Measure:
     submitted again goes on from the newest one, its first `warmup_steps` again warm-up. False: every attempt begins at step 0."""
     checkpoint_every_min: NonNegative = 15.0
     """`resume` only: how much may be lost to what comes without a warning, as a node that dies; 0: only before the time limit."""
+    epochs: Positive | None = added_later(None)
+    """`work: train` only, which needs it: epochs of the data that a run trains."""
+    evaluate_every: Count = added_later(1)
+    """`work: train` only: epochs from one evaluation to the next; every sample counts once, and no timing has it. The last epoch
+    is evaluated in any case; 0: no other."""
+    target_accuracy: NonNegative | None = added_later(None)
+    """`work: train` only: a share of the evaluation set, such as 0.93. The first evaluation that reaches it ends the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +184,9 @@ class Point:
     workload: Workload
     layout: Layout = Layout()
     measure: Measure = Measure()
-    work: Literal["steps", "epoch", "comm"] = "steps"
-    """What one run does: a number of steps, one epoch of the data, or no training but a benchmark of its ranks' collectives."""
+    work: Literal["steps", "epoch", "train", "comm"] = "steps"
+    """What one run does: a number of steps, one epoch of the data, all epochs of a training, or nothing but a benchmark of its
+    ranks' collectives."""
     device: Literal["cuda", "cpu"] = "cuda"
 
     @property
@@ -205,6 +213,11 @@ class Point:
     def by_hand(self) -> bool:
         """Whether gradients travel by hand, in no buckets and behind no computation."""
         return self.workload.parallel in get_args(ByHand)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether a run of it evaluates: at its end, or epoch by epoch."""
+        return self.measure.evaluate or self.work == "train"
 
     @functools.cached_property
     def id(self) -> str:
@@ -249,14 +262,15 @@ def point_from_dict(plain: object) -> Point:
 
 def flat_keys(point: Point) -> dict[str, object]:
     """The point as `{"layout.nodes": 1, ...}`: keys as a sweep's axes name them."""
-    measure = {**encode(point.measure), "keep_memory": point.measure.keep_memory}  # which encode leaves out at its default
-    return _flatten({**point_to_dict(point), "measure": measure})
+    return _flatten(encode(point, keep_later=True))
 
 
 def scaling_kind(hold: str, work: str) -> str:
     """Strong where the work of a run is the same at every size, weak where it grows with the ranks."""
     if work == "epoch":
         return "strong scaling (fixed epoch)"
+    if work == "train":
+        return "strong scaling (fixed epochs)"
     return "strong scaling (fixed global batch)" if hold == "global_batch" else "weak scaling (fixed batch per GPU)"
 
 

@@ -139,25 +139,26 @@ def decode_record(cls: type[T], data: object, path: Path = ()) -> T:
     return _decoded(cls, data, path, is_record=True)
 
 
-def encode(value: Any, *, keep_defaults: bool = True) -> Any:
+def encode(value: Any, *, keep_defaults: bool = True, keep_later: bool = False) -> Any:
     """The reverse of decode: plain dicts, lists and scalars; without `keep_defaults`, values equal to the default go.
 
-    Fields that were added later go in any case where they have their default.
+    Fields that were added later go where they have their default, unless `keep_later`.
     """
+    encoded = functools.partial(encode, keep_defaults=keep_defaults, keep_later=keep_later)
     if value is None or isinstance(value, (str, int, float)):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         cls = type(value)
         pairs = ((name, default, getattr(value, name)) for name, default in _defaults(cls).items())
         return {
-            name: encode(item, keep_defaults=keep_defaults)
+            name: encoded(item)
             for name, default, item in pairs
-            if item != default or (keep_defaults and name not in _later(cls))
+            if item != default or (keep_defaults and (keep_later or name not in _later(cls)))
         }
     if isinstance(value, Mapping):
-        return {key: encode(item, keep_defaults=keep_defaults) for key, item in value.items()}
+        return {key: encoded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [encode(item, keep_defaults=keep_defaults) for item in value]
+        return [encoded(item) for item in value]
     return value
 
 

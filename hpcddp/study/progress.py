@@ -43,9 +43,10 @@ def read_progress(attempt: Path | None, point: Point | None) -> Progress:
 
 
 def planned_steps(point: Point) -> int | None:
-    """None for an epoch of data whose size only its files know, and where the run itself finds out when it has enough."""
-    unknown = point.measure.stop != "steps" or (point.work == "epoch" and train_samples(point.workload.data) is None)
-    return None if unknown else steps_of(point)
+    """None for epochs of data whose size only its files know, and where the run itself finds out when it has enough."""
+    finds_out = point.measure.stop != "steps" or point.measure.target_accuracy is not None
+    unknown = point.work in ("epoch", "train") and train_samples(point.workload.data) is None
+    return None if finds_out or unknown else steps_of(point)
 
 
 def last_rows(file: Path) -> list[dict[str, int]]:

@@ -11,6 +11,7 @@ STEP_ROW_BYTES = 100
 BUCKET_ROW_BYTES = 60
 NODE_ROW_BYTES = 130
 GPU_ROW_BYTES = 90
+EPOCH_ROW_BYTES = 130
 TRACE_STEP_BYTES = 200_000
 """Gzipped; it grows with the number of operations of a step."""
 
@@ -47,8 +48,8 @@ def steps_of(point: Point) -> int:
     if point.work == "comm":
         return 0
     samples = train_samples(point.workload.data)
-    if point.work == "epoch" and samples is not None:
-        return samples // point.global_batch
+    if point.work in ("epoch", "train") and samples is not None:
+        return (measure.epochs or 1) * (samples // point.global_batch)
     return measure.warmup_steps + (measure.steps if measure.stop == "steps" else measure.max_steps)
 
 
@@ -72,7 +73,8 @@ def files_of(point: Point) -> int:
     of_node = FILES_PER_NODE + bool(measure.telemetry_hz) * (1 + (point.device == "cuda"))
     traces = len(measure.profile_ranks) if measure.profile_steps else 0
     checkpoints = CHECKPOINTS * measure.resume
-    return FILES_PER_RUN + of_node * layout.nodes + of_rank * point.ranks + traces + checkpoints
+    epochs = point.work == "train"
+    return FILES_PER_RUN + epochs + of_node * layout.nodes + of_rank * point.ranks + traces + checkpoints
 
 
 def bytes_of(point: Point, walltime_min: float) -> int:
@@ -86,7 +88,8 @@ def bytes_of(point: Point, walltime_min: float) -> int:
     of_reading = NODE_ROW_BYTES + (point.device == "cuda") * GPU_ROW_BYTES * point.layout.gpus_per_node
     traces = measure.profile_steps * len(measure.profile_ranks) * TRACE_STEP_BYTES
     checkpoints = CHECKPOINTS * checkpoint_bytes(point) * measure.resume
-    return RUN_OVERHEAD_BYTES + ranks + point.layout.nodes * readings * of_reading + traces + checkpoints
+    epochs = EPOCH_ROW_BYTES * (measure.epochs or 0)
+    return RUN_OVERHEAD_BYTES + epochs + ranks + point.layout.nodes * readings * of_reading + traces + checkpoints
 
 
 def checkpoint_bytes(point: Point) -> int:

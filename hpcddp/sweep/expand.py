@@ -175,7 +175,7 @@ def _without_unused(measure: Measure, work: str) -> Measure:
         "interval_percent": measure.stop != "interval",
         "max_steps": measure.stop == "steps",
         "profile_ranks": not measure.profile_steps,
-        "evaluate": measure.input != "full",
+        "evaluate": measure.input != "full" or work == "train",
         "comm": measure.input == "io",
     }
     return dataclasses.replace(measure, **{key: getattr(DEFAULTS, key) for key, holds in unused.items() if holds})

@@ -50,8 +50,8 @@ class Sweep:
     """A profile by name, or its file, relative to the sweep's; None: HPCDDP_CLUSTER, or the one of this machine."""
     hold: Literal["batch_per_gpu", "global_batch"] = "batch_per_gpu"
     """What stays constant as the number of ranks grows; strong or weak scaling follows from it and `work`."""
-    work: Literal["steps", "epoch"] = "steps"
-    """What one run does: a number of steps, or one epoch of the data."""
+    work: Literal["steps", "epoch", "train"] = "steps"
+    """What one run does: a number of steps, one epoch of the data, or all epochs of a training, evaluated as it goes."""
     workload: Workload
     """What trains."""
     layout: Layout = Layout()

@@ -26,11 +26,11 @@ from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.telemetry.flops import flops_per_sample
 from hpcddp.worker.telemetry.reader_process import finish_telemetry, start_reader
-from hpcddp.worker.training.evaluate import evaluate
+from hpcddp.worker.training.evaluate import Evaluation, evaluate
 from hpcddp.worker.training.feeds import training_source
 from hpcddp.worker.training.resume import find_start, history_of
 from hpcddp.worker.training.trainer import apply_settings
-from hpcddp.worker.training_run import measure_further, prepare, train_timed
+from hpcddp.worker.training_run import TrainingRun, measure_further, prepare, train_timed
 from hpcddp.worker.watchdog.thread import Watchdog, stepping
 
 
@@ -46,15 +46,14 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
 
 def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, object]:
     """Trains and, if it came to the run's last step, evaluates; how many steps, and on rank 0 whether all gates passed."""
-    workload = spec.point.workload
-    apply_settings(workload)
+    apply_settings(spec.point.workload)
     source, evaluated = training_source(spec), _evaluation_source(spec)
     data_gates = _compare_data(spec.point, group, source, evaluated)
     start = find_start(spec, group, attempt, len(source))
     reader = start_reader(spec.point, group.rank, attempt)
     description = reader.description if reader else None
     record_training_launch(spec, group, attempt, samples=len(source), telemetry=description, resumed=start.record)
-    training = prepare(spec, source, group, attempt, start)
+    training = prepare(spec, (source, evaluated), group, attempt, start)
     with contextlib.closing(training.feed):
         with stepping(group.watchdog, training.log.timer, reader.pid if reader else None):
             result = train_timed(training)
@@ -62,7 +61,8 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
         telemetry = finish_telemetry(reader, spec.point, group, attempt, result.protocol.steady_from_step)
         complete = not result.interrupted
         # Before the profile, whose steps train further.
-        evaluation = evaluate(workload, evaluated, training.trainer, group) if evaluated is not None and complete else None
+        evaluation = _evaluate_at_end(training, evaluated) if evaluated is not None and complete else None
+        epoch_rows, epoch_crc32 = (training.epochs.finish() if training.epochs else None) or (None, None)
         comm_check = measure_further(training) if complete else None
     facts = RunFacts(
         early_gates=data_gates,
@@ -72,10 +72,19 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
         telemetry=telemetry,
         flops_per_sample=flops_per_sample(training.trainer.module, source.shape) if group.rank.rank == 0 else None,
         history=history_of(start, attempt, result.steps),
+        epoch_rows=epoch_rows,
+        epoch_crc32=epoch_crc32,
     )
     passed = record_end(spec, group, attempt, result, facts)
     final_barrier(group, timedelta(seconds=time.monotonic() - trained_s))
     return {"steps": result.steps, "gates_passed": passed}
+
+
+def _evaluate_at_end(training: TrainingRun, evaluated: Source) -> Evaluation | None:
+    """The counts, on rank 0; those of the last epoch where epochs were evaluated as they ended."""
+    if training.epochs:
+        return training.epochs.evaluation()
+    return evaluate(training.spec.point.workload, evaluated, training.trainer, training.group)
 
 
 def _bench(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, object]:
@@ -123,6 +132,6 @@ def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: S
 
 def _evaluation_source(spec: JobSpec) -> Source | None:
     """None where nothing is evaluated."""
-    if not spec.point.measure.evaluate:
+    if not spec.point.evaluates:
         return None
     return open_source(spec.point.workload.data, "eval", data_root_as_given(spec))

@@ -76,6 +76,9 @@ class RunFacts:
     telemetry: Telemetry | None
     flops_per_sample: int | None
     history: Sequence[StepRange]
+    epoch_rows: int | None
+    epoch_crc32: int | None
+    """Of epochs.csv; None where epochs are not what the point trains."""
 
 
 def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankResult, facts: RunFacts) -> bool | None:
@@ -105,6 +108,8 @@ def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankRe
         telemetry=facts.telemetry,
         flops_per_sample=facts.flops_per_sample,
         history=tuple(facts.history),
+        epoch_rows=facts.epoch_rows,
+        epoch_crc32=facts.epoch_crc32,
     )
     write_end(attempt, end)
     return all(gate.passed for gate in end.gates)

@@ -48,14 +48,15 @@ def steps_barrier(group: ProcessGroup, steps: Steps, limit: timedelta = STRAGGLE
         )
 
 
-def evaluation_barrier(group: ProcessGroup, samples: int, due: int, limit: timedelta = EVALUATION_WAIT) -> None:
-    """Returns when this rank may go on from its evaluation; HpcddpError where others wait for it in theirs.
+def evaluation_barrier(group: ProcessGroup, key: str, samples: int, due: int, limit: timedelta = EVALUATION_WAIT) -> None:
+    """Returns when this rank may go on from its evaluation; HpcddpError where others wait for it in theirs. `key` serves once.
 
     Only a rank that did not evaluate the samples that were due waits here for the others: where rank 0 evaluates all by itself,
     through DDP and with BatchNorm, rank 0 waits for a broadcast in which nobody else takes part.
     """
-    _announce(group, "evaluated", str(samples))
-    missing = [] if samples == due else missing_after(group, "evaluated", limit)
+    stage = f"end of {key}"
+    _announce(group, stage, str(samples))
+    missing = [] if samples == due else missing_after(group, stage, limit)
     if missing:
         raise HpcddpError(
             f"evaluated {samples} of its {due} samples, and rank {missing[0]} has not come to the end of its own since: "

@@ -32,7 +32,7 @@ def expected(point: Point) -> list[str]:
     if point.work == "comm":
         return [*OF_COMM]
     several = ["ranks see the same data", "ranks compute the same"] if point.ranks > 1 else []
-    evaluated = ["evaluation counts every sample once"] if point.measure.evaluate else []
+    evaluated = ["evaluation counts every sample once"] if point.evaluates else []
     return [*OF_TRAINING, *several, *evaluated]
 
 

@@ -24,6 +24,7 @@ from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
+from hpcddp.worker.training.epochs import EpochRecorder, TrainingParts
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
 from hpcddp.worker.training.resume import EARLY_STOPS, Checkpointer, Start, restore
@@ -48,10 +49,18 @@ class TrainingRun:
     """None where nothing was compiled."""
     checkpointer: Checkpointer | None
     """None without `measure.resume`."""
+    epochs: EpochRecorder | None
+    """Of `work: train`."""
 
 
-def prepare(spec: JobSpec, source: Source, group: ProcessGroup, attempt: Path, start: Start) -> TrainingRun:
-    """All that comes before the first step: builds the model, compiles it, restores a checkpoint, hooks DDP's buckets."""
+def prepare(
+    spec: JobSpec, sources: tuple[Source, Source | None], group: ProcessGroup, attempt: Path, start: Start
+) -> TrainingRun:
+    """All that comes before the first step: builds the model, compiles it, restores a checkpoint, hooks DDP's buckets.
+
+    `sources`: what is trained on, and what is evaluated; None where nothing is.
+    """
+    source, evaluated = sources
     point, rank = spec.point, group.rank.rank
     trainer = make_trainer(point.workload, source, group.device, rank, gpus=point.gpus // point.ranks)
     compile_s = compile_now(trainer, first_batch(point, source, group)) if point.workload.compile else None
@@ -62,9 +71,13 @@ def prepare(spec: JobSpec, source: Source, group: ProcessGroup, attempt: Path, s
     log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=hooked)
     if trainer.ddp and hooked:
         time_buckets(trainer.ddp, log.timer)
-    checkpointer = Checkpointer(spec, group, trainer, start, log.timer) if point.measure.resume else None
-    feed = make_feed(point, source, group, start.step)
-    return TrainingRun(spec, group, attempt, trainer, source.shape, feed, log, compile_s, checkpointer)
+    feed, epochs = make_feed(point, source, group, start.step), None
+    if point.work == "train" and evaluated is not None:
+        parts = TrainingParts(point, trainer, log, group, evaluated)
+        epochs = EpochRecorder(parts, feed.steps_per_epoch, attempt, start.state["epochs"] if start.state else None)
+    resumes = point.measure.resume
+    checkpointer = Checkpointer(spec, group, trainer, start, log.timer, epochs=epochs) if resumes else None
+    return TrainingRun(spec, group, attempt, trainer, source.shape, feed, log, compile_s, checkpointer, epochs)
 
 
 def train_timed(training: TrainingRun) -> RankResult:
@@ -125,7 +138,9 @@ def _train(training: TrainingRun) -> Trained:
     agree_on_steps(group, timed_steps(point, training.feed.steps_per_epoch))
     first_step = training.checkpointer.first_step if training.checkpointer else 0
     with naming_departed(group, lambda: first_step + log.counts()["rows"]):
-        trained = train(point, training.trainer, training.feed, log, group, checkpointer=training.checkpointer)
+        trained = train(
+            point, training.trainer, training.feed, log, group, checkpointer=training.checkpointer, epochs=training.epochs
+        )
     # Nothing holds ranks together that only load: they may end far apart.
     steps_barrier(group, (first_step + trained.rows, trained.steps), TIMEOUT if point.measure.input == "io" else STRAGGLER_WAIT)
     return trained

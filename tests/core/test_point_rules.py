@@ -22,6 +22,8 @@ NONE = {"workload.parallel": "none", "layout.gpus_per_node": 1}
 ALL_REDUCE = {"workload.parallel": "all_reduce"}
 DATA_PARALLEL = {"workload.parallel": "data_parallel", "device": "cuda"}
 
+TRAIN = {"work": "train", "measure.epochs": 3}
+
 
 def checked(changes: dict[str, Any]) -> None:
     """Checks a point of two ranks on CPUs, as it is changed."""
@@ -60,6 +62,14 @@ def checked(changes: dict[str, Any]) -> None:
         ({"work": "epoch", "measure.stop": "interval"}, "an epoch ends with its data"),
         ({"work": "epoch", "measure.input": "synthetic"}, "one batch over and over is no epoch"),
         ({"measure.evaluate": True, "measure.input": "io"}, "measure.input is io: nothing is learned"),
+        ({"measure.epochs": 5}, "measure.epochs is 5, but work is steps: only a training has epochs"),
+        ({"measure.evaluate_every": 0, "work": "epoch"}, "measure.evaluate_every is 0, but work is epoch: only a training"),
+        ({"measure.target_accuracy": 0.9}, "measure.target_accuracy is 0.9, but work is steps: only a training"),
+        ({"work": "train"}, "measure.epochs does not say how many"),
+        (TRAIN | {"measure.stop": "interval"}, "work is train and measure.stop is interval: a training ends with its epochs"),
+        (TRAIN | {"measure.input": "io"}, "work is train and measure.input is io: nothing is learned"),
+        (TRAIN | {"measure.target_accuracy": 93}, "target_accuracy is 93: it is a share, at most 1. Write 0.93"),
+        (TRAIN | {"measure.target_accuracy": 0.9, "measure.evaluate_every": 0}, "evaluate_every is 0: before the last epoch"),
         ({"measure.profile_steps": 2, "measure.profile_ranks": [0, 2]}, "profile_ranks has 2: this point has the ranks 0 to 1"),
         ({"measure.profile_steps": 2, "measure.profile_ranks": []}, "profile_ranks names no rank"),
         ({"measure.checkpoint_every_min": 5}, "checkpoint_every_min is 5, but measure.resume is false: none is written"),
@@ -91,6 +101,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
         {"measure.resume": True, "measure.checkpoint_every_min": 0.5, "workload.ddp.compression": "fp16"},
         {"measure.profile_ranks": [7]},
         {"layout.launcher": "torchrun", "layout.nodes": 2},
+        TRAIN | {"measure.target_accuracy": 1, "measure.evaluate_every": 2, "measure.resume": True, "measure.comm": "check"},
         NONE,
         DATA_PARALLEL,
         ALL_REDUCE | {"workload.accumulate": 2, "layout.nodes": 2, "layout.launcher": "torchrun"},

@@ -190,6 +190,13 @@ def test_length_of_an_epoch_of_ones_own_data_is_unknown() -> None:
     assert planned_steps(Point(cluster="c", workload=known, work="epoch")) == 1875
 
 
+def test_a_training_is_as_long_as_its_epochs_unless_its_accuracy_ends_it() -> None:
+    """Then nobody knows before."""
+    point = Point(cluster="c", workload=Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=32), work="train")
+    assert planned_steps(dataclasses.replace(point, measure=Measure(epochs=3))) == 3 * 1875
+    assert planned_steps(dataclasses.replace(point, measure=Measure(epochs=3, target_accuracy=0.9))) is None
+
+
 def test_end_json_is_the_end_whatever_the_backend_says(study: Study) -> None:
     """A run whose end.json says done is done; its job is not even asked about."""
     logged(study)

@@ -74,6 +74,13 @@ def test_ids_do_not_know_how_points_were_listed() -> None:
     assert ids({"include": [{"layout.nodes": 1}, {"layout.nodes": 2}, {"layout.nodes": 2}]}) == axis
 
 
+def test_a_training_is_evaluated_in_any_case() -> None:
+    """`evaluate` and `steps` mean nothing beside its epochs: equal work has equal ids."""
+    training = {"work": "train", "measure": {"epochs": 3}}
+    also = {"work": "train", "measure": {"epochs": 3, "evaluate": True, "steps": 9}}
+    assert ids({"layout.nodes": [1, 2]}, **training) == ids({"layout.nodes": [1, 2]}, **also)
+
+
 def test_what_cannot_be_may_be_excluded() -> None:
     """A batch that some GPUs cannot share, and values that cannot go together, are refused only where they are chosen."""
     held = {"hold": "global_batch", "workload": {**BASE["workload"], "global_batch": 16}}  # type: ignore[dict-item]

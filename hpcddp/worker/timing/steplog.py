@@ -30,6 +30,8 @@ class StepLog:
         self.loss_first: float | None = None
         self.loss_last: float | None = None
         """Of this attempt's steps written so far; None where nothing was trained."""
+        self.loss_sum = 0.0
+        """Of the steps written since it was last set, which an epoch's end does."""
         self.not_finite: tuple[int, float] | None = None
         """The first step whose loss is infinite or no number, and that loss; None while there is none."""
         self._write_at = 0.0
@@ -73,6 +75,7 @@ class StepLog:
     def _note_loss(self, step: int, loss: float) -> None:
         self.loss_first = loss if self.loss_first is None else self.loss_first
         self.loss_last = loss
+        self.loss_sum += loss
         if self.not_finite is None and not math.isfinite(loss):
             self.not_finite = step, loss
 

@@ -25,17 +25,19 @@ Evaluation = tuple[EvaluationResult, GateResult]
 """Counts of the complete set, and whether they are of each sample once."""
 
 
-def evaluate(workload: Workload, source: Source, trainer: Trainer, group: ProcessGroup) -> Evaluation | None:
-    """All ranks call it; on rank 0 the counts of the complete set with their gate, None elsewhere."""
+def evaluate(
+    workload: Workload, source: Source, trainer: Trainer, group: ProcessGroup, key: str = "evaluation"
+) -> Evaluation | None:
+    """All ranks call it; on rank 0 the counts of the complete set with their gate, None elsewhere. `key` serves once."""
     share = Share(workload.batch_per_gpu, group.rank.rank, group.rank.world)
     due = eval_range(len(source), share)
     watch = EvalWatch(due)
     workers = workload.loader_workers_per_rank
     batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
     found = evaluate_share(trainer, watch.passing(batches))
-    evaluation_barrier(group, found.samples, len(due))
+    evaluation_barrier(group, key, found.samples, len(due))
     own = EvaluatedShare(**vars(found), first=due.start, end=due.stop, mismatch=watch.mismatch(source))
-    shares = group.gather_records("evaluation", own)
+    shares = group.gather_records(key, own)
     return (combine(shares), gates.evaluation_is_exact(shares, len(source))) if shares else None
 
 

@@ -32,6 +32,7 @@ from hpcddp.worker.launch_record import env_id, versions
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.checkpoint import State, newest_intact, prune, to_resume, unpack, write_checkpoint
+from hpcddp.worker.training.epochs import EpochRecorder
 from hpcddp.worker.training.preemption import Action, ActionPoll
 from hpcddp.worker.training.trainer import Trainer
 
@@ -106,13 +107,23 @@ def restore(state: State, trainer: Trainer, rank: int) -> None:
 class Checkpointer:
     """Writes the checkpoints of an attempt; all ranks call its methods after the same steps."""
 
-    def __init__(self, spec: JobSpec, group: ProcessGroup, trainer: Trainer, start: Start, timer: StepTimer) -> None:
+    def __init__(  # noqa: PLR0913 - what a checkpoint is made of
+        self,
+        spec: JobSpec,
+        group: ProcessGroup,
+        trainer: Trainer,
+        start: Start,
+        timer: StepTimer,
+        *,
+        epochs: EpochRecorder | None = None,
+    ) -> None:
         self._spec = spec
         self._group = group
         self._attempt = spec.attempt_dir(group.rank.job, group.rank.restart)
         self._timer = timer
         self._trainer = trainer
         self._start = start
+        self._epochs = epochs
         self.first_step = start.step
         self._polls = ActionPoll(group, start.step, spec.point.measure.checkpoint_every_min)
         self.requeues = False
@@ -135,16 +146,21 @@ class Checkpointer:
         HpcddpError where ranks do not have the same parameters: a restart would hide it.
         """
         trainer = self._trainer
-        own = {"parameters": checksum(trainer.module.parameters()), "random": _random(trainer.device)}
+        own = {
+            "parameters": checksum(trainer.module.parameters()),
+            "random": _random(trainer.device),
+            "loss_sum": self._epochs.loss_sum if self._epochs else None,
+        }
         ranks = self._group.gather(f"checkpoint after {steps}", own)
         if ranks:
             _refuse_different([rank["parameters"] for rank in ranks], steps)
-            self._write_file(steps, [rank["random"] for rank in ranks])
+            epochs = self._epochs.state([rank["loss_sum"] for rank in ranks]) if self._epochs else None
+            self._write_file(steps, [rank["random"] for rank in ranks], epochs)
             self.stops_too_early = last and stops_too_early(history_of(self._start, self._attempt, steps))
             self.requeues = last and not self.stops_too_early and request_requeue()
         self._group.share(f"written after {steps}", None)
 
-    def _write_file(self, steps: int, draws: list[Any]) -> None:
+    def _write_file(self, steps: int, draws: list[Any], epochs: State | None) -> None:
         began_s, trainer = time.monotonic(), self._trainer
         state = {
             **(vars(self._start.signature) if self._start.signature else {}),
@@ -155,6 +171,7 @@ class Checkpointer:
             "optimizer": trainer.optimizer.state_dict(),
             "scaler": trainer.scaler.state_dict() if trainer.scaler else None,
             "random": draws,
+            "epochs": epochs,
         }
         file = write_checkpoint(self._attempt, steps, state)
         prune([*_attempts_before(self._spec, self._attempt), self._attempt], self._start.damaged)

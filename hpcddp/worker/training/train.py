@@ -18,6 +18,7 @@ from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.training.backward import Mark
 from hpcddp.worker.training.divergence import Divergence
+from hpcddp.worker.training.epochs import EpochRecorder
 from hpcddp.worker.training.feeds import Feed
 from hpcddp.worker.training.resume import Checkpointer
 from hpcddp.worker.training.trainer import Trainer
@@ -34,10 +35,12 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     group: ProcessGroup,
     *,
     checkpointer: Checkpointer | None = None,
+    epochs: EpochRecorder | None = None,
 ) -> Trained:
     """Makes the point's steps and writes a row for each; what is done between two stretches of steps is not timed.
 
     `checkpointer`: of a run that resumes; it says where to begin, and ends the steps early when the ranks are told to stop.
+    `epochs`: of `work: train`; it may end the run when an epoch has ended.
     """
     window = StepWindow(point, feed.steps_per_epoch, log.times_ns, group, checkpointer)
     work = work_of(point, trainer)
@@ -45,6 +48,8 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     faults = PageFaults()
     checksums = {"at the start": checksum(trainer.module.parameters())}
     trainer.model.train()
+    if epochs:
+        epochs.begin()
     with log, contextlib.closing(window.stretches()) as stretches:
         for stretch in stretches:
             after_pause = AFTER_PAUSE if stretch.start else 0
@@ -66,6 +71,10 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
             divergence.check(pause=True)
             if stretch.stop == timed_from - 1:
                 checksums[f"after step {stretch.stop}"] = checksum(trainer.module.parameters())
+            if epochs:
+                epochs.close(stretch.stop)
+                if epochs.target_reached:
+                    window.end(stretch.stop, "target_accuracy")
     checksums["at the end"] = checksum(trainer.module.parameters())
     return Trained(
         first_step=window.first_step,

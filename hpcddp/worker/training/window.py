@@ -29,29 +29,35 @@ class StepWindow:
         checkpointer: Checkpointer | None = None,
     ) -> None:
         self._measure = point.measure
-        self._rule: str = "epoch" if point.work == "epoch" else point.measure.stop
+        self._rule: str = point.work if point.work in ("epoch", "train") else point.measure.stop
+        self._steps_per_epoch = steps_per_epoch
         self._planned = point.measure.warmup_steps + timed_steps(point, steps_per_epoch)
         self._times_ns = times_ns
         self._group = group
         self._checkpointer = checkpointer
         self._pauses: list[int] = []
-        self._stopped_by = self._rule
+        self._stopped_by: str = self._rule
         self.first_step = checkpointer.first_step if checkpointer else 0
         self.timed_from = min(self.first_step + point.measure.warmup_steps, self._planned)
         self.steps = self.timed_from
         """Planned so far, warm-up included."""
         self.interrupted = False
         """Told to stop: a later attempt makes the steps that are left."""
+        self._ended = False
+
+    def end(self, steps: int, reason: str) -> None:
+        """The run ends after so many steps, those of the stretch that was yielded last, before all planned ones are made."""
+        self.steps, self._stopped_by, self._ended = steps, reason, True
 
     def stretches(self) -> Generator[range | PolledSteps, None, None]:
         """Steps with no pause among them; what the caller does between two stretches is not timed.
 
         The pause between warm-up and timed steps comes before the last warm-up step, so that the device's queue is full again
-        when timing begins.
+        when timing begins. With `work: train` a stretch ends with each epoch.
         """
         begin = max(self.first_step, self.timed_from - 1)
         if begin > self.first_step:
-            yield from self._cut(range(self.first_step, begin))
+            yield from self._cut_at_epochs(range(self.first_step, begin))
         with collecting(self._measure.gc):
             while not self.interrupted and (more := self._more(begin)):
                 self.steps = begin + more
@@ -81,6 +87,19 @@ class StepWindow:
             effective_steps=found.effective_steps if found else None,
         )
 
+    def _cut_at_epochs(self, steps: range) -> Iterator[range | PolledSteps]:
+        """With `work: train`: more than one stretch where an epoch ends among the steps."""
+        while steps and not self.interrupted and not self._ended:
+            stretch = range(steps.start, self._epoch_end(steps))
+            yield from self._cut(stretch)
+            steps = range(stretch.stop, steps.stop)
+
+    def _epoch_end(self, steps: range) -> int:
+        """Where the first stretch of these steps ends."""
+        if self._rule != "train":
+            return steps.stop
+        return min(steps.stop, (steps.start // self._steps_per_epoch + 1) * self._steps_per_epoch)
+
     def _cut(self, steps: range) -> Iterator[range | PolledSteps]:
         """In one piece, or ended where a checkpoint is due, which is written before the rest is yielded."""
         checkpointer = self._checkpointer
@@ -100,8 +119,10 @@ class StepWindow:
 
     def _more(self, begin: int) -> int:
         """How many steps follow from `begin` on before the next pause; 0: no more."""
-        if self._rule in {"steps", "epoch"}:
-            return self._planned - begin
+        if self._ended:
+            return 0
+        if self._rule in {"steps", "epoch", "train"}:
+            return self._epoch_end(range(begin, self._planned)) - begin
         decided = self._decide() if self._group.rank.rank == 0 else None
         more = More(*self._group.share(f"steps after {self.steps}", decided))
         self._stopped_by = more.stopped_by
@@ -117,13 +138,18 @@ class StepWindow:
 
 
 def timed_steps(point: Point, steps_per_epoch: int) -> int:
-    """How many are planned after the warm-up; with `work: epoch` the epoch's, less the warm-up."""
-    warmup = point.measure.warmup_steps
-    if point.work != "epoch":
+    """How many are planned after the warm-up; of whole epochs theirs, less the warm-up.
+
+    A run that its accuracy ends may end with its first epoch.
+    """
+    warmup, epochs = point.measure.warmup_steps, point.measure.epochs or 1
+    if point.work not in ("epoch", "train"):
         return point.measure.steps
-    if steps_per_epoch <= warmup:
+    shortest = 1 if point.measure.target_accuracy is not None else epochs
+    if shortest * steps_per_epoch <= warmup:
+        name = "an epoch has" if shortest == 1 else f"{shortest} epochs have"
         raise HpcddpError(
-            f"an epoch has {steps_per_epoch} steps of {point.global_batch} samples and measure.warmup_steps is {warmup}: "
+            f"{name} {shortest * steps_per_epoch} steps of {point.global_batch} samples and measure.warmup_steps is {warmup}: "
             f"nothing is left to time; lower it, or take smaller batches or more data"
         )
-    return steps_per_epoch - warmup
+    return epochs * steps_per_epoch - warmup

@@ -1,0 +1,135 @@
+"""What is done as an epoch of `work: train` ends, outside all timings: its losses summed up, evaluation, its row, the target."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from hpcddp.core.attempt_records import EvaluationResult
+from hpcddp.core.point import Point
+from hpcddp.data import Source
+from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.worker.timing.steplog import StepLog
+from hpcddp.worker.training.epoch_log import EpochEnd, EpochLog
+from hpcddp.worker.training.evaluate import Evaluation, evaluate
+from hpcddp.worker.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class TrainingParts:
+    """What an epoch's end works with."""
+
+    point: Point
+    trainer: Trainer
+    log: StepLog
+    group: ProcessGroup
+    evaluated: Source
+
+
+class EpochRecorder:
+    """Of one rank; all ranks call `close` after the same steps. `earlier`: the `state` that the run goes on from."""
+
+    def __init__(self, parts: TrainingParts, steps_per_epoch: int, attempt: Path, earlier: Mapping[str, Any] | None) -> None:
+        self._parts = parts
+        self._steps_per_epoch = steps_per_epoch
+        first = parts.group.rank.rank == 0
+        before = earlier if earlier and first else {}
+        self._log = EpochLog(attempt, before.get("rows", ())) if first else None
+        self._train_ns_before: int = before.get("train_ns", 0)
+        self._elapsed_ns_before: int = before.get("elapsed_ns", 0)
+        parts.log.loss_sum = before.get("loss_sum", 0.0)
+        self._began_ns = time.monotonic_ns()
+        self._evaluations: list[Evaluation] = []
+        """On rank 0."""
+        self.target_reached = False
+
+    def begin(self) -> None:
+        """The attempt's first step begins."""
+        self._began_ns = time.monotonic_ns()
+
+    def close(self, steps: int) -> None:
+        """After so many steps of the run, all drained; does nothing where no epoch ends."""
+        epoch, more = divmod(steps, self._steps_per_epoch)
+        if more:
+            return
+        parts = self._parts
+        evaluation = self._evaluate(epoch) if self._is_due(epoch) else None
+        losses = parts.group.gather(f"losses of epoch {epoch}", parts.log.loss_sum)
+        parts.log.loss_sum = 0.0
+        if self._log:
+            self._log.write(self._end(epoch, steps, sum(losses), evaluation))
+        reached = evaluation is not None and self._reaches_target(evaluation)
+        self.target_reached = parts.group.share(f"target after epoch {epoch}", reached)
+
+    def state(self, loss_sums: Sequence[float]) -> dict[str, Any]:
+        """On rank 0, for a checkpoint between two epochs' ends; `loss_sums`: of each rank, its steps since the last of them."""
+        return {
+            "rows": self._log.rows if self._log else [],
+            "train_ns": self._train_ns(),
+            "elapsed_ns": self._elapsed_ns(),
+            "loss_sum": sum(loss_sums),
+        }
+
+    @property
+    def loss_sum(self) -> float:
+        """Of this rank's steps since the last epoch's end."""
+        return self._parts.log.loss_sum
+
+    def evaluation(self) -> Evaluation | None:
+        """The last one, on rank 0, with the gate of the first that was not exact; None where there was none."""
+        if not self._evaluations:
+            return None
+        failed = [gate for _, gate in self._evaluations if not gate.passed]
+        result, gate = self._evaluations[-1]
+        return result, failed[0] if failed else gate
+
+    def finish(self) -> tuple[int, int] | None:
+        """Closes the file; on rank 0 how many rows it has, and its checksum."""
+        if self._log is None:
+            return None
+        self._log.close()
+        return self._log.counts()
+
+    def _is_due(self, epoch: int) -> bool:
+        measure = self._parts.point.measure
+        every = measure.evaluate_every
+        return epoch == measure.epochs or (every > 0 and epoch % every == 0)
+
+    def _evaluate(self, epoch: int) -> EvaluationResult | None:
+        parts = self._parts
+        found = evaluate(parts.point.workload, parts.evaluated, parts.trainer, parts.group, f"evaluation {epoch}")
+        parts.trainer.model.train()
+        if found is None:
+            return None
+        self._evaluations.append(found)
+        return found[0]
+
+    def _reaches_target(self, found: EvaluationResult) -> bool:
+        target = self._parts.point.measure.target_accuracy
+        if target is None or not found.samples:
+            return False
+        return Fraction(found.correct or 0, found.samples) >= Fraction(str(target))
+
+    def _end(self, epoch: int, steps: int, loss_sum: float, evaluation: EvaluationResult | None) -> EpochEnd:
+        parts = self._parts
+        return EpochEnd(
+            epoch=epoch,
+            steps=steps,
+            samples=steps * parts.point.global_batch,
+            train_ns=self._train_ns(),
+            elapsed_ns=self._elapsed_ns(),
+            lr=parts.trainer.optimizer.param_groups[0]["lr"],
+            global_batch=parts.point.global_batch,
+            train_loss=loss_sum / (self._steps_per_epoch * parts.group.rank.world),
+            evaluation=evaluation,
+        )
+
+    def _train_ns(self) -> int:
+        return self._train_ns_before + sum(self._parts.log.times_ns)
+
+    def _elapsed_ns(self) -> int:
+        return self._elapsed_ns_before + time.monotonic_ns() - self._began_ns

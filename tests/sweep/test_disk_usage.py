@@ -1,0 +1,23 @@
+"""What a run leaves on disk, before it has run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hpcddp.core.point import Data, Measure, Point, Workload
+from hpcddp.sweep.disk_usage import EPOCH_ROW_BYTES, STEP_ROW_BYTES, bytes_of, files_of, steps_of
+
+EPOCH = Point(
+    cluster="local",
+    workload=Workload(model="mnist-cnn", data=Data(name="mnist"), batch_per_gpu=32),
+    measure=Measure(warmup_steps=10, telemetry_hz=0.0),
+    work="epoch",
+)
+
+
+def test_a_training_has_the_steps_of_its_epochs_and_a_file_of_them() -> None:
+    """Three epochs are three times as many steps as one, and a row each beside them."""
+    training = replace(EPOCH, work="train", measure=replace(EPOCH.measure, epochs=3))
+    assert (steps_of(EPOCH), steps_of(training)) == (1875, 5625)
+    assert files_of(training) == files_of(EPOCH) + 1
+    assert bytes_of(training, 30) - bytes_of(EPOCH, 30) == 2 * 1875 * STEP_ROW_BYTES + 3 * EPOCH_ROW_BYTES
