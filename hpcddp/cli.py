@@ -25,6 +25,7 @@ from hpcddp.commands.proposal import proposal
 from hpcddp.commands.render import render
 from hpcddp.commands.reproduce import reproduce
 from hpcddp.commands.status import status
+from hpcddp.commands.studies import studies
 from hpcddp.commands.submit import submit
 from hpcddp.core.errors import FAILED, USAGE, HpcddpError
 from hpcddp.core.text import escape_controls
@@ -86,5 +87,5 @@ def main() -> None:
 
 
 DAILY = (init, render, plan, submit, status, logs, cancel, analyze)
-for command in (*DAILY, compare, proposal, bundle, reproduce, export, audit, bench, clean, clusters, data):
+for command in (*DAILY, compare, proposal, bundle, reproduce, export, audit, bench, clean, studies, clusters, data):
     main.add_command(command)

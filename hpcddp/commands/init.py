@@ -14,23 +14,23 @@ import click
 def init(name: str | None, output: Path | None) -> None:
     """Copy a shipped sweep to edit; without a name, list them.
 
+    `hpcddp studies` says which of them repeat a published study, and where each is described.
+
     \b
     hpcddp init
     hpcddp init rcc-bigmnist
     """
     from hpcddp.core.errors import UsageError
-    from hpcddp.core.schema import did_you_mean
+    from hpcddp.sweep.shipped import shipped_sweep, shipped_sweeps, sweeps_table
 
-    shipped = {file.stem: file for file in sorted((Path(__file__).parent.parent / "sweeps").glob("*.yaml"))}
     if name is None:
-        click.echo("\n".join(shipped))
+        click.echo(sweeps_table(shipped_sweeps()))
         return
-    if name not in shipped:
-        raise UsageError(f"no sweep `{name}` comes with hpcddp{did_you_mean(name, shipped)}")
+    sweep = shipped_sweep(name)
     target = output or Path(f"{name}.yaml")
     try:
         with target.open("x", encoding="utf-8") as out:
-            out.write(shipped[name].read_text(encoding="utf-8"))
+            out.write(sweep.text)
     except FileExistsError as error:
         raise UsageError(f"{target} is already there; give -o another name, or remove it first") from error
     click.echo(f"{target}: edit it, then `hpcddp plan {shlex.quote(str(target))}`", err=True)

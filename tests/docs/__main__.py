@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from tests.docs.pages import PAGES, ROOT
+from tests.docs.studies.figure import draw
+from tests.docs.studies.text import study_pages
 
 for name, page in PAGES.items():
     (ROOT / "docs" / name).write_text(page(), encoding="utf-8")
+
+for study in study_pages():
+    draw(study)

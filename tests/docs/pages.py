@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from tests.docs import command_line, sweep_reference
+from tests.docs.studies.page import page as study_page
+from tests.docs.studies.text import study_pages
 
 ROOT = Path(__file__).parents[2]
-PAGES: Mapping[str, Callable[[], str]] = {"command-line.md": command_line.page, "sweep-reference.md": sweep_reference.page}
-WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES: Mapping[str, Callable[[], str]] = {
+    "command-line.md": command_line.page,
+    "sweep-reference.md": sweep_reference.page,
+    **{f"studies/{study}.md": partial(study_page, study) for study in study_pages()},
+}
+WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def anchors(text: str) -> set[str]:

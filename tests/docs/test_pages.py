@@ -37,7 +37,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     for file, anchor in links(text):
         target = page.parent / file if file else page
         assert target.exists(), file
-        assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), f"{file}#{anchor}"
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target.read_text(encoding="utf-8")), f"{file}#{anchor}"
 
 
 def test_every_page_is_linked_from_the_readme() -> None:

@@ -1,0 +1,139 @@
+"""A study's page: written by hand, but for what stands between `<!-- KIND: ... -->` and `<!-- end -->`, which is made here.
+
+published: NAME METRIC    the published points of that name and metric, with quality and line
+audit: NAME               what `hpcddp audit` finds in the audit table NAME.csv
+sweep                     the groups of jobs/STUDY.yaml, and the points they come to
+measured                  the small result, docs/studies/STUDY.json
+lines                     where each number of the text can be looked up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hpcddp.analysis.audit.audit import audit
+from hpcddp.analysis.figures.references import FILE as PUBLISHED
+from hpcddp.analysis.util.wording import quantity
+from hpcddp.cluster.profile import load_profile
+from hpcddp.core.point import Point, flat_keys
+from hpcddp.core.text import count
+from hpcddp.sweep.expand import expand
+from hpcddp.sweep.file import read_sweep
+from tests.docs.studies.evidence import AUDITS, ROOT, csv_rows, link_of, small_result
+from tests.docs.studies.text import BLOCK, cited_numbers, read_page
+
+MANY_LINES = 4
+"""Lines of a finding that are named one by one; of more, the first and the last."""
+
+
+def page(study: str) -> str:
+    """The page with its made parts as the data is now."""
+    text = read_page(study)
+    return BLOCK.sub(lambda found: f"{found[1]}{MAKERS[found[2]](study, found[3] or '')}\n{found[5]}", text)
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """In Markdown; columns that are empty in every row are left out."""
+    columns = [key for key in rows[0] if any(row[key] for row in rows)]
+    lines = [columns, ["---"] * len(columns), *([row[key].replace("|", "\\|") for key in columns] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def published_table(study: str, arguments: str) -> str:
+    """Points of a name and metric; columns in which they do not differ are left out, but for sizes."""
+    name, metric = arguments.split(" ", 1)
+    rows = {line: row for line, row in csv_rows(PUBLISHED).items() if (row["name"], row["metric"]) == (name, metric)}
+    shown = [key for key in ("gpu", "precision", "batch_per_gpu", "workers") if len({row[key] for row in rows.values()}) > 1]
+    cells = [
+        {
+            "line": f"[{line}](../../analysis/figures/reference_points.csv#L{line})",
+            "nodes x GPUs": f"{row['nodes']} x {row['gpus_per_node']}",
+            **{key.replace("_", " "): row[key] for key in shown},
+            f"{metric.replace('_', ' ')}, {row['unit']}": row["value"],
+            "quality": row["quality"],
+            "note": row["note"],
+        }
+        for line, row in rows.items()
+    ]
+    return f"{table(cells)}\n\nHollow in figures: {next(iter(rows.values()))['caveat']}."
+
+
+def audit_list(study: str, name: str) -> str:
+    """A finding a line, the heaviest first."""
+    found = audit(AUDITS / f"{name}.csv").findings
+    lines = [f"- {_lines(each.lines, name)}: {each.sentence}" for each in found]
+    return "\n".join(lines) if lines else "- nothing: times without a claim cannot contradict one"
+
+
+def _lines(lines: tuple[int, ...], name: str) -> str:
+    several = ", ".join(map(str, lines)) if len(lines) <= MANY_LINES else f"{lines[0]} to {lines[-1]}"
+    return f"[{'line' if len(lines) == 1 else 'lines'} {several}](../../tests/analysis/audits/{name}.csv#L{lines[0]})"
+
+
+def sweep_table(study: str, _: str) -> str:
+    """Group, its points, and what differs among them."""
+    source = read_sweep(ROOT / "jobs" / f"{study}.yaml")
+    planned = expand(source, load_profile(str(source.sweep.cluster)))
+    rows = [_group(name, [each.point for each in planned if name in each.groups]) for name in source.groups]
+    runs = f"{count(len(planned), 'point')}, {count(source.sweep.repeat, 'run')} each"
+    return f"{table(rows)}\n\nTogether {runs}."
+
+
+def _group(name: str, points: list[Point]) -> dict[str, str]:
+    flat = [flat_keys(point) for point in points]
+    varied = {key: list(dict.fromkeys(_text(each[key]) for each in flat)) for key in flat[0]}
+    differing = (f"`{key}`: {', '.join(values)}" for key, values in varied.items() if len(values) > 1)
+    return {"group": f"`{name}`", "points": str(len(points)), "what differs": "; ".join(differing)}
+
+
+def _text(value: object) -> str:
+    return {True: "true", False: "false", None: "null"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+
+
+def measured_table(study: str, _: str) -> str:
+    """The rows, then the sentences and verdicts that hpcddp printed, with date and machine."""
+    found = small_result(study)
+    rows = [_measured(row) for row in found["rows"]]
+    quoted = "\n".join(f"> {line}".rstrip() for line in _said(found))
+    return f"{table(rows)}\n\nWhat `hpcddp analyze` says of it:\n\n{quoted}\n\nMeasured on {found['date']}: {found['hardware']}."
+
+
+def _said(found: Mapping[str, Any]) -> Iterator[str]:
+    yield " ".join(found["sentences"])
+    for verdict in found["verdicts"]:
+        yield ""
+        yield f"**{verdict['name']}** {verdict['where']}: {verdict['evidence']}"
+
+
+def _measured(row: Mapping[str, Any]) -> dict[str, str]:
+    between = f" ({quantity(row['samples_per_s_low'])} to {quantity(row['samples_per_s_high'])})" if row["n"] > 1 else ""
+    step = row["step_mean_s"]
+    return {
+        "nodes x ranks": f"{row['nodes']} x {row['gpus_per_node']}",
+        "what differs": row["what"],
+        "runs": str(row["n"]),
+        "samples/s": f"{quantity(row['samples_per_s'])}{between}",
+        "step, ms": f"{step * 1e3:.1f}",
+        "waits for data": _share(row["data_wait_mean_s"], step),
+        "communicates": _share(row["comm_exposed_mean_s"], step),
+    }
+
+
+def _share(seconds: float | None, step_s: float) -> str:
+    return "" if seconds is None else f"{100 * seconds / step_s:.0f} %"
+
+
+def line_links(study: str, _: str) -> str:
+    """A definition for each label of the text."""
+    labels = sorted({label for _, label in cited_numbers(read_page(study))})
+    return "\n".join(f"[{label}]: {link_of(study, label)}" for label in labels)
+
+
+MAKERS: Mapping[str, Callable[[str, str], str]] = {
+    "published": published_table,
+    "audit": audit_list,
+    "sweep": sweep_table,
+    "measured": measured_table,
+    "lines": line_links,
+}
