@@ -32,6 +32,8 @@ class Submission:
     """The job's script around its launch; None where the backend needs no script."""
     shape: Hashable = None
     """Submissions that differ in it have different scripts; those that do not may have."""
+    gpus_per_node: int | None = None
+    """That are asked for; None where there is no one to ask."""
     account: str | None = None
     trusted: tuple[int, ...] = ()
     """Ids of the groups that may write where the job's code is."""

@@ -74,7 +74,8 @@ def _state(name: str, queued: JobRow | None, over: JobRow | None, failure: str |
     row = queued if _is(queued, name) else None
     accounted = over if _is(over, name) else None
     if row is not None and row.state in QUEUED:
-        return JobState(phase="queued", detail=waiting_words(row.reason), start=row.start if row.start[:1].isdigit() else None)
+        start = row.start if row.start[:1].isdigit() else None
+        return JobState(phase="queued", detail=waiting_words(row.reason), start=start, time_limit=row.time_limit or None)
     if row is not None and row.state in RUNNING:
         return JobState(
             phase="running",

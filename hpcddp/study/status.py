@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from hpcddp.backends.base import Backend, JobState
 from hpcddp.backends.slurm_allocation import task_state, was_started
+from hpcddp.backends.slurm_time import time_s
 from hpcddp.core.attempt_records import AttemptEnd
 from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
@@ -52,6 +53,8 @@ class RunState:
     """Until its last step, at the pace of the last ones."""
     start: str | None = None
     """While it waits: when Slurm expects to start it, as ISO 8601."""
+    limit_left_s: float | None = None
+    """While it waits or runs: of its job's time limit, all of it while the job waits."""
     in_sweep: bool = True
     """False: its point was taken out of the sweep, or `repeat` was lowered, since it was submitted."""
 
@@ -194,12 +197,13 @@ def _unfinished(study: Study, key: RunKey, event: SubmissionEvent | None, polled
     state = polled.get((event.backend, event.job, event.name), JobState(phase="unknown"))
     state = state if event.nodes is None else task_state(study.job_dir(event.job), state)
     blank = RunState(label=key.label, run=key.run, phase="failed", job=event.job, nodes=state.nodes)
+    live = replace(blank, limit_left_s=time_s(state.time_limit) if state.time_left_s is None else max(0.0, state.time_left_s))
     if state.phase == "unknown":
         return _by_records(study, blank, attempt, state.detail, event.backend)
     if state.phase == "queued":
-        return replace(blank, phase="queued", detail=state.detail, start=state.start)
+        return replace(live, phase="queued", detail=state.detail, start=state.start)
     if state.phase == "running":
-        return _running(study, event, blank, attempt, state)
+        return _running(study, event, live, attempt, state)
     ended_meanwhile = _done(study, key)  # after its records were read, before its job was polled
     return ended_meanwhile or _failed(blank, why_failed(study, event, attempt, state))
 

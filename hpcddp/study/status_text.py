@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from hpcddp.core.hours import Hours
 from hpcddp.core.text import count, duration
 from hpcddp.study.status import Phase, RunState
+from hpcddp.study.used_hours import StudyHours
 
 WIDTH = 80
 
@@ -25,16 +27,33 @@ FOLDED_FROM = 4
 FOLDED_NAMED = 2
 """The first of these have a line each."""
 
+SHOWN_FROM_H = 0.05
+"""Fewer node hours print as 0.0."""
+
 ORDER: tuple[Phase, ...] = ("done", "running", "queued", "failed", "unknown", "missing")
 
 
-def status_table(states: Sequence[RunState], node_hours: float = 0.0) -> str:
-    """A line for each stretch of runs of a point that are in the same state, and one that counts them all; `node_hours`: used. A
-    text that is common to many of them stands there once.
+def status_table(states: Sequence[RunState], hours: StudyHours | None = None) -> str:
+    """A line for each stretch of runs of a point that are in the same state, and one that counts them all, with the hours that
+    they took and will take. A text that is common to many of them stands there once.
     """
-    lines = _run_lines(_stretches(states))
-    used = f"; {node_hours:,.1f} node hours so far" if node_hours >= 0.05 else ""
-    return "\n".join([*lines, f"{_counts(states)}{used}"])
+    lines, counts, taken = _run_lines(_stretches(states)), _counts(states), _hours_words(hours)
+    last = [f"{counts}; {taken}"] if taken and len(counts) + 2 + len(taken) <= WIDTH else [counts, taken]
+    return "\n".join([*lines, *(line for line in last if line)])
+
+
+def _hours_words(hours: StudyHours | None) -> str:
+    """`12.3 node hours, 49.2 GPU hours so far; at most 4.0 and 16.0 to come`; empty where it is nothing worth a word."""
+    used = hours.used if hours else Hours()
+    to_come = (hours.to_come if hours else None) or Hours()
+    so_far, later = used.node >= SHOWN_FROM_H, to_come.node >= SHOWN_FROM_H
+    if not later:
+        return f"{used} so far" if so_far else ""
+    if not so_far:
+        return f"at most {to_come} to come"
+    same = bool(used.gpu) == bool(to_come.gpu)
+    amounts = " and ".join(f"{amount:,.1f}" for amount in (to_come.node, to_come.gpu) if amount)
+    return f"{used} so far; at most {amounts if same else to_come} to come"
 
 
 def failed_lines(states: Sequence[RunState]) -> list[str]:

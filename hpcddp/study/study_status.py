@@ -8,10 +8,10 @@ from pathlib import Path
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study, studies
 from hpcddp.core.text import escape_controls
-from hpcddp.study.node_hours import used_node_hours
 from hpcddp.study.scope import LIVE, not_in_sweep_words, study_scope
 from hpcddp.study.status import RunState, all_states, states_to_plain
 from hpcddp.study.status_text import status_table, wrapped
+from hpcddp.study.used_hours import StudyHours, study_hours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,18 +22,26 @@ class StudyStatus:
     path: Path
     """What the user may name it by: its folder, or its sweep."""
     states: list[RunState]
-    node_hours: float
+    hours: StudyHours
 
     @property
     def plain(self) -> dict[str, object]:
         """For JSON."""
-        return {"name": self.name, "runs": states_to_plain(self.states), "node_hours": round(self.node_hours, 3)}
+        used, to_come = self.hours.used, self.hours.to_come
+        return {
+            "name": self.name,
+            "runs": states_to_plain(self.states),
+            "node_hours": round(used.node, 3),
+            "gpu_hours": round(used.gpu, 3),
+            "node_hours_to_come": None if to_come is None else round(to_come.node, 3),
+            "gpu_hours_to_come": None if to_come is None else round(to_come.gpu, 3),
+        }
 
     @property
     def text(self) -> str:
         """For a terminal: a table, and what of the runs is not in the sweep any more."""
         gone = not_in_sweep_words([state for state in self.states if state.phase in LIVE], self.path)
-        return "\n".join([self.name, status_table(self.states, self.node_hours), *(wrapped(gone) if gone else [])])
+        return "\n".join([self.name, status_table(self.states, self.hours), *(wrapped(gone) if gone else [])])
 
     @property
     def is_live(self) -> bool:
@@ -53,13 +61,12 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
     if not found:
         raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` makes one beside the sweep")
     states = all_states(found, study_scope(Study(runs), sweep) if sweep else None)
-    running = {name: {state.job for state in of if state.job and state.phase == "running"} for name, of in states.items()}
     return [
         StudyStatus(
             name=study.name,
             path=sweep or study.folder,
             states=states[study.name],
-            node_hours=used_node_hours(study, running[study.name]),
+            hours=study_hours(study, states[study.name]),
         )
         for study in found
     ]

@@ -1,11 +1,11 @@
 """What was submitted: lines of a study's submissions.jsonl.
 
 Every line has `event`, `token` (one per submission), `label`, `run`, `backend` and `unix_s`. An `intent` is written before the
-submission; after it `submitted` with `job`, or `refused` with `reason`. An intent that nothing follows was interrupted: the next
-submission looks its job up and adds `submitted`, or `lost` where there is none. `hpcddp cancel` adds `cancelled`, with the `job`
-and as `reason` the user. Runs that are tasks of one array have its name as `array`, their number as `task`, and the same token;
-so have runs in one allocation, and its `nodes` and `gpus_per_node`. A last line without its end was never acted upon (a full
-disk, a machine that went down): it does not count, and the next submission removes it.
+submission; after it `submitted` with `job`, or `refused` with `reason`. An intent that nothing follows was interrupted: the
+next submission looks its job up and adds `submitted`, or `lost` where there is none. `hpcddp cancel` adds `cancelled`, with
+the `job` and as `reason` the user. Runs that are tasks of one array have its name as `array`, their number as `task`, and the
+same token; so have runs in one allocation, and its `nodes`. `gpus_per_node` is what Slurm was asked for. A last line without
+its end was never acted upon (a full disk, a machine that went down): it does not count, and the next submission removes it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class SubmissionEvent:
     nodes: int | None = None
     """Of the one job in which the run is a step."""
     gpus_per_node: int | None = None
+    """Of that job, or of the run's own; None on this machine and in earlier versions."""
 
     @property
     def key(self) -> RunKey:

@@ -58,6 +58,7 @@ def _intents(batch: Batch, backend: str) -> list[SubmissionEvent]:
             unix_s=time.time(),
             array=None if single else batch.name,
             task=None if single else task,
+            gpus_per_node=submission.gpus_per_node,
         )
         for task, submission in enumerate(batch.submissions)
     ]

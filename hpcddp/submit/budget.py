@@ -9,10 +9,10 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study, newest_of
-from hpcddp.study.node_hours import lasted_h, nodes_held
 from hpcddp.study.status import RunState
 from hpcddp.study.study_records import read_point
 from hpcddp.study.submission_log import latest_events
+from hpcddp.study.used_hours import lasted_h, nodes_held
 from hpcddp.submit.one_allocation import allocation_request
 from hpcddp.submit.submission_plan import SubmissionPlan
 

@@ -128,6 +128,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
             token=secrets.token_hex(4),
             render_text=_renderer(plan, point),
             shape=_shape(plan, point),
+            gpus_per_node=plan.requests[point.label].gpus_per_node if point.label in plan.requests else None,
             account=_account(plan),
             trusted=trusted,
         )

@@ -150,7 +150,7 @@ def test_waiting_cancelled_and_foreign_jobs(slurm: Twin, study: Study) -> None:
     """A held job is queued and says why; cancelled, it has failed and says so; under another name the id is not ours."""
     backend, request = SlurmBackend(), submission(slurm, study, "succeed", Ask(options=("--hold",)))
     job = backend.submit(request)
-    held = JobState(phase="queued", detail="held by its user; `scontrol release` lets it go (JobHeldUser)")
+    held = JobState(phase="queued", detail="held by its user; `scontrol release` lets it go (JobHeldUser)", time_limit="3:00")
     gone = JobState(phase="failed", detail="Slurm does not know this job any more")
     assert backend.poll({job: request.name, "424242": request.name}) == {job: held, "424242": gone}
     assert backend.poll({job: "other.r1"}) == {job: gone}

@@ -48,8 +48,17 @@ def test_json_tells_all_that_the_table_does(run: Run, study: Study, backend: Fak
     (found,) = json.loads(result.stdout)["studies"]
     assert result.exit_code == INCOMPLETE
     assert (found["name"], found["node_hours"]) == ("s", 0.0)
+    assert [found[key] for key in ("gpu_hours", "node_hours_to_come", "gpu_hours_to_come")] == [0.0, 0.0, 0.0]
     assert found["runs"][0]["detail"].startswith("it used more memory")
     assert found["runs"][0]["next_step"].startswith("ask for more with slurm.mem_mb")
+
+
+def test_hours_of_nodes_and_gpus_are_on_the_last_line(run: Run, study: Study, backend: FakeBackend) -> None:
+    """At most to come: the job's two hours on one node of four GPUs."""
+    log_event(study, POINT.label, job="7", gpus_per_node=4)
+    backend.states["7"] = JobState(phase="queued", time_limit="2:00:00")
+    last = run("status", study.folder).stdout.splitlines()[-1]
+    assert last == "1 run: 1 queued; at most 2.0 node hours, 8.0 GPU hours to come"
 
 
 def test_watch_goes_on_until_all_runs_are_over(run: Run, study: Study, monkeypatch: pytest.MonkeyPatch) -> None:

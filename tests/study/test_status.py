@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,14 +13,15 @@ import pytest
 
 from hpcddp.backends.base import JobState
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.hours import Hours
 from hpcddp.core.point import Data, Measure, Point, Workload, point_to_dict
 from hpcddp.core.records import STEP_COLUMNS, STEP_COLUMNS_1, RowWriter, error_file, steps_file, write_json
 from hpcddp.core.run_root import Study
-from hpcddp.study.node_hours import used_node_hours
 from hpcddp.study.progress import last_rows, planned_steps
 from hpcddp.study.status import RunState, run_states, states_to_plain
 from hpcddp.study.status_text import status_table
 from hpcddp.study.submission_log import Event, user_name
+from hpcddp.study.used_hours import StudyHours
 from tests.fake_backend import FakeBackend
 from tests.given_event import log_event
 
@@ -368,7 +368,7 @@ def test_table_fits_80_columns_and_loses_nothing(study: Study) -> None:
     assert lines[5:7] == ["    says: E: no", "    next: mend that"]
     assert lines[7:] == [f"{LABEL}  r6     missing", "6 runs: 3 done, 1 running, 1 failed, 1 missing"]
     assert max(map(len, lines)) <= 80
-    assert status_table(states, node_hours=12.34).endswith(", 1 missing; 12.3 node hours so far")
+    assert status_table(states, StudyHours(used=Hours(node=12.34), to_come=None)).endswith(", 1 missing; 12.3 node hours so far")
     assert json.loads(json.dumps(states_to_plain(states)))[4]["detail"] == reason
 
 
@@ -418,29 +418,6 @@ def test_table_says_how_long_it_will_take(study: Study) -> None:
     lines = status_table([waits, later, runs]).splitlines()
     assert lines[:2] == [f"{LABEL}  r1-2   queued", "    busy (Resources); Slurm expects 22 Nov 14:20"]
     assert lines[2] == f"{LABEL}  r3     running 9        step 6 of 12, 2.0 h left"
-
-
-def test_node_hours_are_those_of_all_attempts(study: Study) -> None:
-    """From the meeting of the ranks to the end, on each node: of what runs until now, of what left no end until its last rows."""
-    hour_ns = 3_600_000_000_000
-    for name, end_h in (("7.0", 2), ("8.0", None), ("9.0", None)):
-        launch = {"started_unix_ns": hour_ns, "hosts": ["gn01", "gn02"], "backend": "slurm"}
-        write_json(attempt(study, name) / "launch.json", launch)
-        if end_h:
-            write_json(attempt(study, name) / "end.json", {"state": "done", "ended_unix_ns": end_h * hour_ns})
-    os.utime(write_steps(study, 1, name="9.0"), ns=(0, hour_ns * 3 // 2))
-    assert used_node_hours(study, {"8"}, now_ns=4 * hour_ns) == 2 * (1 + 3 + 0.5)
-    assert used_node_hours(study, now_ns=4 * hour_ns) == 2 * (1 + 0 + 0.5)
-
-
-def test_a_requeued_job_is_at_work_in_its_last_attempt_only(study: Study) -> None:
-    """The one before ended when the job was requeued: at its last rows, not now."""
-    hour_ns = 3_600_000_000_000
-    for restart, begun_h in ((2, 1), (10, 3)):
-        launch = {"started_unix_ns": begun_h * hour_ns, "hosts": ["gn01"], "backend": "slurm"}
-        write_json(attempt(study, f"8.{restart}") / "launch.json", launch)
-    os.utime(write_steps(study, 1, name="8.2"), ns=(0, hour_ns * 3 // 2))
-    assert used_node_hours(study, {"8"}, now_ns=4 * hour_ns) == 0.5 + 1
 
 
 def test_status_loads_nothing_heavy() -> None:

@@ -14,9 +14,9 @@ from hpcddp.core.errors import FullError, UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.study.node_hours import used_node_hours
 from hpcddp.study.status import RunState, run_states
 from hpcddp.study.submission_log import latest_events
+from hpcddp.study.used_hours import StudyHours, study_hours
 from hpcddp.submit.budget import account
 from hpcddp.submit.submit import submit_runs
 from tests.fake_backend import FakeBackend
@@ -135,7 +135,7 @@ def test_the_budget_counts_all_nodes_of_the_job(tmp_path: Path) -> None:
     write_json(small / "end.json", {"state": "done", "ended_unix_ns": HOUR_NS * 5 // 4, "gates": []})
     found = account(study, planned, run_states(study, backend))
     assert (found.used, found.waiting) == (Hours(node=1.0, gpu=1.0), Hours(node=10.0, gpu=10.0))
-    assert used_node_hours(study) == 1.0
+    assert study_hours(study, run_states(study, backend)) == StudyHours(used=Hours(node=1.0, gpu=1.0), to_come=None)
     with pytest.raises(UsageError, match=r"at most 12\.0 node hours, 12\.0 GPU hours by runs to submit"):
         submit_runs(study_of(tmp_path / "other"), submission_plan(tmp_path, "budget.node_hours=11.9"), backend)
 
