@@ -46,6 +46,24 @@ def _need_torch() -> None:
 
 @prepare.command()
 @click.option("--root", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write to.")
+def digits(root: Path) -> None:
+    """Handwritten digits in CIFAR-10's shape, for its models where CIFAR-10 is not at hand.
+
+    They are scikit-learn's 1,797, of which one in six is for evaluation. Needs torch and scikit-learn.
+
+    \b
+    hpcddp data prepare digits --root demo/digits
+    """
+    _need_torch()
+    from hpcddp.data.digits import sklearn_digits
+    from hpcddp.data.rgb_digits import prepare_digits
+
+    found = prepare_digits(root, sklearn_digits())
+    click.echo(f"{found:,} digits of scikit-learn's in {root}, 3 x 32 x 32; not CIFAR-10")
+
+
+@prepare.command()
+@click.option("--root", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write to.")
 @click.option("--copies", default=200, show_default=True, type=click.IntRange(min=1), help="Copies of the six variants.")
 @click.option("--variants", default=_all_variants, show_default="all six", help="Which variants, separated by commas.")
 @click.option(

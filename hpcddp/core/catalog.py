@@ -23,6 +23,7 @@ class DatasetFacts:
 
 MNIST = DatasetFacts((1, 28, 28), 10, 60_000, 10_000, (0.1307,), (0.3081,))
 CIFAR10 = DatasetFacts((3, 32, 32), 10, 50_000, 10_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+DIGITS = DatasetFacts((3, 32, 32), 10, 1_498, 299, (0.2338,) * 3, (0.3122,) * 3)
 IMAGENET = DatasetFacts((3, 224, 224), 1000, 1_281_167, 50_000, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 DATASETS = {
@@ -30,11 +31,13 @@ DATASETS = {
     "bigmnist": MNIST,
     "cifar10": CIFAR10,
     "imagenet": IMAGENET,
+    "digits": DIGITS,
     "synthetic-mnist": MNIST,
     "synthetic-cifar10": CIFAR10,
     "synthetic-imagenet": IMAGENET,
 }
-"""Statistics per channel (mean, standard deviation of pixels in 0..1) as torchvision's and seed 004's recipes use them."""
+"""Statistics per channel (mean, standard deviation of pixels in 0..1) as torchvision's and seed 004's recipes use them; those of
+digits are its own."""
 
 PARAMETERS = {
     ("mnist-cnn", 10): 421_642,

@@ -30,7 +30,7 @@ def open_cifar10(root: Path, split: Split) -> TensorSource:
         files = _unpack(archive, names)
     else:
         files = {name: _find(root, name).read_bytes() for name in names}
-    parts = [_parse(data, f"{name} of {root}") for name, data in files.items()]
+    parts = [parse_records(data, f"{name} of {root}", "fetch it again") for name, data in files.items()]
     images, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return TensorSource(CIFAR10, images, labels)
 
@@ -65,11 +65,11 @@ def _unpack(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     return {name: found[name] for name in names}
 
 
-def _parse(data: bytes, where: str) -> tuple[Tensor, Tensor]:
-    """Images (uint8, N x 3 x 32 x 32) and labels (int64, N) of one file."""
+def parse_records(data: bytes, where: str, remedy: str) -> tuple[Tensor, Tensor]:
+    """Images (uint8, N x 3 x 32 x 32) and labels (int64, N) of one file; HpcddpError with `remedy` where it is broken."""
     if not data or len(data) % RECORD_BYTES:
         raise HpcddpError(
-            f"{where} holds {len(data)} bytes, not a multiple of {RECORD_BYTES} (one image and its label): fetch it again"
+            f"{where} holds {len(data)} bytes, not a multiple of {RECORD_BYTES} (one image and its label): {remedy}"
         )
     records = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, RECORD_BYTES)
     labels = records[:, 0].long()

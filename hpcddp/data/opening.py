@@ -9,11 +9,12 @@ from hpcddp.data.cifar10 import open_cifar10
 from hpcddp.data.factories import open_own
 from hpcddp.data.imagenet import open_imagenet
 from hpcddp.data.mnist import open_mnist
+from hpcddp.data.rgb_digits import open_digits
 from hpcddp.data.roots import expand_root
 from hpcddp.data.source import Source, Split
 from hpcddp.data.synthetic import SyntheticSource
 
-OFFICIAL = {"mnist": open_mnist, "cifar10": open_cifar10, "imagenet": open_imagenet}
+OFFICIAL = {"mnist": open_mnist, "cifar10": open_cifar10, "imagenet": open_imagenet, "digits": open_digits}
 
 
 def open_source(data: Data, split: Split, root: str | None) -> Source:

@@ -1,0 +1,53 @@
+"""Handwritten digits in the shape of CIFAR-10, for its models where CIFAR-10 is not at hand: scikit-learn's 1,797.
+
+Each is of 32 x 32 pixels, dark around, the same in all three channels; files have CIFAR-10's binary records.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hpcddp.core.catalog import DIGITS
+from hpcddp.core.errors import HpcddpError
+from hpcddp.data.cifar10 import parse_records
+from hpcddp.data.digits import Digits
+from hpcddp.data.roots import missing
+from hpcddp.data.source import Split, TensorSource, to_bytes
+
+FILES = {"train": "digits-train.bin", "eval": "digits-eval.bin"}
+MARGIN = 2
+"""Pixels around an image of 28 x 28."""
+
+
+def prepare_digits(root: Path, digits: Digits) -> int:
+    """Writes both splits into `root`; how many digits. HpcddpError where it cannot be written."""
+    splits = {"train": (digits.train_images, digits.train_labels), "eval": (digits.eval_images, digits.eval_labels)}
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for split, (images, labels) in splits.items():
+            file = root / FILES[split]
+            unfinished = file.with_suffix(".unfinished")
+            unfinished.write_bytes(to_bytes(_records(images, labels)))
+            os.replace(unfinished, file)
+    except OSError as error:
+        raise HpcddpError(f"cannot write digits into {root}: {error}") from error
+    return sum(len(labels) for _, labels in splits.values())
+
+
+def _records(images: Tensor, labels: Tensor) -> Tensor:
+    """A label and three equal planes for each, uint8."""
+    planes = functional.pad(images, (MARGIN,) * 4).expand(-1, 3, -1, -1).flatten(1)
+    return torch.cat([labels[:, None].to(torch.uint8), planes], dim=1)
+
+
+def open_digits(root: Path, split: Split) -> TensorSource:
+    """The split in memory; HpcddpError where its file is missing or broken."""
+    file = root / FILES[split]
+    if not file.is_file():
+        raise missing(f"no {file.name}", root, f"`hpcddp data prepare digits --root {root}` writes it")
+    return TensorSource(DIGITS, *parse_records(file.read_bytes(), f"{file.name} of {root}", "prepare it again"))
