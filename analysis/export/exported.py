@@ -14,6 +14,7 @@ from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
 from hpcddp.analysis.records.attempts import AttemptRecords, read_attempts
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import Floats
+from hpcddp.analysis.runs.readings import FIGURES
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.frames import RUN_COLUMNS, runs_frame
 from hpcddp.analysis.study.load import load_study
@@ -24,9 +25,10 @@ from hpcddp.core.run_root import Study
 
 SUMMARY = (
     *("samples_per_s", "steady_steps", "step_ci_percent", "warmup_detected_steps"),
-    *(name for name in RUN_COLUMNS if name.endswith("_s") and name not in ("samples_per_s", "clock_error_s")),
+    *(name for name in RUN_COLUMNS if name.endswith("_s") and name not in ("samples_per_s", "clock_error_s", *FIGURES)),
     *("flops_per_s_per_gpu", "share_of_peak", "peak_memory_bytes", "energy_j_per_1000_samples"),
     *("loss_first", "loss_last", "eval_samples", "eval_correct"),
+    *(name for name, kind in FIGURES.items() if kind != "string"),
 )
 """Columns of runs_frame; `step_s` stands before them."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hpcddp.analysis.records.attempts import AttemptRecords
+from hpcddp.analysis.records.merged_telemetry import merged_nodes
 from hpcddp.core.attempt_records import GateResult, TrainingEnd
 from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
 
@@ -13,8 +14,8 @@ from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
 def merged_end(attempts: Sequence[AttemptRecords], end: TrainingEnd) -> TrainingEnd:
     """end.json of the attempt that ended the run, with what the others know too: their gates that failed, memory, telemetry.
 
-    Energy per sample is the mean over attempts, weighted by their steady steps; memory, and of each node the shares of its CPU
-    time, are the largest. The first loss is that of the run's first step, where it is known.
+    Energy per sample is the mean over attempts, weighted by their steady steps; memory is the largest; readings of nodes are
+    as merged_telemetry.py has them. The first loss is that of the run's first step, where it is known.
     """
     if [each.end for each in attempts] == [end]:
         return end
@@ -47,20 +48,4 @@ def _energy(attempts: Sequence[AttemptRecords]) -> float | None:
 
 
 def _nodes(ends: Sequence[TrainingEnd]) -> tuple[NodeTelemetry, ...]:
-    """By host; of each share the largest."""
-    by_host: dict[str | None, list[NodeTelemetry]] = {}
-    for node in (node for end in ends if end.telemetry for node in end.telemetry.nodes):
-        by_host.setdefault(node.host, []).append(node)
-    return tuple(
-        NodeTelemetry(
-            host=host,
-            cpu_busy_share=_largest(node.cpu_busy_share for node in nodes),
-            cpu_job_share=_largest(node.cpu_job_share for node in nodes),
-            cpu_foreign_share=_largest(node.cpu_foreign_share for node in nodes),
-        )
-        for host, nodes in by_host.items()
-    )
-
-
-def _largest(shares: Iterable[float | None]) -> float | None:
-    return max((share for share in shares if share is not None), default=None)
+    return merged_nodes([node for end in ends if end.telemetry for node in end.telemetry.nodes])

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.report.cells import (
+    Spec,
+    giga,
+    key_columns,
+    milli,
+    number_cell,
+    number_of,
+    size_columns,
+    table_of,
+    text_cell,
+    unit_of,
+    words_of,
+)
+from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
-from hpcddp.analysis.study.series import Apart, full_names, value_text
-from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times, unit
+from hpcddp.analysis.study.series import Apart, full_names
+from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
-
-Spec = tuple[Column, Callable[[Any], Cell]]
-"""A column, and how its cell comes from a row."""
 
 IN_BRACKETS = " ({})"
 
@@ -31,6 +42,8 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "the step's parts": lambda: breakdown(shown, apart),
         "the exchange": lambda: exchange(shown, apart),
         "limits": lambda: limits(found.limits),
+        "readings of GPUs": lambda: gpu_readings(found.readings, apart),
+        "readings of nodes": lambda: node_readings(found.readings, apart),
         "collectives": lambda: collectives(found.fits),
         "laws": lambda: laws(found.laws, full_names(found.apart)),
     }
@@ -44,19 +57,19 @@ EPOCH = "one epoch"
 
 def scaling(points: pd.DataFrame, apart: Apart) -> Table:
     """Throughput with its spread, speedup and efficiency against its baselines, costs of an epoch."""
-    gpu = _unit_of(points)
+    gpu = unit_of(points)
     costs = [
-        (Column("time", EPOCH, terminal="epoch"), _value("epoch_s", duration)),
-        (Column("node h", EPOCH), _value("node_h_per_epoch", quantity)),
-        (Column("GPU kWh", EPOCH, terminal=None), _value("gpu_kwh_per_epoch", quantity)),
+        (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", duration)),
+        (Column("node h", EPOCH), number_of("node_h_per_epoch", quantity)),
+        (Column("GPU kWh", EPOCH, terminal=None), number_of("gpu_kwh_per_epoch", quantity)),
     ]
     specs = [
-        (Column("nodes"), _value("nodes", str)),
-        (Column(f"{gpu}s/node"), _value("gpus_per_node", str)),
-        (Column(f"{gpu}s"), _value("gpus", str)),
-        *_keys(apart),
-        (Column("n"), _value("n", str)),
-        (Column("samples/s"), _value("samples_per_s", quantity)),
+        (Column("nodes"), number_of("nodes", str)),
+        (Column(f"{gpu}s/node"), number_of("gpus_per_node", str)),
+        (Column(f"{gpu}s"), number_of("gpus", str)),
+        *key_columns(apart),
+        (Column("n"), number_of("n", str)),
+        (Column("samples/s"), number_of("samples_per_s", quantity)),
         (Column(_spread_head(points["interval"]), within=IN_BRACKETS), _spread),
         *(spec for base, head in _baselines(points).items() for spec in _against(base, head, points)),
         *costs,
@@ -66,26 +79,26 @@ def scaling(points: pd.DataFrame, apart: Apart) -> Table:
         + gpu
         + "; 100 % is perfect scaling."
     )
-    return _table("scaling", "How it scales", note, specs, points)
+    return table_of("scaling", "How it scales", note, specs, points)
 
 
 def training(points: pd.DataFrame, apart: Apart) -> Table:
     """What a whole training costs at each size, and which points' runs that is from; no rows where its epochs are not known."""
     known = points[points["train_s"].notna()]
     specs = [
-        *_size(_unit_of(points)),
-        *_keys(apart),
-        (Column("n"), _value("n", str)),
-        (Column("epochs", terminal=None), _value("train_epochs", str)),
-        (Column("time"), _value("train_s", duration)),
+        *size_columns(unit_of(points)),
+        *key_columns(apart),
+        (Column("n"), number_of("n", str)),
+        (Column("epochs", terminal=None), number_of("train_epochs", str)),
+        (Column("time"), number_of("train_s", duration)),
         (Column(_spread_head(known["interval"]), within=IN_BRACKETS, documents=False), _training_spread),
-        (Column("node h"), _value("node_h_to_train", quantity)),
-        (Column("GPU h"), _value("gpu_h_to_train", quantity)),
-        (Column("GPU kWh"), _value("gpu_kwh_to_train", quantity)),
-        (Column("runs in", numeric=False), _words("label")),
+        (Column("node h"), number_of("node_h_to_train", quantity)),
+        (Column("GPU h"), number_of("gpu_h_to_train", quantity)),
+        (Column("GPU kWh"), number_of("gpu_kwh_to_train", quantity)),
+        (Column("runs in", numeric=False), words_of("label")),
     ]
     note = "At the median throughput: training alone, without start, evaluation and checkpoints. Nodes count whole."
-    return _table("training", "What a training costs", note, specs, known)
+    return table_of("training", "What a training costs", note, specs, known)
 
 
 def _training_spread(row: Any) -> Cell:
@@ -119,34 +132,34 @@ def breakdown(points: pd.DataFrame, apart: Apart) -> Table:
     """The step, and each part's share of it."""
     step_s = step_total_s(points)
     specs = [
-        *_size(_unit_of(points)),
-        *_keys(apart),
-        (Column("step ms", always=True), _value("step_s", _milli)),
-        (Column("with hook, ms", terminal="hook ms"), _value("step_hook_s", _milli)),
+        *size_columns(unit_of(points)),
+        *key_columns(apart),
+        (Column("step ms", always=True), number_of("step_s", milli)),
+        (Column("with hook, ms", terminal="hook ms"), number_of("step_hook_s", milli)),
         *_shares(shown_parts(points), step_s, NAMES, "% of the step"),
         *_shares(hidden_parts(points), step_s, HIDDEN, "hidden, %"),
     ]
     note = "Means over ranks and steps, of the middle run; from runs with the communication hook where there are any."
-    return _table("breakdown", "Where the step goes", note, specs, points)
+    return table_of("breakdown", "Where the step goes", note, specs, points)
 
 
 def exchange(points: pd.DataFrame, apart: Apart) -> Table:
     """How gradients travel, of layouts with the communication hook. A single rank's go nowhere."""
     points = points[points["step_bytes"].notna() & (points["ranks"] > 1)]
     specs = [
-        *_size(_unit_of(points)),
-        *_keys(apart),
-        (Column("MB per step", terminal="MB/step"), _value("step_bytes", lambda size: quantity(size / 1e6))),
+        *size_columns(unit_of(points)),
+        *key_columns(apart),
+        (Column("MB per step", terminal="MB/step"), number_of("step_bytes", lambda size: quantity(size / 1e6))),
         *(
-            (Column(f"{head}, ms", terminal=f"{head} ms", always=True), _value(f"{name}_s", _milli))
+            (Column(f"{head}, ms", terminal=f"{head} ms", always=True), number_of(f"{name}_s", milli))
             for name, head in EXCHANGED.items()
         ),
-        (Column("hidden", terminal="overlap", always=True), _value("comm_overlap", percent)),
-        (Column("algorithm", "GB/s", terminal="alg GB/s", always=True), _value("algbw_bytes_per_s", _giga)),
-        (Column("bus", "GB/s", terminal="bus GB/s", always=True), _value("busbw_bytes_per_s", _giga)),
+        (Column("hidden", terminal="overlap", always=True), number_of("comm_overlap", percent)),
+        (Column("algorithm", "GB/s", terminal="alg GB/s", always=True), number_of("algbw_bytes_per_s", giga)),
+        (Column("bus", "GB/s", terminal="bus GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
     ]
     note = "Hidden behind computation, exposed, waiting for peers; bandwidth while they travel (bus: as nccl-tests defines it)."
-    return _table("exchange", "How gradients travel", note, specs, points)
+    return table_of("exchange", "How gradients travel", note, specs, points)
 
 
 EXCHANGED = {"comm_hidden": "hidden", "transfer": "transfer", "peer_wait": "peer wait"}
@@ -155,14 +168,14 @@ EXCHANGED = {"comm_hidden": "hidden", "transfer": "transfer", "peer_wait": "peer
 def limits(rows: pd.DataFrame) -> Table:
     """Full training beside what the trainer and the loader reach alone."""
     specs = [
-        (Column("layout", numeric=False, terminal=f"nodes x {_unit_of(rows)}s"), _layout),
-        (Column("series", numeric=False), _words("series")),
-        (Column("full training", terminal="full", always=True), _value("full", quantity)),
-        (Column("trainer's limit", always=True), _value("synthetic", quantity)),
-        (Column("loader's limit", always=True), _value("io", quantity)),
+        (Column("layout", numeric=False, terminal=f"nodes x {unit_of(rows)}s"), _layout),
+        (Column("series", numeric=False), words_of("series")),
+        (Column("full training", terminal="full", always=True), number_of("full", quantity)),
+        (Column("trainer's limit", always=True), number_of("synthetic", quantity)),
+        (Column("loader's limit", always=True), number_of("io", quantity)),
     ]
     note = "Samples/s: with everything; with one batch that is there already; loading and copying without training."
-    return _table("limits", "What limits training", note, specs, rows)
+    return table_of("limits", "What limits training", note, specs, rows)
 
 
 BUS = "bus bandwidth, GB/s"
@@ -171,78 +184,32 @@ BUS = "bus bandwidth, GB/s"
 def collectives(rows: pd.DataFrame) -> Table:
     """Latency and bus bandwidth, one line per layout and operation."""
     specs = [
-        (Column("layout", numeric=False), _words("layout")),
+        (Column("layout", numeric=False), words_of("layout")),
         (Column("operation", numeric=False), lambda row: Cell(OPS[row["op"]], OPS[row["op"]])),
-        (Column("latency, µs", terminal="latency us", always=True), _value("latency_s", lambda seconds: quantity(seconds * 1e6))),
-        (Column("fitted", BUS, terminal="fitted GB/s", always=True), _value("busbw_bytes_per_s", _giga)),
-        (Column("measured", BUS, terminal="GB/s", always=True), _value("largest_busbw_bytes_per_s", _giga)),
-        (Column("at", BUS, always=True), _value("largest_bytes", lambda size: message_size(int(size)))),
+        (
+            Column("latency, µs", terminal="latency us", always=True),
+            number_of("latency_s", lambda seconds: quantity(seconds * 1e6)),
+        ),
+        (Column("fitted", BUS, terminal="fitted GB/s", always=True), number_of("busbw_bytes_per_s", giga)),
+        (Column("measured", BUS, terminal="GB/s", always=True), number_of("largest_busbw_bytes_per_s", giga)),
+        (Column("at", BUS, always=True), number_of("largest_bytes", lambda size: message_size(int(size)))),
     ]
-    return _table("collectives", "Collectives alone", "As `hpcddp bench comm` timed them.", specs, rows)
+    return table_of("collectives", "Collectives alone", "As `hpcddp bench comm` timed them.", specs, rows)
 
 
 def laws(rows: pd.DataFrame, names: dict[str, str]) -> Table:
     """Laws of scaling and their parameters."""
     specs = [
-        (Column("series", numeric=False), lambda row: _text(names.get(row["series"], ""))),
+        (Column("series", numeric=False), lambda row: text_cell(names.get(row["series"], ""))),
         (Column("over", numeric=False), lambda row: Cell(f"{row['smallest']}–{row['largest']} {row['over']}s", str(row["over"]))),
-        (Column("law", numeric=False), lambda row: _text(LAW_NAMES.get(row["law"], row["law"]))),
-        (Column("parameter", numeric=False), lambda row: _text(str(row["parameter"]).replace("_", " "))),
-        (Column("value"), _value("value", quantity)),
+        (Column("law", numeric=False), lambda row: text_cell(LAW_NAMES.get(row["law"], row["law"]))),
+        (Column("parameter", numeric=False), lambda row: text_cell(str(row["parameter"]).replace("_", " "))),
+        (Column("value"), number_of("value", quantity)),
         (Column("95 %"), _interval),
-        (Column("off by, %"), _value("left_out_percent", quantity)),
+        (Column("off by, %"), number_of("left_out_percent", quantity)),
     ]
     note = "Fitted to throughput: over full nodes and over the GPUs of one node, never over both. Off by: of points left out."
-    return _table("laws", "What fitted laws say", note, specs, rows)
-
-
-def _table(name: str, title: str, note: str, specs: Iterable[Spec], frame: pd.DataFrame) -> Table:
-    columns, cells = zip(*specs, strict=True)
-    return Table(name, title, note, columns, [[cell(row) for cell in cells] for _, row in frame.iterrows()])
-
-
-def _value(name: str, text: Callable[[Any], str]) -> Callable[[Any], Cell]:
-    return lambda row: _cell(row[name], text)
-
-
-def _words(name: str) -> Callable[[Any], Cell]:
-    return lambda row: _text(row[name])
-
-
-def _cell(value: Any, text: Callable[[Any], str]) -> Cell:
-    return Cell(UNKNOWN, None) if pd.isna(value) else Cell(text(value), float(value))
-
-
-def _text(value: Any) -> Cell:
-    return Cell(UNKNOWN, None) if pd.isna(value) or value == "" else Cell(str(value), str(value))
-
-
-def _size(gpu: str) -> list[Spec]:
-    """The layout, on the terminal in one column: `16 x 4`."""
-    return [
-        (Column("nodes"), _value("nodes", str)),
-        (Column(f"{gpu}s/node", terminal=f"{gpu}s", within=" x {}"), _value("gpus_per_node", str)),
-        (Column(f"{gpu}s", terminal=None), _value("gpus", str)),
-    ]
-
-
-def _keys(apart: Apart) -> Iterator[Spec]:
-    """What tells the series apart, a column each."""
-    for key in next(iter(apart.values()), {}):
-        yield Column(key, numeric=all(_is_number(each[key]) for each in apart.values()), key=True), _key(apart, key)
-
-
-def _key(apart: Apart, key: str) -> Callable[[Any], Cell]:
-    def cell(row: Any) -> Cell:
-        value = apart[row["series"]][key]
-        return Cell(value_text(value), value if _is_number(value) else value_text(value))
-
-    return cell
-
-
-def _is_number(value: Any) -> bool:
-    """True and False are words."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return table_of("laws", "What fitted laws say", note, specs, rows)
 
 
 def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
@@ -251,7 +218,7 @@ def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
     return [
         (
             Column("speedup", group, terminal=group, always=True),
-            _value(f"speedup_{baseline}", lambda speedup: f"{times(speedup)}×"),
+            number_of(f"speedup_{baseline}", lambda speedup: f"{times(speedup)}×"),
         ),
         (
             Column("efficiency", group, within=" {}"),
@@ -262,7 +229,7 @@ def _against(baseline: str, group: str, points: pd.DataFrame) -> list[Spec]:
 
 
 def _efficiency(share: Any, low: Any, high: Any) -> Cell:
-    return _cell(share, percent if pd.isna(low) else lambda value: percent_within(value, low, high))
+    return number_cell(share, percent if pd.isna(low) else lambda value: percent_within(value, low, high))
 
 
 def _percents(low: Any, high: Any) -> Cell:
@@ -273,7 +240,7 @@ def _shares(parts: pd.DataFrame, step_s: pd.Series[Any], names: Mapping[str, str
     shares = parts.div(step_s, axis=0)
     for part in parts:
         column = Column(names[str(part)], group, terminal=TERMINAL_HEADS[str(part)], always=True)
-        yield column, lambda row, part=part: _cell(shares.loc[row.name, part], _percent_number)  # type: ignore[misc]
+        yield column, lambda row, part=part: number_cell(shares.loc[row.name, part], _percent_number)  # type: ignore[misc]
 
 
 def _percent_number(share: float) -> str:
@@ -299,26 +266,13 @@ def _layout(row: Any) -> Cell:
     return Cell(f"{row['nodes']} × {row['gpus_per_node']}", float(row["nodes"] * row["gpus_per_node"]))
 
 
-def _milli(seconds: float) -> str:
-    return quantity(seconds * 1e3)
-
-
-def _giga(rate: float) -> str:
-    return quantity(rate * 1e-9)
-
-
-def _unit_of(points: pd.DataFrame) -> str:
-    """What is counted in the table: `GPU`, on CPUs only `rank`."""
-    return unit("cpu") if (points["device"] == "cpu").all() else unit("cuda")
-
-
 def _baselines(points: pd.DataFrame) -> dict[str, str]:
     """What efficiencies are against, as columns end, with their heads: a full node by its size where all series have the same,
     not at all where it is one GPU.
     """
     sizes = set(points["full_node_gpus"])
     node = {} if sizes == {1} else {"1node": f"vs 1 node of {sizes.pop()}" if len(sizes) == 1 else "vs 1 node"}
-    return {"1gpu": f"vs 1 {_unit_of(points)}", **node}
+    return {"1gpu": f"vs 1 {unit_of(points)}", **node}
 
 
 def _spread_head(intervals: pd.Series[Any]) -> str:

@@ -15,6 +15,7 @@ from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.report.write import named, plain_rows
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.study.frames import EXCHANGE
+from hpcddp.analysis.study.readings import any_read
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
@@ -60,6 +61,7 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "implied": found.implied,
         "outliers": plain_rows(named(found.outliers, full_names(found.apart))),
         "notes": found.notes,
+        "readings": plain_rows(named(found.readings, full_names(found.apart))),
         "files": list(files),
         "failures": [{"of": each.of, "reason": each.reason} for each in found.failures],
     }
@@ -125,9 +127,21 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         heads["the step's parts"] += (
             "\n  from runs with the communication hook where there are any; in brackets what other parts hide"
         )
+    heads |= _reading_heads(found)
     shown = {name: table for name, table in tables.items() if table.rows}
     blocks = [[f"{head}\n{form}" for form in terminal_forms(shown[name])] for name, head in heads.items() if name in shown]
     return [*([_scaling(shown["scaling"])] if "scaling" in shown else []), *blocks]
+
+
+def _reading_heads(found: Findings) -> dict[str, str]:
+    """One table, and only where something was read: of GPUs or, where there are none, of nodes."""
+    if not any_read(found.readings):
+        return {}
+    if (found.readings["device"] == "cpu").all():
+        return {"readings of nodes": "  what the nodes did while it trained (index.html has the rest)"}
+    return {
+        "readings of GPUs": "  what the GPUs did while it trained, and what of the step waited for data (index.html has the rest)"
+    }
 
 
 def _scaling(table: Table) -> Block:

@@ -22,6 +22,7 @@ from hpcddp.analysis.runs.find_step import read_timeline
 from hpcddp.analysis.runs.intervals import mean_half_percent
 from hpcddp.analysis.runs.long_steps import stalls
 from hpcddp.analysis.runs.rank_map import rank_map
+from hpcddp.analysis.runs.readings import read_readings
 from hpcddp.analysis.runs.resources import Used, arithmetic, used
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm
@@ -107,6 +108,7 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         run,
         global_batch=end.global_batch,
         used=used(run.used, run.point, end),
+        readings=read_readings(attempt, run.point, launch, end.telemetry) if run.point else run.readings,
         signals=read_signals(attempt, run.point, launch, end.gates, end.telemetry),
         stopped_by=end.protocol.stopped_by,
         warmup_detected_steps=end.protocol.warmup_detected_steps,

@@ -12,6 +12,7 @@ from hpcddp.analysis.runs.communication import Communication
 from hpcddp.analysis.runs.distribution import Distribution
 from hpcddp.analysis.runs.long_steps import Stalls
 from hpcddp.analysis.runs.rank_map import RankMap
+from hpcddp.analysis.runs.readings import Readings
 from hpcddp.analysis.runs.resources import Used
 from hpcddp.analysis.runs.signals import Early, Rhythm, RunSignals
 from hpcddp.analysis.runs.slow_ranks import Unevenness
@@ -66,6 +67,7 @@ class Run:
     part_ns: Mapping[str, float | None] | None = None
     """Of the parts and the hidden copies, the mean over steady steps and ranks."""
     used: Used = Used()
+    readings: Readings = Readings()
     signals: RunSignals | None = None
     early: Early | None = None
     rhythm: Rhythm | None = None

@@ -8,6 +8,7 @@ import pandas as pd
 
 from hpcddp.analysis.records.steps import RECORDED
 from hpcddp.analysis.runs.communication import Communication
+from hpcddp.analysis.runs.readings import FIGURES, figures
 from hpcddp.analysis.runs.resources import flops_per_s_per_gpu, share_of_peak
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import StudyRecords
@@ -63,11 +64,12 @@ RUN_COLUMNS = {
     "loss_last": "Float64",
     "eval_samples": "Int64",
     "eval_correct": "Int64",
+    **FIGURES,
 }
 """`series` is the text of the run's series key; `gpus` counts devices (with `device: cpu` what stands for them), `ranks`
 processes; `timed_ns` is what the steady steps took, summed over ranks, and `step_ns` the mean over both; `hook`: gradients
 went through hpcddp's communication hook, without which nothing of EXCHANGE is known; `flops_per_s_per_gpu` is what
-the model needs for the samples, and `share_of_peak` that of the GPU's peak in `arithmetic`.
+the model needs for the samples, and `share_of_peak` that of the GPU's peak in `arithmetic`; FIGURES are telemetry's.
 """
 
 
@@ -95,7 +97,8 @@ def _row(run: Run, hold: str) -> dict[str, Any]:
             "hook": measure.comm != "off",
         }
     measured = _measured(run)
-    return row | measured | _exchanged(run) | _achieved(run, measured.get("samples_per_s"))
+    read = figures(run.readings, run.fabric_gbps)
+    return row | measured | _exchanged(run) | _achieved(run, measured.get("samples_per_s")) | read
 
 
 def _measured(run: Run) -> dict[str, float | None]:

@@ -17,6 +17,7 @@ from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.limits import limits_frame, rates_by_input
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.outliers import outlier_notes, outliers_frame
+from hpcddp.analysis.study.readings import reading_notes, readings_frame
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.stragglers import stragglers_frame
@@ -55,6 +56,8 @@ class Findings:
     sentences: list[str]
     verdicts: list[Verdict]
     notes: list[str]
+    readings: pd.DataFrame
+    """What telemetry read, a row per row of `shown`."""
     detail: DetailTables
     """Single runs, for figures."""
     failures: Failures
@@ -77,6 +80,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     outliers = outliers_frame(runs)
     judged = verdicts(case, failures)
+    readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
     return Findings(
         records=records,
         kinds=[scaling_kind(records.hold, work) for work in sorted({point.work for point in records.points} - {"comm"})],
@@ -96,6 +100,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         sentences=nothing_counts(records.runs)
         or failures.contain("the sentences", partial(_sentences, case, shown_apart, judged), list[str]()),
         verdicts=judged,
+        readings=readings,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
         notes=[
             *notes(shown),
@@ -107,6 +112,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
             *restart_notes(records.runs),
             *outlier_notes(outliers),
             *comm_notes(records.runs),
+            *reading_notes(readings),
             *records.warnings,
         ],
         failures=failures,

@@ -21,6 +21,7 @@ class GpuTelemetry:
     readings: int
     util_percent_mean: float | None = None
     """Share of time in which any kernel ran, %."""
+    mem_used_mean_bytes: float | None = None
     mem_used_peak_bytes: int | None = None
     power_w_mean: float | None = None
     power_w_peak: float | None = None
@@ -29,6 +30,7 @@ class GpuTelemetry:
     sm_mhz_begin: int | float | None = None
     sm_mhz_end: int | float | None = None
     """Medians over the first and the last quarter of the readings."""
+    mem_mhz_median: int | float | None = None
     temperature_c_peak: int | None = None
     throttle: Mapping[str, float] | None = None
     """Reason (of telemetry.summary.THROTTLE) -> share of the readings that had it; {} if none, None if unknown."""
@@ -49,6 +51,8 @@ class NodeTelemetry:
     """Of the whole job, trained in that window."""
     readings: int | None = None
     """Of the node within the window; rates and shares need two."""
+    readings_s: float | None = None
+    """From the first to the last of them: of this span are rates and shares."""
     cpu_busy_share: NonNegative | None = None
     """Busy time of all logical CPUs / all their time (waiting for disks is idle, stolen time busy)."""
     cpu_job_share: NonNegative | None = None
@@ -59,6 +63,7 @@ class NodeTelemetry:
     net_tx_bytes_per_s: float | None = None
     ib_rx_bytes_per_s: float | None = None
     ib_tx_bytes_per_s: float | None = None
+    mem_used_mean_bytes: float | None = None
     mem_used_peak_bytes: int | None = None
     mem_total_bytes: int | None = None
     gpus: tuple[GpuTelemetry, ...] = ()

@@ -67,6 +67,7 @@ def node_summary(attempt: Path, host: str, window: TimedSpan, global_batch: int)
         window_s=window.s,
         samples=window.steps * global_batch,
         readings=len(rows),
+        readings_s=(_time_ns(rows[-1]) - _time_ns(rows[0])) / 1e9 if len(rows) > 1 else None,
         cpu_busy_share=busy,
         cpu_job_share=job,
         cpu_foreign_share=None if busy is None or job is None else max(0.0, busy - job),
@@ -74,6 +75,7 @@ def node_summary(attempt: Path, host: str, window: TimedSpan, global_batch: int)
         net_tx_bytes_per_s=rate(rows, "net_tx_bytes"),
         ib_rx_bytes_per_s=rate(rows, "ib_rx_bytes"),
         ib_tx_bytes_per_s=rate(rows, "ib_tx_bytes"),
+        mem_used_mean_bytes=_mean(_known(rows, "mem_used_bytes")),
         mem_used_peak_bytes=max(_known(rows, "mem_used_bytes"), default=None),
         mem_total_bytes=max(_known(rows, "mem_total_bytes"), default=None),
         gpus=tuple(gpu_summary(gpu, readings, window.s) for gpu, readings in sorted(gpus.items())),
@@ -82,13 +84,14 @@ def node_summary(attempt: Path, host: str, window: TimedSpan, global_batch: int)
 
 def gpu_summary(gpu: int, rows: Sequence[Reading], window_s: float) -> GpuTelemetry:
     """What a GPU's readings within the window say of it."""
-    sm_mhz, power_mw = _known(rows, "sm_mhz"), _known(rows, "power_mw")
+    sm_mhz, mem_mhz, power_mw = (_known(rows, column) for column in ("sm_mhz", "mem_mhz", "power_mw"))
     energy_j, energy_from = _energy(rows, window_s)
     quarter = -(-len(sm_mhz) // 4)
     return GpuTelemetry(
         gpu=gpu,
         readings=len(rows),
         util_percent_mean=_mean(_known(rows, "util_percent")),
+        mem_used_mean_bytes=_mean(_known(rows, "mem_used_bytes")),
         mem_used_peak_bytes=max(_known(rows, "mem_used_bytes"), default=None),
         power_w_mean=_mean([value / 1e3 for value in power_mw]),
         power_w_peak=max(power_mw) / 1e3 if power_mw else None,
@@ -96,6 +99,7 @@ def gpu_summary(gpu: int, rows: Sequence[Reading], window_s: float) -> GpuTeleme
         sm_mhz_min=min(sm_mhz, default=None),
         sm_mhz_begin=statistics.median(sm_mhz[:quarter]) if sm_mhz else None,
         sm_mhz_end=statistics.median(sm_mhz[-quarter:]) if sm_mhz else None,
+        mem_mhz_median=statistics.median(mem_mhz) if mem_mhz else None,
         temperature_c_peak=max(_known(rows, "temperature_c"), default=None),
         throttle=throttle_shares(_known(rows, "throttle_reasons")),
         energy_j=energy_j,
@@ -131,7 +135,7 @@ def increase(rows: Sequence[Reading], column: str) -> tuple[int, float] | None:
 
     A counter that falls was reset (a driver reloaded) or wrapped: what it grew is unknown, and so is everything made of it.
     """
-    known = [(row["unix_ns"] or 0, value) for row in rows if (value := row[column]) is not None]
+    known = [(_time_ns(row), value) for row in rows if (value := row[column]) is not None]
     if len(known) < 2 or any(after[1] < before[1] for before, after in itertools.pairwise(known)):
         return None
     return known[-1][1] - known[0][1], (known[-1][0] - known[0][0]) / 1e9
@@ -168,7 +172,11 @@ def _rows(file: Path) -> Iterable[Reading]:
 
 
 def _within(window: TimedSpan, rows: Iterable[Reading]) -> list[Reading]:
-    return [row for row in rows if window.begin_ns <= (row["unix_ns"] or 0) <= window.end_ns]
+    return [row for row in rows if window.begin_ns <= _time_ns(row) <= window.end_ns]
+
+
+def _time_ns(row: Reading) -> int:
+    return row["unix_ns"] or 0
 
 
 def _known(rows: Sequence[Reading], column: str) -> list[int]:

@@ -13,11 +13,12 @@ from hpcddp.analysis import analyze
 from hpcddp.analysis.figures.axis import log_ticks, percent_ticks
 from hpcddp.analysis.figures.rank_map import rank_map_figure
 from hpcddp.analysis.figures.scaling import scaling_figure
+from hpcddp.analysis.report.cells import key_columns
 from hpcddp.analysis.report.export_tables import latex_table, latex_text, markdown_prose, markdown_table, markdown_text
 from hpcddp.analysis.report.page import prose
 from hpcddp.analysis.report.provenance import provenance
 from hpcddp.analysis.report.table import Cell, Column, Table
-from hpcddp.analysis.report.tables import _keys, exchange, laws, scaling
+from hpcddp.analysis.report.tables import exchange, laws, scaling
 from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import Apart, full_names
@@ -97,7 +98,9 @@ def test_latex_table() -> None:
 def test_true_and_false_are_words() -> None:
     """They sort as such, and neither is unknown; numbers sort as numbers, and what is not said as a word."""
     apart: Apart = {"a": {"compile": True, "workers": 2, "tf32": None}, "b": {"compile": False, "workers": 16, "tf32": True}}
-    columns, rows = zip(*((column, [cell({"series": key}).value for key in apart]) for column, cell in _keys(apart)), strict=True)
+    columns, rows = zip(
+        *((column, [cell({"series": key}).value for key in apart]) for column, cell in key_columns(apart)), strict=True
+    )
     assert [column.numeric for column in columns] == [False, True, False]
     assert list(rows) == [["True", "False"], [2, 16], ["unknown", "True"]]
 

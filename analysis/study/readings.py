@@ -1,0 +1,120 @@
+"""Readings of points: medians over the runs that throughput comes from, beside the wait for data, and where they mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.runs.readings import FIGURES
+from hpcddp.analysis.study.scaling import by_point, timed_runs
+from hpcddp.analysis.util.wording import percent
+
+BUSY_PERCENT = 80.0
+"""GPU utilisation from which on a reader takes a GPU for busy."""
+
+IDLE_PERCENT = 50.0
+"""Utilisation below which a reader looks for what the GPU waits for."""
+
+WAITS = 0.10
+"""Share of the step that is a wait worth naming, as context.INPUT_SHARE has it."""
+
+FAR_FROM_PEAK = 0.10
+"""Share of the GPU's peak below which a busy GPU is named as slow; a convention."""
+
+POINT = {
+    "label": "string",
+    "series": "string",
+    "nodes": "Int64",
+    "gpus_per_node": "Int64",
+    "gpus": "Int64",
+    "device": "string",
+    "n": "Int64",
+}
+
+BESIDE = {
+    "data_wait_share": "Float64",
+    "comm_exposed_share": "Float64",
+    "flops_per_s_per_gpu": "Float64",
+    "share_of_peak": "Float64",
+    "energy_j_per_1000_samples": "Float64",
+    "gpu_kwh_per_epoch": "Float64",
+}
+"""Shares are of the step."""
+
+READING_COLUMNS = {**POINT, **FIGURES, **BESIDE, "misleads": "string"}
+"""A row per point. Medians over its timed runs; of peaks the highest and of `_least` the lowest of any run; words are those of
+the runs, each once. `misleads` says what the utilisation hides.
+"""
+
+
+def readings_frame(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """For rows of scaling_frame, in their order; `runs` of runs_frame."""
+    timed = {key: timed_runs(members) for key, members in by_point(runs)}
+    rows = [_row(row, timed[row["series"], row["nodes"], row["gpus_per_node"]]) for _, row in points.iterrows()]
+    return pd.DataFrame(rows, columns=list(READING_COLUMNS)).astype(READING_COLUMNS)
+
+
+def any_read(readings: pd.DataFrame) -> bool:
+    """Whether any point has any reading of a GPU or node."""
+    return bool(
+        readings[["gpu_util_percent", "gpu_power_w_mean", "cpu_busy_share", "host_mem_used_peak_bytes"]].notna().any(axis=None)
+    )
+
+
+def reading_notes(readings: pd.DataFrame) -> Iterator[str]:
+    """What the utilisation hides, points with the same together."""
+    for text, rows in readings.dropna(subset=["misleads"]).groupby("misleads", sort=False):
+        yield f"GPU utilisation at {', '.join(_size(row) for _, row in rows.iterrows())} misleads: {text}"
+
+
+def _row(row: pd.Series[Any], runs: pd.DataFrame) -> dict[str, Any]:
+    step_s = row["step_s"] if pd.isna(row["step_hook_s"]) else row["step_hook_s"]
+    found = {
+        **{name: row[name] for name in POINT},
+        **{name: _over_runs(name, runs[name].dropna()) for name in FIGURES},
+        "data_wait_share": row["data_wait_s"] / step_s,
+        "comm_exposed_share": row["comm_exposed_s"] / step_s,
+        **{name: _over_runs(name, runs[name].dropna()) for name in ("flops_per_s_per_gpu", "share_of_peak")},
+        "energy_j_per_1000_samples": _over_runs("energy_j_per_1000_samples", runs["energy_j_per_1000_samples"].dropna()),
+        "gpu_kwh_per_epoch": row["gpu_kwh_per_epoch"],
+    }
+    return found | {"misleads": misleading(found)}
+
+
+def _over_runs(name: str, known: pd.Series[Any]) -> Any:
+    if not len(known):
+        return None
+    if FIGURES.get(name) == "string":
+        return "; ".join(dict.fromkeys(known))
+    return known.max() if "_peak" in name else known.min() if name.endswith("_least") else known.median()
+
+
+def misleading(row: dict[str, Any]) -> str | None:
+    """What the GPU's utilisation hides: it counts time in which any kernel ran, however small, and NCCL's run while they wait."""
+    util = row["gpu_util_percent"]
+    waits, exchanges, peak = (_or_none(row[name]) for name in ("data_wait_share", "comm_exposed_share", "share_of_peak"))
+    if util is None or waits is None:
+        return None
+    if util >= BUSY_PERCENT:
+        hidden = [
+            f"{percent(waits)} of the step waits for data" if waits >= WAITS else "",
+            f"{percent(exchanges)} is exchange, whose kernels count while they wait" if exchanges and exchanges >= WAITS else "",
+            f"it does {percent(peak)} of the GPU's peak" if peak is not None and peak < FAR_FROM_PEAK else "",
+        ]
+        return f"a kernel ran in {util:.0f} % of the time, but {', '.join(filter(None, hidden))}" if any(hidden) else None
+    if util < IDLE_PERCENT and waits < WAITS:
+        return (
+            f"no kernel ran in {100 - util:.0f} % of the time, though only {percent(waits)} of the step waits for data: "
+            f"not the loader, rather steps too short to launch, exchange through the host, or pauses between steps"
+        )
+    return None
+
+
+def _or_none(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def _size(row: pd.Series[Any]) -> str:
+    return f"{row['nodes']}x{row['gpus_per_node']}"
