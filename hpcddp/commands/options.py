@@ -169,7 +169,9 @@ def submitting(command: Command) -> Command:
         click.option("--max-running", type=click.IntRange(min=1), metavar="N", help="So many runs at a time; Slurm sees to it."),
         click.option("--serial", "max_running", type=int, flag_value=1, help="--max-running 1: nothing of yours on the network."),
         click.option("--one-allocation", is_flag=True, help="All runs in one job, one after the other, on the same nodes."),
-        click.option("--smoke", is_flag=True, help="One short job first: imports, data on every node, versions, GPUs."),
+        click.option(
+            "--smoke", is_flag=True, help="A short job on each node type first: imports, data on every node, versions, GPUs."
+        ),
         click.option("--dry-run", is_flag=True, help="Show what would be submitted; submit nothing."),
         job_option,
         click.option(

@@ -43,5 +43,7 @@ class SmokeSummary:
     schema: int = SCHEMA
     ok: bool
     problems: tuple[str, ...]
+    node_type: str | None = added_later(None)
+    """On which its nodes are; None where earlier versions did not say."""
     data: SmokeData = SmokeData()
     ranks: tuple[SmokeFindings, ...] = ()

@@ -42,7 +42,7 @@ class SubmitOptions:
     """The run root; None: the user's own, or the sweep's folder."""
     dry_run: bool = False
     smoke: bool = False
-    """One short job first."""
+    """A short job on each type of node first."""
     wait: bool = False
     """Until all runs are over."""
     yes: bool = False

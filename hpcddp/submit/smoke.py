@@ -1,9 +1,13 @@
-"""One short job before the study: does the compute environment import, see the data on every node, and fit its GPUs?"""
+"""A short job on each type of node before the study: does the compute environment import, see the data on every node, and fit its
+GPUs?
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from hpcddp.backends.base import Backend, JobState, Submission, pause_s
 from hpcddp.core.errors import HpcddpError
@@ -18,43 +22,76 @@ ENTRY = "hpcddp.worker.smoke:run"
 WALLTIME_MIN = 10
 
 
+@dataclass(frozen=True, kw_only=True)
+class _SmokeJob:
+    job: str
+    submission: Submission
+    on: str
+    """` on v100`; empty where all points are on nodes of one type."""
+
+
 def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:
-    """Submits the smoke job, waits for it and says what it found; HpcddpError with every problem."""
+    """Submits a smoke job for each type of node, waits for all and says what they found; HpcddpError with every problem."""
     study = Study(study.folder.absolute())
-    submission = smoke_submission(study, plan, backend)
-    backend.check(submission)
-    job = backend.submit(submission)
+    submissions = smoke_submissions(study, plan, backend)
+    for submission in submissions.values():
+        backend.check(submission)
+    jobs: list[_SmokeJob] = []
     try:
-        state = _wait_for_end(job, submission.name, backend)
-    except KeyboardInterrupt:
-        backend.cancel({job: submission.name})  # nobody is left to hear what it finds
+        for node_type, submission in submissions.items():
+            on = f" on {node_type}" if len(submissions) > 1 else ""
+            jobs.append(_SmokeJob(job=backend.submit(submission), submission=submission, on=on))
+        states = _wait_for_ends({each.job: each.submission.name for each in jobs}, backend)
+    except (KeyboardInterrupt, HpcddpError):
+        if jobs:
+            backend.cancel({each.job: each.submission.name for each in jobs})  # nobody is left to hear what they find
         raise
-    found = read_record(SmokeSummary, study.smoke_dir(job) / "smoke.json")
-    if found is None:
-        raise HpcddpError(f"smoke test: job {job} {state.phase}: {state.detail or 'it left no result'}; see {study.job_dir(job)}")
-    if not found.ok:
-        problems = "".join(f"\n  {problem}" for problem in found.problems)
-        raise HpcddpError(f"smoke test: job {job} found what would fail every run:{problems}")
-    return f"smoke test   job {job}   {_summary(found)}"
+    found = [_found(study, each, states[each.job]) for each in jobs]
+    if problems := [problem for problem, _ in found if problem]:
+        raise HpcddpError("\n".join(problems))
+    return "\n".join(summary for _, summary in found)
 
 
-def _wait_for_end(job: str, name: str, backend: Backend) -> JobState:
-    """Waits until the job has ended, also while its cluster does not answer; its state then."""
+def _wait_for_ends(jobs: Mapping[str, str], backend: Backend) -> Mapping[str, JobState]:
+    """Waits until these jobs (id -> name) have ended, also while their cluster does not answer; their states then."""
     begun_s = time.monotonic()
-    while (state := backend.poll({job: name})[job]).phase not in ("done", "failed"):
+    while True:
+        states = backend.poll(jobs)
+        if all(state.phase in ("done", "failed") for state in states.values()):
+            return states
         time.sleep(pause_s(time.monotonic() - begun_s))
-    return state
 
 
-def smoke_submission(study: Study, plan: SubmissionPlan, backend: Backend) -> Submission:
-    """The worker's smoke test on the smallest layout that the sweep has, on two nodes where it has such."""
-    point = smoke_point([planned.point for planned in plan.points])
+def _found(study: Study, each: _SmokeJob, state: JobState) -> tuple[str, str]:
+    """What a job found that would fail runs, and what it found; one of them is empty."""
+    job, summary = each.job, read_record(SmokeSummary, study.smoke_dir(each.job) / "smoke.json")
+    if summary is None:
+        why = state.detail or "it left no result"
+        return f"smoke test{each.on}: job {job} {state.phase}: {why}; see {study.job_dir(job)}", ""
+    if not summary.ok:
+        problems = "".join(f"\n  {problem}" for problem in summary.problems)
+        return f"smoke test{each.on}: job {job} found what would fail every run{' there' if each.on else ''}:{problems}", ""
+    return "", f"smoke test{each.on}   job {job}   {_summary(summary)}"
+
+
+def smoke_submissions(study: Study, plan: SubmissionPlan, backend: Backend) -> dict[str, Submission]:
+    """By type of node, the worker's smoke test on the smallest layout that the sweep has there, of two nodes if there is."""
+    by_type: dict[str, list[Point]] = {}
+    for planned in plan.points:
+        node_type = planned.point.layout.node_type or plan.profile.default_node_type
+        by_type.setdefault(str(node_type), []).append(planned.point)
     shorter = {
         label: dataclasses.replace(request, walltime_min=min(WALLTIME_MIN, request.walltime_min))
         for label, request in plan.requests.items()
     }
-    (submission,) = make_submissions(study, dataclasses.replace(plan, requests=shorter), backend.name, [(point, 1)])
-    return dataclasses.replace(submission, entry=ENTRY, title="smoke", walltime_min=WALLTIME_MIN)
+    runs = [(smoke_point(points), 1) for points in by_type.values()]
+    submissions = make_submissions(study, dataclasses.replace(plan, requests=shorter), backend.name, runs)
+    return {
+        node_type: dataclasses.replace(
+            submission, entry=ENTRY, title=f"smoke-{node_type}" if len(runs) > 1 else "smoke", walltime_min=WALLTIME_MIN
+        )
+        for node_type, submission in zip(by_type, submissions, strict=True)
+    }
 
 
 def smoke_point(points: list[Point]) -> Point:

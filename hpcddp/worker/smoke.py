@@ -83,9 +83,15 @@ def summarize(job: JobSpec, rank: Rank, answers: Sequence[SmokeFindings]) -> Smo
     return SmokeSummary(
         ok=not problems,
         problems=tuple(dict.fromkeys(problems)),
+        node_type=job.point.layout.node_type or _default_node_type(job),
         data=SmokeData(root=root, seen_by=tuple(found_on), missing_on=tuple(missing_on)),
         ranks=tuple(answers),
     )
+
+
+def _default_node_type(job: JobSpec) -> str | None:
+    name = job.profile.get("default_node_type")
+    return name if isinstance(name, str) else None
 
 
 def _needed_modules(job: JobSpec) -> list[str]:

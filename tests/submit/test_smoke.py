@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.backends.base import JobState
-from hpcddp.core.errors import HpcddpError
+from hpcddp.backends.base import JobState, Submission
+from hpcddp.core.errors import HpcddpError, RefusedError
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
-from hpcddp.submit.smoke import run_smoke
+from hpcddp.submit.smoke import run_smoke, smoke_submissions
 from tests.fake_backend import FakeBackend
+from tests.given_one_allocation import submission_plan as two_types
 from tests.given_plan import submission_plan
 
 
@@ -59,3 +60,54 @@ def test_every_problem_found_is_told(tmp_path: Path) -> None:
     write_json(study.smoke_dir("100") / "smoke.json", {"ok": False, "problems": ["no torch on gn01", "no data on gn02"]})
     with pytest.raises(HpcddpError, match="no torch on gn01\n  no data on gn02"):
         run_smoke(study, submission_plan(tmp_path), Answers(JobState(phase="done")))
+
+
+def found(study: Study, job: str, *problems: str, host: str = "gn01") -> None:
+    """What a smoke job left, as version 0.1.0 wrote it."""
+    rank = {"rank": 0, "host": host, "data_root": None, "data_seen": None, "problems": list(problems)}
+    write_json(study.smoke_dir(job) / "smoke.json", {"schema": 1, "ok": not problems, "problems": problems, "ranks": [rank]})
+
+
+def test_every_type_of_node_is_tested(tmp_path: Path) -> None:
+    """One job each, on the smallest layout of two nodes that the sweep has there, of one node where it has no other."""
+    axes = "{layout.node_type: [v100, a40], layout.nodes: [1, 2]}"
+    plan = two_types(tmp_path, axes=axes)
+    study, backend = Study(tmp_path / "runs"), FakeBackend()
+    submissions = smoke_submissions(study, plan, backend)
+    layouts = {name: each.spec.point.layout for name, each in submissions.items()}
+    assert {name: (layout.node_type, layout.nodes) for name, layout in layouts.items()} == {
+        "v100": ("v100", 2),
+        "a40": ("a40", 2),
+    }
+    assert [each.name for each in submissions.values()] == ["smoke-v100", "smoke-a40"]
+    one = two_types(tmp_path, axes="{layout.node_type: [a40], layout.nodes: [1]}")
+    assert [(name, each.name) for name, each in smoke_submissions(study, one, backend).items()] == [("a40", "smoke")]
+
+
+def test_what_each_type_of_node_has_is_said(tmp_path: Path) -> None:
+    """A line for each that is well; what is wrong on one is told with its name, and nothing is submitted."""
+    plan = two_types(tmp_path, axes="{layout.node_type: [v100, a40]}")
+    study, done = Study(tmp_path / "runs"), JobState(phase="done")
+    found(study, "100")
+    found(study, "101")
+    waits = Answers(JobState(phase="queued"), done)
+    lines = run_smoke(study, plan, waits).splitlines()
+    assert [line.split("   ")[:2] for line in lines] == [["smoke test on v100", "job 100"], ["smoke test on a40", "job 101"]]
+    found(study, "101", "no torch on gn07")
+    with pytest.raises(HpcddpError) as caught:
+        run_smoke(study, plan, Answers(done))
+    assert str(caught.value) == "smoke test on a40: job 101 found what would fail every run there:\n  no torch on gn07"
+
+
+def test_a_job_that_is_refused_leaves_none(tmp_path: Path) -> None:
+    """The first type's job is cancelled where the second type's is not taken."""
+    plan, backend = two_types(tmp_path, axes="{layout.node_type: [v100, a40]}"), Answers()
+
+    def refuse(_: Submission) -> None:
+        if len(backend.queued) == 2:
+            raise RefusedError("sbatch: error: QOSMaxSubmitJobPerUserLimit")
+
+    backend.on_submit = refuse
+    with pytest.raises(RefusedError):
+        run_smoke(Study(tmp_path / "runs"), plan, backend)
+    assert backend.cancelled == ["100"]

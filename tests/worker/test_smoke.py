@@ -64,9 +64,9 @@ def test_a_module_that_is_missing(tmp_path: Path) -> None:
 
 def test_all_is_well(tmp_path: Path) -> None:
     """Synthetic data need no folder."""
-    spec = given.job(tmp_path, given.point(2))
+    spec = given.job(tmp_path, given.point(2), profile={"default_node_type": "main"})
     summary = forked.values(tmp_path / "output", 2, smoke.run, spec_to_dict(spec))[0]
-    assert (summary["ok"], summary["problems"]) == (True, [])
+    assert (summary["ok"], summary["problems"], summary["node_type"]) == (True, [], "main")
     assert summary["data"] == {"root": None, "seen_by": [], "missing_on": []}
 
 
