@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode, encode
 
 ByHand = Literal["gather_scatter", "all_reduce"]
@@ -33,18 +34,6 @@ class Data:
     """bigmnist only: how often the variants are replicated (200 gives 72,000,000 samples)."""
     variants: tuple[str, ...] = VARIANTS
     """bigmnist only."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Optimizer:
-    """Stochastic gradient descent; the rate is used as given, never scaled behind the user's back."""
-
-    lr: NonNegative = 0.01
-    """Learning rate."""
-    momentum: NonNegative = 0.9
-    """Of SGD; 0: none."""
-    weight_decay: NonNegative = 0.0
-    """L2 penalty on the parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)

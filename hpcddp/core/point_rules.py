@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Ddp, Measure, Point
+from hpcddp.core.training_rules import optimizer, rates, training
 
 MAX_TELEMETRY_HZ = 10
 
@@ -126,34 +127,6 @@ def _duration(point: Point) -> Iterator[str]:
         )
 
 
-def _training(point: Point) -> Iterator[str]:
-    """What a training is, and what only a training has."""
-    measure = point.measure
-    if point.work != "train":
-        for key in ("epochs", "evaluate_every", "target_accuracy"):
-            if getattr(measure, key) != getattr(Measure, key):
-                yield (
-                    f"measure.{key} is {getattr(measure, key):g}, but work is {point.work}: only a training has epochs that are "
-                    f"evaluated. Set work to train, or leave the key out."
-                )
-        return
-    if measure.epochs is None:
-        yield "work is train, but measure.epochs does not say how many. Set it."
-    if measure.stop != "steps":
-        yield f"work is train and measure.stop is {measure.stop}: a training ends with its epochs. Leave stop out."
-    if measure.input != "full":
-        yield f"work is train and measure.input is {measure.input}: nothing is learned from that. Leave input out."
-    if measure.target_accuracy is None:
-        return
-    if measure.target_accuracy > 1:
-        yield f"measure.target_accuracy is {measure.target_accuracy:g}: it is a share, at most 1. Write 0.93 for 93 %."
-    if not measure.evaluate_every:
-        yield (
-            f"measure.target_accuracy is {measure.target_accuracy:g} and measure.evaluate_every is 0: before the last epoch "
-            f"nothing would find that it is reached. Set evaluate_every to 1 or more."
-        )
-
-
 def _restarting(point: Point) -> Iterator[str]:
     measure = point.measure
     if not measure.resume:
@@ -189,4 +162,4 @@ def _watching(point: Point) -> Iterator[str]:
         )
 
 
-RULES = (_parallel, _communication, _device, _duration, _training, _restarting, _watching)
+RULES = (_parallel, _communication, _device, _duration, training, optimizer, rates, _restarting, _watching)

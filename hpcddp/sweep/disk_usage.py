@@ -24,7 +24,7 @@ CHECKPOINT_OF_RANK_BYTES = 17_000
 """A rank's random numbers to come."""
 
 CHECKPOINTS = 3
-"""Of a run that resumes: two are kept while the next is written. Each holds the parameters and, with momentum, as much again."""
+"""Of a run that resumes: two are kept while the next is written. Each holds the parameters and the optimizer's state."""
 
 COMM_BYTES = 60_000
 """comm.json of `work: comm`."""
@@ -95,5 +95,5 @@ def bytes_of(point: Point, walltime_min: float) -> int:
 def checkpoint_bytes(point: Point) -> int:
     """Of one checkpoint, without BatchNorm's statistics; 0 for a model whose size only its code knows."""
     workload = point.workload
-    per_parameter = (8 if workload.precision == "fp64" else 4) * (1 + bool(workload.optimizer.momentum))
+    per_parameter = (8 if workload.precision == "fp64" else 4) * (1 + workload.optimizer.numbers_per_parameter)
     return (parameters(workload) or 0) * per_parameter + CHECKPOINT_OF_RANK_BYTES * point.ranks

@@ -17,8 +17,9 @@ from hpcddp import __version__
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, TrainingData
+from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY
 from hpcddp.core.paths import data_root_as_given
-from hpcddp.core.point import to_json
+from hpcddp.core.point import Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
 from hpcddp.worker import gates
 from hpcddp.worker.freed_memory import freed_memory
@@ -53,6 +54,16 @@ def versions() -> dict[str, str | None]:
         "cudnn": cudnn_version(),
         "hpcddp": __version__,
     }
+
+
+def software(point: Point) -> dict[str, str | None]:
+    """The versions, and that of the library that the point's optimizer comes from."""
+    if point.workload.optimizer.name not in FROM_LIBRARY:
+        return versions()
+    try:
+        return {**versions(), LIBRARY: importlib.metadata.version(LIBRARY)}
+    except importlib.metadata.PackageNotFoundError:  # which ends the run when the optimizer is made
+        return versions()
 
 
 def env_id(found: Mapping[str, str | None], device_kind: str, freed: str | None = None) -> str:
@@ -102,10 +113,10 @@ class _Peer:
 
 def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRecord | None:
     """All ranks call it; what launch.json holds on rank 0, None elsewhere. HpcddpError if ranks run different software."""
-    rank, found = group.rank, versions()
+    rank, found = group.rank, software(spec.point)
     freed = freed_memory(spec.point)
-    software = env_id(found, group.device.type, freed)
-    here = _Peer(host=rank.host, gpu=_gpu_name(group.device), cpus=usable_cpus(), env_id=software)
+    environment = env_id(found, group.device.type, freed)
+    here = _Peer(host=rank.host, gpu=_gpu_name(group.device), cpus=usable_cpus(), env_id=environment)
     peers = group.gather_records("launch", here)
     if not peers:
         return None
@@ -129,7 +140,7 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
         device=group.device.type,
         freed_memory=freed,
         versions=found,
-        env_id=software,
+        env_id=environment,
         environment=allowed_environment(),
         profile=spec.profile,
         git_commit=spec.git_commit,

@@ -68,7 +68,7 @@ def wanted_bytes(text: str) -> int:
 
 
 def fitting_batch(point: Point, limit: int, need: int) -> int | None:
-    """The largest power of two that may fit: memory is parameters, gradients and momentum, and the rest grows with the batch.
+    """The largest power of two that may fit: memory is parameters, gradients and moments, and the rest grows with the batch.
 
     More is needed than had been asked for when it failed, so no larger batch fits; this one does if little was missing.
     None where the batch is not what fills the memory.
@@ -82,9 +82,9 @@ def fitting_batch(point: Point, limit: int, need: int) -> int | None:
 
 
 def _held_bytes(point: Point) -> int:
-    """Whatever the batch: each parameter, its gradient and momentum; 0 for a model that only its code knows."""
+    """Whatever the batch: each parameter, its gradient and the optimizer's state; 0 for a model that only its code knows."""
     count = parameters(point.workload) or 0
-    copies = 2 + (point.workload.optimizer.momentum > 0)
+    copies = 2 + point.workload.optimizer.numbers_per_parameter
     return count * copies * (8 if point.workload.precision == "fp64" else 4)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import (
     Data,
     Layout,
     Measure,
-    Optimizer,
     Workload,
     canonical,
     comm_point,
@@ -74,6 +74,20 @@ def test_ids_are_frozen() -> None:
     """The id, the text it is the hash of and every default stay what they are: records on disk go by them."""
     text = json.dumps({name: frozen(plain) for name, plain in POINTS.items()}, indent=1, ensure_ascii=True) + "\n"
     check("point_ids.json", text)
+
+
+def test_later_keys_change_no_earlier_id() -> None:
+    """Spelled out at their defaults they are the same point; at any other value another one."""
+    given: dict[str, Any] = dict(SMALL)
+    plain = point_from_dict(given)
+    later = {"name": "sgd", "nesterov": False, "betas": [0.9, 0.999], "scaling": "none", "schedule": "constant", "ema_decay": 0}
+    optimizer = {**given["workload"].get("optimizer", {}), **later}
+    spelled: dict[str, Any] = {**given, "workload": {**given["workload"], "optimizer": optimizer}}
+    spelled["measure"] = {**given.get("measure", {}), "epochs": None, "evaluate_every": 1, "target_accuracy": None}
+    assert point_from_dict(spelled).id == plain.id
+    for key, value in {"nesterov": True, "label_smoothing": 0.1, "weight_decay_on": "weights", "name": "lars"}.items():
+        other = {**spelled, "workload": {**spelled["workload"], "optimizer": {key: value}}}
+        assert point_from_dict(other).id != plain.id
 
 
 def test_root_is_outside_the_id() -> None:

@@ -24,12 +24,16 @@ DATA_PARALLEL = {"workload.parallel": "data_parallel", "device": "cuda"}
 
 TRAIN = {"work": "train", "measure.epochs": 3}
 
+OF = {"of": "workload.optimizer"}
+"""Where keys without a dot belong."""
+
 
 def checked(changes: dict[str, Any]) -> None:
     """Checks a point of two ranks on CPUs, as it is changed."""
     plain = point_to_dict(given.point(2))
     for key, value in changes.items():
-        set_dotted(plain, key, value)
+        if key != "of":
+            set_dotted(plain, key if "." in key or key in ("work", "device") else f"{changes['of']}.{key}", value)
     check_point(point_from_dict(plain))
 
 
@@ -70,6 +74,22 @@ def checked(changes: dict[str, Any]) -> None:
         (TRAIN | {"measure.input": "io"}, "work is train and measure.input is io: nothing is learned"),
         (TRAIN | {"measure.target_accuracy": 93}, "target_accuracy is 93: it is a share, at most 1. Write 0.93"),
         (TRAIN | {"measure.target_accuracy": 0.9, "measure.evaluate_every": 0}, "evaluate_every is 0: before the last epoch"),
+        (OF | {"schedule": "cosine"}, "workload.optimizer.schedule is cosine, but work is steps: only a training"),
+        (OF | {"warmup_epochs": 5}, "workload.optimizer.warmup_epochs is 5, but work is steps: only a training"),
+        (OF | {"ema_decay": 0.9}, "workload.optimizer.ema_decay is 0.9, but work is steps: only a training"),
+        (OF | {"name": "adamw", "nesterov": True}, "nesterov is true, but the optimizer is adamw: that key is of sgd and lars"),
+        (OF | {"name": "lars", "betas": [0.5, 0.5]}, r"betas is \[0.5, 0.5\], but the optimizer is lars: .* adamw and lamb"),
+        (OF | {"momentum": 0, "nesterov": True}, "nesterov is true and momentum is 0"),
+        (OF | {"name": "lamb", "betas": [0.9]}, r"betas is \[0.9\]: they are two numbers below 1"),
+        (OF | {"label_smoothing": 1}, "label_smoothing is 1: it must be below 1"),
+        (OF | {"scaling": "sqrt"}, "scaling is sqrt, but base_batch does not say"),
+        (OF | {"base_batch": 32}, "base_batch is 32, but scaling is none"),
+        (OF | TRAIN | {"power": 1}, "power is 1, but schedule is constant: nothing reads it"),
+        (OF | TRAIN | {"schedule": "cosine", "decay_factor": 0.5}, "decay_factor is 0.5, but schedule is cosine"),
+        (OF | TRAIN | {"schedule": "step"}, "schedule is step, but decay_at_epochs names no epoch"),
+        (OF | TRAIN | {"schedule": "step", "decay_at_epochs": [2, 1]}, r"decay_at_epochs is \[2, 1\]: each must be later"),
+        (OF | TRAIN | {"schedule": "step", "decay_at_epochs": [1, 3]}, "decay_at_epochs has 3, and measure.epochs is 3"),
+        (OF | TRAIN | {"warmup_epochs": 3}, "warmup_epochs has 3, and measure.epochs is 3"),
         ({"measure.profile_steps": 2, "measure.profile_ranks": [0, 2]}, "profile_ranks has 2: this point has the ranks 0 to 1"),
         ({"measure.profile_steps": 2, "measure.profile_ranks": []}, "profile_ranks names no rank"),
         ({"measure.checkpoint_every_min": 5}, "checkpoint_every_min is 5, but measure.resume is false: none is written"),
@@ -101,6 +121,8 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> Non
         {"measure.resume": True, "measure.checkpoint_every_min": 0.5, "workload.ddp.compression": "fp16"},
         {"measure.profile_ranks": [7]},
         {"layout.launcher": "torchrun", "layout.nodes": 2},
+        OF | {"name": "lars", "nesterov": True, "scaling": "sqrt", "base_batch": 4, "label_smoothing": 0.1},
+        OF | TRAIN | {"name": "lamb", "eps": 1e-8, "schedule": "step", "decay_at_epochs": [1, 2], "warmup_epochs": 0.5},
         TRAIN | {"measure.target_accuracy": 1, "measure.evaluate_every": 2, "measure.resume": True, "measure.comm": "check"},
         NONE,
         DATA_PARALLEL,

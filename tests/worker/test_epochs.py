@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.point import Data, Optimizer, Point
+from hpcddp.core.optimizer import Optimizer
+from hpcddp.core.point import Data, Point
 from hpcddp.core.records import AFTER_PAUSE, WARMUP, epochs_file
 from hpcddp.data.sampling import EpochOrder
 from hpcddp.worker.training.window import timed_steps
@@ -162,6 +165,25 @@ def test_a_run_goes_on_in_the_epoch_where_it_was(tmp_path: Path, three_epochs: P
     times = epochs(last)
     assert times[:2] == epochs(parts[1])
     assert all((before["elapsed_ns"] or 0) < (after["train_ns"] or 0) for before, after in pairwise(times[:2]))
+
+
+def test_a_recipe_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Warm-up, cosine, Nesterov, the average of parameters: interrupted in the second epoch, a run ends as one in one piece does.
+
+    Its epochs have the rates of their last steps.
+    """
+    recipe = {"lr": RATE, "nesterov": True, "scaling": "linear", "base_batch": 8, "warmup_epochs": 1.0, "schedule": "cosine"}
+    point = training(epochs=3, resume=True, checkpoint_every_min=0.0)
+    chosen = Optimizer(**recipe, label_smoothing=0.1, ema_decay=0.9, weight_decay=1e-3, weight_decay_on="weights")  # type: ignore[arg-type]
+    point = replace(point, workload=replace(point.workload, optimizer=chosen))
+    launch(tmp_path / "resumed", point, "7", stop_after=33)
+    resumed, plain = launch(tmp_path / "resumed", point, "8"), launch(tmp_path / "plain", point, "7")
+    ends = [read(attempt / "end.json") for attempt in (resumed, plain)]
+    assert ends[0]["evaluation"] == ends[1]["evaluation"]
+    sums = [end["gates"][1]["evidence"].split()[-1] for end in ends]
+    assert sums[0] == sums[1]
+    due = [2 * RATE, 2 * RATE * (1 + math.cos(math.pi * 19 / 40)) / 2, 2 * RATE * (1 + math.cos(math.pi * 39 / 40)) / 2]
+    assert [(row["lr_e12"] or 0) / 1e12 for row in epochs(resumed)] == pytest.approx(due, abs=1e-11)
 
 
 def test_a_run_ends_with_the_epoch_that_reaches_its_target(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,7 +102,9 @@ class EpochRecorder:
 
     def _evaluate(self, epoch: int) -> EvaluationResult | None:
         parts = self._parts
-        found = evaluate(parts.point.workload, parts.evaluated, parts.trainer, parts.group, f"evaluation {epoch}")
+        average = parts.trainer.average
+        with average.in_place() if average else contextlib.nullcontext():
+            found = evaluate(parts.point.workload, parts.evaluated, parts.trainer, parts.group, f"evaluation {epoch}")
         parts.trainer.model.train()
         if found is None:
             return None

@@ -28,7 +28,7 @@ from hpcddp.core.stop_signal import request_requeue
 from hpcddp.data.source import to_bytes
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.freed_memory import freed_memory
-from hpcddp.worker.launch_record import env_id, versions
+from hpcddp.worker.launch_record import env_id, software
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.checkpoint import State, newest_intact, prune, to_resume, unpack, write_checkpoint
@@ -99,6 +99,8 @@ def restore(state: State, trainer: Trainer, rank: int) -> None:
         for buffer, value in zip(trainer.module.buffers(), state["buffers"], strict=True):
             buffer.copy_(value)
     trainer.optimizer.load_state_dict(state["optimizer"])
+    if trainer.average:
+        trainer.average.restore(state["average"])
     if trainer.scaler:
         trainer.scaler.load_state_dict(state["scaler"])
     _restore_random(state["random"][rank], trainer.device)
@@ -169,6 +171,7 @@ class Checkpointer:
             "module": trainer.module.state_dict(),
             "buffers": list(trainer.module.buffers()),
             "optimizer": trainer.optimizer.state_dict(),
+            "average": trainer.average.state() if trainer.average else None,
             "scaler": trainer.scaler.state_dict() if trainer.scaler else None,
             "random": draws,
             "epochs": epochs,
@@ -216,8 +219,8 @@ def _attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
 
 
 def _signature(spec: JobSpec, group: ProcessGroup, samples: int) -> Signature:
-    software = env_id(versions(), group.device.type, freed_memory(spec.point))
-    return Signature(point=spec.point.id, run=spec.run, samples=samples, torch=str(torch.__version__), env_id=software)
+    environment = env_id(software(spec.point), group.device.type, freed_memory(spec.point))
+    return Signature(point=spec.point.id, run=spec.run, samples=samples, torch=str(torch.__version__), env_id=environment)
 
 
 def _check_same(state: State, signature: Signature, run: Path) -> None:

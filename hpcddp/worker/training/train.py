@@ -20,6 +20,8 @@ from hpcddp.worker.training.backward import Mark
 from hpcddp.worker.training.divergence import Divergence
 from hpcddp.worker.training.epochs import EpochRecorder
 from hpcddp.worker.training.feeds import Feed
+from hpcddp.worker.training.optimizers import set_rate
+from hpcddp.worker.training.rates import RateSchedule
 from hpcddp.worker.training.resume import Checkpointer
 from hpcddp.worker.training.trainer import Trainer
 from hpcddp.worker.training.window import StepWindow
@@ -44,6 +46,8 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     """
     window = StepWindow(point, feed.steps_per_epoch, log.times_ns, group, checkpointer)
     work = work_of(point, trainer)
+    rates = RateSchedule(point, feed.steps_per_epoch)
+    set_rate(trainer.optimizer, rates.rate(window.first_step))
     divergence, timer, timed_from = Divergence(group, log), log.timer, window.timed_from
     faults = PageFaults()
     checksums = {"at the start": checksum(trainer.module.parameters())}
@@ -57,6 +61,8 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
             faults.begin()
             for step in stretch:
                 batch = feed.next(timer)
+                if rates.varies:
+                    set_rate(trainer.optimizer, rates.rate(step))
                 loss = work(batch, timer.mark)
                 log.write_finished()  # of earlier steps: this one's row is part of the next one's record_ns
                 timer.mark("record")

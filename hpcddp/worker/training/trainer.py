@@ -15,7 +15,9 @@ from hpcddp.worker.training.backward import Backward, Mark
 from hpcddp.worker.training.hand_exchange import HandExchange
 from hpcddp.worker.training.inputs import Normalize
 from hpcddp.worker.training.models import build_model
+from hpcddp.worker.training.optimizers import make_optimizer
 from hpcddp.worker.training.parallel import NOTHING, autocast, spread
+from hpcddp.worker.training.weight_average import WeightAverage
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,9 @@ class Trainer:
     precision: str
     accumulate: int
     backward: Backward
+    label_smoothing: float = 0.0
+    average: WeightAverage | None = None
+    """What is evaluated in the parameters' place; None: they are."""
 
     @property
     def ddp(self) -> DistributedDataParallel | None:
@@ -58,6 +63,8 @@ class Trainer:
             self.scaler.update()
         else:
             self.optimizer.step()
+        if self.average:
+            self.average.update()
         self.optimizer.zero_grad(set_to_none=True)
         mark("optimizer")
         return loss
@@ -85,7 +92,8 @@ class Trainer:
     def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The mean over a micro-batch."""
         with self.autocast():
-            loss: torch.Tensor = nn.functional.cross_entropy(self.model(self.normalize(images)), labels)
+            scores, smoothing = self.model(self.normalize(images)), self.label_smoothing
+            loss: torch.Tensor = nn.functional.cross_entropy(scores, labels, label_smoothing=smoothing)
         return loss
 
     def _exchange(self, now: bool) -> contextlib.AbstractContextManager[object]:
@@ -120,13 +128,15 @@ def make_trainer(workload: Workload, source: Source, device: torch.device, rank:
     return Trainer(
         module=module,
         model=spread(module, workload, device, gpus),
-        optimizer=torch.optim.SGD(module.parameters(), chosen.lr, momentum=chosen.momentum, weight_decay=chosen.weight_decay),
+        optimizer=make_optimizer(chosen, module),
         scaler=make_scaler(device) if workload.precision == "fp16" else None,
         normalize=Normalize(source.mean, source.std, dtype=dtype, device=device, channels_last=workload.channels_last),
         device=device,
         precision=workload.precision,
         accumulate=workload.accumulate,
         backward=Backward(module.parameters()),
+        label_smoothing=chosen.label_smoothing,
+        average=WeightAverage(module, chosen.ema_decay) if chosen.ema_decay else None,
     )
 
 

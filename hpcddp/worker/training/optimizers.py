@@ -1,0 +1,70 @@
+"""The optimizer that a workload names, with its groups of parameters."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.optimizer import LIBRARY, Optimizer
+
+LAMB_EPS = 1e-6
+"""As You et al. (2019, arXiv 1904.00962) have it, and the library."""
+
+AS_PUBLISHED = {"weight_decouple": False, "adam_debias": True}
+"""Of LAMB: the trust ratio scales the decay too (algorithm 2), and steps are not corrected for the moments' bias. Left to itself
+the library (4.1) divides by that bias behind the trust ratio, so that its first step is ten times as long."""
+
+ADAMW_EPS = 1e-8
+"""torch's default."""
+
+
+def make_optimizer(chosen: Optimizer, module: nn.Module) -> torch.optim.Optimizer:
+    """With the rate as given; HpcddpError where a library that it comes from is missing."""
+    parameters: Any = _groups(chosen, module)
+    common: dict[str, Any] = {"lr": chosen.lr, "weight_decay": chosen.weight_decay}
+    with_momentum = {**common, "momentum": chosen.momentum, "nesterov": chosen.nesterov}
+    if chosen.name == "sgd":
+        return torch.optim.SGD(parameters, **with_momentum)
+    if chosen.name == "lars":
+        return _from_library("LARS", parameters, with_momentum)
+    eps = ADAMW_EPS if chosen.name == "adamw" else LAMB_EPS
+    with_moments = {**common, "betas": chosen.betas, "eps": eps if chosen.eps is None else chosen.eps}
+    if chosen.name == "adamw":
+        return torch.optim.AdamW(parameters, **with_moments)
+    return _from_library("Lamb", parameters, {**with_moments, **AS_PUBLISHED})
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Of all groups of parameters."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def _groups(chosen: Optimizer, module: nn.Module) -> Any:
+    """The parameters; in two groups where some are not decayed."""
+    if chosen.weight_decay_on == "all":
+        return module.parameters()
+    by_decay: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for parameter in module.parameters():
+        by_decay[parameter.ndim > 1].append(parameter)
+    without = [{"params": by_decay[False], "weight_decay": 0.0}] if by_decay[False] else []
+    return [{"params": by_decay[True]}, *without]
+
+
+def _from_library(name: str, parameters: Any, options: dict[str, Any]) -> torch.optim.Optimizer:
+    made: torch.optim.Optimizer = getattr(_library(name.lower()), name)(parameters, **options)
+    return made
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module("pytorch_optimizer")
+    except ImportError as error:
+        raise HpcddpError(
+            f"workload.optimizer.name is {name}, which comes from {LIBRARY}, and that does not load ({error}): "
+            f"install it in the compute environment (pip install {LIBRARY}), or take sgd or adamw"
+        ) from error
