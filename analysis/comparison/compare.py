@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hpcddp.analysis.comparison.accuracy import accuracy_plain
 from hpcddp.analysis.comparison.facts import Difference, Facts, differences, facts
 from hpcddp.analysis.comparison.match import MeasuredPoint, Unmatched, matched, measured_points, unmatched
 from hpcddp.analysis.study.effects import Ratio, ratio
@@ -152,6 +153,7 @@ def _point(point: ComparedPoint) -> dict[str, Any]:
         "high": point.ratio.high,
         "interval": point.ratio.kind,
         "verdict": point.judgement,
+        "accuracy": accuracy_plain(point.a, point.b),
     }
 
 

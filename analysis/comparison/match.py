@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from hpcddp.analysis.study.accuracy import Evaluated, evaluated, median_losses
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
@@ -41,6 +42,10 @@ class MeasuredPoint:
     """Samples per second of each."""
     hook: bool
     """The runs have the communication hook, because there are none without it."""
+    evaluated: Evaluated | None = None
+    """Accuracies, of runs with and without the hook."""
+    losses: tuple[float, float, int] | None = None
+    """At the start, at the end, over so many steps each; None where not known."""
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -71,6 +76,8 @@ def measured_points(records: StudyRecords) -> list[MeasuredPoint]:
                 runs=tuple(RunKey(str(label), int(run)) for label, run in zip(timed["label"], timed["run"], strict=True)),
                 rates=tuple(rates_per_s(timed)),
                 hook=bool(timed["hook"].any()),
+                evaluated=evaluated(members),
+                losses=median_losses(members),
             )
         )
     return sorted(found, key=_place)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
+from hpcddp.analysis.comparison.accuracy import accuracy_text, compared_accuracy
 from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison, Side, middle
 from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Unmatched
@@ -24,6 +26,7 @@ def to_text(found: Comparison) -> str:
         [_side("A", found.a), _side("B", found.b), sentence(found)],
         _differences(found.differences),
         _table(found),
+        _accuracies(found),
         [*_unmatched("A", found.a.unmatched), *_unmatched("B", found.b.unmatched)],
         [f"note: {note}" for note in notes(found)],
     ]
@@ -144,6 +147,23 @@ def _table(found: Comparison) -> list[str]:
         for point, more in _zip(found, apart)
     ]
     return [line.rstrip() for line in aligned(heads, rows).splitlines()]
+
+
+def _accuracies(found: Comparison) -> list[str]:
+    """A text for each point of which a side was evaluated; points that are alike in it share theirs."""
+    texts: dict[str, list[str]] = {}
+    for point, name in zip(found.points, names(found), strict=True):
+        compared = compared_accuracy(point.a, point.b)
+        if compared is not None:
+            texts.setdefault(accuracy_text(point.a, point.b, compared), []).append(name)
+    listed = [f"{_first_names(of)}: {text}" for text, of in texts.items()]
+    more = [f"and {len(listed) - AT_MOST} more: --format json has them all"] if len(listed) > AT_MOST else []
+    texts_ = [f"{'accuracy' if i == 0 else '':<10}{each}" for i, each in enumerate([*listed[:AT_MOST], *more])]
+    return [line for text in texts_ for line in wrap(text, WIDE, subsequent_indent=" " * 12, break_long_words=False)]
+
+
+def _first_names(of: Sequence[str]) -> str:
+    return "; ".join(of[:NAMED]) + (f" and {len(of) - NAMED} more" if len(of) > NAMED else "")
 
 
 def _cell(point: ComparedPoint) -> str:

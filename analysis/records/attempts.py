@@ -167,7 +167,7 @@ def _read(
     span = StepSpan(end.protocol.steady_from_step if end else stretch.first_step + longest_warmup, stretch.stop)
     hooked = _hooked(ranks)
     windows = ExchangeWindows(ranks, span, first_table(stretch.attempt, ranks[0], warnings) if hooked else None)
-    steps = read_steps(stretch.attempt, ranks, span, warnings, windows.add if hooked else None)
+    steps = read_steps(stretch.attempt, ranks, span, launch.step_rows, warnings, watch=windows.add if hooked else None)
     steps = with_shared_boundaries(steps, windows, ranks)
     if span.stop is not None:
         steps = before(steps, span.stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 from hpcddp.analysis.records.csv_reader import UNKNOWN, Columns
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import or_zero
-from hpcddp.core.attempt_records import GateResult, RankClock, TrainingEnd
+from hpcddp.core.attempt_records import EvaluationResult, GateResult, RankClock, TrainingEnd
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
-from hpcddp.core.records import PARTS
+from hpcddp.core.records import MOST_LOSS_E9, PARTS
 
 DAY_NS = 86_400_000_000_000
 """No step lasts a day, as ranks give each other up after minutes (rendezvous.TIMEOUT); no cluster's clock is off by one."""
@@ -54,6 +55,8 @@ def check_steps(columns: Columns, rank: int) -> None:
         rows.check_between("start_ns", UNKNOWN, LATEST_NS, "no time of this century")
         early = _early(columns["start_ns"], total)
         rows.reject_where(early, "start_ns", columns["start_ns"], "before the step before it ended: its clock ran backwards")
+    if "loss_e9" in columns:
+        rows.check_between("loss_e9", 0, MOST_LOSS_E9, "no cross entropy is negative, nor written above a million")
 
 
 def _early(start: NDArray[Any], total: NDArray[Any]) -> Mask:
@@ -111,6 +114,8 @@ def check_end(end: TrainingEnd, point: Point | None) -> None:
     """Rejected where end.json cannot be of that point, or its checksums or clocks cannot be."""
     if point is not None and end.global_batch != point.global_batch:
         raise Rejected(f"end.json: global_batch is {end.global_batch}, and the point's is {point.global_batch}")
+    if end.evaluation:
+        _check_evaluation(end.evaluation)
     for place, entry in enumerate(end.ranks):
         if entry.crc32 is None:
             raise Rejected(f"end.json: ranks[{place}].crc32 is None, not a whole number")
@@ -120,6 +125,13 @@ def check_end(end: TrainingEnd, point: Point | None) -> None:
         for kind, size in (entry.peak_memory_bytes or {}).items():
             if size > MOST_MEMORY_BYTES:
                 raise Rejected(f"rank {entry.rank}: peak_memory_bytes {kind} is {size}: no machine has that")
+
+
+def _check_evaluation(found: EvaluationResult) -> None:
+    if found.correct is not None and found.correct > (found.samples or 0):
+        raise Rejected(f"end.json: evaluation.correct is {found.correct}, of {found.samples} samples")
+    if found.loss is not None and not 0 <= found.loss < math.inf:
+        raise Rejected(f"end.json: evaluation.loss is {found.loss}: a cross entropy is not negative, nor infinite")
 
 
 def missing_gate(found: Sequence[GateResult], launch: LaunchRecord, trains: bool) -> str | None:

@@ -22,14 +22,27 @@ WITH_STARTS = {**COLUMNS, "start_ns": "int64"}
 """Where a step's all-reduces are to be found in it: every start must be there."""
 
 
-def read_steps(
-    attempt: Path, ranks: Sequence[RankEnd], span: StepSpan, warnings: list[str], watch: Callable[[Columns], None] | None = None
+LOSSES_SINCE = 2
+"""`step_rows` of launch.json from which on rows have the loss of their step."""
+
+
+def read_steps(  # noqa: PLR0913 - where rows are, which of them count, and who else reads them
+    attempt: Path,
+    ranks: Sequence[RankEnd],
+    span: StepSpan,
+    step_rows: int,
+    warnings: list[str],
+    *,
+    watch: Callable[[Columns], None] | None = None,
 ) -> RunSteps:
     """The attempt's steps, reduced over its ranks; Rejected where rows are missing or differ from what was recorded.
 
-    `watch` is called with each rank's table, which then has the steps' starts. Steps outside of `span` are not steady.
+    `step_rows`: the version of the rows, as launch.json has it. `watch` is called with each rank's table, which then has the
+    steps' starts. Steps outside of `span` are not steady.
     """
-    tables = step_tables(attempt, ranks, WITH_STARTS if watch else COLUMNS, warnings)
+    columns = WITH_STARTS if watch else COLUMNS
+    columns = {**columns, "loss_e9": "float64"} if step_rows >= LOSSES_SINCE else columns
+    tables = step_tables(attempt, ranks, columns, warnings)
     try:
         return over_ranks(_shown(tables, watch) if watch else tables, len(ranks), span)
     except ValueError as error:

@@ -67,6 +67,8 @@ class RunSteps:
     """The longest of own_ns over ranks, if none had waited for data."""
     rank_part_ns: Mapping[str, Floats]
     """Part -> (ranks,): sum over steady steps; nan where the rank did not measure it."""
+    loss_e9: Floats | None = None
+    """The mean over ranks x 10^9; nan where a rank's is not known. None where no rows have it."""
 
 
 def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS) -> RunSteps:
@@ -84,6 +86,7 @@ def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS)
     counts: dict[str, Any] = dict.fromkeys(RECORDED, 0)
     own, fed, window_ns = np.empty((count, steady.size)), np.zeros(steady.size), np.empty(count)
     of_ranks = {part: np.full(count, np.nan) for part in RECORDED}
+    losses = np.zeros(steady.size) if "loss_e9" in rank_0 else None
     for rank, columns in enumerate(chain([rank_0], tables)):
         if not all(np.array_equal(values, columns[name]) for name, values in first.items()):
             raise ValueError(f"rank {rank} did not step like rank 0 ({columns['step'].size} and {first['step'].size} rows)")
@@ -97,6 +100,8 @@ def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS)
         own[rank] = columns["total_ns"] - or_zero(columns["comm_exposed_ns"])
         np.maximum(fed, own[rank] - or_zero(columns["data_wait_ns"]), out=fed)
         window_ns[rank] = columns["total_ns"].sum(where=steady, dtype=np.float64)
+        if losses is not None:
+            losses += columns["loss_e9"]
     if np.nansum(window_ns) > LONGEST_NS:
         raise ValueError(f"the steps of all ranks last {np.nansum(window_ns) / 1e9:.3g} s, longer than can be true")
     parts = {part: mean_over_ranks(sums[part], counts[part]) for part in RECORDED}
@@ -110,6 +115,7 @@ def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS)
         rank_part_ns=of_ranks,
         step=first["step"],
         window_ns=window_ns,
+        loss_e9=None if losses is None else losses / count,
     )
 
 
@@ -126,6 +132,7 @@ def before(steps: RunSteps, end: int) -> RunSteps:
         **{name: getattr(steps, name)[:count] for name in OF_STEPS},
         part_ns={part: values[:count] for part, values in steps.part_ns.items()},
         own_ns=steps.own_ns[:, :count],
+        loss_e9=None if steps.loss_e9 is None else steps.loss_e9[:count],
     )
 
 
@@ -139,7 +146,13 @@ def joined(stretches: Sequence[RunSteps]) -> RunSteps:
         own_ns=np.concatenate([each.own_ns for each in stretches], axis=1),
         window_ns=np.sum([each.window_ns for each in stretches], axis=0),
         rank_part_ns={part: np.sum([each.rank_part_ns[part] for each in stretches], axis=0) for part in RECORDED},
+        loss_e9=np.concatenate([losses_e9(each) for each in stretches]),
     )
+
+
+def losses_e9(steps: RunSteps) -> Floats:
+    """The loss of each step, nan where it is not known."""
+    return np.full(steps.step.size, np.nan) if steps.loss_e9 is None else steps.loss_e9
 
 
 OF_STEPS = ("steady", "sum_ns", "step_ns", "fed_ns", "step")

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from hpcddp.analysis.report.accuracy_table import without_losses
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import EPOCH
 from hpcddp.analysis.report.terminal_table import terminal_forms
@@ -118,6 +119,7 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
     """Those that have rows, below what each is of."""
     heads = {
         "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints",
+        "accuracy": "  accuracy on all evaluation samples, after so many trained ones (medians of n runs); training loss",
         "the step's parts": "  where the step goes, % of it (mean over ranks and steps, middle run)",
         "the exchange": "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel",
         "limits": "  what limits training, samples/s",
@@ -129,7 +131,12 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         )
     heads |= _reading_heads(found)
     shown = {name: table for name, table in tables.items() if table.rows}
-    blocks = [[f"{head}\n{form}" for form in terminal_forms(shown[name])] for name, head in heads.items() if name in shown]
+    if found.shown["accuracy"].isna().all():
+        shown.pop("accuracy", None)  # losses alone are for the page
+    forms = {name: terminal_forms(table) for name, table in shown.items()}
+    if "accuracy" in shown:
+        forms["accuracy"] += terminal_forms(without_losses(shown["accuracy"]))
+    blocks = [[f"{head}\n{form}" for form in forms[name]] for name, head in heads.items() if name in shown]
     return [*([_scaling(shown["scaling"])] if "scaling" in shown else []), *blocks]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.runs.readings import FIGURES
-from hpcddp.analysis.study.frames import RUN_COLUMNS
+from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS
 from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.failures import Failures
@@ -22,7 +22,8 @@ from hpcddp.analysis.verdicts.findings import Findings
 POINT = ["label", "series", "nodes", "gpus_per_node", "gpus", "ranks", "n"]
 BREAKDOWN = list(BREAKDOWN_COLUMNS)
 SCALING = [name for name in SCALING_COLUMNS if name not in BREAKDOWN or name in ("step_s", "step_hook_s")]
-RUNS = [name for name in RUN_COLUMNS if name not in ("timed_ns", "step_ns", *FIGURES)]
+RUNS = [name for name in RUN_COLUMNS if name not in ("timed_ns", "step_ns", *FIGURES, *ACCURACY_OF_RUN)]
+RUNS += ["step_s", *FIGURES, *ACCURACY_OF_RUN]
 
 
 def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]:
@@ -31,7 +32,7 @@ def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]
     tables = {
         "scaling.csv": lambda: named(found.scaling, names)[SCALING],
         "breakdown.csv": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
-        "runs.csv": lambda: named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[[*RUNS, "step_s", *FIGURES]],
+        "runs.csv": lambda: named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS],
         "readings.csv": lambda: named(found.readings, names),
     }
     others = {"limits.csv": found.limits, "stragglers.csv": found.stragglers, "buckets.csv": found.buckets}

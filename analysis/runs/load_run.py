@@ -15,7 +15,8 @@ from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.impossible import check_end, missing_gate
 from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.steps import RECORDED, joined, mean_step_ns, part_mean_ns
+from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns
+from hpcddp.analysis.runs.accuracy import loss_ends, samples_trained
 from hpcddp.analysis.runs.communication import communication
 from hpcddp.analysis.runs.distribution import distribution
 from hpcddp.analysis.runs.find_step import read_timeline
@@ -118,6 +119,7 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         loss_last=end.loss_last,
         eval_samples=evaluation.samples,
         eval_correct=evaluation.correct,
+        eval_loss=evaluation.loss,
     )
 
 
@@ -157,9 +159,17 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords]) -> Run:
         rhythm=rhythm(steps),
         stalls=found,
         distribution=distribution([each.steps for each in attempts]),
+        samples_trained=_samples_trained(run, steps),
+        losses=loss_ends(steps, run.loss_first, run.loss_last),
         rank_map=rank_map(steps, hosts),
         unevenness=unevenness(steps, hosts),
     )
+
+
+def _samples_trained(run: Run, steps: RunSteps) -> int | None:
+    """None of a run that only loads."""
+    loads = run.point is not None and run.point.measure.input == "io"
+    return None if loads or not run.global_batch else samples_trained(steps, run.global_batch)
 
 
 def _warming(attempt: AttemptRecords) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Literal
 
 from hpcddp.analysis.records.steps import throughput_per_s
+from hpcddp.analysis.runs.accuracy import LossEnds
 from hpcddp.analysis.runs.communication import Communication
 from hpcddp.analysis.runs.distribution import Distribution
 from hpcddp.analysis.runs.long_steps import Stalls
@@ -84,8 +85,14 @@ class Run:
     """comm.json, of a benchmark of collectives."""
     loss_first: float | None = None
     loss_last: float | None = None
+    """Of the first and the last step alone, as end.json says."""
+    samples_trained: int | None = None
+    """By all ranks, warm-up included, up to the end of the timed steps."""
+    losses: LossEnds | None = None
     eval_samples: int | None = None
     eval_correct: int | None = None
+    eval_loss: float | None = None
+    """Of the evaluation at the end: mean over its samples."""
 
     @property
     def key(self) -> RunKey:

@@ -20,6 +20,18 @@ EXCHANGE = ("transfer", "peer_wait", "comm_hidden", "comm_busy")
 TYPICAL = ("median", "p05", "p95", "p99")
 """Of a run's steps, as TypicalStep has them."""
 
+ACCURACY_OF_RUN = {
+    "evaluated": "boolean",
+    "eval_loss": "Float64",
+    "samples_trained": "Int64",
+    "loss_start": "Float64",
+    "loss_end": "Float64",
+    "loss_steps": "Int64",
+}
+"""What a run's training came to; `evaluated`: its point says that it is. Losses are means over its first and last `loss_steps`
+steps and over ranks.
+"""
+
 RUN_COLUMNS = {
     "label": "string",
     "run": "Int64",
@@ -65,6 +77,7 @@ RUN_COLUMNS = {
     "eval_samples": "Int64",
     "eval_correct": "Int64",
     **FIGURES,
+    **ACCURACY_OF_RUN,
 }
 """`series` is the text of the run's series key; `gpus` counts devices (with `device: cpu` what stands for them), `ranks`
 processes; `timed_ns` is what the steady steps took, summed over ranks, and `step_ns` the mean over both; `hook`: gradients
@@ -95,7 +108,10 @@ def _row(run: Run, hold: str) -> dict[str, Any]:
             "node_type": layout.node_type,
             "input": measure.input,
             "hook": measure.comm != "off",
+            "evaluated": run.point.evaluates,
         }
+    if run.losses is not None:
+        row |= {"loss_start": run.losses.start, "loss_end": run.losses.end, "loss_steps": run.losses.steps}
     measured = _measured(run)
     read = figures(run.readings, run.fabric_gbps)
     return row | measured | _exchanged(run) | _achieved(run, measured.get("samples_per_s")) | read

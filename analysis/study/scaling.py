@@ -12,6 +12,7 @@ import pandas as pd
 from hpcddp.analysis.records.steps import RECORDED, throughput_per_s, unaccounted
 from hpcddp.analysis.runs.communication import algorithm_bandwidth, bus_bandwidth, overlap_share
 from hpcddp.analysis.runs.intervals import spread
+from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, accuracy
 from hpcddp.analysis.study.costs import COST_COLUMNS, costs
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.frames import EXCHANGE, RUN_COLUMNS, TYPICAL
@@ -62,6 +63,7 @@ SCALING_COLUMNS = {
     **COST_COLUMNS,
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
     **BREAKDOWN_COLUMNS,
+    **ACCURACY_COLUMNS,
 }
 """One row per layout and series; values are medians over runs. Throughput comes from runs without the communication hook, or
 from runs with it where `hook` is true. `interval` says what low and high are: `95 %`, `range`, or NA for a single run. The
@@ -138,7 +140,7 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
         **{f"step_{name}_s": _median(timed[f"step_{name}_s"]) for name in TYPICAL},
         **_breakdown(hooked if len(hooked) else plain),
     }
-    return row | costs(row, timed)
+    return row | costs(row, timed) | accuracy(runs)
 
 
 def _breakdown(runs: pd.DataFrame) -> dict[str, Any]:

@@ -54,6 +54,16 @@ def _decimals(low: float, high: float) -> int:
     return 0 if 100 * (high - low) >= 2 else 1
 
 
+def accuracy_words(share: float, correct: float, samples: int) -> str:
+    """`97.22 % (9,722 of 10,000)`; the median of two runs may be half a sample: `(9,722.5 of 10,000)`."""
+    return f"{100 * share:.2f} % ({correct:,.{int(correct % 1 > 0)}f} of {samples:,})"
+
+
+def points(share: float, sign: str = "") -> str:
+    """A difference of two accuracies in percentage points: `0.32`, with `sign` `+` always signed."""
+    return f"{100 * share:{sign}.2f}".replace("-0.00", "0.00")
+
+
 def duration(seconds: float) -> str:
     """`57:46`, `1:02:03`; below a minute `12.3 s`."""
     if seconds < 59.95:

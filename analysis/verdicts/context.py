@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.accuracy import Evaluated, evaluated
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import same_workload
 from hpcddp.core.point import Point
@@ -102,6 +103,12 @@ class Case:
     def runs_of(self, row: PointRow) -> list[Run]:
         """The runs of a point that count."""
         return self._by_point.get((row["series"], row["nodes"], row["gpus_per_node"]), [])
+
+    def evaluated(self, row: PointRow) -> Evaluated | None:
+        """The accuracies of the row's runs."""
+        keys = {tuple(run.key) for run in self.runs_of(row)}
+        of_row = [key in keys for key in zip(self.table["label"], self.table["run"], strict=True)]
+        return evaluated(self.table[of_row])
 
     def point_of(self, row: PointRow) -> Point:
         """One of the points that the row summarizes: they differ only in keys that series ignore."""

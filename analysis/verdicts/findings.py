@@ -22,6 +22,7 @@ from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.util.failures import Failures
+from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
 from hpcddp.analysis.verdicts.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
@@ -123,4 +124,4 @@ def _sentences(case: Case, apart: Apart, judged: Sequence[Verdict]) -> list[str]
     def against(rows: Sequence[PointRow]) -> list[str]:
         return doubts(judged, [run for row in rows for run in case.runs_of(row)])
 
-    return sentences(case.points, apart, partial(cause, case), against)
+    return [*sentences(case.points, apart, partial(cause, case), against), *accuracy_sentences(case)]

@@ -71,7 +71,7 @@ def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts
     largest = series.iloc[-1]
     open_ = _open([largest, *_bases(series, largest)], doubts)
     verb = "load" if largest["input"] == "io" else "train"
-    subject = f"{which}{_subject(largest)} {verb}{'s' if largest['gpus'] == 1 else ''}"
+    subject = f"{which}{size_words(largest)} {verb}{'s' if largest['gpus'] == 1 else ''}"
     against = _comparisons(largest)
     if not against:
         return f"{_capital(subject)} {'about ' if open_ else ''}{quantity(largest['samples_per_s'])} samples/s{open_}."
@@ -133,11 +133,12 @@ def _no_faster(series: pd.DataFrame) -> str:
     for _, row in series.iloc[:-1].iterrows():
         gain = largest["samples_per_s"] / row["samples_per_s"] - 1
         if 1 < row["gpus"] < largest["gpus"] and gain <= HARDLY:
-            return f"{'no' if gain <= 0 else 'hardly'} faster than {_subject(row)}: "
+            return f"{'no' if gain <= 0 else 'hardly'} faster than {size_words(row)}: "
     return ""
 
 
-def _subject(point: pd.Series[Any]) -> str:
+def size_words(point: pd.Series[Any]) -> str:
+    """`one GPU`, `4 GPUs`, `16 nodes`, `2 nodes with one GPU each`"""
     each, device = int(point["gpus_per_node"]), point["device"]
     if point["nodes"] == 1:
         return units(each, device)

@@ -59,7 +59,7 @@ VALUES: dict[str, dict[str, list[Any]]] = {
         "global_batch": [0, -64, 65, "64", float("inf"), 10**30, None, [64], True],
         "protocol": [[], "p", {"steady_from_step": "1"}, {"steady_from_step": -1}, {"steady_from_step": 10**9}],
         "telemetry": [[], {"nodes": {}}, {"nodes": [1]}, {"nodes": [{"host": []}]}, {"energy_j_per_1000_samples": "1"}],
-        "evaluation": [[], {"samples": "10"}, {"correct": -1}],
+        "evaluation": [[], {"samples": "10"}, {"correct": -1}, {"samples": 9, "correct": 10, "loss": 0.1}, {"loss": -0.5}],
         "loss_first": ["low", [], {}, True],
         "flops_per_sample": ["many", -1, 10**30, 1.5],
         "comm_check": [[], {"sentence": 1}, {"closes": "yes"}],

@@ -16,6 +16,7 @@ from hpcddp.core.records import (
     PARTS,
     SCHEMA,
     STEP_COLUMNS,
+    STEP_ROWS,
     WARMUP,
     RowWriter,
     buckets_file,
@@ -90,6 +91,8 @@ class Recorded:
     """Steps that come after a pause."""
     first_step: int = 0
     """The run's step with which the attempt began."""
+    loss: Callable[[int, int], int | None] | None = None
+    """A function of (rank, step): the step's mean loss x 10^9. None: rows without losses, as the first versions wrote them."""
     starts: bool = True
     """Whether rows say when their step began."""
     bucket_steps: Sequence[int] | None = None
@@ -158,6 +161,7 @@ def _launch(point: Point, recorded: Recorded, run: int) -> dict[str, Any]:
         "gpus": [recorded.gpu] if recorded.gpu else [],
         "profile": {},
         "started_unix_ns": 1_700_000_000_000_000_000,
+        **({"step_rows": STEP_ROWS} if recorded.loss else {}),
         **recorded.launch,
     }
 
@@ -175,7 +179,8 @@ def _write_rank(attempt: Path, rank: int, recorded: Recorded) -> dict[str, Any]:
             shares = recorded.shares_of_rank.get(rank) or recorded.shares
             shares = shares(number) if callable(shares) else shares
             flags = (AFTER_PAUSE if number in recorded.pauses else 0) if step else WARMUP
-            rows.row(_row(number, flags, start_ns if recorded.starts else None, total, shares))
+            cells = _row(number, flags, start_ns if recorded.starts else None, total, shares)
+            rows.row((*cells[:-1], recorded.loss(rank, number)) if recorded.loss else cells)
             if travels and (recorded.bucket_steps is None or number in recorded.bucket_steps):
                 for index, bucket in enumerate(buckets):
                     travels.row((number, index, bucket.size_bytes, start_ns + bucket.ready_ns, start_ns + bucket.done_ns))

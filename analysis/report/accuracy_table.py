@@ -1,0 +1,71 @@
+"""The table of accuracy: exact counts, what was trained for them, and the training loss at either end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from hpcddp.analysis.report.cells import Spec, key_columns, number_of, size_columns, table_of, unit_of
+from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
+from hpcddp.analysis.study.series import Apart
+from hpcddp.analysis.util.wording import accuracy_words, points, quantity
+
+LOSS = "loss"
+"""Heading of its columns."""
+
+
+def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
+    """Points of which accuracy or loss is known."""
+    known = frame[frame["accuracy"].notna() | frame["loss_end"].notna()]
+    specs: list[Spec] = [
+        *size_columns(unit_of(frame)),
+        *key_columns(apart),
+        (Column("n"), number_of("eval_n", str)),
+        (Column("accuracy"), _accuracy),
+        (Column(_head(known), within=" ({})"), _spread),
+        (Column("samples trained", terminal="trained"), _trained),
+        (Column("evaluated", LOSS, terminal=None), number_of("eval_loss", quantity)),
+        (Column("at the start", LOSS, terminal="loss: start"), number_of("loss_start", quantity)),
+        (Column("at the end", LOSS, terminal="end"), number_of("loss_end", quantity)),
+    ]
+    return table_of("accuracy", "Accuracy", _note(known), specs, known)
+
+
+def without_losses(table: Table) -> Table:
+    """For narrow terminals."""
+    return table.only([column.group != LOSS for column in table.columns])
+
+
+def _note(known: pd.DataFrame) -> str:
+    steps = sorted({int(each) for each in known["loss_steps"].dropna()})
+    over = "step" if steps in ([], [1]) else f"{steps[-1]} steps" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps"
+    return (
+        "Of the whole evaluation set, each sample once, after so many trained samples; medians over n runs. Points that trained "
+        f"unlike amounts are not ranked. Loss at the start and at the end: mean over ranks and the first and last {over}."
+    )
+
+
+def _accuracy(row: Any) -> Cell:
+    if pd.isna(row["accuracy"]):
+        return Cell(UNKNOWN, None)
+    text = accuracy_words(row["accuracy"], row["eval_correct"], int(row["eval_samples"]))
+    return Cell(text, float(row["accuracy"]))
+
+
+def _spread(row: Any) -> Cell:
+    low, high = row["accuracy_low"], row["accuracy_high"]
+    return Cell(UNKNOWN, None) if pd.isna(low) else Cell(f"{points(low)}–{points(high)}", float(low))
+
+
+def _trained(row: Any) -> Cell:
+    least, most = row["samples_trained"], row["samples_trained_most"]
+    if pd.isna(least):
+        return Cell(UNKNOWN, None)
+    return Cell(f"{int(least):,}" if pd.isna(most) else f"{int(least):,}–{int(most):,}", float(least))
+
+
+def _head(known: pd.DataFrame) -> str:
+    """What the spreads are, where all are the same."""
+    kinds = set(known["accuracy_interval"].dropna())
+    return str(kinds.pop()) if len(kinds) == 1 else "spread"
