@@ -19,6 +19,7 @@ from hpcddp.analysis.audit.spread import check_effects, check_runs
 from hpcddp.analysis.audit.table import AuditTable, read_table
 from hpcddp.analysis.audit.tally import tally
 from hpcddp.analysis.audit.text import to_text
+from hpcddp.analysis.audit.totals import check_totals
 from hpcddp.analysis.audit.work import check_work
 
 SCHEMA = 1
@@ -76,6 +77,7 @@ def audit(file: Path, known: KnownNodes | None = None) -> Audit:
         *check_layout(groups, known or {}),
         *check_averages(groups),
         *check_work(groups),
+        *check_totals(groups),
         *check_runs(groups),
         *check_scaling(groups, claims),
         *(finding for each in claims for finding in (*check_claims(each), *check_effects(each))),

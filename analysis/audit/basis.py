@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from hpcddp.analysis.audit.cells import Interval
 from hpcddp.analysis.audit.groups import Average, Groups, Series, statistic, value, values
-from hpcddp.analysis.audit.table import Row
+from hpcddp.analysis.audit.row import Row
+from hpcddp.core.text import count
 
 BASELINES = ("1 GPU", "1 node", "the smallest size")
 
@@ -61,6 +62,8 @@ class Ratios:
         if name == "1 node":
             most = max((other.gpus_per_node or 0 for other in rows), default=0)
             return [other for other in rows if other.nodes == 1 and (other.gpus_per_node or 0) == most and most != 1]
+        if name != BASELINES[2]:
+            return [other for other in rows if name in (count(other.size, "GPU"), other.nodes and count(other.nodes, "node"))]
         smallest = min((other.size for other in rows), default=0)
         return [other for other in rows if other.size == smallest]
 
@@ -120,8 +123,8 @@ class Ratios:
         return statistic("mean" if name == "average" else name, found) if found else None
 
 
-def possible_bases(groups: Groups) -> list[Basis]:
-    """Every basis that the table allows, the usual ones first."""
+def possible_bases(groups: Groups, marked: Sequence[str] = ()) -> list[Basis]:
+    """Every basis that the table allows, the usual ones first, then those sizes that a column marks as its baseline."""
     table = groups.table
     repeated = any(len(rows) > 1 for rows in groups.runs.values())
     pairs = [
@@ -136,7 +139,10 @@ def possible_bases(groups: Groups) -> list[Basis]:
     scopes = ["all", *(name for name in ("gpu_type", "node_list", "run") if len(_words(groups, name)) > 1)]
     metrics = [name for name in ("time", "throughput") if any(name in row.values for row in table.rows)]
     metrics = metrics or [table.metric]
-    bases = [Basis(name, metrics[0], weak=False, baseline_statistic="average", row_statistic="average") for name in BASELINES]
+    bases = [
+        Basis(name, metrics[0], weak=False, baseline_statistic="average", row_statistic="average")
+        for name in (*BASELINES, *marked)
+    ]
     bases = [replace(way, scope=scope) for scope in (scopes if repeated else ["all"]) for way in bases]
     bases = [
         replace(way, baseline_statistic=base, row_statistic=own)

@@ -10,7 +10,8 @@ from hpcddp.analysis.audit.basis import BASELINES, Basis, Ratios, possible_bases
 from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.columns import AuditColumn, column
 from hpcddp.analysis.audit.groups import Groups, Series
-from hpcddp.analysis.audit.table import Row
+from hpcddp.analysis.audit.row import Row
+from hpcddp.core.text import count
 
 MOST_TRIED = 500
 """At most so many claims, spread over the column, decide on which basis it was computed."""
@@ -105,14 +106,15 @@ class Claims:
 
 def claims_of(groups: Groups) -> list[Claims]:
     """The columns of speedups and efficiencies that hold any."""
-    ratios, every, found = Ratios(groups), possible_bases(groups), []
+    ratios, found = Ratios(groups), []
     for index, each in enumerate(groups.table.claims):
         scale = 0.01 if each.unit == "percent" else 1.0
         rows = [row for row in groups.table.rows if index in row.claims]
         decimals = max((row.claims[index].decimals for row in rows), default=0)
         claims = [Claim(row, shown := row.claims[index], _mark(shown, decimals).scaled(scale)) for row in rows]
         named = each.baseline or _named(rows)
-        open_ = [way for way in every if named in (None, way.baseline)] if named in (None, *BASELINES) else every
+        every = possible_bases(groups, _marked(claims) if named is None else [named] if named not in BASELINES else [])
+        open_ = [way for way in every if named in (None, way.baseline)]
         if claims:
             found.append(
                 Claims(AuditColumn(each.header, each.meaning, each.name, each.unit, named), index, claims, ratios, open_)
@@ -125,6 +127,12 @@ def _mark(shown: Number, decimals: int) -> Interval:
     if shown.value != 1 or shown.decimals or not decimals:
         return shown.interval
     return Interval(1 - 0.5 * 10**-decimals, 1 + 10.0**-decimals, 1.0)
+
+
+def _marked(claims: Sequence[Claim]) -> list[str]:
+    """The one size, other than one GPU or one node, whose rows alone are printed as 1 or 100 %."""
+    marked = {count(claim.row.size, "GPU") for claim in claims if claim.row.gpus and claim.shown.value in (1, 100)}
+    return sorted(marked) if len(marked) == 1 and marked != {"1 GPU"} else []
 
 
 def _named(rows: Sequence[Row]) -> str | None:

@@ -27,6 +27,9 @@ KINDS = {
     "speedup_wrong": (2, "take the speedup again from the times; say which baseline and which average it uses"),
     "efficiency_wrong": (2, "efficiency is speedup over the ratio of GPUs; say which baseline"),
     "baseline_misnamed": (2, "name the baseline that was used, or take the column again from the named one"),
+    "total_wrong": (2, "the rate of all GPUs is that of one times their number"),
+    "mfu_wrong": (2, "MFU is FLOP/s over one peak for all rows: check which of both numbers was copied"),
+    "mfu_impossible": (2, "no GPU exceeds its peak: check the peak, its precision, and whether FLOP/s are of one GPU"),
     "throughput_wrong": (2, "throughput is samples over time: check which samples and which time were counted"),
     "steps_wrong": (2, "steps per epoch are samples over the global batch, rounded up (down where the last batch is dropped)"),
     "global_batch_wrong": (2, "the global batch is batch per GPU times GPUs"),
@@ -43,6 +46,7 @@ KINDS = {
     # It cannot be told.
     "baseline_unnamed": (1, "name the baseline in the column's header: `efficiency vs 1 GPU`, `efficiency vs 1 node`"),
     "baseline_missing": (1, "add the baseline's row"),
+    "rate_of_one_gpu": (1, "say in the header whether a rate is of one GPU or of all: `tokens/s/GPU`"),
     "values_rounded": (1, "give the numbers as measured; digits that are zero throughout look like estimates"),
 }
 """Class -> (weight: 3 the conclusion, 2 a number, 1 unclear; what to do)."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.matching import RowIndex
 from hpcddp.analysis.audit.nodes import KnownNodes, expand
-from hpcddp.analysis.audit.table import AuditTable, Config, Row
+from hpcddp.analysis.audit.row import Config, Row
+from hpcddp.analysis.audit.table import AuditTable
 from hpcddp.core.errors import UsageError
 
 Series = tuple[int | None, tuple[str, ...]]
@@ -81,13 +82,14 @@ def values(rows: Iterable[Row], metric: str) -> list[Interval]:
 
 
 def batches(row: Row) -> tuple[float, int] | None:
-    """(per GPU, of all), of which the table gives either."""
+    """(per GPU, of all), of which the table gives either; GPUs that share one copy of the model share its batch."""
     per_gpu, total = row.batch, row.counts.get("global_batch")
-    if not row.gpus:
+    if not row.replicas:
         return None
     if per_gpu:
-        return per_gpu, per_gpu * row.gpus
-    return (total / row.gpus, total) if total else None
+        per_gpu *= row.counts.get("accumulation", 1)
+        return per_gpu, per_gpu * row.replicas
+    return (total / row.replicas, total) if total else None
 
 
 def same_batch(row: Row, other: Row) -> bool:

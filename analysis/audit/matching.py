@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hpcddp.analysis.audit.table import Row
+from hpcddp.analysis.audit.row import Row
 
 Key = tuple[object, ...]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hpcddp.analysis.audit.basis import Ratios
+from hpcddp.analysis.audit.basis import BASELINES, Ratios
 from hpcddp.analysis.audit.cells import Interval
 from hpcddp.analysis.audit.claims import Claim, Claims
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, batches, distinct, same_batch, statistic, value, values
-from hpcddp.analysis.audit.table import Config, Row
+from hpcddp.analysis.audit.row import Config, Row
 
 CACHES = 0.03
 NOISE = 0.03
@@ -65,12 +65,18 @@ def check_scaling(groups: Groups, claims: Sequence[Claims]) -> Iterator[Finding]
     for rows in groups.by_series().values():
         measured = [row for row in rows if row.summary is None]
         yield from _batch_changed(measured)
-        base = ratios.baseline(rows[0], "the smallest size")
+        base = ratios.baseline(rows[0], _declared(rows[0], claims))
         if base:
-            yield from _of_series(measured, Measured(base, groups))
+            yield from _of_series([row for row in measured if row.size >= base[0].size], Measured(base, groups))
     for each in claims:
         yield from _superlinear_claims(each)
         yield from _dips_of_claims(each)
+
+
+def _declared(row: Row, claims: Sequence[Claims]) -> str:
+    """The size that the columns give their series against, where it is larger than one GPU and one node; else the smallest."""
+    found = {each.likely[series].baseline for each in claims if (series := each.ratios.groups.series(row)) in each.likely}
+    return found.pop() if len(found) == 1 and not found & set(BASELINES) else BASELINES[2]
 
 
 def _of_series(rows: Sequence[Row], base: Measured) -> Iterator[Finding]:

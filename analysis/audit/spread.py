@@ -9,7 +9,7 @@ from hpcddp.analysis.audit.claims import Claims
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, statistic, value, values
 from hpcddp.analysis.audit.matching import RowIndex
-from hpcddp.analysis.audit.table import Config, Row
+from hpcddp.analysis.audit.row import Config, Row
 
 DISAGREE = 1.2
 """Slowest over fastest run of one configuration on one GPU type: more than noise."""

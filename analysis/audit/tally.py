@@ -10,6 +10,7 @@ from hpcddp.analysis.audit.columns import CLAIMS
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups
 from hpcddp.analysis.audit.spread import comparable
+from hpcddp.analysis.audit.totals import mfu_checked, totals_checked
 from hpcddp.analysis.audit.work import steps_checked
 
 OF_AVERAGES = ("average_wrong", "average_outside_rows", "average_is_median")
@@ -46,6 +47,8 @@ def tally(groups: Groups, claims: Sequence[Claims], findings: Sequence[Finding])
         **{f"{word} values": _claims([each for each in claims if each.word == word]) for word in CLAIMS},
         "node lists": Tally(listed, listed, len(wrong_lists)),
         "repeated configurations": Tally(max(repeated, len(sets)), len(sets), _of(findings, "runs_disagree")),
+        "totals": Tally(totals := totals_checked(groups), totals, _of(findings, "total_wrong")),
+        "MFU values": Tally(sum("mfu" in row.values for row in rows), len(mfu_checked(groups)), _of(findings, "mfu_wrong")),
         "step counts": Tally(sum("steps" in row.counts for row in rows), steps_checked(groups), _of(findings, "steps_wrong")),
     }
 

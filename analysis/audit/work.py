@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hpcddp.analysis.audit.cells import Interval, print_like
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, batches, value
-from hpcddp.analysis.audit.table import Row
+from hpcddp.analysis.audit.row import Row
 from hpcddp.analysis.util.wording import clock, quantity
 from hpcddp.core.text import count
 
@@ -41,7 +41,7 @@ def _throughput_of_samples(rows: Sequence[Row]) -> Iterator[Finding]:
     """Throughput times time is the samples of the table."""
     wrong = []
     for row in rows:
-        work, samples = _work(row), row.counts.get("samples", 0) * row.counts.get("epochs", 1)
+        work, samples = _work(row), _samples_of(row)
         ratio = work.scaled(1 / samples) if work and samples else None
         if ratio and not ratio.overlaps(Interval(1 - SAME_WORK, 1 + SAME_WORK, 1)):
             wrong.append((row, ratio.best, samples))
@@ -53,6 +53,11 @@ def _throughput_of_samples(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding("throughput_wrong", tuple(each.line for each, *_ in wrong), str(row.values["throughput"]), right, sentence)
 
 
+def _samples_of(row: Row) -> int:
+    """Those that the row's time is for: of a step where the table says so, else of the epochs; 0 where it does not tell."""
+    return row.counts.get("samples_per_step") or row.counts.get("samples", 0) * row.counts.get("epochs", 1)
+
+
 def _work(row: Row) -> Interval | None:
     rate, time = value(row, "throughput"), value(row, "time")
     return rate.product(time) if rate and time else None
@@ -60,10 +65,10 @@ def _work(row: Row) -> Interval | None:
 
 def _throughput_between(rows: Sequence[Row]) -> Iterator[Finding]:
     """Without the number of samples: the same work in all rows, or in proportion to GPUs or to the global batch."""
-    known = [(row, work) for row in rows if "samples" not in row.counts and (work := _work(row))]
+    known = [(row, work) for row in rows if not _samples_of(row) and (work := _work(row))]
     if len(known) < 3:
         return
-    keys: list[Key] = [lambda _: 1.0, lambda row: row.size, lambda row: row.size * (row.batch or 1)]
+    keys: list[Key] = [lambda _: 1.0, lambda row: row.size, lambda row: (row.replicas or row.size) * (row.batch or 1)]
     wrong = min((_astray(known, key) for key in keys), key=len)
     if len(wrong) * 2 < len(known):
         for row, done, usual in wrong:

@@ -27,14 +27,18 @@ def audit(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> 
 
     \b
       size      nodes, gpus_per_node, gpus
-      result    time (s, or m:ss, h:mm:ss), throughput; s/epoch, tok/s, it/s
+      result    time (s, or m:ss, h:mm:ss), throughput; s/epoch, tok/s, it/s,
+                epochs/h, tok/s/GPU, TFLOP/s, TFLOP/s/GPU, MFU
       claim     average, median, speedup, efficiency, baseline
       hardware  node_list, gpu_type
-      work      batch_per_gpu, global_batch, samples, epochs, steps
+      work      batch_per_gpu, grad_accum, global_batch, samples, epochs, steps
       parts     compute, comm, bandwidth
-      apart     model, dataset, precision, workers, experiment, ...
+      apart     model, dataset, experiment, sequence_length, ...
+      how       precision, parallelism (`TP=4+FSDP=2`) or tp, pp, cp, ep, dp,
+                micro_batch, workers, ...
       runs      run; a row with run `avg` or `median` sums up the others
 
+    Lines before the header that begin with `#` are notes.
     A number is wrong only where nothing that rounds to its digits fits.
     Ends with 0 where nothing is found, with 4 where something is.
 

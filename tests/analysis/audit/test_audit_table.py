@@ -132,13 +132,65 @@ def test_rates_as_people_write_them(tmp_path: Path, header: str, cell: str, mean
     assert table.remarks == ()
 
 
-@pytest.mark.parametrize("header", ["img/s/GPU", "throughput (tok/s/GPU)", "samples/s per GPU"])
-def test_what_one_gpu_does_is_no_throughput(tmp_path: Path, header: str) -> None:
-    """It is not read, which a remark says."""
+@pytest.mark.parametrize(
+    ("header", "cell", "meaning", "value"),
+    [
+        ("img/s/GPU", "100", "throughput_per_gpu", 100),
+        ("throughput (tok/s/GPU)", "100", "throughput_per_gpu", 100),
+        ("samples/s per GPU", "100", "throughput_per_gpu", 100),
+        ("Tokens / sec / GPU", "1,200", "throughput_per_gpu", 1200),
+        ("TPS/GPU", "5,762", "throughput_per_gpu", 5762),
+        ("TFLOP/chip/sec", "3.28e+02", "tflops_per_gpu", 328),
+        ("Model TFLOP / sec / GPU", "736", "tflops_per_gpu", 736),
+        ("PFLOP/s", "1.5", "tflops", 1500),
+        ("TFLOPS", "341", "tflops", 341),
+        ("MFU (%)", "57.8", "mfu", 0.578),
+        ("Model flops utilization (MFU)", "67.76%", "mfu", 0.6776),
+        ("MFU", "0.41", "mfu", 0.41),
+        ("mfu", "1.4 %", "mfu", 0.014),
+    ],
+)
+def test_rates_of_one_gpu_and_of_its_peak(tmp_path: Path, header: str, cell: str, meaning: str, value: float) -> None:
+    """As papers write them; where nothing else says so, the throughput of all GPUs follows."""
+    (tmp_path / "t.csv").write_text(f'gpus,{header}\n4,"{cell}"\n', encoding="utf-8")
+    table = read_table(tmp_path / "t.csv")
+    assert table.rows[0].values[meaning].value == pytest.approx(value)
+    assert table.rows[0].values["throughput"].value == pytest.approx(value * (1 if meaning == "tflops" else 4))
+    assert table.remarks == ()
+
+
+@pytest.mark.parametrize("header", ["img/s/node", "GFLOPs", "s/it per GPU"])
+def test_what_is_no_rate_of_the_gpus_is_not_read(tmp_path: Path, header: str) -> None:
+    """What a node does, what a model asks for: a remark says so."""
     (tmp_path / "t.csv").write_text(f"gpus,time,{header}\n1,10,100\n2,5,100\n", encoding="utf-8")
     table = read_table(tmp_path / "t.csv")
     assert "throughput" not in table.rows[0].values
     assert table.remarks[0].startswith(f"column `{header}` is not read")
+
+
+@pytest.mark.parametrize(("flops", "of_all"), [(("340", "331", "320"), 4 * 320), (("340", "670", "1300"), 1300)])
+def test_bare_flops_are_of_one_gpu_where_they_do_not_grow(tmp_path: Path, flops: tuple[str, ...], of_all: float) -> None:
+    """341 TFLOPS on 8 GPUs and 319 on 128 are of one GPU."""
+    rows = "".join(f"{gpus},{each}\n" for gpus, each in zip((1, 2, 4), flops, strict=True))
+    (tmp_path / "t.csv").write_text(f"gpus,TFLOPS\n{rows}", encoding="utf-8")
+    assert read_table(tmp_path / "t.csv").rows[2].values["throughput"].value == of_all
+
+
+@pytest.mark.parametrize(
+    ("header", "cell", "layout"),
+    [
+        ("TP", "4", ("TP 4",)),
+        ("tensor_parallel_size", "1", ("",)),
+        ("parallelism", "tp4_fsdp8", ("TP 4",)),
+        ("Parallelism", "FSDP=2", ("",)),
+        ("parallelism", "TP=2+PP=4+FSDP=2", ("PP 4 TP 2",)),
+        ("precision", "bf16", ("bf16",)),
+    ],
+)
+def test_configurations_in_short(tmp_path: Path, header: str, cell: str, layout: tuple[str, ...]) -> None:
+    """Degrees by their usual names; how many ranks share the data follows from the GPUs, and keeps no rows apart."""
+    (tmp_path / "t.csv").write_text(f"gpus,time,{header}\n8,10,{cell}\n", encoding="utf-8")
+    assert read_table(tmp_path / "t.csv").rows[0].configuration == layout
 
 
 def test_a_rate_gives_way_to_a_time(tmp_path: Path) -> None:
