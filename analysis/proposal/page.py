@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pandas as pd
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
+from hpcddp.analysis.proposal.gpu_use import gpu_use
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.study.effects import Ratio
@@ -34,7 +35,7 @@ def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
     blocks += [Heading(found.kind[:1].upper() + found.kind[1:]), _scaling(found)]
     blocks += [Picture(name, _caption(found, name)) for name in figures]
     blocks += [Heading("Job size"), Text(_choice(found))]
-    blocks += [Heading("Resources"), *_resources(found)]
+    blocks += [Heading("Resources"), *_resources(found), *gpu_use(found)]
     unknown = list(_unknown(found))
     if unknown:
         blocks += [Heading("Not known"), Items(unknown)]

@@ -35,7 +35,8 @@ def proposal(
     """Write the page an application for computing time asks for.
 
     Scaling against one GPU and one node, the size of job that speaks for,
-    its node hours, hardware and software, and the runs behind each number.
+    its node hours, how GPUs were used, hardware and software, and the runs
+    behind each number.
     The size is the largest of full nodes with at least 70 % efficiency
     against one node. STUDY is a folder or a bundle. Ends with 3 where a
     figure could not be drawn.

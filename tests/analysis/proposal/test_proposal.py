@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -224,3 +225,47 @@ def test_figures_are_of_the_series_shown(tmp_path: Path) -> None:
     assert sorted(drawings(found)) == ["efficiency", "scaling"]
     assert [block.name for block in page(found, ["scaling"]) if isinstance(block, Picture)] == ["scaling"]
     assert drawings(propose(nodes_study(tmp_path / "one", {1: 100}))) == {}
+
+
+def gpus(*util: float, watts: float = 200.0) -> dict[str, Any]:
+    """Telemetry of one node, 60 s of timed steps."""
+    each = [
+        {
+            **{"gpu": n, "readings": 60, "util_percent_mean": value, "power_w_mean": watts, "mem_used_peak_bytes": 12 * 10**9},
+            "energy_j": 36e3,
+        }
+        for n, value in enumerate(util)
+    ]
+    return {"host": "r000", "window_s": 60.0, "samples": 1000, "readings": 60, "gpus": each}
+
+
+def used(folder: Path, *nodes: dict[str, Any], **changes: Any) -> str:
+    """The page of a study of one node of four GPUs, or more nodes, with such telemetry."""
+    what = point(len(nodes) or 1, 4, **changes)
+    telemetry = {"hz": 1.0, "energy_j_per_1000_samples": 1800.0, "nodes": list(nodes)} if nodes else None
+    write_run(write_study(folder, [what]), what, Recorded(step_ns=100 * MS, launch=SAMPLES, end={"telemetry": telemetry}))
+    return markdown(propose(Study(folder), nodes=len(nodes) or 1))
+
+
+def test_how_gpus_were_used(tmp_path: Path) -> None:
+    """Utilisation, wait for data, memory, power, energy: 1.8 J a sample of 3.2 M are 1.6 kWh an epoch, 0.4 of each of 4 GPUs."""
+    text = used(tmp_path / "s", gpus(90.0, 92.0, 94.0, 96.0))
+    assert "## Use of the GPUs" in text
+    assert "| 1 | 4 | 93 % | unknown | 12.0 | 200 | 0.400 | \\[1\\] |" in text
+    assert "not used evenly" not in text
+
+
+def test_uneven_gpus_are_told_by_rank(tmp_path: Path) -> None:
+    """From ten points of utilisation on, of two nodes by rank; 36 kJ are 10 Wh."""
+    text = used(tmp_path / "s", gpus(90.0, 92.0, 94.0, 96.0), {**gpus(90.0, 92.0, 61.0, 96.0), "host": "r001"})
+    assert "The GPUs of \\[1\\] are not used evenly; its GPUs in r1 of" in text
+    assert "| 6 | r001 | 61 % | 12.0 | 200 | 10.0 |" in text
+    assert "| 0 | r000 | 90 % | 12.0 | 200 | 10.0 |" in text
+
+
+def test_gpus_that_were_not_read_say_why(tmp_path: Path) -> None:
+    """Nothing is guessed of them; on CPUs nobody asks."""
+    text = used(tmp_path / "s", telemetry_hz=0.0)
+    assert "| 1 | 4 | unknown | unknown | unknown | unknown | unknown | \\[1\\] |" in text
+    assert "- Not read at \\[1\\]: measure.telemetry\\_hz is 0." in text
+    assert "Use of the GPUs" not in used(tmp_path / "cpu", device="cpu")
