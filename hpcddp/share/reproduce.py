@@ -34,8 +34,10 @@ class TransplantedSweep:
     """The study's name."""
     points: int
     """How many the study has."""
+    head: str
+    """The first line of the file, by which it is known again."""
     text: str
-    """YAML."""
+    """YAML, with the head."""
     dropped: Sequence[str]
     """What was left out, as it means something on its own cluster only."""
 
@@ -53,7 +55,7 @@ def transplant(study: Path, cluster: str, settings: Sequence[str]) -> Transplant
     source = make_sweep(in_file_order(document, groups), settings, Path(f"{study}: the sweep in study.json"))
     head = f"# The sweep of {name}, by `hpcddp reproduce`.\n"
     text = head + yaml.safe_dump(dict(source.document), sort_keys=False, allow_unicode=True)
-    return TransplantedSweep(study=name, points=len(recorded.points), text=text, dropped=dropped)
+    return TransplantedSweep(study=name, points=len(recorded.points), head=head, text=text, dropped=dropped)
 
 
 def for_cluster(document: Mapping[str, object], cluster: str) -> tuple[dict[str, object], list[str]]:

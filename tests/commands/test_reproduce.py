@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from hpcddp.backends.base import Submission
 from hpcddp.cluster.yamlfile import read_yaml
 from hpcddp.core.point import Data, Layout, Measure, Point, Workload
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.sweep.file import read_sweep
-from tests.analysis.synthetic import MS, write_runs, write_study
+from tests.analysis.synthetic import MS, Recorded, write_run, write_runs, write_study
 from tests.commands.conftest import Run
+from tests.fake_backend import FakeBackend
+from tests.given_plan import SWEEP as SMALL
 
 SWEEP: dict[str, Any] = {
     "schema": 1,
@@ -135,3 +138,90 @@ def test_a_study_without_a_sweep_cannot_be_run_again(run: Run, tmp_path: Path) -
     study.study_file.unlink()
     result = run("reproduce", "old", "--cluster", "local")
     assert (result.exit_code, "holds no sweep" in result.stderr) == (2, True)
+
+
+def test_submitted_and_waited_for_it_says_how_far_both_agree(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this machine for real: two points of one run each; then what compare says, and the agreement in two lines."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    measured(tmp_path / "old")
+    run("bundle", "old")
+    again = ("reproduce", "old.tar.gz", "--cluster", "local", "--submit", "--set", "repeat=1", "-y")
+    result = run(*again, "--wait", "--threshold", "99", "-o", "again.yaml")
+    assert (result.exit_code, "2 runs: 2 done" in result.stdout) == (0, True), result.output
+    assert "B  again (local, " in result.stdout
+    *_, agreement, shape = result.stdout.splitlines()
+    assert agreement.startswith("agreement  B trains as fast as A within 99 % at ")
+    assert shape.startswith("shape      B / A lies between ")
+
+
+class Local(FakeBackend):
+    """Each job is over as soon as it is submitted, and made a step in so many milliseconds; None: jobs wait."""
+
+    name = "local"
+
+    def __init__(self, step_ms: int | None = None) -> None:
+        super().__init__()
+        self.step_ms = step_ms
+
+    def submit(self, request: Submission) -> str:
+        job = super().submit(request)
+        if self.step_ms is not None:
+            recorded = Recorded(step_ns=self.step_ms * MS, gpu=None, job=job)
+            write_run(Study(Path(request.spec.study)), request.spec.point, recorded, request.spec.run)
+        return job
+
+
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Local:
+    """This machine; `old` is a study that made a step in 100 ms."""
+    backend = Local()
+    monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: backend)
+    measured(tmp_path / "old")
+    return backend
+
+
+SUBMIT = ("reproduce", "old", "--cluster", "local", "--submit", "-y")
+
+
+def test_given_again_when_all_is_done_it_compares(run: Run, local: Local) -> None:
+    """Before that nothing is said of agreement; nothing is submitted twice."""
+    waiting = run(*SUBMIT)
+    assert (waiting.exit_code, len(local.queued), "agreement" in waiting.stdout) == (0, 4, False), waiting.output
+    for job, request in local.queued.items():
+        recorded = Recorded(step_ns=(90 if request.spec.point.ranks == 1 else 100) * MS, gpu=None, job=job)
+        write_run(Study(Path(request.spec.study)), request.spec.point, recorded, request.spec.run)
+    done = run(*SUBMIT)
+    assert (done.exit_code, len(local.queued), "nothing to submit" in done.stdout) == (0, 4, True), done.output
+    assert done.stdout.splitlines()[-2:] == [
+        "agreement  B trains as fast as A within 5 % at 1 of 2 points; beyond it at 1: 1 x 1 (1.111).",
+        "shape      B / A lies between 1.000 and 1.111: the scaling curves of both differ by 11.1 %.",
+    ]
+
+
+@pytest.mark.parametrize(("step_ms", "threshold", "code"), [(100, "5", 0), (120, "5", 4), (120, "20", 0), (80, "5", 0)])
+def test_it_ends_as_compare_does(run: Run, local: Local, step_ms: int, threshold: str, code: int) -> None:
+    """With 4 where a point is slower by more than the threshold."""
+    local.step_ms = step_ms
+    result = run(*SUBMIT, "--wait", "--threshold", threshold)
+    assert (result.exit_code, "agreement  " in result.stdout) == (code, True), result.output
+
+
+def test_a_sweep_that_was_edited_is_taken_as_it_is(run: Run, local: Local, tmp_path: Path) -> None:
+    """It was to be looked at first; a file that `reproduce` did not write is refused, and so is --set with an edited one."""
+    run("reproduce", "old", "--cluster", "local")
+    file = tmp_path / "old-local.yaml"
+    file.write_text(file.read_text().replace("repeat: 2", "repeat: 1"))
+    assert run(*SUBMIT, "--set", "repeat=3").exit_code == 2
+    result = run(*SUBMIT)
+    assert (result.exit_code, len(local.queued)) == (0, 2), result.output
+    assert "! old-local.yaml was changed since it was written, and is taken as it is" in result.stderr
+    file.write_text(SMALL)
+    assert (run(*SUBMIT).exit_code, len(local.queued)) == (2, 2)
+
+
+@pytest.mark.parametrize("option", ["--wait", "-y", "--smoke", "-J=--hold"])
+def test_options_of_submission_go_with_submit(run: Run, local: Local, tmp_path: Path, option: str) -> None:
+    """Without --submit nothing is written either; --runs alone says where the runs will be."""
+    result = run("reproduce", "old", "--cluster", "local", option)
+    assert (result.exit_code, local.queued, list(tmp_path.glob("*.yaml"))) == (2, {}, []), result.output
+    assert "hpcddp compare old elsewhere/old-local" in run("reproduce", "old", "--cluster", "local", "--runs", "elsewhere").stdout
