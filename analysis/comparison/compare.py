@@ -10,6 +10,7 @@ from typing import Any, Literal
 from hpcddp.analysis.comparison.accuracy import accuracy_plain
 from hpcddp.analysis.comparison.facts import Difference, Facts, differences, facts
 from hpcddp.analysis.comparison.match import MeasuredPoint, Unmatched, matched, measured_points, unmatched
+from hpcddp.analysis.comparison.readings import readings_plain
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.core.errors import UsageError
@@ -154,6 +155,7 @@ def _point(point: ComparedPoint) -> dict[str, Any]:
         "interval": point.ratio.kind,
         "verdict": point.judgement,
         "accuracy": accuracy_plain(point.a, point.b),
+        "readings": readings_plain(point.a, point.b),
     }
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from hpcddp.analysis.study.accuracy import Evaluated, evaluated, median_losses
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords
+from hpcddp.analysis.study.readings import over_runs
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.study.series import FOUND, SeriesKey, key_text, order, short_name, value_text, workload_key
 from hpcddp.core.point import Point
@@ -44,6 +45,8 @@ class MeasuredPoint:
     """The runs have the communication hook, because there are none without it."""
     evaluated: Evaluated | None = None
     """Accuracies, of runs with and without the hook."""
+    readings: Mapping[str, float | str | None] = field(default_factory=dict)
+    """Telemetry's figures as readings.over_runs has them."""
     losses: tuple[float, float, int] | None = None
     """At the start, at the end, over so many steps each; None where not known."""
 
@@ -78,6 +81,7 @@ def measured_points(records: StudyRecords) -> list[MeasuredPoint]:
                 hook=bool(timed["hook"].any()),
                 evaluated=evaluated(members),
                 losses=median_losses(members),
+                readings=over_runs(timed),
             )
         )
     return sorted(found, key=_place)

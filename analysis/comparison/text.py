@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
 from hpcddp.analysis.comparison.accuracy import accuracy_text, compared_accuracy
 from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison, Side, middle
 from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Unmatched
+from hpcddp.analysis.comparison.readings import differing_readings
 from hpcddp.analysis.report.terminal_table import aligned
 from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity
@@ -27,6 +28,7 @@ def to_text(found: Comparison) -> str:
         _differences(found.differences),
         _table(found),
         _accuracies(found),
+        _readings(found),
         [*_unmatched("A", found.a.unmatched), *_unmatched("B", found.b.unmatched)],
         [f"note: {note}" for note in notes(found)],
     ]
@@ -156,10 +158,25 @@ def _accuracies(found: Comparison) -> list[str]:
         compared = compared_accuracy(point.a, point.b)
         if compared is not None:
             texts.setdefault(accuracy_text(point.a, point.b, compared), []).append(name)
+    return _listed("accuracy", texts)
+
+
+def _readings(found: Comparison) -> list[str]:
+    """The same of readings that differ."""
+    texts: dict[str, list[str]] = {}
+    for point, name in zip(found.points, names(found), strict=True):
+        differ = differing_readings(point.a, point.b)
+        if differ:
+            texts.setdefault("; ".join(differ), []).append(name)
+    return _listed("readings", texts)
+
+
+def _listed(head: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
+    """`texts`: each with the names of the points that it is of."""
     listed = [f"{_first_names(of)}: {text}" for text, of in texts.items()]
     more = [f"and {len(listed) - AT_MOST} more: --format json has them all"] if len(listed) > AT_MOST else []
-    texts_ = [f"{'accuracy' if i == 0 else '':<10}{each}" for i, each in enumerate([*listed[:AT_MOST], *more])]
-    return [line for text in texts_ for line in wrap(text, WIDE, subsequent_indent=" " * 12, break_long_words=False)]
+    rows = [f"{head if i == 0 else '':<10}{each}" for i, each in enumerate([*listed[:AT_MOST], *more])]
+    return [line for row in rows for line in wrap(row, WIDE, subsequent_indent=" " * 12, break_long_words=False)]
 
 
 def _first_names(of: Sequence[str]) -> str:

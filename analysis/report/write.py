@@ -33,12 +33,14 @@ def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]
         "scaling.csv": lambda: named(found.scaling, names)[SCALING],
         "breakdown.csv": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
         "runs.csv": lambda: named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS],
-        "readings.csv": lambda: named(found.readings, names),
     }
+    if len(found.readings):
+        tables["readings.csv"] = lambda: named(found.readings, names)
     others = {"limits.csv": found.limits, "stragglers.csv": found.stragglers, "buckets.csv": found.buckets}
     others |= {"comm.csv": found.collectives, "comm_fit.csv": found.fits}
     others |= {"fits.csv": named(found.laws, names), "outliers.csv": named(found.outliers, names)}
-    texts = {name: failures.contain(name, lambda make=make: csv_text(make()), None) for name, make in tables.items()}  # type: ignore[misc]
+    texts: dict[str, str | None] = {"readings.csv": None}
+    texts |= {name: failures.contain(name, lambda make=make: csv_text(make()), None) for name, make in tables.items()}  # type: ignore[misc]
     texts |= {name: csv_text(table) if len(table) else None for name, table in others.items()}
     return write_texts(folder, texts, failures)
 

@@ -33,12 +33,13 @@ POINT = {
     "n": "Int64",
 }
 
+ACHIEVED = ("flops_per_s_per_gpu", "share_of_peak", "energy_j_per_1000_samples")
+"""Columns of runs_frame that stand beside them."""
+
 BESIDE = {
     "data_wait_share": "Float64",
     "comm_exposed_share": "Float64",
-    "flops_per_s_per_gpu": "Float64",
-    "share_of_peak": "Float64",
-    "energy_j_per_1000_samples": "Float64",
+    **dict.fromkeys(ACHIEVED, "Float64"),
     "gpu_kwh_per_epoch": "Float64",
 }
 """Shares are of the step."""
@@ -73,22 +74,26 @@ def _row(row: pd.Series[Any], runs: pd.DataFrame) -> dict[str, Any]:
     step_s = row["step_s"] if pd.isna(row["step_hook_s"]) else row["step_hook_s"]
     found = {
         **{name: row[name] for name in POINT},
-        **{name: _over_runs(name, runs[name].dropna()) for name in FIGURES},
+        **over_runs(runs),
         "data_wait_share": row["data_wait_s"] / step_s,
         "comm_exposed_share": row["comm_exposed_s"] / step_s,
-        **{name: _over_runs(name, runs[name].dropna()) for name in ("flops_per_s_per_gpu", "share_of_peak")},
-        "energy_j_per_1000_samples": _over_runs("energy_j_per_1000_samples", runs["energy_j_per_1000_samples"].dropna()),
         "gpu_kwh_per_epoch": row["gpu_kwh_per_epoch"],
     }
     return found | {"misleads": misleading(found)}
 
 
-def _over_runs(name: str, known: pd.Series[Any]) -> Any:
+def over_runs(runs: pd.DataFrame) -> dict[str, float | str | None]:
+    """FIGURES and ACHIEVED over rows of runs_frame, as READING_COLUMNS says; None where no run has it."""
+    return {name: _over_runs(name, runs[name].dropna()) for name in (*FIGURES, *ACHIEVED)}
+
+
+def _over_runs(name: str, known: pd.Series[Any]) -> float | str | None:
     if not len(known):
         return None
     if FIGURES.get(name) == "string":
         return "; ".join(dict.fromkeys(known))
-    return known.max() if "_peak" in name else known.min() if name.endswith("_least") else known.median()
+    peak, least = "_peak" in name and name not in ACHIEVED, name.endswith("_least")
+    return float(known.max() if peak else known.min() if least else known.median())
 
 
 def misleading(row: dict[str, Any]) -> str | None:

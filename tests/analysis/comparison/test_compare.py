@@ -229,3 +229,20 @@ def test_the_figure_has_a_line_per_point(tmp_path: Path) -> None:
     assert [np.asarray(line.get_xdata()).tolist() for line in markers] == [[1.0], [0.8]]
     assert [line.get_markerfacecolor() == "white" for line in markers] == [False, True]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["1 x 1", "2 x 1"]
+
+
+def test_readings_that_differ_are_told(tmp_path: Path) -> None:
+    """What the GPUs did otherwise, where it is more than equal runs differ by; JSON has all, unknown is None."""
+
+    def drawing(watts: float, util: float) -> dict[str, Any]:
+        gpu = {"gpu": 0, "readings": 60, "util_percent_mean": util, "power_w_mean": watts, "sm_mhz_median": 1530}
+        return {"end": {"telemetry": {"nodes": [{"host": "r000", "readings": 60, "cpu_foreign_share": 0.01, "gpus": [gpu]}]}}}
+
+    before = study(tmp_path / "old", {point(1, 1): [100]}, **drawing(250.0, 96.0))
+    after = study(tmp_path / "new", {point(1, 1): [100]}, **drawing(310.0, 92.0))
+    found = compare(before, after, 0.05)
+    assert "readings  1 x 1: power per GPU 250 W -> 310 W\n" in to_text(found)
+    (row,) = to_plain(found)["points"]
+    assert row["readings"]["gpu_util_percent"] == {"a": 96.0, "b": 92.0}
+    assert row["readings"]["gpu_temperature_c_peak"] == {"a": None, "b": None}
+    assert "readings " not in to_text(compare(before, before, 0.05))
