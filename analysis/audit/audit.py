@@ -12,6 +12,7 @@ from hpcddp.analysis.audit.claim_checks import check_claims
 from hpcddp.analysis.audit.claims import claims_of
 from hpcddp.analysis.audit.findings import KINDS, Finding, by_weight
 from hpcddp.analysis.audit.groups import group
+from hpcddp.analysis.audit.kinds import across_kinds, check_kinds
 from hpcddp.analysis.audit.layout import check_layout
 from hpcddp.analysis.audit.nodes import KnownNodes
 from hpcddp.analysis.audit.scaling import check_scaling
@@ -72,7 +73,7 @@ def audit(file: Path, known: KnownNodes | None = None) -> Audit:
     """Checks the table in `file`; `known` are the nodes of its cluster, by name. UsageError where it cannot be read."""
     table = read_table(file)
     groups = group(table, known or {})
-    claims = claims_of(groups)
+    claims = across_kinds(groups, claims_of(groups))
     findings = [
         *check_layout(groups, known or {}),
         *check_averages(groups),
@@ -80,7 +81,7 @@ def audit(file: Path, known: KnownNodes | None = None) -> Audit:
         *check_totals(groups),
         *check_runs(groups),
         *check_scaling(groups, claims),
-        *(finding for each in claims for finding in (*check_claims(each), *check_effects(each))),
+        *(finding for each in claims for finding in (*check_claims(each), *check_kinds(each), *check_effects(each))),
     ]
     tallies = tally(groups, claims, findings)
     holds = {name: each.holds for name, each in tallies.items() if each.checked}

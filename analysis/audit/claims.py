@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from hpcddp.analysis.audit.basis import BASELINES, Basis, Ratios, possible_bases
@@ -36,6 +36,10 @@ class Claims:
     claims: Sequence[Claim]
     ratios: Ratios
     candidates: Sequence[Basis]
+    other_kinds: Mapping[int, Row] = field(default_factory=dict)
+    """Line of a claim -> the row of another configuration, and another size, that it is against."""
+    effects: frozenset[int] = frozenset()
+    """Lines of claims against another configuration of the same size, or one that differs as the batch must."""
 
     @property
     def word(self) -> str:
@@ -83,12 +87,16 @@ class Claims:
     @cached_property
     def checked(self) -> list[Claim]:
         """The claims that can be computed from the table."""
-        return [claim for claim in self.claims if self.follows(claim, self.basis(claim))]
+        return [claim for claim in self.claims if self.follows(claim, self.basis(claim)) or self._of_other_kind(claim)]
 
     @cached_property
     def missed(self) -> list[Claim]:
-        """The checked claims that are wrong."""
-        return [claim for claim in self.checked if not self.fits(claim, self.basis(claim))]
+        """The checked claims that are wrong, whatever kind of row they are against."""
+        known = [claim for claim in self.checked if not self._of_other_kind(claim)]
+        return [claim for claim in known if not self.fits(claim, self.basis(claim))]
+
+    def _of_other_kind(self, claim: Claim) -> bool:
+        return claim.row.line in self.other_kinds or claim.row.line in self.effects
 
     def _usual(self) -> Basis:
         """The first basis that all claims fit; else the one that most fit, or by which most can be checked."""

@@ -17,6 +17,7 @@ KINDS = {
     "gpu_types_compared": (3, "take the baseline on the same GPU type"),
     "superlinear": (3, "measure the baseline again, alone on its node; a slow baseline makes everything after it look fast"),
     "efficiency_dips": (3, "repeat the size that dips, on other nodes too; what costs more with size does not cost less again"),
+    "configuration_changed": (3, "take the baseline with the same parallelism, precision and techniques, or give both columns"),
     "batch_changed": (3, "hold the batch per GPU or the global batch at every size, and give it in a column"),
     "runs_disagree": (3, "find out what differed (other jobs on the node, input, clocks) before averaging; use --exclusive"),
     "scaling_kind_wrong": (3, "weak scaling grows the work with the GPUs; say which quantity was held fixed"),

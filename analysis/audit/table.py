@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hpcddp.analysis.audit.cells import is_blank
 from hpcddp.analysis.audit.columns import CLAIMS, MEANINGS, REMARKS, SETTINGS, AuditColumn, column
+from hpcddp.analysis.audit.configuration import CONFIGURATION
 from hpcddp.analysis.audit.derived import with_rates
 from hpcddp.analysis.audit.row import MEASURED, Row, read_row
 from hpcddp.core.errors import UsageError
@@ -28,6 +29,8 @@ class AuditTable:
     claims: tuple[AuditColumn, ...]
     """Columns of speedups and efficiencies."""
     remarks: tuple[str, ...]
+    configuration: tuple[str, ...] = ()
+    """Names of the columns of Row.configuration."""
 
     @cached_property
     def measured(self) -> list[Row]:
@@ -49,7 +52,8 @@ def read_table(file: Path) -> AuditTable:
     if not rows:
         raise UsageError(f"{file}:{header_line}: a header and no rows; add a row for each measurement")
     claims = tuple(each for each in columns if each.meaning in CLAIMS)
-    return AuditTable(file, tuple(with_rates(rows)), tuple(_in_percent(claims, rows)), tuple(remarks))
+    how = tuple(each.name for each in columns if each.meaning is None and each.name in CONFIGURATION)
+    return AuditTable(file, tuple(with_rates(rows)), tuple(_in_percent(claims, rows)), tuple(remarks), how)
 
 
 def _check_size(file: Path, rows: int, columns: int) -> None:

@@ -62,7 +62,7 @@ def _averages(groups: Groups, findings: Sequence[Finding]) -> Tally:
 
 def _claims(columns: Sequence[Claims]) -> Tally:
     printed, checked = sum(len(each.claims) for each in columns), sum(len(each.checked) for each in columns)
-    return Tally(printed, checked, sum(len(each.missed) for each in columns))
+    return Tally(printed, checked, sum(len(each.missed) + len(each.other_kinds) for each in columns))
 
 
 def _of(findings: Sequence[Finding], *kinds: str) -> int:

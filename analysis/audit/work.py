@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hpcddp.analysis.audit.cells import Interval, print_like
 from hpcddp.analysis.audit.findings import Finding
-from hpcddp.analysis.audit.groups import Groups, batches, value
+from hpcddp.analysis.audit.groups import ROUNDED_BATCH, Groups, batches, value
 from hpcddp.analysis.audit.row import Row
 from hpcddp.analysis.util.wording import clock, quantity
 from hpcddp.core.text import count
@@ -185,20 +185,41 @@ def _exchanged(row: Row) -> float | None:
 
 
 def _kind_of_scaling(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Said to be weak with the same samples at every size, or strong with samples that grow."""
-    said = [row for row in rows if row.scaling and row.counts.get("samples")]
-    sizes, samples = {row.size for row in said}, {row.counts["samples"] for row in said}
+    """Said to be weak with the same samples or the same global batch at every size, or strong with samples that grow."""
+    said = [row for row in rows if row.scaling]
     words = {(row.scaling or "").lower() for row in said}
-    if len(sizes) < 2 or len(words) != 1:
+    if len({row.size for row in said}) < 2 or len(words) != 1:
         return
     word = words.pop()
-    if ("weak" in word and len(samples) == 1) or ("strong" in word and len(samples) == len(sizes)):
-        held = f"every size has {samples.pop():,} samples" if "weak" in word else "samples grow with the size"
-        right = "strong" if "weak" in word else "weak"
-        yield Finding(
-            "scaling_kind_wrong",
-            tuple(row.line for row in said),
-            word,
-            right,
-            f"called {word} scaling, but {held}: that is {right} scaling",
-        )
+    if found := _held(word, said) or _batch_of_weak(word, said):
+        held, right = found
+        sentence = f"called {word} scaling, but {held}: that is {right}"
+        yield Finding("scaling_kind_wrong", tuple(row.line for row in said), word, right, sentence)
+
+
+def _held(word: str, said: Sequence[Row]) -> tuple[str, str] | None:
+    """(what the samples do, which scaling that is)"""
+    known = [row for row in said if row.counts.get("samples")]
+    sizes, samples = {row.size for row in known}, {row.counts["samples"] for row in known}
+    if len(sizes) < 2:
+        return None
+    if "weak" in word and len(samples) == 1:
+        return f"every size has {samples.pop():,} samples", "strong scaling"
+    if "strong" in word and len(samples) == len(sizes):
+        return "samples grow with the size", "weak scaling"
+    return None
+
+
+def _batch_of_weak(word: str, said: Sequence[Row]) -> tuple[str, str] | None:
+    """(what the batch does, which scaling that is): weak scaling holds the batch per GPU."""
+    known = {row.size: found for row in said if (found := batches(row))}
+    if "weak" not in word or len(known) < 2:
+        return None
+    few, many = min(known), max(known)
+    (here, total), (there, total_there) = known[few], known[many]
+    if max(here, there) <= ROUNDED_BATCH * min(here, there):
+        return None
+    change = f"the batch per GPU is {here:g} at {count(few, 'GPU')} and {there:g} at {count(many, 'GPU')}"
+    if max(total, total_there) <= ROUNDED_BATCH * min(total, total_there):
+        return f"{change}, and {total:,} in all at both", "strong scaling"
+    return change, "neither weak nor strong scaling"

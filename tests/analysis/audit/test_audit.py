@@ -187,6 +187,7 @@ def test_runs_that_disagree_are_not_headed_a_wrong_number(tmp_path: Path) -> Non
         ("nodes,gpus_per_node,node_list,gpu_type,run,time,speedup", lambda i: f"1,1,gn{i},V100,{i},{100 + i % 7},1.3"),
         ("gpus,time,speedup,efficiency", lambda i: f"{i + 1},{1e6 / (i + 1):.4f},{i + 1},1"),
         ("gpus,batch_per_gpu,steps,img/s,speedup", lambda i: f"{i + 1},{1 + i % 3},{10**7 // (i + 1)},{i * 7 % 97 + 1},{i % 5}1"),
+        ("gpus,precision,time,speedup", lambda i: f"{1 + i % 2},p{i % 3},{100 + i % 7},{1 + i % 5 / 10}"),
         ("model,gpus,time,speedup", lambda i: f"m{i // 2},{1 + i % 2},{100 / (1 + i % 2)},{1 + i % 2}"),
     ],
 )
