@@ -95,7 +95,7 @@ def test_the_commands_run_as_they_are_written(study: str, tmp_path: Path) -> Non
     published points are overlaid, and the table has the rows of the page."""
     for command in commands(study):
         if "hpcddp analyze" not in command:
-            done = run_command(f"{command} --dry-run" if "hpcddp submit" in command else command, tmp_path)
+            done = run_command(f"{command} --dry-run" if re.search("hpcddp (submit|bench)", command) else command, tmp_path)
             assert done.returncode == 0, done
     (tmp_path / f"{study}.yaml").unlink(missing_ok=True)
     small = run_small(study, tmp_path)
