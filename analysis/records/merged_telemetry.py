@@ -27,13 +27,13 @@ def _node(same: Sequence[NodeTelemetry]) -> NodeTelemetry:
     for gpu in (gpu for node in same for gpu in node.gpus):
         gpus.setdefault(gpu.gpu, []).append(gpu)
     complete = all(len(each) == len(same) for each in gpus.values())
-    largest = ("cpu_busy_share", "cpu_job_share", "cpu_foreign_share", "mem_used_peak_bytes", "mem_total_bytes")
+    largest = ("cpu_busy_share", "cpu_job_share", "cpu_foreign_share", "mem_used_peak_bytes", "mem_total_bytes", "power_w_peak")
     rates = [f"{net}_{way}_bytes_per_s" for net in ("net", "ib") for way in ("rx", "tx")]
-    sums = ("window_s", "samples", "readings", "readings_s")
+    sums = ("window_s", "samples", "readings", "readings_s", "energy_j")
     changes = {
         **{name: _largest(same, name) for name in largest},
         **{name: _sum(same, name) for name in sums},
-        **{name: _mean(same, name) for name in ("mem_used_mean_bytes", *rates)},
+        **{name: _mean(same, name) for name in ("mem_used_mean_bytes", "power_w_mean", *rates)},
         "gpus": tuple(_gpu(each) for _, each in sorted(gpus.items())) if complete else (),
     }
     return replace(same[0], **changes)  # type: ignore[arg-type]

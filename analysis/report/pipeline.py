@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import failure_blocks, report_blocks, to_blocks, to_plain
 from hpcddp.analysis.report.write import write_tables, write_texts
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.study.readings import with_co2
 from hpcddp.analysis.util.failures import Failure, contain
 from hpcddp.analysis.util.output_files import write_plain
 from hpcddp.analysis.util.output_paths import check_writable, refused_links, report_folder
@@ -40,6 +41,7 @@ def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: 
     beside = published(how.overlay, how.overlay_rejected)
     records = load_study(study, cache_in, meanwhile=_load_what_writes)
     found = find(records, how.train_epochs or records.train_epochs)
+    found = replace(found, readings=with_co2(found.readings, how.co2_g_per_kwh))
     failures, tables = found.failures, study_tables(found)
     report, files = None, list[str]()
     if any(run.state != "missing" for run in found.records.runs):

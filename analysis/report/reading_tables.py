@@ -10,6 +10,7 @@ from hpcddp.analysis.study.series import Apart
 from hpcddp.analysis.util.wording import duration, percent, quantity
 
 BUSY, FLOPS, WATTS, MEMORY = "utilisation, %", "TFLOP/s", "power, W", "GPU memory, GB"
+NODE_WATTS, NODE_ENERGY = "power of a node, W", "energy of all nodes"
 CLOCK, ENERGY = "clocks, MHz", "energy of all GPUs"
 CPU, HOST_MEMORY, NETWORK, SPAN = "CPUs busy with", "memory, GB", "network of a node, GB/s", "read"
 
@@ -36,6 +37,7 @@ def gpu_readings(readings: pd.DataFrame, apart: Apart) -> Table:
         (Column("throttled", numeric=False, terminal=None), words_of("gpu_throttled")),
         (Column("J/1000 samples", ENERGY, terminal="J/1000"), number_of("energy_j_per_1000_samples", quantity)),
         (Column("kWh/epoch", ENERGY, terminal=None), number_of("gpu_kwh_per_epoch", quantity)),
+        (Column("g CO2/epoch", ENERGY, terminal=None), number_of("gpu_co2_g_per_epoch", quantity)),
         (Column("CPUs", terminal="CPU", documents=False), number_of("cpu_busy_share", percent)),
         *_span("gpus_not_read"),
     ]
@@ -61,12 +63,19 @@ def node_readings(readings: pd.DataFrame, apart: Apart) -> Table:
         (Column("in", NETWORK, terminal="GB/s in"), number_of("net_rx_bytes_per_s", giga)),
         (Column("out", NETWORK), number_of("net_tx_bytes_per_s", giga)),
         (Column("of the fabric", NETWORK, terminal="of fabric"), number_of("fabric_share", percent)),
+        (Column("mean", NODE_WATTS, terminal="W"), number_of("node_power_w_mean", quantity)),
+        (Column("peak", NODE_WATTS, terminal=None), number_of("node_power_w_peak", quantity)),
+        (Column("J/1000 samples", NODE_ENERGY, terminal=None), number_of("node_energy_j_per_1000_samples", quantity)),
+        (Column("kWh/epoch", NODE_ENERGY, terminal=None), number_of("node_kwh_per_epoch", quantity)),
+        (Column("g CO2/epoch", NODE_ENERGY, terminal=None), number_of("node_co2_g_per_epoch", quantity)),
+        (Column("source", NODE_ENERGY, numeric=False, terminal=None), words_of("node_energy_from")),
         *_span("nodes_not_read"),
     ]
     note = (
         "Over the timed steps, medians over runs; means over nodes, of others the most on any node. Memory is all that the node "
         "could not give at once. The network's rates are the kernel's or InfiniBand's counters, files read over it included; "
-        "of the fabric: the busiest node's busier direction against the rate that the cluster's profile has."
+        "of the fabric: the busiest node's busier direction against the rate that the cluster's profile has. "
+        "Power and energy of nodes include their GPUs."
     )
     return table_of("nodes", "What the nodes did", note, specs, readings)
 

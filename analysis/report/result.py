@@ -56,6 +56,8 @@ class How:
     """Of a whole training; by default those that each study's sweep says."""
     style: str = "default"
     """Of its figures: one of figures.style.STYLES."""
+    co2_g_per_kwh: float | None = None
+    """The user's own factor; without it nothing is said of CO2."""
 
 
 PLAINLY = How()

@@ -98,6 +98,10 @@ FIGURES = {
     "net_rx_bytes_per_s": "Float64",
     "net_tx_bytes_per_s": "Float64",
     "fabric_share": "Float64",
+    "node_power_w_mean": "Float64",
+    "node_power_w_peak": "Float64",
+    "node_energy_j_per_1000_samples": "Float64",
+    "node_energy_from": "string",
     "readings": "Float64",
     "readings_span_s": "Float64",
     "readings_window_s": "Float64",
@@ -105,10 +109,11 @@ FIGURES = {
     "gpus_not_read": "string",
 }
 """What `figures` knows of a run, with the type of its column. Means over GPUs or nodes, but: `_least` and `_peak` are of the GPU
-or node that had it, the foreign share is the largest of any node, medians are of the GPUs' medians, `gpu_energy_j` is of all
-GPUs, and of readings, their span and the window the node with the fewest counts. `fabric_share`: of the rate of a node's
-adapters, one way, of the busiest node's busier direction. `gpu_throttled` has the reasons that slow a GPU down, with the share
-of readings of the GPU that had it most often; `no` where none had. `gpus_not_read` and `nodes_not_read` say why not.
+or node that had it, the foreign share is the largest of any node, medians are of the GPUs' medians, `gpu_energy_j` and the energy
+of nodes are of all of them, and of readings, their span and the window the node with the fewest counts. `fabric_share`: of the
+rate of a node's adapters, one way, of the busiest node's busier direction. `gpu_throttled` has the reasons that slow a GPU down,
+with the share of readings of the GPU that had it most often; `no` where none had. `gpus_not_read` and `nodes_not_read` say why
+not.
 """
 
 
@@ -173,10 +178,20 @@ def _of_nodes(nodes: Sequence[NodeTelemetry], fabric_gbps: float | None) -> dict
         "net_rx_bytes_per_s": _reduced(received, statistics.fmean),
         "net_tx_bytes_per_s": _reduced(sent, statistics.fmean),
         "fabric_share": busiest * 8 / (fabric_gbps * 1e9) if busiest is not None and fabric_gbps else None,
+        "node_power_w_mean": of("power_w_mean", statistics.fmean),
+        "node_power_w_peak": of("power_w_peak", max),
+        "node_energy_j_per_1000_samples": _per_1000_samples(of("energy_j", sum), nodes),
+        "node_energy_from": " + ".join(sorted({node.energy_from for node in nodes if node.energy_from})) or None,
         "readings": of("readings", min),
         "readings_span_s": of("readings_s", min),
         "readings_window_s": of("window_s", min),
     }
+
+
+def _per_1000_samples(joules: float | None, nodes: Sequence[NodeTelemetry]) -> float | None:
+    """Nodes of one job train the same samples: the first node's count."""
+    samples = nodes[0].samples if nodes else None
+    return None if joules is None or not samples else joules / samples * 1000
 
 
 def network_bytes_per_s(node: NodeTelemetry, way: str) -> float | None:

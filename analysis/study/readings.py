@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.runs.readings import FIGURES
+from hpcddp.analysis.study.costs import energy_kwh
 from hpcddp.analysis.study.scaling import by_point, timed_runs
 from hpcddp.analysis.util.wording import percent
 
@@ -41,8 +42,11 @@ BESIDE = {
     "comm_exposed_share": "Float64",
     **dict.fromkeys(ACHIEVED, "Float64"),
     "gpu_kwh_per_epoch": "Float64",
+    "node_kwh_per_epoch": "Float64",
+    "gpu_co2_g_per_epoch": "Float64",
+    "node_co2_g_per_epoch": "Float64",
 }
-"""Shares are of the step."""
+"""Shares are of the step; CO2 is known where the user says how much a kWh costs (`with_co2`)."""
 
 READING_COLUMNS = {**POINT, **FIGURES, **BESIDE, "misleads": "string"}
 """A row per point. Medians over its timed runs; of peaks the highest and of `_least` the lowest of any run; words are those of
@@ -55,6 +59,13 @@ def readings_frame(points: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     timed = {key: timed_runs(members) for key, members in by_point(runs)}
     rows = [_row(row, timed[row["series"], row["nodes"], row["gpus_per_node"]]) for _, row in points.iterrows()]
     return pd.DataFrame(rows, columns=list(READING_COLUMNS)).astype(READING_COLUMNS)
+
+
+def with_co2(readings: pd.DataFrame, g_per_kwh: float | None) -> pd.DataFrame:
+    """The table with grams of CO2 of an epoch's energy, by the user's own factor; unchanged without one."""
+    if g_per_kwh is None:
+        return readings
+    return readings.assign(**{f"{of}_co2_g_per_epoch": readings[f"{of}_kwh_per_epoch"] * g_per_kwh for of in ("gpu", "node")})
 
 
 def any_read(readings: pd.DataFrame) -> bool:
@@ -79,6 +90,8 @@ def _row(row: pd.Series[Any], runs: pd.DataFrame) -> dict[str, Any]:
         "comm_exposed_share": row["comm_exposed_s"] / step_s,
         "gpu_kwh_per_epoch": row["gpu_kwh_per_epoch"],
     }
+    joules, samples = found["node_energy_j_per_1000_samples"], row["epoch_samples"]
+    found["node_kwh_per_epoch"] = None if joules is None or pd.isna(samples) else energy_kwh(int(samples), joules)
     return found | {"misleads": misleading(found)}
 
 

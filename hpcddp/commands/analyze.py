@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.commands.options import format_option, print_json, style_option
+from hpcddp.commands.options import co2_option, format_option, print_json, style_option
 from hpcddp.commands.runs_path import RunsPath
 
 
@@ -18,6 +18,7 @@ from hpcddp.commands.runs_path import RunsPath
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of a whole training; else the sweep's.")
 @click.option("--overlay", multiple=True, metavar="NAME", help="Published points beside the throughput, such as marconi100.")
 @click.option("--overlay-rejected", is_flag=True, help="Those too that are not to be trusted.")
+@co2_option
 @style_option
 @format_option
 @click.pass_context
@@ -28,6 +29,7 @@ def analyze(
     epochs: int | None,
     overlay: tuple[str, ...],
     overlay_rejected: bool,
+    co2_g_per_kwh: float | None,
     style: str,
     format_: str,
 ) -> None:
@@ -56,7 +58,7 @@ def analyze(
     if runs.is_file():
         output = output or user_cache_folder("reports", runs)
     with opened_study(runs) as root:
-        results = analyze_runs(root, output, How(overlay, overlay_rejected, epochs, style))
+        results = analyze_runs(root, output, How(overlay, overlay_rejected, epochs, style, co2_g_per_kwh))
     if format_ == "json":
         print_json({"schema": 1, "studies": [result.plain for result in results]})
     else:

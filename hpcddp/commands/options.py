@@ -30,6 +30,14 @@ group_option = click.option("--group", "groups", multiple=True, metavar="NAME", 
 format_option = click.option(
     "--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True, help="JSON is for scripts."
 )
+co2_option = click.option(
+    "--co2-g-per-kwh",
+    "co2_g_per_kwh",
+    type=click.FloatRange(min=0),
+    metavar="G",
+    help="Grams of CO2 of a kWh, where you know it: adds the CO2 of the energy.",
+)
+
 style_option = click.option(
     "--style",
     type=click.Choice(["default", "paper", "slides"]),

@@ -166,4 +166,4 @@ class NodeRecord(NodeFacts):
     """nodes/HOST.json"""
 
     telemetry: Mapping[str, Any] | None = None
-    """What the sampler reads there: `hz`, `gpus`, and `no_gpus`, why there are none."""
+    """What the sampler reads there: `hz`, `gpus`, and `no_gpus`, why there are none; `node_energy`, its source if any."""

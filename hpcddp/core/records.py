@@ -100,8 +100,11 @@ NODE_COLUMNS = (
     "net_tx_bytes",
     "ib_rx_bytes",
     "ib_tx_bytes",
+    "energy_mj",
+    "power_mw",
 )
-"""A reading of a node; times and traffic are counters since it booted, summed over its processors and interfaces."""
+"""A reading of a node; times, traffic and energy are counters since it booted, summed over its processors and interfaces. Energy
+and power are of the whole node, GPUs included, where worker/telemetry/node_energy.py finds a source."""
 
 GPU_COLUMNS = (
     "unix_ns",

@@ -66,6 +66,12 @@ class NodeTelemetry:
     mem_used_mean_bytes: float | None = None
     mem_used_peak_bytes: int | None = None
     mem_total_bytes: int | None = None
+    power_w_mean: float | None = None
+    power_w_peak: float | None = None
+    energy_j: float | None = None
+    """Of the node over the whole window, GPUs included."""
+    energy_from: str | None = None
+    """The source of power and energy: `pm_counters` (Cray, the whole node) or `module power` (Grace Hopper, its modules)."""
     gpus: tuple[GpuTelemetry, ...] = ()
     """One per GPU of the job; none without NVML."""
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from hpcddp.worker.telemetry.node_energy import NodeEnergy
+
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 """The unit of processor times in /proc."""
 
@@ -33,10 +35,19 @@ def node_memory(proc: Path = Path("/proc")) -> NodeMemory:
 
 
 class NodeReader:
-    """Reads rows of NODE_COLUMNS; a figure the node does not give is None. `job_cpu_ns`: of job_cpu.py."""
+    """Reads rows of NODE_COLUMNS; a figure the node does not give is None. `job_cpu_ns`: of job_cpu.py; `energy`: of
+    node_energy.py."""
 
-    def __init__(self, job_cpu_ns: Callable[[], int | None], *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
+    def __init__(
+        self,
+        job_cpu_ns: Callable[[], int | None],
+        energy: NodeEnergy | None = None,
+        *,
+        proc: Path = Path("/proc"),
+        sys: Path = Path("/sys"),
+    ) -> None:
         self._job_cpu_ns = job_cpu_ns
+        self._energy = energy
         self._proc = proc
         self._net = sys / "class" / "net"
         self._ports = sorted((sys / "class" / "infiniband").glob("*/ports/*/counters"))
@@ -45,7 +56,9 @@ class NodeReader:
         """One reading, in about 0.1 ms."""
         now = time.time_ns()
         cpu = known(self._cpu, 2)
-        return now, *cpu, self._job_cpu_ns(), *known(self._memory, 2), *known(self._network, 2), *known(self._infiniband, 2)
+        traffic = *known(self._network, 2), *known(self._infiniband, 2)
+        energy = known(self._energy.read, 2) if self._energy else (None, None)
+        return now, *cpu, self._job_cpu_ns(), *known(self._memory, 2), *traffic, *energy
 
     def _cpu(self) -> tuple[int, int]:
         """Busy and all time of all processors since boot: idle and waiting for a disk is not busy, time of other machines is."""

@@ -24,6 +24,7 @@ from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, RowWriter, gpus_file,
 from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
 from hpcddp.worker.telemetry.job_cpu import job_cpu_ns
 from hpcddp.worker.telemetry.node import NodeReader
+from hpcddp.worker.telemetry.node_energy import node_energy
 
 LOWEST = 19
 """nice(2): whenever a rank wants this processor, it goes first."""
@@ -39,9 +40,11 @@ def main() -> None:
     for meant_for_the_job in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(meant_for_the_job, signal.SIG_IGN)
     reader, why = _open_gpus(int(gpus))
-    print(json.dumps({"hz": float(hz), "gpus": reader.describe() if reader else [], "no_gpus": why}), flush=True)
+    energy = node_energy()
+    about = {"hz": float(hz), "gpus": reader.describe() if reader else [], "no_gpus": why}
+    print(json.dumps(about | ({"node_energy": energy.source} if energy else {})), flush=True)
     os.nice(LOWEST)  # only now: a rank waits for that line
-    node = NodeReader(job_cpu_ns(int(rank_pid), int(ranks)))
+    node = NodeReader(job_cpu_ns(int(rank_pid), int(ranks)), energy)
     with contextlib.ExitStack() as files:
         of_node = files.enter_context(RowWriter(node_file(Path(attempt), host), NODE_COLUMNS))
         of_gpus = files.enter_context(RowWriter(gpus_file(Path(attempt), host), GPU_COLUMNS)) if reader else None

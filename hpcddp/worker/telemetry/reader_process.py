@@ -28,7 +28,8 @@ LAST_READING_S = 5.0
 
 
 class ReaderProcess:
-    """The process of this node. `description`, as nodes/HOST.json has it: `hz`, `gpus` and `no_gpus`, why there are none."""
+    """The process of this node. `description`, as nodes/HOST.json has it: `hz`, `gpus` and `no_gpus`, why there are none;
+    `node_energy`, the source of the node's energy, where there is one."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -70,6 +71,7 @@ def finish_telemetry(
     if reader:
         reader.stop()
         window = timed_window(attempt, group.rank.rank, steady_from_step)
-        own = node_summary(attempt, group.rank.host, window, point.global_batch) if window else None
+        source = reader.description.get("node_energy")
+        own = node_summary(attempt, group.rank.host, window, point.global_batch, source) if window else None
     nodes = [decode_record(NodeTelemetry, entry) for entry in group.gather("telemetry", encode(own)) if entry]
     return run_summary(point.measure.telemetry_hz, nodes) if nodes else None

@@ -55,12 +55,15 @@ def timed_window(attempt: Path, rank: int, steady_from_step: int) -> TimedSpan |
     return TimedSpan(begin_ns, end_ns, steps) if steps else None
 
 
-def node_summary(attempt: Path, host: str, window: TimedSpan, global_batch: int) -> NodeTelemetry:
-    """What a node's readings say of the window."""
+def node_summary(
+    attempt: Path, host: str, window: TimedSpan, global_batch: int, energy_source: str | None = None
+) -> NodeTelemetry:
+    """What a node's readings say of the window; `energy_source` is where its energy and power are from."""
     rows = _within(window, _rows(node_file(attempt, host)))
     gpus: dict[int, list[Reading]] = {}
     for row in _within(window, _rows(gpus_file(attempt, host))):
         gpus.setdefault(row["gpu"] or 0, []).append(row)
+    power_mw, energy_j = _known(rows, "power_mw"), _energy(rows, window.s)[0]
     busy, job = _cpu_share(rows, "cpu_busy_ns"), _cpu_share(rows, "job_cpu_ns")
     return NodeTelemetry(
         host=host,
@@ -78,6 +81,10 @@ def node_summary(attempt: Path, host: str, window: TimedSpan, global_batch: int)
         mem_used_mean_bytes=_mean(_known(rows, "mem_used_bytes")),
         mem_used_peak_bytes=max(_known(rows, "mem_used_bytes"), default=None),
         mem_total_bytes=max(_known(rows, "mem_total_bytes"), default=None),
+        power_w_mean=_mean([value / 1e3 for value in power_mw]),
+        power_w_peak=max(power_mw) / 1e3 if power_mw else None,
+        energy_j=energy_j,
+        energy_from=energy_source if energy_j is not None else None,
         gpus=tuple(gpu_summary(gpu, readings, window.s) for gpu, readings in sorted(gpus.items())),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hpcddp.analysis import analyze
+from hpcddp.analysis import How, analyze
 from hpcddp.analysis.records.merged_telemetry import merged_nodes
 from hpcddp.analysis.study.readings import misleading
 from hpcddp.core.point import Point
@@ -21,8 +21,10 @@ from hpcddp.core.schema import encode
 from hpcddp.core.telemetry_record import GpuTelemetry, NodeTelemetry
 from hpcddp.worker.telemetry.gpu import GpuReader
 from hpcddp.worker.telemetry.node import TICK_NS, NodeReader
+from hpcddp.worker.telemetry.node_energy import node_energy
 from hpcddp.worker.telemetry.summary import TimedSpan, node_summary, run_summary
 from tests.analysis.synthetic import MS, START_NS, Recorded, point, write_run, write_study
+from tests.worker.test_node_energy import cray
 from tests.worker.test_telemetry_readings import Nvml, interfaces, write
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -63,11 +65,12 @@ class MadeNvml(Nvml):
 
 
 def made_proc(folder: Path, second: int) -> None:
-    """Of 100 ticks a second 40 are busy; 3 MB/s come in by Ethernet and 50 MB/s by InfiniBand, half as much goes out."""
+    """700 J and 40 of 100 ticks a second; 3 MB/s come in by Ethernet and 50 MB/s by InfiniBand, half as much goes out."""
     write(folder / "proc" / "stat", f"cpu  {40 * second} 0 0 {60 * second} 0 0 0 0 0 0\n")
     used_kb = (30, 34, 32, 40)[second] * 10**6
     write(folder / "proc" / "meminfo", f"MemTotal: {64 * 10**6} kB\nMemFree: 5 kB\nMemAvailable: {64 * 10**6 - used_kb} kB\n")
     interfaces(folder, eth0=(3_000_000 * second, 1_500_000 * second))
+    cray(folder / "sys", f"{5000 + 700 * second} J 1 us", f"{(690, 700, 710, 720)[second]} W 1 us")
     counters = folder / "sys" / "class" / "infiniband" / "mlx5_0" / "ports" / "1" / "counters"
     write(counters / "port_rcv_data", f"{50_000_000 * second // 4}\n")
     write(counters / "port_xmit_data", f"{25_000_000 * second // 4}\n")
@@ -77,7 +80,8 @@ def read_node(attempt: Path, host: str, made: Path, seconds: Sequence[int], monk
     """What the worker's readers write of the made node, and its summary makes of that."""
     nvml, job_ns = MadeNvml(), iter(range(0, 10**12, 30 * TICK_NS))
     made_proc(made, 0)
-    node = NodeReader(lambda: next(job_ns), proc=made / "proc", sys=made / "sys")
+    energy = node_energy(made / "sys")
+    node = NodeReader(lambda: next(job_ns), energy, proc=made / "proc", sys=made / "sys")
     gpus = GpuReader(nvml, 2, {})
     with RowWriter(node_file(attempt, host), NODE_COLUMNS) as nodes, RowWriter(gpus_file(attempt, host), GPU_COLUMNS) as of_gpus:
         for second in seconds:
@@ -88,7 +92,7 @@ def read_node(attempt: Path, host: str, made: Path, seconds: Sequence[int], monk
             for row in gpus.rows():
                 of_gpus.row(row)
     monkeypatch.undo()
-    return node_summary(attempt, host, WINDOW, global_batch=64)
+    return node_summary(attempt, host, WINDOW, global_batch=64, energy_source=energy.source if energy else None)
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,10 @@ def test_readings_agree_with_what_was_made(made: Reported) -> None:
         "net_rx_bytes_per_s": 50e6,
         "net_tx_bytes_per_s": 25e6,
         "fabric_share": 50e6 * 8 / 8e9,
+        "node_power_w_mean": 705,
+        "node_power_w_peak": 720,
+        "node_energy_j_per_1000_samples": 700 * 4 / (STEPS * 64) * 1000,
+        "node_kwh_per_epoch": 700 * 4 / (STEPS * 64) * 1_281_167 / 3.6e6,
         "readings": 4,
         "readings_span_s": 3,
         "readings_window_s": 4,
@@ -159,7 +167,12 @@ def test_readings_agree_with_what_was_made(made: Reported) -> None:
         "flops_per_s_per_gpu": 10**10 * 640 / 2,
     }
     assert {name: made.row[name] for name in expected} == pytest.approx(expected)
-    words = {"gpu_throttled": "sw power cap 50 %", "gpus_not_read": None, "nodes_not_read": None}
+    words = {
+        "gpu_throttled": "sw power cap 50 %",
+        "gpus_not_read": None,
+        "nodes_not_read": None,
+        "node_energy_from": "pm_counters",
+    }
     assert {name: made.row[name] for name in words} == words
 
 
@@ -177,6 +190,17 @@ def test_every_form_of_the_report_has_them(made: Reported) -> None:
     assert row.split() == ["1", "x", "2", "83", "25", "%", "3.20", "225", "9.66", "719", "40", "%"]
     for name in ("readings.csv", "runs.csv"):
         assert pd.read_csv(made.folder / name).iloc[0]["gpu_power_w_peak"] == 260
+
+
+def test_co2_is_told_by_the_users_factor_alone(made: Reported) -> None:
+    """Grams of the GPUs' energy and of the nodes'; without a factor there is no column."""
+    assert (made.row["gpu_co2_g_per_epoch"], made.row["node_co2_g_per_epoch"]) == (None, None)
+    assert "CO2" not in (made.folder / "report.md").read_text()
+    (result,) = analyze(made.folder.parent, how=How(co2_g_per_kwh=400))
+    (row,) = result.plain["readings"]
+    assert row["gpu_co2_g_per_epoch"] == pytest.approx(400 * row["gpu_kwh_per_epoch"])
+    assert row["node_co2_g_per_epoch"] == pytest.approx(400 * row["node_kwh_per_epoch"])
+    assert "energy of all nodes: g CO2/epoch" in (made.folder / "report.md").read_text()
 
 
 def test_where_utilisation_misleads_it_is_said(made: Reported) -> None:
