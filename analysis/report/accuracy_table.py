@@ -9,7 +9,7 @@ import pandas as pd
 from hpcddp.analysis.report.cells import Spec, key_columns, number_of, size_columns, table_of, unit_of
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.series import Apart
-from hpcddp.analysis.util.wording import accuracy_words, points, quantity
+from hpcddp.analysis.util.wording import accuracy_words, duration, points, quantity, times
 
 LOSS = "loss"
 """Heading of its columns."""
@@ -23,13 +23,59 @@ def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         *key_columns(apart),
         (Column("n"), number_of("eval_n", str)),
         (Column("accuracy"), _accuracy),
-        (Column(_head(known), within=" ({})"), _spread),
+        (Column(_head(known, "accuracy_interval"), within=" ({})"), _spread),
         (Column("samples trained", terminal="trained"), _trained),
         (Column("evaluated", LOSS, terminal=None), number_of("eval_loss", quantity)),
         (Column("at the start", LOSS, terminal="loss: start"), number_of("loss_start", quantity)),
         (Column("at the end", LOSS, terminal="end"), number_of("loss_end", quantity)),
     ]
     return table_of("accuracy", "Accuracy", _note(known), specs, known)
+
+
+def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
+    """How long each size takes to an accuracy, and its speedup beside the throughput's."""
+    specs: list[Spec] = [
+        *size_columns(unit_of(frame)),
+        *key_columns(apart),
+        (Column("accuracy"), number_of("target", lambda share: f"{points(share)} %")),
+        (Column("reached", numeric=False, always=True), _reached),
+        (Column("epochs"), number_of("epochs", lambda epochs: f"{epochs:g}")),
+        (Column("time"), number_of("train_s", duration)),
+        (Column(_head(frame, "interval"), within=" ({})"), _times),
+        (Column("node h"), number_of("node_h", quantity)),
+        *_speedups("1gpu", f"{AGAINST}1 {unit_of(frame)}"),
+        *_speedups("1node", f"{AGAINST}1 node"),
+    ]
+    note = (
+        "Training time, evaluations left out, to the end of the first evaluated epoch that is as accurate; medians over runs, "
+        f"unknown where half of them did not reach it. The accuracy is {' or '.join(dict.fromkeys(frame['target_of'].dropna()))}."
+    )
+    return table_of("to_accuracy", "Time to accuracy", note, specs, frame)
+
+
+AGAINST = "vs "
+"""How the headings of speedups begin."""
+
+
+def without_speedups(table: Table) -> Table:
+    """For narrow terminals."""
+    return table.only([not column.group.startswith(AGAINST) for column in table.columns])
+
+
+def _reached(row: Any) -> Cell:
+    return Cell(f"{row['reached']} of {row['n']}", float(row["reached"]))
+
+
+def _speedups(base: str, head: str) -> list[Spec]:
+    return [
+        (Column("to accuracy", head, terminal=head), number_of(f"speedup_{base}", lambda value: f"{times(value)}×")),
+        (Column("throughput", head, terminal="samples/s"), number_of(f"throughput_{base}", lambda value: f"{times(value)}×")),
+    ]
+
+
+def _times(row: Any) -> Cell:
+    low, high = row["train_s_low"], row["train_s_high"]
+    return Cell(UNKNOWN, None) if pd.isna(low) else Cell(f"{duration(low)}–{duration(high)}", float(low))
 
 
 def without_losses(table: Table) -> Table:
@@ -65,7 +111,7 @@ def _trained(row: Any) -> Cell:
     return Cell(f"{int(least):,}" if pd.isna(most) else f"{int(least):,}–{int(most):,}", float(least))
 
 
-def _head(known: pd.DataFrame) -> str:
+def _head(known: pd.DataFrame, name: str) -> str:
     """What the spreads are, where all are the same."""
-    kinds = set(known["accuracy_interval"].dropna())
+    kinds = set(known[name].dropna())
     return str(kinds.pop()) if len(kinds) == 1 else "spread"

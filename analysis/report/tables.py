@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.accuracy_table import accuracy
+from hpcddp.analysis.report.accuracy_table import accuracy, to_accuracy
 from hpcddp.analysis.report.cells import (
     Spec,
     giga,
@@ -41,6 +41,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "scaling": lambda: scaling(shown, apart),
         "training": lambda: training(shown, apart),
         "accuracy": lambda: accuracy(shown, apart),
+        "time to accuracy": lambda: to_accuracy(found.targets, apart),
         "the step's parts": lambda: breakdown(shown, apart),
         "the exchange": lambda: exchange(shown, apart),
         "limits": lambda: limits(found.limits),

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from hpcddp.analysis.report.accuracy_table import without_losses
+from hpcddp.analysis.report.accuracy_table import without_losses, without_speedups
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import EPOCH
 from hpcddp.analysis.report.terminal_table import terminal_forms
@@ -61,6 +61,8 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "laws": plain_rows(named(found.laws, full_names(found.apart))),
         "implied": found.implied,
         "outliers": plain_rows(named(found.outliers, full_names(found.apart))),
+        "epochs": plain_rows(named(found.epochs, full_names(found.apart))),
+        "to_accuracy": plain_rows(named(found.targets, full_names(found.apart))),
         "notes": found.notes,
         "readings": plain_rows(named(found.readings, full_names(found.apart))),
         "files": list(files),
@@ -120,6 +122,7 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
     heads = {
         "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints",
         "accuracy": "  accuracy on all evaluation samples, after so many trained ones (medians of n runs); training loss",
+        "time to accuracy": "  time to an accuracy: training without evaluations (medians); speedup beside that of samples/s",
         "the step's parts": "  where the step goes, % of it (mean over ranks and steps, middle run)",
         "the exchange": "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel",
         "limits": "  what limits training, samples/s",
@@ -136,6 +139,8 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
     forms = {name: terminal_forms(table) for name, table in shown.items()}
     if "accuracy" in shown:
         forms["accuracy"] += terminal_forms(without_losses(shown["accuracy"]))
+    if "time to accuracy" in shown:
+        forms["time to accuracy"] += terminal_forms(without_speedups(shown["time to accuracy"]))
     blocks = [[f"{head}\n{form}" for form in forms[name]] for name, head in heads.items() if name in shown]
     return [*([_scaling(shown["scaling"])] if "scaling" in shown else []), *blocks]
 

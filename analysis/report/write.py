@@ -38,6 +38,7 @@ def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]
         tables["readings.csv"] = lambda: named(found.readings, names)
     others = {"limits.csv": found.limits, "stragglers.csv": found.stragglers, "buckets.csv": found.buckets}
     others |= {"comm.csv": found.collectives, "comm_fit.csv": found.fits}
+    others |= {"epochs.csv": named(found.epochs, names), "to_accuracy.csv": named(found.targets, names)}
     others |= {"fits.csv": named(found.laws, names), "outliers.csv": named(found.outliers, names)}
     texts: dict[str, str | None] = {"readings.csv": None}
     texts |= {name: failures.contain(name, lambda make=make: csv_text(make()), None) for name, make in tables.items()}  # type: ignore[misc]

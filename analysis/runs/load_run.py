@@ -12,6 +12,7 @@ import numpy as np
 from hpcddp.analysis.records.attempt_files import EndFile, read_comm, read_end, read_launch
 from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
+from hpcddp.analysis.records.epochs import Epoch, read_epochs
 from hpcddp.analysis.records.impossible import check_end, missing_gate
 from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
@@ -74,6 +75,7 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
             end = merged_end(parts, end)
             run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
             run = _timed(_with_restarts(run, end, parts), parts)
+            run = _with_epochs(run, read_epochs(attempt, end, warnings))
             buckets = buckets_of(parts, attempt, warnings)
             run = replace(run, exchange=communication(buckets) if buckets else None)
             run = replace(run, timeline=read_timeline(parts, joined([part.steps for part in parts])))
@@ -164,6 +166,11 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords]) -> Run:
         rank_map=rank_map(steps, hosts),
         unevenness=unevenness(steps, hosts),
     )
+
+
+def _with_epochs(run: Run, epochs: tuple[Epoch, ...] | None) -> Run:
+    """The rows of epochs count samples exactly, whatever the batch of each step."""
+    return replace(run, epochs=epochs, samples_trained=epochs[-1].samples) if epochs else run
 
 
 def _samples_trained(run: Run, steps: RunSteps) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.records.steps import throughput_per_s
 from hpcddp.analysis.runs.accuracy import LossEnds
 from hpcddp.analysis.runs.communication import Communication
@@ -89,6 +90,8 @@ class Run:
     samples_trained: int | None = None
     """By all ranks, warm-up included, up to the end of the timed steps."""
     losses: LossEnds | None = None
+    epochs: tuple[Epoch, ...] | None = None
+    """With `work: train` only: all of them."""
     eval_samples: int | None = None
     eval_correct: int | None = None
     eval_loss: float | None = None

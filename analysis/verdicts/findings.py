@@ -10,6 +10,7 @@ import pandas as pd
 
 from hpcddp.analysis.study.comm_bench import comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.study.costs import with_training
+from hpcddp.analysis.study.epochs import epochs_frame, no_targets, targets_frame
 from hpcddp.analysis.study.exchanges import buckets_frame
 from hpcddp.analysis.study.fit_frame import Fitted, fit_study, laws_frame
 from hpcddp.analysis.study.fit_words import implied
@@ -27,6 +28,7 @@ from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
 from hpcddp.analysis.verdicts.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
 from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
+from hpcddp.analysis.verdicts.to_accuracy import target_sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
 from hpcddp.core.point import scaling_kind
 
@@ -50,6 +52,10 @@ class Findings:
     """Laws fitted to throughput over nodes and GPUs; `implied` has what those of the shown series imply."""
     implied: list[str]
     outliers: pd.DataFrame
+    epochs: pd.DataFrame
+    """Every epoch of `work: train`."""
+    targets: pd.DataFrame
+    """How long each size takes to an accuracy."""
     apart: Apart
     shown: pd.DataFrame
     """Rows that tables and figures show: those of full training, or those of limited input where there are no others."""
@@ -81,6 +87,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     outliers = outliers_frame(runs)
     judged = verdicts(case, failures)
+    targets = failures.contain("time to accuracy", lambda: targets_frame(records, runs, shown), no_targets())
     readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
     return Findings(
         records=records,
@@ -95,11 +102,13 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         laws=laws_frame(fitted),
         implied=implied([each for each in fitted if each.series in names], names),
         outliers=outliers,
+        epochs=epochs_frame(records, runs),
+        targets=targets,
         apart=apart,
         shown=shown,
         shown_apart=shown_apart,
         sentences=nothing_counts(records.runs)
-        or failures.contain("the sentences", partial(_sentences, case, shown_apart, judged), list[str]()),
+        or failures.contain("the sentences", partial(_sentences, case, shown_apart, judged, targets), list[str]()),
         verdicts=judged,
         readings=readings,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
@@ -120,8 +129,9 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     )
 
 
-def _sentences(case: Case, apart: Apart, judged: Sequence[Verdict]) -> list[str]:
+def _sentences(case: Case, apart: Apart, judged: Sequence[Verdict], targets: pd.DataFrame) -> list[str]:
     def against(rows: Sequence[PointRow]) -> list[str]:
         return doubts(judged, [run for row in rows for run in case.runs_of(row)])
 
-    return [*sentences(case.points, apart, partial(cause, case), against), *accuracy_sentences(case)]
+    found = sentences(case.points, apart, partial(cause, case), against)
+    return [*found, *accuracy_sentences(case), *target_sentences(targets, case.points, full_names(apart))]

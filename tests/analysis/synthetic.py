@@ -13,6 +13,7 @@ from hpcddp.core.point import Data, Layout, Measure, Point, Workload, point_to_d
 from hpcddp.core.records import (
     AFTER_PAUSE,
     BUCKET_COLUMNS,
+    EPOCH_COLUMNS,
     PARTS,
     SCHEMA,
     STEP_COLUMNS,
@@ -20,6 +21,7 @@ from hpcddp.core.records import (
     WARMUP,
     RowWriter,
     buckets_file,
+    epochs_file,
     steps_file,
     write_json,
 )
@@ -93,6 +95,8 @@ class Recorded:
     """The run's step with which the attempt began."""
     loss: Callable[[int, int], int | None] | None = None
     """A function of (rank, step): the step's mean loss x 10^9. None: rows without losses, as the first versions wrote them."""
+    epochs: Sequence[Sequence[int | None]] = ()
+    """Rows of epochs.csv, of a point with `work: train`."""
     starts: bool = True
     """Whether rows say when their step began."""
     bucket_steps: Sequence[int] | None = None
@@ -133,6 +137,7 @@ def write_run(study: Study, point: Point, recorded: Recorded, run: int = 1) -> P
         "loss_last": 0.5,
         "protocol": dict(recorded.protocol),
         "evaluation": {"samples": 10_000, "correct": 9_000, "loss": 0.25},
+        **(_write_epochs(attempt, recorded.epochs) if recorded.epochs else {}),
         **recorded.end,
     }
     write_json(attempt / "end.json", end)
@@ -188,6 +193,13 @@ def _write_rank(attempt: Path, rank: int, recorded: Recorded) -> dict[str, Any]:
     if travels:
         entry |= {"bucket_rows": travels.rows, "bucket_crc32": travels.crc32}
     return {**entry, "rows": rows.rows, "crc32": rows.crc32}
+
+
+def _write_epochs(attempt: Path, epochs: Sequence[Sequence[int | None]]) -> dict[str, Any]:
+    with RowWriter(epochs_file(attempt), EPOCH_COLUMNS) as rows:
+        for row in epochs:
+            rows.row(row)
+    return {"epoch_rows": rows.rows, "epoch_crc32": rows.crc32}
 
 
 def _clock(unix_ns: int, offset_ns: int) -> dict[str, Any]:
