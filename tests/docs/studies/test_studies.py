@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from hpcddp.cli import main
 from hpcddp.sweep.shipped import shipped_sweeps
-from tests.docs.studies.evidence import PAGES, ROOT, UnsupportedNumberError, check_number, small_result
+from tests.docs.studies.evidence import PAGES, ROOT, UnsupportedNumberError, check_number
 from tests.docs.studies.figure import figure_file, fingerprint
 from tests.docs.studies.page import page
-from tests.docs.studies.small_study import result_of, run_command, run_small
 from tests.docs.studies.text import BLOCK, cited_numbers, code_with_numbers, commands, read_page, study_pages, uncited_numbers
 
 STUDIES = study_pages()
@@ -87,24 +84,3 @@ def test_numbers_in_names_are_none() -> None:
     """ResNet-18, V100, fp32 and g5.2xlarge say nothing; a count and a time do."""
     assert uncited_numbers("ResNet-18, CIFAR-10, V100, fp32, g5.2xlarge and n01-g4 [of 7][p2] `x: 3`\n    --set x=4\n") == []
     assert uncited_numbers("in 3,466 s, 1.55 times, 39 %") == ["3,466", "1.55", "39"]
-
-
-@pytest.mark.parametrize("study", STUDIES)
-def test_the_commands_run_as_they_are_written(study: str, tmp_path: Path) -> None:
-    """Those for the cluster as far as one comes without its Slurm; those for one machine to the end, where every gate passes,
-    published points are overlaid, and the table has the rows of the page."""
-    for command in commands(study):
-        if "hpcddp analyze" not in command:
-            done = run_command(f"{command} --dry-run" if re.search("hpcddp (submit|bench)", command) else command, tmp_path)
-            assert done.returncode == 0, done
-    (tmp_path / f"{study}.yaml").unlink(missing_ok=True)
-    small = run_small(study, tmp_path)
-    assert [each.returncode for each in small] == [0] * len(small), small
-    assert re.search(r"overlay \S+: \d+ points? of", small[-1].stdout)
-    (gates,) = re.findall(r"gates +(\d+) of (\d+) runs pass", small[-1].stdout)
-    assert gates[0] == gates[1]
-    found = result_of(tmp_path / study / "report" / "report.json")
-    committed = small_result(study)
-    assert [(row["nodes"], row["ranks"], row["what"]) for row in found["rows"]] == [
-        (row["nodes"], row["ranks"], row["what"]) for row in committed["rows"]
-    ]
