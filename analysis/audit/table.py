@@ -94,7 +94,11 @@ def _columns(file: Path, line: int, header: Sequence[str], body: Sequence[Sequen
     remarks = []
     for i, each in enumerate(columns):
         twins = [j for j, other in enumerate(columns) if other.meaning == each.meaning]
-        exact = [j for j in twins if columns[j].name == each.meaning] or [j for j in twins if columns[j].rate is None]
+        exact = (
+            [j for j in twins if columns[j].name == each.meaning] or [j for j in twins if columns[j].rate is None] or twins[:1]
+        )
+        if each.meaning == "throughput" and len({columns[j].unit for j in exact}) == len(exact):
+            exact = exact[:1]  # of samples/s and tokens/s, one is as good as the other
         if each.meaning in (None, *CLAIMS) or len(twins) == 1 or exact == [i]:
             continue
         if len(exact) == 1:

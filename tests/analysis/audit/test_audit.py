@@ -23,6 +23,7 @@ from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.errors import UsageError
 from tests.analysis.audits.faults import FAULTS
 from tests.analysis.audits.generated import clean, clean_weak
+from tests.analysis.audits.llm import clean_llm
 from tests.analysis.synthetic import write_marconi100
 
 RCC = {f"gn{i:02}": KnownNode("v100" if i < 7 else "a40", 4, "V100 32GB" if i < 7 else "A40 48GB") for i in range(1, 9)}
@@ -33,6 +34,7 @@ CONSEQUENCES = {
     "gpu_types_pooled": {"gpu_types_compared"},
     "times_repeated": {"efficiency_dips"},
     "runs_disagree": {"efficiency_dips"},
+    "total_wrong": {"superlinear", "efficiency_dips"},
 }
 """Fault -> what else is then true of the table: the speedup beside a wrong average does not follow from it, and a size with
 the times of a smaller one, or with one slow run, is slower than the next."""
@@ -44,7 +46,7 @@ def of_text(folder: Path, text: str) -> Audit:
 
 
 def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """200 tables with a fault, 200 without: at least 95 % of faults found, at most 2 % of clean tables with any finding."""
+    """200 tables with a fault, 400 without: at least 95 % of faults found, and nothing in any clean table."""
     names = list(FAULTS)
     planted, hits, wrong, right = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for i in range(200):
@@ -57,8 +59,8 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
             ours = each.kind == name or each.kind in CONSEQUENCES.get(name, ())
             (right if ours else wrong)[each.kind] += 1
     alarms = 0
-    for i in range(200):
-        table = (clean_weak if i % 5 == 0 else clean)(random.Random(i))
+    for i in range(400):
+        table = (clean_llm if i % 2 else clean_weak if i % 5 == 0 else clean)(random.Random(i // 2))
         findings = audit(table.write(tmp_path / "clean.csv"), RCC).findings
         alarms += bool(findings)
         wrong.update(each.kind for each in findings)
@@ -68,10 +70,10 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
             precision = right[name] / max(1, right[name] + wrong[name])
             print(f"{name:26} {planted[name]:7} {hits[name] / planted[name]:6.2f} {precision:9.2f}")
         print(f"{'all':26} {200:7} {hits.total() / 200:6.3f} {right.total() / (right.total() + wrong.total()):9.3f}")
-        print(f"false alarms in {alarms} of 200 clean tables")
+        print(f"false alarms in {alarms} of 400 clean tables")
     assert len(names) >= 20
     assert hits.total() >= 190
-    assert alarms <= 4
+    assert alarms == 0
     assert wrong.total() <= 0.02 * right.total()
     assert set(FAULTS) <= set(CLASSES)
 

@@ -107,3 +107,11 @@ def test_copies_of_a_split_model_share_the_batch(tmp_path: Path) -> None:
 def test_lines_before_the_header_that_begin_with_a_hash_are_notes(tmp_path: Path) -> None:
     """Commas or not; `# GPUs` is a header."""
     assert of_text(tmp_path, "# from a paper, table 3\n# fp8, H100\n# GPUs,time\n1,10\n").holds == {}
+
+
+def test_of_two_units_of_throughput_the_first_is_audited(tmp_path: Path) -> None:
+    """Samples and tokens a second are both known: one is read, and a remark names the other."""
+    result = of_text(tmp_path, "gpus,Throughput (S/s),Throughput (T/s),speedup\n1,100,204800,1.0\n2,190,389120,1.9\n")
+    assert result.findings == ()
+    result = of_text(tmp_path, "gpus,samples/s,tokens/s,speedup\n1,100,204800,1.0\n2,190,389120,1.9\n")
+    assert result.table.remarks == ("column `tokens/s` is not read: `throughput` is there too",)
