@@ -15,6 +15,7 @@ from hpcddp.analysis.audit.groups import group
 from hpcddp.analysis.audit.kinds import across_kinds, check_kinds
 from hpcddp.analysis.audit.layout import check_layout
 from hpcddp.analysis.audit.nodes import KnownNodes
+from hpcddp.analysis.audit.parts import check_parts
 from hpcddp.analysis.audit.scaling import check_scaling
 from hpcddp.analysis.audit.spread import check_effects, check_runs
 from hpcddp.analysis.audit.table import AuditTable, read_table
@@ -78,6 +79,7 @@ def audit(file: Path, known: KnownNodes | None = None) -> Audit:
         *check_layout(groups, known or {}),
         *check_averages(groups),
         *check_work(groups),
+        *check_parts(groups),
         *check_totals(groups),
         *check_runs(groups),
         *check_scaling(groups, claims),

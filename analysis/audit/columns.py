@@ -42,6 +42,8 @@ SYNONYMS = {
     "comm": "communication communication_time comm_time",
     "bandwidth": "busbw bus_bandwidth communication_bandwidth",
     "mfu": "model_flops_utilization model_flop_utilization model_flops_utilisation model_flop_utilisation",
+    "data_wait": "data_time data_wait_time data_loading data_loading_time loading_time loader_wait input_wait input_time",
+    "utilization": "gpu_utilization gpu_util utilisation gpu_utilisation gpu_usage util",
     "scaling": "scaling_type scaling_kind",
 }
 """Meaning -> other names for it, in small letters with `_` for everything else."""
@@ -70,13 +72,16 @@ REMARKS = {
 
 MEANINGS = {name: meaning for meaning, names in SYNONYMS.items() for name in (meaning, *names.split())}
 UNITS = ("percent", "pct", "ms", "seconds", "second", "secs", "sec", "s", "minutes", "minute", "mins", "min", "hours", "hrs", "h")
-TIMES = {"time", "average", "median", "compute", "comm"}
+TIMES = {"time", "average", "median", "compute", "comm", "data_wait"}
 CLAIMS = ("speedup", "efficiency")
 
 BASELINE = re.compile(
     r"\b(?:(?:vs|versus|against|over|relative to|rel to|to|from)\b[. ]*)?(?:the )?"
     r"(1|one|single|[2-9]|[1-9]\d+)[ -]?(gpu|node)s?\b"
 )
+
+
+STEP = re.compile(r"(?:^|_)(?:steps?|iterations?|iters?|its?|batch)(?:_|$)")
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,11 @@ class AuditColumn:
     baseline: str | None = None
     rate: Rate | None = None
     """What a header or unit such as `tok/s` says."""
+
+    @property
+    def of_step(self) -> bool:
+        """Whether a time is that of a step: `step time`, `s/it`."""
+        return self.meaning == "time" and bool(STEP.search(f"{self.name}_{name_of(self.unit or '')}"))
 
 
 def column(header: str) -> AuditColumn:

@@ -19,6 +19,10 @@ KINDS = {
     "efficiency_dips": (3, "repeat the size that dips, on other nodes too; what costs more with size does not cost less again"),
     "configuration_changed": (3, "take the baseline with the same parallelism, precision and techniques, or give both columns"),
     "batch_changed": (3, "hold the batch per GPU or the global batch at every size, and give it in a column"),
+    "ranks_disagree": (
+        3,
+        "check that the loop calls the model that DDP wraps: ranks that exchange gradients wait for each other",
+    ),
     "runs_disagree": (3, "find out what differed (other jobs on the node, input, clocks) before averaging; use --exclusive"),
     "scaling_kind_wrong": (3, "weak scaling grows the work with the GPUs; say which quantity was held fixed"),
     # A printed number is not what it is said to be.
@@ -47,6 +51,7 @@ KINDS = {
     # It cannot be told.
     "baseline_unnamed": (1, "name the baseline in the column's header: `efficiency vs 1 GPU`, `efficiency vs 1 node`"),
     "baseline_missing": (1, "add the baseline's row"),
+    "utilization_contradicts": (1, "take utilisation as a mean over the whole run; a single reading says nothing of it"),
     "rate_of_one_gpu": (1, "say in the header whether a rate is of one GPU or of all: `tokens/s/GPU`"),
     "values_rounded": (1, "give the numbers as measured; digits that are zero throughout look like estimates"),
 }

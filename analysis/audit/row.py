@@ -48,7 +48,9 @@ class Row:
     """`mean` or `median` for a row that summarises others."""
     counts: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, Number] = field(default_factory=dict)
-    """time, throughput, average, median, compute, comm, bandwidth, throughput_per_gpu, tflops_per_gpu, mfu (a share)."""
+    """time, throughput, average, median, compute, comm, bandwidth, data_wait, rates, and as shares mfu and utilization."""
+    step_time: bool = False
+    """Its time is that of a step."""
     claims: Mapping[int, Number] = field(default_factory=dict)
     """By the number of the column in AuditTable.claims."""
 
@@ -110,12 +112,13 @@ def read_row(file: Path, line: int, cells: Sequence[str], columns: Sequence[Audi
         except ValueError as error:
             raise UsageError(f"{file}:{line}: {each.header}: {error}") from error
     row = Row(line, subject=tuple(subject), configuration=tuple(configuration), counts=counts, values=values, claims=claims)
+    row = replace(row, step_time=any(each.of_step for each in columns))
     return _sized(file, line, row, words)
 
 
 def _value(cell: str, each: AuditColumn, columns: Sequence[AuditColumn]) -> Number | None:
     """What was measured; None where the column holds words."""
-    if each.meaning == "mfu":
+    if each.meaning in ("mfu", "utilization"):
         return _share(cell, each)
     if each.meaning in MEASURED and (printed := _as_rate(cell, each.rate)):
         return printed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.audit.cells import Interval, Number, print_like
@@ -14,6 +15,11 @@ from hpcddp.analysis.audit.row import Config, Row
 DISAGREE = 1.2
 """Slowest over fastest run of one configuration on one GPU type: more than noise."""
 
+IN_STEP = 1.02
+"""Slowest over fastest rank of one run that exchanges gradients in every step: more than how they start and end."""
+
+RANK = re.compile(r"rank[ _-]?\d+")
+
 REPEATED = 3
 """So many times that are equal to every digit in two configurations, with four digits or more, are no coincidence."""
 
@@ -22,6 +28,7 @@ def check_runs(groups: Groups) -> Iterator[Finding]:
     """Runs of one configuration that disagree, are listed twice, or have times that repeat or are rounded."""
     for rows in groups.runs.values():
         yield from _disagree(rows, groups)
+        yield from _ranks_apart([row for row in rows if RANK.fullmatch((row.run or "").lower())])
         yield from _listed_twice(rows)
     yield from _repeated_times(groups)
     yield from _rounded(groups.table.measured)
@@ -88,6 +95,20 @@ def _disagree(rows: Sequence[Row], groups: Groups) -> Iterator[Finding]:
                 f"{ratio} times apart",
                 sentence,
             )
+
+
+def _ranks_apart(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Ranks of one run that differ in the time of a step, or of all steps, did not wait for each other."""
+    known = [(found, row) for row in rows if (found := value(row, "time"))]
+    if len(known) < 2:
+        return
+    (low, first), (high, last) = (pick(known, key=lambda pair: pair[0].best) for pick in (min, max))
+    if high.low > IN_STEP * low.high:
+        apart = f"{100 * (high.best / low.best - 1):.0f} %"
+        ends = f"{first.values['time']} on {first.run} and {last.values['time']} on {last.run}"
+        sentence = f"ranks of {first.layout} take {ends}, {apart} apart: they did not wait for each other's gradients"
+        lines = tuple(row.line for _, row in known)
+        yield Finding("ranks_disagree", lines, f"ranks of one run, {apart} apart", "one time for all ranks", sentence)
 
 
 def _listed_twice(rows: Sequence[Row]) -> Iterator[Finding]:

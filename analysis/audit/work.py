@@ -11,7 +11,7 @@ from hpcddp.analysis.audit.cells import Interval, print_like
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import ROUNDED_BATCH, Groups, batches, value
 from hpcddp.analysis.audit.row import Row
-from hpcddp.analysis.util.wording import clock, quantity
+from hpcddp.analysis.util.wording import quantity
 from hpcddp.core.text import count
 
 SAME_WORK = 0.05
@@ -34,7 +34,6 @@ def check_work(groups: Groups) -> Iterator[Finding]:
         yield from _kind_of_scaling(measured)
     for row in groups.table.measured:
         yield from _steps_of_samples(row)
-        yield from _parts(row)
 
 
 def _throughput_of_samples(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -54,8 +53,13 @@ def _throughput_of_samples(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _samples_of(row: Row) -> int:
-    """Those that the row's time is for: of a step where the table says so, else of the epochs; 0 where it does not tell."""
-    return row.counts.get("samples_per_step") or row.counts.get("samples", 0) * row.counts.get("epochs", 1)
+    """Those that the row's time is for, of a step or of the epochs; 0 where the table does not tell."""
+    if of_step := row.counts.get("samples_per_step"):
+        return of_step
+    if row.step_time:
+        found = batches(row) if "samples" in row.counts else None  # tokens of a sample are not told
+        return found[1] if found else 0
+    return row.counts.get("samples", 0) * row.counts.get("epochs", 1)
 
 
 def _work(row: Row) -> Interval | None:
@@ -152,15 +156,6 @@ def _samples(row: Row, down: int) -> Interval:
     batch = _global_batch(row)
     low, high = (row.counts["steps"] - 1 + down) * batch, (row.counts["steps"] + down) * batch
     return Interval(low, high, (low + high) / 2)
-
-
-def _parts(row: Row) -> Iterator[Finding]:
-    compute, comm, time = (row.values.get(key) for key in ("compute", "comm", "time"))
-    if compute and comm and time and compute.interval.low + comm.interval.low > 1.02 * time.interval.high:
-        total = compute.value + comm.value
-        shown = clock(total) if time.clock else f"{quantity(total)} s"
-        sentence = f"compute {compute} and communication {comm} at {row.layout} are {shown}, more than the whole, {time}"
-        yield Finding("parts_exceed_total", (row.line,), str(time), f"at least {shown}", sentence)
 
 
 def _bandwidth(rows: Sequence[Row]) -> Iterator[Finding]:

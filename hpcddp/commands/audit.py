@@ -32,11 +32,12 @@ def audit(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> 
       claim     average, median, speedup, efficiency, baseline
       hardware  node_list, gpu_type
       work      batch_per_gpu, grad_accum, global_batch, samples, epochs, steps
-      parts     compute, comm, bandwidth
+      parts     compute, comm, data_wait, bandwidth, gpu_utilization
       apart     model, dataset, experiment, sequence_length, ...
       how       precision, parallelism (`TP=4+FSDP=2`) or tp, pp, cp, ep, dp,
                 micro_batch, workers, ...
-      runs      run; a row with run `avg` or `median` sums up the others
+      runs      run, or `rank 0` for ranks of one run; a row with run `avg` or
+                `median` sums up the others
 
     Lines before the header that begin with `#` are notes.
     A number is wrong only where nothing that rounds to its digits fits.

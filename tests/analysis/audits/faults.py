@@ -33,6 +33,8 @@ FAULTS: dict[str, Plant] = {
     "steps_wrong": times.cell("steps", lambda rng, value: value + rng.choice([-1, 1, 40]) * max(1, value // 50), 0),
     "global_batch_wrong": times.cell("global_batch", lambda rng, value: value * rng.choice([2, 4]), 0),
     "parts_exceed_total": times.parts_exceed_total,
+    "ranks_disagree": times.ranks_disagree,
+    "utilization_contradicts": times.utilization_contradicts,
     "runs_disagree": times.runs_disagree,
     "spread_exceeds_effect": times.spread_exceeds_effect,
     "times_repeated": times.times_repeated,

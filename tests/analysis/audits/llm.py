@@ -104,6 +104,8 @@ def _row(series: Series, gpus: int, mfu: float) -> Cells:
         "mfu": {"MFU (%)": series.show(100 * mfu, 1)},
         "time": {
             "step time (s)": series.show(batch * SEQUENCE / (rate * gpus), 3),
+            "data wait (s)": series.show(0.04 * batch * SEQUENCE / (rate * gpus), 3),
+            "GPU util (%)": series.show(96, 0),
             **({} if "epochs" in series.columns else {"tokens per step": str(batch * SEQUENCE)}),
         },
     }

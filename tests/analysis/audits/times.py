@@ -67,6 +67,27 @@ def parts_exceed_total(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     return table, {i + 2}
 
 
+def ranks_disagree(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    """Ranks of one run whose mean steps differ; those of the other sizes agree."""
+    table = clean(rng, runs=3, average="", noise=0.0, show=seconds, parts=False)
+    of = table.of(*pick(table))
+    table.leave_out("throughput", *table.extra.values())
+    for i, row in enumerate(table.rows):
+        row["run"] = f"rank {int(row['run']) - 1}"
+        row["time"] = seconds(table.true[i] * (rng.choice([0.9, 1.08]) if i == of[1] else rng.uniform(1.0, 1.004)))
+    return table, lines(of)
+
+
+def utilization_contradicts(rng: random.Random) -> tuple[GeneratedTable, Lines]:
+    """A GPU that is busy in all rows but waits for data in one."""
+    table = clean(rng, runs=1, parts=False)
+    i = rng.randrange(len(table.rows))
+    for j, row in enumerate(table.rows):
+        row["data wait"] = table.show(table.true[j] * (rng.uniform(0.4, 0.9) if j == i else rng.uniform(0.01, 0.05)))
+        row["GPU util (%)"] = f"{rng.uniform(80, 95):.0f}"
+    return table, {i + 2}
+
+
 def runs_disagree(rng: random.Random) -> tuple[GeneratedTable, Lines]:
     table = clean(rng, runs=3, average="", noise=0.02)
     of = table.of(*pick(table))
