@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -102,8 +101,7 @@ class EpochRecorder:
 
     def _evaluate(self, epoch: int) -> EvaluationResult | None:
         parts = self._parts
-        average = parts.trainer.average
-        with average.in_place() if average else contextlib.nullcontext():
+        with parts.trainer.evaluated():
             found = evaluate(parts.point.workload, parts.evaluated, parts.trainer, parts.group, f"evaluation {epoch}")
         parts.trainer.model.train()
         if found is None:

@@ -55,6 +55,10 @@ class Trainer:
         """The mixed precision of the workload around forward and loss."""
         return autocast(self.device, self.precision)
 
+    def evaluated(self) -> contextlib.AbstractContextManager[object]:
+        """Around an evaluation: the model has the parameters that are evaluated."""
+        return self.average.in_place() if self.average else NOTHING
+
     def step(self, batch: Batch, mark: Mark) -> torch.Tensor:
         """One optimizer step on this rank's share (images N x C x H x W, labels N, on the device); the mean loss, detached."""
         loss = self.gradients(batch, mark)
