@@ -36,8 +36,8 @@ def gpu_use(found: Proposal) -> list[Block]:
     """The blocks of the page; none on CPUs."""
     if found.sizes[0].row["device"] == "cpu":
         return []
-    rows = [(i, size, _readings(found, size)) for i, size in enumerate(found.sizes, 1)]
-    remarks = [*_not_read(rows), *_misleading(rows)]
+    rows = [(size, _readings(found, size)) for size in found.sizes]
+    remarks = [*_not_read(found, rows), *_misleading(found, rows)]
     return [
         Heading("Use of the GPUs"),
         Text(
@@ -45,7 +45,9 @@ def gpu_use(found: Proposal) -> list[Block]:
             "kernel ran, waiting for other ranks included; memory is the most taken on any GPU, of what it has; energy is of "
             "GPUs alone, without hosts, network and cooling."
         ),
-        text_table([*COLUMNS, "runs"], [[*(text(size, row) for text in COLUMNS.values()), f"[{i}]"] for i, size, row in rows]),
+        text_table(
+            [*COLUMNS, "runs"], [[*(text(size, row) for text in COLUMNS.values()), found.source(size)] for size, row in rows]
+        ),
         *([Items(remarks)] if remarks else []),
         *_by_rank(found),
     ]
@@ -81,17 +83,17 @@ def _known(value: Any, text: Callable[[float], str]) -> str:
     return UNKNOWN if pd.isna(value) else text(float(value))
 
 
-def _not_read(rows: Sequence[tuple[int, MeasuredSize, pd.Series[Any]]]) -> Iterator[str]:
+def _not_read(found: Proposal, rows: Sequence[tuple[MeasuredSize, pd.Series[Any]]]) -> Iterator[str]:
     """Reasons, sizes with the same together."""
     why: dict[str, list[str]] = {}
-    for i, _, row in rows:
+    for size, row in rows:
         if pd.notna(row["gpus_not_read"]):
-            why.setdefault(str(row["gpus_not_read"]), []).append(f"[{i}]")
+            why.setdefault(str(row["gpus_not_read"]), []).append(found.source(size))
     yield from (f"Not read at {', '.join(sizes)}: {reason}." for reason, sizes in why.items())
 
 
-def _misleading(rows: Sequence[tuple[int, MeasuredSize, pd.Series[Any]]]) -> Iterator[str]:
-    yield from (f"At [{i}] {row['misleads']}." for i, _, row in rows if pd.notna(row["misleads"]))
+def _misleading(found: Proposal, rows: Sequence[tuple[MeasuredSize, pd.Series[Any]]]) -> Iterator[str]:
+    yield from (f"At {found.source(size)} {row['misleads']}." for size, row in rows if pd.notna(row["misleads"]))
 
 
 def _by_rank(found: Proposal) -> list[Block]:
@@ -109,7 +111,7 @@ def _by_rank(found: Proposal) -> list[Block]:
     rows = [_rank_row(each) for each in sorted(furthest, key=lambda each: each.rank)]
     window_s = run.readings.nodes[0].window_s
     time = "" if window_s is None else f", over {duration(window_s)} of timed steps"
-    text = f"The GPUs of [{found.sizes.index(size) + 1}] are not used evenly; {which} in {run.name}{time}:"
+    text = f"The GPUs of {found.source(size)} are not used evenly; {which} in {run.name}{time}:"
     return [Text(text), text_table(heads, rows)]
 
 

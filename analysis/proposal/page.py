@@ -20,6 +20,9 @@ from hpcddp.core.text import count
 SHOWN_FACTS = 3
 """Values of one fact; the report has the others."""
 
+CAPTIONS = {"scaling": "Throughput", "efficiency": "Efficiency"}
+"""By a figure's name, what it shows."""
+
 PARALLEL = {
     "ddp": "with PyTorch's DistributedDataParallel",
     "data_parallel": "with PyTorch's DataParallel, one process for all GPUs",
@@ -30,23 +33,30 @@ PARALLEL = {
 
 def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
     """`figures`: names of those that lie beside the page."""
-    blocks: list[Block] = [Heading(f"Scaling and resources: {found.found.records.name}"), Text(_summary(found))]
-    blocks += [Text(_workload(found)), Text(_method(found)), Heading("Hardware and software"), Items(list(_facts(found)))]
-    blocks += [Heading(found.kind[:1].upper() + found.kind[1:]), _scaling(found)]
+    blocks: list[Block] = [Heading(f"Scaling and resources: {found.name}"), Text(summary(found))]
+    blocks += [
+        Text(workload_words(found)),
+        Text(method_words(found)),
+        Heading("Hardware and software"),
+        Items(list(fact_lines(found))),
+    ]
+    blocks += [Heading(found.kind[:1].upper() + found.kind[1:]), scaling_table(found)]
     blocks += [Picture(name, _caption(found, name)) for name in figures]
-    blocks += [Heading("Job size"), Text(_choice(found))]
-    blocks += [Heading("Resources"), *_resources(found), *gpu_use(found)]
-    unknown = list(_unknown(found))
+    blocks += [Heading("Job size"), Text(job_size(found))]
+    blocks += [Heading("Resources"), *resources(found), *gpu_use(found)]
+    unknown = list(unknown_lines(found))
     if unknown:
         blocks += [Heading("Not known"), Items(unknown)]
-    return [
-        *blocks,
-        Heading("Runs behind the numbers"),
-        Items([_source(found, i, size) for i, size in enumerate(found.sizes, 1)]),
-    ]
+    return [*blocks, Heading("Runs behind the numbers"), Items(source_lines(found))]
 
 
-def _summary(found: Proposal) -> str:
+def source_lines(found: Proposal) -> list[str]:
+    """Which runs each size's numbers are of."""
+    return [_source(found, size) for size in found.sizes]
+
+
+def summary(found: Proposal) -> str:
+    """The sentence of the study on this series, and how many series it leaves out."""
     rows = pd.DataFrame([dict(size.row) for size in found.sizes])
     verb = "is" if found.others == 1 else "are"
     more = f" {found.others} more series of the study {verb} not shown here." if found.others else ""
@@ -62,7 +72,8 @@ def _summary(found: Proposal) -> str:
     )
 
 
-def _workload(found: Proposal) -> str:
+def workload_words(found: Proposal) -> str:
+    """What was trained, with which batches, and what a run is."""
     point = found.sizes[-1].runs[0].point
     assert point is not None
     workload = point.workload
@@ -77,7 +88,8 @@ def _workload(found: Proposal) -> str:
     )
 
 
-def _method(found: Proposal) -> str:
+def method_words(found: Proposal) -> str:
+    """How the numbers come from the runs, and what stands in brackets."""
     return (
         "Each number is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
         "they took. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
@@ -86,7 +98,8 @@ def _method(found: Proposal) -> str:
     )
 
 
-def _facts(found: Proposal) -> Iterator[str]:
+def fact_lines(found: Proposal) -> Iterator[str]:
+    """On what it ran, a line a fact; what was not recorded says so."""
     facts = found.provenance.facts
     for name, values in facts.items():
         more = f"; and {len(values) - SHOWN_FACTS} more" if len(values) > SHOWN_FACTS else ""
@@ -98,7 +111,8 @@ def _needed(found: Proposal, name: str) -> bool:
     return name != "GPU driver" or found.sizes[0].row["device"] != "cpu"
 
 
-def _scaling(found: Proposal) -> Table:
+def scaling_table(found: Proposal) -> Table:
+    """A row for each size."""
     gpu = _unit(found)
     node = f"vs one node ({units(int(found.sizes[0].row['full_node_gpus']), _device(found))})"
     heads = [
@@ -128,20 +142,25 @@ def _scaling(found: Proposal) -> Table:
                 if found.epochs is not None
                 else []
             ),
-            f"[{i}]",
+            found.source(size),
         ]
-        for i, size in enumerate(found.sizes, start=1)
+        for size in found.sizes
     ]
     return text_table(heads, rows)
 
 
 def _caption(found: Proposal, name: str) -> str:
+    return f"{CAPTIONS[name]} of {found.name} against {baselines(found)}."
+
+
+def baselines(found: Proposal) -> str:
+    """What efficiencies are relative to: `one GPU and one node of 4 GPUs`."""
     gpu, each = _unit(found), int(found.sizes[0].row["full_node_gpus"])
-    baselines = f"one {gpu} and one node of {units(each, _device(found))}" if each > 1 else f"one {gpu}"
-    return f"{'Throughput' if name == 'scaling' else 'Efficiency'} of {found.found.records.name} against {baselines}."
+    return f"one {gpu} and one node of {units(each, _device(found))}" if each > 1 else f"one {gpu}"
 
 
-def _choice(found: Proposal) -> str:
+def job_size(found: Proposal) -> str:
+    """The size that is asked for, and why."""
     choice = found.choice
     if choice is None:
         return (
@@ -149,7 +168,7 @@ def _choice(found: Proposal) -> str:
             f"against one node. --nodes N names a size nevertheless."
         )
     size = choice.size
-    what = f"{_nodes(size.nodes)} ({units(int(size.row['gpus']), _device(found))}) [{found.sizes.index(size) + 1}]"
+    what = f"{_nodes(size.nodes)} ({units(int(size.row['gpus']), _device(found))}) {found.source(size)}"
     return " ".join([f"{what}: {_why(choice)}.", *_caveats(choice)])
 
 
@@ -175,13 +194,14 @@ def _caveats(choice: Choice) -> Iterator[str]:
         yield f"The next larger size, {_nodes(choice.next.nodes)}, has {_share(choice.next.vs_node)}."
 
 
-def _resources(found: Proposal) -> list[Block]:
+def resources(found: Proposal) -> list[Block]:
+    """What an epoch, a training and all trainings take at that size."""
     choice, amounts = found.choice, found.costs
     if choice is None:
         return [Text("Not known without a job size.")]
     if amounts is None:
         return [Text("Not known: how many samples an epoch has was not recorded.")]
-    source = f"[{found.sizes.index(choice.size) + 1}]"
+    source = found.source(choice.size)
     spread = {None: "From one run: the spread is not known.", "range": "In brackets: from the range of the runs."}
     about = (
         f"At {_nodes(choice.size.nodes)}, from the median throughput of {source}. "
@@ -207,7 +227,8 @@ def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
     return text_table(["", *counts], rows)
 
 
-def _unknown(found: Proposal) -> Iterator[str]:
+def unknown_lines(found: Proposal) -> Iterator[str]:
+    """What the measurements leave open."""
     if found.epochs is None:
         yield "How many epochs a training takes: --epochs N, or train_epochs in the sweep, gives its node hours."
     totals = sorted({int(size.row["global_batch"]) for size in found.sizes})
@@ -228,7 +249,7 @@ def _unknown(found: Proposal) -> Iterator[str]:
         yield "95 % intervals of sizes with fewer than six runs."
 
 
-def _source(found: Proposal, number: int, size: MeasuredSize) -> str:
+def _source(found: Proposal, size: MeasuredSize) -> str:
     """`[3] n16-g4-b32-...: runs r1, r2; checks passed by each: 9 of 9; rejected: r3 (gate ...)`"""
     labels: dict[str, list[str]] = {}
     for run in size.runs:
@@ -237,7 +258,7 @@ def _source(found: Proposal, number: int, size: MeasuredSize) -> str:
     passed = sorted({found.provenance.gates_of[run.name] for run in size.runs if run.name in found.provenance.gates_of})
     checks = f"checks passed by each: {' or '.join(passed)}" if passed else "no checks were recorded"
     left = "".join(f"; rejected: r{run.run} of {run.label} ({run.reason})" for run in size.rejected)
-    return f"[{number}] {named}; {checks}{left}"
+    return f"{found.source(size)} {named}; {checks}{left}"
 
 
 def _rate(size: MeasuredSize) -> str:

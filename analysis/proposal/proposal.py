@@ -94,6 +94,16 @@ class Proposal:
     """None without a choice, or where an epoch's samples are not known."""
     epochs: int | None
     trainings: int
+    mark: str = ""
+    """Before the numbers of sources, where a page has those of two studies."""
+
+    @property
+    def name(self) -> str:
+        return self.found.records.name
+
+    def source(self, size: MeasuredSize) -> str:
+        """By which the page refers to the runs of this size: `[3]`."""
+        return f"[{self.mark}{self.sizes.index(size) + 1}]"
 
 
 def propose(study: Study, nodes: int | None = None, epochs: int | None = None, trainings: int = 1) -> Proposal:
