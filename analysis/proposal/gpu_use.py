@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Text, text_table
-from hpcddp.analysis.proposal.proposal import MeasuredSize, Proposal
+from hpcddp.analysis.proposal.proposal import MeasuredSize, Proposal, readings_of
 from hpcddp.analysis.report.cells import giga
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import duration, percent, quantity
@@ -36,7 +36,7 @@ def gpu_use(found: Proposal) -> list[Block]:
     """The blocks of the page; none on CPUs."""
     if found.sizes[0].row["device"] == "cpu":
         return []
-    rows = [(size, _readings(found, size)) for size in found.sizes]
+    rows = [(size, readings_of(found.found, size)) for size in found.sizes]
     remarks = [*_not_read(found, rows), *_misleading(found, rows)]
     return [
         Heading("Use of the GPUs"),
@@ -53,13 +53,6 @@ def gpu_use(found: Proposal) -> list[Block]:
     ]
 
 
-def _readings(found: Proposal, size: MeasuredSize) -> pd.Series[Any]:
-    readings = found.found.readings
-    same = [readings[name] == size.row[name] for name in ("series", "nodes", "gpus_per_node")]
-    row: pd.Series[Any] = readings[same[0] & same[1] & same[2]].iloc[0]
-    return row
-
-
 COLUMNS: dict[str, Callable[[MeasuredSize, Any], str]] = {
     "nodes": lambda size, row: str(size.nodes),
     "GPUs": lambda size, row: str(size.row["gpus"]),
@@ -72,7 +65,7 @@ COLUMNS: dict[str, Callable[[MeasuredSize, Any], str]] = {
 """Head -> what stands below it, of a size and its row of readings."""
 
 
-def _memory(row: pd.Series[Any]) -> str:
+def _memory(row: Mapping[str, Any]) -> str:
     if pd.isna(row["gpu_mem_used_peak_bytes"]):
         return UNKNOWN
     of = "" if pd.isna(row["gpu_mem_total_bytes"]) else f" of {giga(row['gpu_mem_total_bytes'])}"
@@ -83,7 +76,7 @@ def _known(value: Any, text: Callable[[float], str]) -> str:
     return UNKNOWN if pd.isna(value) else text(float(value))
 
 
-def _not_read(found: Proposal, rows: Sequence[tuple[MeasuredSize, pd.Series[Any]]]) -> Iterator[str]:
+def _not_read(found: Proposal, rows: Sequence[tuple[MeasuredSize, Mapping[str, Any]]]) -> Iterator[str]:
     """Reasons, sizes with the same together."""
     why: dict[str, list[str]] = {}
     for size, row in rows:
@@ -92,7 +85,7 @@ def _not_read(found: Proposal, rows: Sequence[tuple[MeasuredSize, pd.Series[Any]
     yield from (f"Not read at {', '.join(sizes)}: {reason}." for reason, sizes in why.items())
 
 
-def _misleading(found: Proposal, rows: Sequence[tuple[MeasuredSize, pd.Series[Any]]]) -> Iterator[str]:
+def _misleading(found: Proposal, rows: Sequence[tuple[MeasuredSize, Mapping[str, Any]]]) -> Iterator[str]:
     yield from (f"At {found.source(size)} {row['misleads']}." for size, row in rows if pd.notna(row["misleads"]))
 
 

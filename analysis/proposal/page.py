@@ -211,6 +211,14 @@ def resources(found: Proposal) -> list[Block]:
     return [Text(about), _amounts(found, amounts)]
 
 
+def _co2(found: Proposal, amounts: EpochCosts) -> Iterator[tuple[str, Span | None, Callable[[float], str]]]:
+    """Of the nodes' energy where it is known, or else of the GPUs', by the factor that the user gave."""
+    factor = found.co2_g_per_kwh
+    of, energy = ("nodes", amounts.node_kwh) if amounts.node_kwh else ("GPUs", amounts.gpu_kwh)
+    if factor is not None and energy is not None:
+        yield f"CO2 of the {of}' energy, kg, at {factor:g} g per kWh", energy, lambda kwh: quantity(kwh * factor / 1000)
+
+
 def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
     counts = {"one epoch": 1}
     if found.epochs is not None:
@@ -222,6 +230,8 @@ def _amounts(found: Proposal, amounts: EpochCosts) -> Table:
         ("node hours", amounts.node_h, quantity),
         ("GPU hours", amounts.gpu_h, quantity),
         ("energy of the GPUs, kWh", amounts.gpu_kwh, quantity),
+        (f"energy of the nodes with their GPUs, kWh (by {amounts.node_energy_from})", amounts.node_kwh, quantity),
+        *_co2(found, amounts),
     ]
     rows = [[name, *(_spanned(times(span, many), text) for many in counts.values())] for name, span, text in kinds if span]
     return text_table(["", *counts], rows)
@@ -245,6 +255,8 @@ def unknown_lines(found: Proposal) -> Iterator[str]:
             yield f"Efficiency against {name}: that baseline has no run that counts."
     if found.costs and found.costs.gpu_kwh is None and _device(found) != "cpu":
         yield "Energy: it was not recorded."
+    if found.costs and found.costs.node_kwh is None and _device(found) != "cpu":
+        yield "Energy of whole nodes: they have no source that a user may read (Cray's pm_counters, Grace Hopper's module power)."
     if any(size.row["n"] < FEWEST for size in found.sizes):
         yield "95 % intervals of sizes with fewer than six runs."
 

@@ -76,6 +76,10 @@ class EpochCosts:
     gpu_h: Span | None
     gpu_kwh: Span | None
     kind: str | None
+    node_kwh: Span | None = None
+    """Of whole nodes, GPUs included."""
+    node_energy_from: str | None = None
+    """The source of that."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class Proposal:
     """None without a choice, or where an epoch's samples are not known."""
     epochs: int | None
     trainings: int
+    co2_g_per_kwh: float | None = None
+    """Without it nothing is said of CO2."""
     mark: str = ""
     """Before the numbers of sources, where a page has those of two studies."""
 
@@ -106,8 +112,14 @@ class Proposal:
         return f"[{self.mark}{self.sizes.index(size) + 1}]"
 
 
-def propose(study: Study, nodes: int | None = None, epochs: int | None = None, trainings: int = 1) -> Proposal:
-    """`epochs` of one training; by default those that the sweep says.
+def propose(
+    study: Study,
+    nodes: int | None = None,
+    epochs: int | None = None,
+    trainings: int = 1,
+    co2_g_per_kwh: float | None = None,
+) -> Proposal:
+    """`epochs` of one training; by default those that the sweep says. `co2_g_per_kwh` is the user's own factor.
 
     UsageError where no run of full training counts, or none was made on `nodes` full nodes.
     """
@@ -129,9 +141,10 @@ def propose(study: Study, nodes: int | None = None, epochs: int | None = None, t
         kind=scaling_kind(found.records.hold, rows["work"].iloc[0]),
         others=full["series"].nunique() - 1,
         choice=choice,
-        costs=costs(choice.size) if choice else None,
+        costs=costs(choice.size, readings_of(found, choice.size)) if choice else None,
         epochs=epochs,
         trainings=trainings,
+        co2_g_per_kwh=co2_g_per_kwh,
     )
 
 
@@ -160,8 +173,14 @@ def choose(sizes: Sequence[MeasuredSize], nodes: int | None) -> Choice | None:
     return Choice(chosen, nodes is not None, next((size for size in full if size.nodes > chosen.nodes), None))
 
 
-def costs(size: MeasuredSize) -> EpochCosts | None:
-    """What an epoch costs at this size; None where the number of its samples is not known."""
+def readings_of(found: Findings, size: MeasuredSize) -> Mapping[str, Any]:
+    """The size's row of readings."""
+    same = [found.readings[name] == size.row[name] for name in ("series", "nodes", "gpus_per_node")]
+    return {str(name): value for name, value in found.readings[same[0] & same[1] & same[2]].iloc[0].items()}
+
+
+def costs(size: MeasuredSize, readings: Mapping[str, Any]) -> EpochCosts | None:
+    """What an epoch costs at this size, energy by its `readings`; None where the number of its samples is not known."""
     row = size.row
     if pd.isna(row["epoch_s"]):
         return None
@@ -176,6 +195,8 @@ def costs(size: MeasuredSize) -> EpochCosts | None:
         span(row["gpu_h_per_epoch"]),
         span(row["gpu_kwh_per_epoch"]),
         None if pd.isna(row["interval"]) else str(row["interval"]),
+        span(readings["node_kwh_per_epoch"]),
+        _known(readings["node_energy_from"]),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcddp.commands.options import remark, style_option
+from hpcddp.commands.options import co2_option, remark, style_option
 from hpcddp.commands.runs_path import RunsPath
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ ENDINGS = {"markdown": "md", "latex": "tex"}
 @click.option("--runs", "trainings", type=click.IntRange(min=1), default=1, metavar="N", help="Trainings that are planned.")
 @click.option("--format", "format_", type=click.Choice(list(ENDINGS)), default="markdown", show_default=True, help="Of the page.")
 @click.option("-o", "output", type=click.Path(file_okay=False, path_type=Path), help="Folder for the page and its figures.")
+@co2_option
 @style_option
 @click.pass_context
 def proposal(
@@ -37,6 +38,7 @@ def proposal(
     trainings: int,
     format_: str,
     output: Path | None,
+    co2_g_per_kwh: float | None,
     style: str,
 ) -> None:
     """Write the page an application for computing time asks for.
@@ -62,7 +64,7 @@ def proposal(
     from hpcddp.core.errors import INCOMPLETE
     from hpcddp.core.text import escape_controls
 
-    found = _propose(study, other, nodes, epochs, trainings)
+    found = _propose(study, other, nodes, epochs, trainings, co2_g_per_kwh)
     write = to_latex if format_ == "latex" else to_markdown
     if output is None:
         click.echo(escape_controls(write(page_of(found))), nl=False)
@@ -86,15 +88,17 @@ def proposal(
         ctx.exit(INCOMPLETE)
 
 
-def _propose(study: Path, other: Path | None, nodes: int | None, epochs: int | None, trainings: int) -> Proposal | ProposalPair:
+def _propose(
+    study: Path, other: Path | None, nodes: int | None, epochs: int | None, trainings: int, co2_g_per_kwh: float | None
+) -> Proposal | ProposalPair:
     from hpcddp.analysis.proposal.pair import pair
     from hpcddp.analysis.proposal.proposal import propose
     from hpcddp.core.run_root import single_study
     from hpcddp.share.unbundle import opened_study
 
     with opened_study(study) as root:
-        found = propose(single_study(root), nodes, epochs, trainings)
+        found = propose(single_study(root), nodes, epochs, trainings, co2_g_per_kwh)
     if other is None:
         return found
     with opened_study(other) as root:
-        return pair(found, propose(single_study(root), nodes, epochs, trainings), (str(study), str(other)))
+        return pair(found, propose(single_study(root), nodes, epochs, trainings, co2_g_per_kwh), (str(study), str(other)))

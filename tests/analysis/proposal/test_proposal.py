@@ -269,3 +269,20 @@ def test_gpus_that_were_not_read_say_why(tmp_path: Path) -> None:
     assert "| 1 | 4 | unknown | unknown | unknown | unknown | unknown | \\[1\\] |" in text
     assert "- Not read at \\[1\\]: measure.telemetry\\_hz is 0." in text
     assert "Use of the GPUs" not in used(tmp_path / "cpu", device="cpu")
+
+
+def test_energy_of_nodes_and_co2_by_the_users_factor(tmp_path: Path) -> None:
+    """9 kJ for 1000 samples are 8 kWh for 3.2 M; at 250 g that is 2 kg. Without nodes' energy it is of the GPUs' 1.6 kWh."""
+    node = {**gpus(90.0, 92.0, 94.0, 96.0), "energy_j": 9000.0, "energy_from": "pm_counters"}
+    text = used(tmp_path / "s", node)
+    assert "| energy of the GPUs, kWh | 1.60 |" in text
+    assert "| energy of the nodes with their GPUs, kWh (by pm\\_counters) | 8.00 |" in text
+    assert "CO2" not in text
+    assert "| CO2 of the nodes' energy, kg, at 250 g per kWh | 2.00 |" in markdown(
+        propose(Study(tmp_path / "s"), co2_g_per_kwh=250)
+    )
+    without = used(tmp_path / "gpus", gpus(90.0, 92.0, 94.0, 96.0))
+    assert "Energy of whole nodes: they have no source" in without
+    assert "| CO2 of the GPUs' energy, kg, at 250 g per kWh | 0.400 |" in markdown(
+        propose(Study(tmp_path / "gpus"), co2_g_per_kwh=250)
+    )
