@@ -52,18 +52,7 @@ class Audit:
             "schema": SCHEMA,
             "file": str(self.table.file),
             "rows": len(self.table.rows),
-            "findings": [
-                {
-                    "class": each.kind,
-                    "weight": each.weight,
-                    "lines": list(each.lines),
-                    "claimed": each.claimed,
-                    "follows": each.follows,
-                    "sentence": each.sentence,
-                    "advice": each.advice,
-                }
-                for each in self.findings
-            ],
+            "findings": [each.plain for each in self.findings],
             "holds": dict(self.holds),
             "unchecked": dict(self.unchecked),
             "remarks": list(self.table.remarks),
@@ -72,7 +61,11 @@ class Audit:
 
 def audit(file: Path, known: KnownNodes | None = None) -> Audit:
     """Checks the table in `file`; `known` are the nodes of its cluster, by name. UsageError where it cannot be read."""
-    table = read_table(file)
+    return audit_of(read_table(file), known)
+
+
+def audit_of(table: AuditTable, known: KnownNodes | None = None) -> Audit:
+    """Checks a table that was read."""
     groups = group(table, known or {})
     claims = across_kinds(groups, claims_of(groups))
     findings = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 KINDS = {
     # The conclusion itself is in doubt.
@@ -19,6 +20,7 @@ KINDS = {
     "efficiency_dips": (3, "repeat the size that dips, on other nodes too; what costs more with size does not cost less again"),
     "configuration_changed": (3, "take the baseline with the same parallelism, precision and techniques, or give both columns"),
     "batch_changed": (3, "hold the batch per GPU or the global batch at every size, and give it in a column"),
+    "tables_disagree": (3, "say what differs between the tables (network, data, clock, date), or which of them is wrong"),
     "ranks_disagree": (
         3,
         "check that the loop calls the model that DDP wraps: ranks that exchange gradients wait for each other",
@@ -68,6 +70,20 @@ class Finding:
     claimed: str
     follows: str
     sentence: str
+    file: str = ""
+    """Whose lines, where several tables are compared."""
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        return {
+            "class": self.kind,
+            "weight": self.weight,
+            "lines": list(self.lines),
+            "claimed": self.claimed,
+            "follows": self.follows,
+            "sentence": self.sentence,
+            "advice": self.advice,
+        } | ({"file": self.file} if self.file else {})
 
     @property
     def weight(self) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -31,6 +31,10 @@ class AuditTable:
     remarks: tuple[str, ...]
     configuration: tuple[str, ...] = ()
     """Names of the columns of Row.configuration."""
+    subject: tuple[str, ...] = ()
+    """Names of the columns of Row.subject."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Meaning -> header."""
 
     @cached_property
     def measured(self) -> list[Row]:
@@ -52,8 +56,16 @@ def read_table(file: Path) -> AuditTable:
     if not rows:
         raise UsageError(f"{file}:{header_line}: a header and no rows; add a row for each measurement")
     claims = tuple(each for each in columns if each.meaning in CLAIMS)
-    how = tuple(each.name for each in columns if each.meaning is None and each.name in CONFIGURATION)
-    return AuditTable(file, tuple(with_rates(rows)), tuple(_in_percent(claims, rows)), tuple(remarks), how)
+    settings = [each.name for each in columns if each.meaning is None and each.name in SETTINGS]
+    return AuditTable(
+        file,
+        tuple(with_rates(rows)),
+        tuple(_in_percent(claims, rows)),
+        tuple(remarks),
+        tuple(name for name in settings if name in CONFIGURATION),
+        tuple(name for name in settings if name not in CONFIGURATION),
+        {each.meaning: each.header for each in columns if each.meaning},
+    )
 
 
 def _check_size(file: Path, rows: int, columns: int) -> None:

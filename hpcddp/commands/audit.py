@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--cluster", metavar="NAME|FILE", help="A profile: node lists, GPUs per node and GPU types are checked against it.")
 @format_option
 @click.pass_context
-def audit(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> None:
+def audit(ctx: click.Context, files: tuple[Path, ...], cluster: str | None, format_: str) -> None:
     """Check published numbers: averages, speedups, baselines, hardware.
 
-    FILE is a CSV or TSV table, a row for each measurement, as printed: no
-    number rounded again. Columns, or other usual names for them:
+    Each of FILES is a CSV or TSV table, a row for each measurement, as
+    printed: no number rounded again. Several are of one study: what they say
+    of the same configuration is compared, too, and claims of one with times
+    of another. Columns, or other usual names for them:
 
     \b
       size      nodes, gpus_per_node, gpus
@@ -46,16 +48,26 @@ def audit(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> 
     \b
     hpcddp audit results.csv
     hpcddp audit results.csv --cluster rcc --format json
+    hpcddp audit table-1.csv table-2.csv
     """
     from hpcddp.analysis.audit.audit import audit as audit_table
+    from hpcddp.analysis.audit.between import check_between
+    from hpcddp.analysis.audit.text import between_text
     from hpcddp.core.errors import DIFFERS
     from hpcddp.core.text import escape_controls
 
-    found = audit_table(file, _known_nodes(cluster) if cluster else None)
-    for text in found.table.remarks:
+    known = _known_nodes(cluster) if cluster else None
+    audits = [audit_table(file, known) for file in files]
+    between = check_between(audits)
+    for text in (text for each in audits for text in each.table.remarks):
         remark(escape_controls(text))
-    print_json(found.plain) if format_ == "json" else click.echo(escape_controls(found.text))
-    if found.findings:
+    if format_ == "json":
+        several = {"schema": 1, "tables": [each.plain for each in audits], "between": [each.plain for each in between]}
+        print_json(audits[0].plain if len(audits) == 1 else several)
+    else:
+        texts = [each.text for each in audits]
+        click.echo(escape_controls("\n\n".join(texts if len(audits) == 1 else [*texts, between_text(between)])))
+    if between or any(each.findings for each in audits):
         ctx.exit(DIFFERS)
 
 

@@ -41,6 +41,21 @@ def test_json(run: Run) -> None:
     assert plain["holds"]["speedup values"] == 7
 
 
+def test_several_tables_are_told_one_by_one_and_then_between_them(run: Run) -> None:
+    """Text in that order; JSON has `tables` and `between`; what is only between them ends with 4, too."""
+    files = (PUBLISHED / "nyu-q1.csv", PUBLISHED / "nyu-q2-q3.csv")
+    done = run("audit", *files)
+    first, second, last = (
+        done.stdout.index(text) for text in ("nyu-q1.csv: nothing", "nyu-q2-q3.csv: ", "Between the tables, 3 things")
+    )
+    assert first < second < last
+    plain = json.loads(run("audit", "--format", "json", *files).stdout)
+    assert [table["rows"] for table in plain["tables"]] == [4, 12]
+    assert {each["file"] for each in plain["between"]} == {"nyu-q1.csv"}
+    alike = run("audit", files[0], files[0])
+    assert (alike.exit_code, alike.stdout.splitlines()[-1][:40]) == (0, "Between the tables: nothing that both ha")
+
+
 def test_nodes_are_checked_against_a_profile(run: Run, tmp_path: Path) -> None:
     """gn42 is no node of rcc; gn07 has A40s."""
     (tmp_path / "t.csv").write_text(
