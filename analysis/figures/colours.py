@@ -23,6 +23,9 @@ PARTS = {
 BASELINES = {"1gpu": "#D55E00", "1node": "#0072B2"}
 """What is measured against one GPU, and against one full node."""
 
+SIZES = ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7")
+"""From the smallest size to the largest, from cool to warm."""
+
 STEPS = {"timed": "#0072B2", "warm-up": "#8a8a8a"}
 """Which steps a histogram is of."""
 

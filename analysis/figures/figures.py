@@ -25,7 +25,7 @@ from hpcddp.analysis.verdicts.findings import Findings
 Drawing = Callable[[], MarkedFigure]
 """A figure that is yet to be drawn."""
 
-FIGURES = ("scaling", "efficiency", "breakdown", "steps", "ranks", "timeline", "comm")
+FIGURES = ("scaling", "efficiency", "breakdown", "steps", "ranks", "timeline", "comm", "accuracy", "to_accuracy")
 MAX_SERIES = 6
 """Series in one figure, the largest ones; the table and the CSV have them all."""
 
@@ -104,6 +104,8 @@ LABELS = {
     "ranks": "Each rank's own time",
     "timeline": "One step, the nearest to the run's median",
     "comm": "Bus bandwidth against message size",
+    "accuracy": "Accuracy against time, epochs and node hours",
+    "to_accuracy": "Speedup to an accuracy against size",
 }
 """What the page calls a figure for those who do not see it."""
 
@@ -123,5 +125,5 @@ def save_figure(folder: Path, name: str, draw: Drawing, style: Style, draw_page:
     if style != DEFAULT:
         figure = draw_page()
         fix_layout(figure, DEFAULT)
-    panels = inline_svg(figure, LABELS[name], parts=name in ("breakdown", "timeline"))
+    panels = inline_svg(figure, LABELS[name], parts=name in ("breakdown", "timeline", "accuracy"))
     return SavedFigure([f"{folder.name}/{file.name}" for file in files], panels)

@@ -29,7 +29,10 @@ from hpcddp.core.text import message_size
 
 DATA_SUFFIXES = (".csv", ".json", ".tex")
 
-TOPICS = {"scaling": "scaling", "efficiency": "scaling", "breakdown": "breakdown"}
+TOPICS = {
+    **{"scaling": "scaling", "efficiency": "scaling", "breakdown": "breakdown"},
+    **{"accuracy": "accuracy", "to_accuracy": "to_accuracy"},
+}
 """Figure -> the table below which it stands; the others are of single runs."""
 
 DETAIL = {

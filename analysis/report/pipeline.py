@@ -132,6 +132,7 @@ class _Report:
     def _of_style(self, style: Style) -> tuple[dict[str, Drawing], list[str]]:
         """The figures by name, and notes on what they leave out."""
         from hpcddp.analysis.figures.figures import detail_drawings, drawings
+        from hpcddp.analysis.figures.trainings import training_drawings
 
         found, failures = self.found, self.found.failures
         nothing: tuple[dict[str, Drawing], list[str]] = ({}, [])
@@ -141,4 +142,9 @@ class _Report:
             nothing,
         )
         of_runs, more_left_out = failures.contain("figures of single runs", lambda: detail_drawings(found, style), nothing)
-        return of_points | of_runs, [*left_out, *more_left_out]
+        trainings, fewer = failures.contain(
+            "figures of trainings",
+            lambda: training_drawings(found.epochs, found.targets, found.shown_apart, style),
+            nothing,
+        )
+        return of_points | trainings | of_runs, [*left_out, *fewer, *more_left_out]

@@ -1,0 +1,200 @@
+"""Accuracy of trainings against time, epochs and node hours, a thin line per run; and how much sooner larger sizes reach one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from hpcddp.analysis.figures.axis import log_ticks, rate_axis, rate_limits, size_axis
+from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK, SIZES
+from hpcddp.analysis.figures.labels import EndLabel, end_labels
+from hpcddp.analysis.figures.marks import MarkedFigure, mark_point
+from hpcddp.analysis.figures.series_lines import tracks, whiskers
+from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, in_column, new_figure, pt
+from hpcddp.analysis.util.wording import duration, points, quantity, times, unit
+
+PANEL_MM = 62.0
+
+AGAINST = {"train_s": "Training time", "epoch": "Epochs", "node_h": "Node hours"}
+"""Column of epochs_frame -> what accuracy is drawn against."""
+
+UNITS_S = (("s", 1.0, 300.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, float("inf")))
+"""Of an axis of time: name, seconds, and up to how many of them it is used."""
+
+LEGEND_AT = (0.56, 0.42)
+"""Of a figure: the upper left corner of the place that three panels in two columns leave free."""
+
+LOWEST = 0.15
+"""Quantile of all accuracies at which the axis begins: the first epochs' would press the others together."""
+
+LEGEND_LETTERS = 34
+
+
+@dataclass(frozen=True)
+class _Points:
+    """The points of a figure: each one's name and colour, in the order of the legend, and the accuracy that all are to reach."""
+
+    names: Mapping[str, str]
+    colours: Mapping[str, str]
+    target: float | None
+
+
+def accuracy_figure(epochs: pd.DataFrame, names: Mapping[str, str], target: float | None, style: Style = DEFAULT) -> MarkedFigure:
+    """`epochs`: evaluated rows of epochs_frame with the `point` each is of; `names`: point -> name, in the order of the legend.
+
+    `target`: the accuracy to reach, where all points have the same.
+    """
+    of = _Points(names, dict(zip(names, SIZES, strict=False)), target)
+    with new_figure(style, PANEL_MM, len(AGAINST)) as (figure, axes):
+        for ax, column in zip(axes, AGAINST, strict=True):
+            _panel(ax, epochs, column, of)
+            entitle(ax, style, "", "Accuracy, %")
+        handles = [Line2D([], [], color=of.colours[point], label=_in_legend(name)) for point, name in names.items()]
+        if target is not None:
+            handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=pt(0.9), label=f"{points(target)} %"))
+        figure.legend(handles=handles, loc="upper left", bbox_to_anchor=LEGEND_AT, frameon=False, labelspacing=0.4)
+    return figure
+
+
+def _in_legend(name: str) -> str:
+    return "\n".join(in_column(name, LEGEND_LETTERS))
+
+
+def _panel(ax: Axes, epochs: pd.DataFrame, column: str, of: _Points) -> None:
+    unit_name, scale = _unit(float(epochs[column].max())) if column == "train_s" else ("", 1.0)
+    for _, run in epochs.groupby(["point", "label", "run"], sort=False):
+        point = str(run["point"].iloc[0])
+        ax.plot(run[column] / scale, 100 * run["accuracy"], color=of.colours[point], linewidth=pt(0.8), alpha=0.8, zorder=2)
+        there = run[run["accuracy"] >= of.target] if of.target is not None else run[:0]
+        end = there.iloc[0] if len(there) else run.iloc[-1]
+        if len(there):
+            ax.plot(end[column] / scale, 100 * end["accuracy"], "o", color=of.colours[point], markersize=pt(2.6), zorder=3)
+        mark_point(ax, end[column] / scale, 100 * end["accuracy"], _values(end, of.names[point]))
+    if of.target is not None:
+        ax.axhline(100 * of.target, color=INK, linestyle="--", linewidth=pt(0.9), zorder=1)
+    _accuracy_axis(ax, 100 * epochs["accuracy"])
+    ax.set_xlabel(f"{AGAINST[column]}, {unit_name}" if unit_name else AGAINST[column])
+    shown = epochs.loc[100 * epochs["accuracy"] >= ax.get_ylim()[0], column] / scale
+    if column == "epoch":
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+    else:
+        _log_axis(ax, float(shown.min()), float(shown.max()))
+
+
+def _unit(most_s: float) -> tuple[str, float]:
+    return next((name, seconds) for name, seconds, until in UNITS_S if most_s <= until)
+
+
+def _log_axis(ax: Axes, low: float, high: float) -> None:
+    low, high = rate_limits(low / 1.1, high * 1.1)
+    ax.set_xscale("log")
+    ax.set_xlim(low, high)
+    ax.xaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _accuracy_axis(ax: Axes, percents: pd.Series[Any]) -> None:
+    low, high = float(percents.quantile(LOWEST)), float(percents.max())
+    room = 0.05 * max(high - low, 1.0)
+    ax.set_ylim(low - room, high + room)
+    ax.yaxis.set_major_locator(MaxNLocator(6))
+    ax.grid(axis="y", color=GRID)
+
+
+def _values(row: Any, name: str) -> dict[str, str]:
+    """What a run says when it is pointed at, where it reached the target, or ended."""
+    return {
+        "run": f"r{row['run']}, {name}",
+        "accuracy": f"{points(row['accuracy'])} %",
+        "epochs": str(row["epoch"]),
+        "time": duration(row["train_s"]),
+        "node hours": quantity(row["node_h"]),
+    }
+
+
+def to_accuracy_figure(targets: pd.DataFrame, names: Mapping[str, str], style: Style = DEFAULT) -> MarkedFigure:
+    """`targets`: rows of targets_frame of series with a baseline and a larger size; a panel each."""
+    series = [group for _, group in targets.groupby("series", sort=False)]
+    with new_figure(style, PANEL_MM, len(series)) as (figure, axes):
+        labels = [_speedups(ax, group) for ax, group in zip(axes, series, strict=True)]
+        for ax, group, texts in zip(axes, series, labels, strict=True):
+            low, high = ax.get_ylim()
+            rate_axis(ax, low, high, lambda value: f"{value:g}")
+            name = names.get(str(group["series"].iloc[0]), "") if len(series) > 1 else ""
+            entitle(ax, style, name, f"Speedup over {_base_name(group)}")
+            end_labels(ax, texts)
+    return figure
+
+
+def base_of(series: pd.DataFrame) -> str | None:
+    """The baseline of a series' speedups that has a larger size beside it: one GPU, else one node; None without any."""
+    return next((base for base in ("1gpu", "1node") if series[f"speedup_{base}"].notna().sum() > 1), None)
+
+
+def _base_name(series: pd.DataFrame) -> str:
+    return f"one {unit(series['device'].iloc[0])}" if base_of(series) == "1gpu" else "one node"
+
+
+def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
+    base = base_of(series)
+    known = series[series[f"speedup_{base}"].notna()]
+    first, last = known.iloc[0], known.iloc[-1]
+    ideal = last["gpus"] / first["gpus"]
+    ax.plot([first["gpus"], last["gpus"]], [1, ideal], "--", color=FAINT, linewidth=pt(0.9), zorder=1)
+    colour, text = BASELINES["1gpu"], f"to {points(last['target'])} %"
+    for line in tracks(known):
+        ax.plot(line["gpus"], line[f"throughput_{base}"], color=INK, zorder=2)
+        ax.plot(line["gpus"], line[f"speedup_{base}"], color=colour, zorder=2)
+    ax.plot(known["gpus"], known[f"throughput_{base}"], "o", color=INK, zorder=3)
+    errors = [
+        (known[f"speedup_{base}"] - known[f"speedup_{base}_low"]).fillna(0).astype(float),
+        (known[f"speedup_{base}_high"] - known[f"speedup_{base}"]).fillna(0).astype(float),
+    ]
+    ax.errorbar(known["gpus"], known[f"speedup_{base}"], errors, fmt="s", color=colour, zorder=4, **whiskers())
+    for _, row in known.iterrows():
+        mark_point(ax, row["gpus"], row[f"speedup_{base}"], _speedup_values(row, str(base)))
+    ax.set_yscale("log")
+    ax.set_ylim(min(0.9, 0.9 * known[f"speedup_{base}"].min()), 1.15 * max(ideal, known[f"throughput_{base}"].max()))
+    size_axis(ax, series)
+    ends = [
+        EndLabel(ideal, "ideal", FAINT),
+        EndLabel(last[f"throughput_{base}"], "samples/s", INK),
+        EndLabel(last[f"speedup_{base}"], text, colour),
+    ]
+    return [end for end in ends if pd.notna(end.y)]
+
+
+def _speedup_values(row: Any, base: str) -> dict[str, str]:
+    values = {
+        "nodes": f"{row['nodes']} × {row['gpus_per_node']} {unit(row['device'])}s",
+        "time": duration(row["train_s"]),
+        "epochs": f"{row['epochs']:g}",
+        "speedup": f"{times(row[f'speedup_{base}'])}×",
+    }
+    rate = row[f"throughput_{base}"]
+    return values | ({} if pd.isna(rate) else {"samples/s": f"{times(rate)}×"}) | {"reached": f"{row['reached']} of {row['n']}"}
+
+
+def size_name(row: Any, name: str) -> str:
+    """`2 x 4 GPUs, batch/GPU 64`"""
+    each = unit(row["device"])
+    size = f"{row['nodes']} x {row['gpus_per_node']} {each}s" if row["gpus"] > 1 else f"1 {each}"
+    return ", ".join(filter(None, [size, name]))
+
+
+def chosen_points(epochs: pd.DataFrame, apart: Mapping[str, str]) -> tuple[dict[str, str], int]:
+    """(point -> name of those that have a colour, how many there are): the smallest, the largest and evenly between them."""
+    sizes = epochs.drop_duplicates("point")
+    found = {str(row["point"]): size_name(row, apart.get(str(row["series"]), "")) for _, row in sizes.iterrows()}
+    every: Sequence[str] = list(found)
+    most = len(SIZES)
+    if len(every) > most:
+        every = [every[round(i * (len(every) - 1) / (most - 1))] for i in range(most)]
+    return {point: found[point] for point in every}, len(found)
