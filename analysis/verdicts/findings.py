@@ -25,6 +25,7 @@ from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
+from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
 from hpcddp.analysis.verdicts.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
 from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
@@ -113,6 +114,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         readings=readings,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
         notes=[
+            *data_notes(records.runs),
             *notes(shown),
             *clock_notes(runs),
             *window_notes(records.runs),
