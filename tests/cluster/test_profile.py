@@ -75,11 +75,11 @@ def test_shipped_profile(name: str) -> None:
 
 
 def test_shipped_names() -> None:
-    """The two clusters the project was asked for, and this machine."""
-    assert SHIPPED == ["local", "marconi100", "rcc"]
+    """The clusters of the studies that come as sweeps, and this machine."""
+    assert SHIPPED == ["aws-g5", "local", "marconi100", "rcc"]
 
 
-@pytest.mark.parametrize("name", ["marconi100", "rcc"])
+@pytest.mark.parametrize("name", ["aws-g5", "marconi100", "rcc"])
 @pytest.mark.parametrize("part", ["node_types", "slurm", "fabric", "compute"])
 def test_every_value_has_a_source(name: str, part: str) -> None:
     """What a cluster's profile claims of the machine, it claims with a source and a grade."""
@@ -88,7 +88,7 @@ def test_every_value_has_a_source(name: str, part: str) -> None:
     assert bare == set()
 
 
-@pytest.mark.parametrize("name", ["marconi100", "rcc"])
+@pytest.mark.parametrize("name", ["aws-g5", "marconi100", "rcc"])
 def test_every_source_is_used(name: str) -> None:
     """A source that no fact names is left from an earlier edit."""
     profile = load_profile(name)
@@ -220,3 +220,12 @@ def test_current_cluster_by_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getfqdn", lambda: "login-hpc.rcc.mcw.edu")
     monkeypatch.setenv("HPCDDP_CLUSTER", "./mine.yaml")
     assert current_cluster() == "./mine.yaml"
+
+
+def test_aws_g5_network_bursts() -> None:
+    """A g5.2xlarge has 5 Gb/s for good and 10 for a while; its memory in Slurm is the user's own setting, and unknown."""
+    profile = load_profile("aws-g5")
+    fact = profile.facts["fabric.gbps_per_node"]
+    assert (fact.value, [one.value for one in fact.conflicts]) == (5, [10, 10])
+    node = profile.node_type(None)
+    assert (node.physical_cores, node.logical_cpus, node.memory_mb) == (4, 8, None)

@@ -201,7 +201,7 @@ def test_shipped_sweeps_expand(file: Path) -> None:
     source = read_sweep(file)
     ranks = [p.point.ranks for p in expand(source, load_profile(str(source.sweep.cluster)))]
     assert min(ranks) == 1
-    assert max(ranks) >= 4
+    assert max(ranks) >= (2 if file.stem == "ec2-resnet18" else 4)  # its study had two instances of one GPU
 
 
 def test_document_is_not_changed() -> None:

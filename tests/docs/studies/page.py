@@ -23,6 +23,12 @@ from hpcddp.sweep.file import read_sweep
 from tests.docs.studies.evidence import AUDITS, ROOT, csv_rows, link_of, small_result
 from tests.docs.studies.text import BLOCK, cited_numbers, read_page
 
+LONG_TABLE = 16
+"""Rows that a page shows at once."""
+
+MOST_FINDINGS = 10
+"""Of one table, the heaviest; the command lists all."""
+
 MANY_LINES = 4
 """Lines of a finding that are named one by one; of more, the first and the last."""
 
@@ -56,13 +62,21 @@ def published_table(study: str, arguments: str) -> str:
         }
         for line, row in rows.items()
     ]
-    return f"{table(cells)}\n\nHollow in figures: {next(iter(rows.values()))['caveat']}."
+    hollow = f"Hollow in figures: {next(iter(rows.values()))['caveat']}."
+    return f"{_folded(table(cells), len(cells))}\n\n{hollow}"
+
+
+def _folded(text: str, rows: int) -> str:
+    """A long table opens when it is asked for."""
+    return text if rows <= LONG_TABLE else f"<details><summary>{rows} rows</summary>\n\n{text}\n\n</details>"
 
 
 def audit_list(study: str, name: str) -> str:
     """A finding a line, the heaviest first."""
     found = audit(AUDITS / f"{name}.csv").findings
-    lines = [f"- {_lines(each.lines, name)}: {each.sentence}" for each in found]
+    lines = [f"- {_lines(each.lines, name)}: {each.sentence}" for each in found[:MOST_FINDINGS]]
+    if len(found) > MOST_FINDINGS:
+        lines.append(f"- and {len(found) - MOST_FINDINGS} more")
     return "\n".join(lines) if lines else "- nothing: times without a claim cannot contradict one"
 
 

@@ -1,4 +1,4 @@
-"""The studies' pages: made parts and figures are as the data is, numbers have their line, and commands run."""
+"""The studies' pages: made parts and figures are as the data is, and numbers have their line."""
 
 from __future__ import annotations
 

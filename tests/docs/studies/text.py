@@ -46,8 +46,8 @@ def cited_numbers(text: str) -> list[tuple[str, str]]:
 
 
 def code_with_numbers(text: str) -> list[str]:
-    """Excerpts in the text, of the sweep, that have a digit."""
-    return [code for code in CODE.findall(_prose(text)) if re.search(r"\d", code)]
+    """Excerpts in the text, of the sweep, that have a number."""
+    return [code for code in CODE.findall(_prose(text)) if NUMBER.search(code)]
 
 
 def uncited_numbers(text: str) -> list[str]:
