@@ -112,6 +112,7 @@ class _Report:
             "index.html": lambda: page_html(found, stands_on, tables, panels, beside),
         }
         earlier = {f"{table.name}.tex": None for table in self.tables.values()}
+        earlier |= {file.name: None for file in self.folder.glob("effect_*.tex")}
         return earlier | {name: found.failures.contain(name, make, None) for name, make in texts.items()}
 
     def _drawings(self) -> dict[str, Callable[[], SavedFigure | Failure]]:

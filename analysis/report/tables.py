@@ -21,6 +21,7 @@ from hpcddp.analysis.report.cells import (
     unit_of,
     words_of,
 )
+from hpcddp.analysis.report.effect_tables import effect_tables
 from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, step_total_s
@@ -44,6 +45,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "time to accuracy": lambda: to_accuracy(found.targets, apart),
         "the step's parts": lambda: breakdown(shown, apart),
         "the exchange": lambda: exchange(shown, apart),
+        **effect_tables(found.effects),
         "limits": lambda: limits(found.limits),
         "readings of GPUs": lambda: gpu_readings(found.readings, apart),
         "readings of nodes": lambda: node_readings(found.readings, apart),

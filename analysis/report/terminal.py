@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.report.accuracy_table import without_losses, without_speedups
+from hpcddp.analysis.report.effect_tables import effect_lines, plain_effects
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import EPOCH
 from hpcddp.analysis.report.terminal_table import terminal_forms
@@ -65,6 +66,7 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "to_accuracy": plain_rows(named(found.targets, full_names(found.apart))),
         "notes": found.notes,
         "readings": plain_rows(named(found.readings, full_names(found.apart))),
+        "effects": plain_effects(found.effects),
         "files": list(files),
         "failures": [{"of": each.of, "reason": each.reason} for each in found.failures],
     }
@@ -83,6 +85,7 @@ def to_blocks(found: Findings, folder: Path, tables: Mapping[str, Table]) -> lis
         [_lines(_states(found, folder, width)) for width in WIDTHS],
         *_tables(found, tables),
     ]
+    blocks += [[_lines(_wrapped(effect_lines(found.effects), width)) for width in WIDTHS]]
     fits, notes = ([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], [f"note: {note}" for note in found.notes])
     blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (fits, notes)]
     return [block for block in blocks if block[0]]

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.runs.readings import FIGURES
+from hpcddp.analysis.study.axes import effect_rows
 from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS
 from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.study.series import full_names
@@ -39,6 +40,7 @@ def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]
     others = {"limits.csv": found.limits, "stragglers.csv": found.stragglers, "buckets.csv": found.buckets}
     others |= {"comm.csv": found.collectives, "comm_fit.csv": found.fits}
     others |= {"epochs.csv": named(found.epochs, names), "to_accuracy.csv": named(found.targets, names)}
+    others |= {"effects.csv": pd.DataFrame(effect_rows(found.effects))}
     others |= {"fits.csv": named(found.laws, names), "outliers.csv": named(found.outliers, names)}
     texts: dict[str, str | None] = {"readings.csv": None}
     texts |= {name: failures.contain(name, lambda make=make: csv_text(make()), None) for name, make in tables.items()}  # type: ignore[misc]

@@ -8,6 +8,7 @@ from functools import partial
 
 import pandas as pd
 
+from hpcddp.analysis.study.axes import Axis, axes
 from hpcddp.analysis.study.comm_bench import comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.study.costs import with_training
 from hpcddp.analysis.study.epochs import epochs_frame, no_targets, targets_frame
@@ -66,6 +67,8 @@ class Findings:
     notes: list[str]
     readings: pd.DataFrame
     """What telemetry read, a row per row of `shown`."""
+    effects: list[Axis]
+    """What each key changes, of which points of one size differ."""
     detail: DetailTables
     """Single runs, for figures."""
     failures: Failures
@@ -87,6 +90,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     failures = Failures(records.failures)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     outliers = outliers_frame(runs)
+    effects = failures.contain("what changes it", lambda: axes(runs, scaling), list[Axis]())
     judged = verdicts(case, failures)
     targets = failures.contain("time to accuracy", lambda: targets_frame(records, runs, shown), no_targets())
     readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
@@ -112,6 +116,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         or failures.contain("the sentences", partial(_sentences, case, shown_apart, judged, targets), list[str]()),
         verdicts=judged,
         readings=readings,
+        effects=effects,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
         notes=[
             *data_notes(records.runs),

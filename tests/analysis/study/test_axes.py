@@ -1,0 +1,135 @@
+"""What a key changes: points equal in all else, beside each other, and what is said of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis.study.axes import Axis
+from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
+from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import find
+from hpcddp.core.point import Point
+from tests.analysis.synthetic import MS, point, write_runs, write_study
+
+SPREAD = (-0.6, 0.2, 0.9, -0.3, 0.5, -0.8)
+"""Per cent by which six runs differ from what they would be."""
+
+
+def effects(
+    folder: Path, steps_ms: Mapping[Point, float], runs: int = 6, wait: Mapping[Point, float] | None = None
+) -> dict[str, Axis]:
+    """Of a study in which a step of each point takes so long."""
+    study = write_study(folder / "s", list(steps_ms), runs)
+    for i, (each, ms) in enumerate(steps_ms.items()):
+        spread = [SPREAD[(run + i) % 6] for run in range(runs)]
+        shares = {"data_wait": (wait or {}).get(each, 0.0), "forward": 0.1, "backward": 0.2}
+        times = [round(ms * MS * (1 + percent / 100)) for percent in spread]
+        write_runs(study, each, times, shares=shares, gpu=each.layout.node_type or "V100")
+    return {axis.key: axis for axis in find(load_study(study)).effects}
+
+
+def ratios(axis: Axis) -> list[list[float]]:
+    return [[round(v.against_base.ratio, 1) if v.against_base else 1.0 for v in panel.values] for panel in axis.panels]
+
+
+WORKERS = "workload.loader_workers_per_rank"
+
+
+def test_where_more_of_it_stops_paying(tmp_path: Path) -> None:
+    """Four times as fast with eight workers as with one, and no faster with sixteen; why stands behind it."""
+    steps = {1: 400.0, 2: 200.0, 4: 110.0, 8: 100.0, 16: 99.0}
+    points = {point(1, 4, loader_workers_per_rank=workers): ms for workers, ms in steps.items()}
+    found = effects(tmp_path, points, wait={each: 0.6 for each, ms in points.items() if ms == 400})
+    (sentence,) = effect_sentences(found[WORKERS])
+    assert sentence.startswith("At 1x4, workers 8 is 4.00 times (95 % 3.9")
+    assert "; more than 8 does not pay: 16 is 1.010 times" in sentence
+    assert sentence.endswith("; the step waits for data for 60 % at 1, 0 % at 16.")
+    assert ratios(found[WORKERS]) == [[0.5, 1.0, 1.8, 2.0, 2.0]], "against the default, 2"
+
+
+def test_what_still_pays_and_what_costs(tmp_path: Path) -> None:
+    """At the largest value measured; and where more is slower."""
+    paying = effects(tmp_path / "a", {point(1, 4, loader_workers_per_rank=n): 400.0 / n for n in (1, 2, 4)})
+    assert "it still pays there: 4 is 2.00 times" in effect_sentences(paying[WORKERS])[0]
+    costing = effects(tmp_path / "b", {point(1, 4, loader_workers_per_rank=n): 100.0 * n for n in (1, 2, 4)})
+    assert "more costs: 4 is 0.25" in effect_sentences(costing[WORKERS])[0]
+
+
+def test_what_does_nothing_is_said_to_do_nothing(tmp_path: Path) -> None:
+    """With how much of an effect is left open."""
+    found = effects(tmp_path, {point(1, 4, channels_last=value): 100.0 for value in (False, True)})
+    (sentence,) = effect_sentences(found["workload.channels_last"])
+    assert sentence.startswith("At 1x4, channels last does nothing that shows: ")
+    assert "times as fast as off (95 % 0.9" in sentence
+
+
+def test_an_effect_that_is_sure_and_hardly_there_is_said_to_be_small(tmp_path: Path) -> None:
+    """0.5 % of runs that do not differ at all."""
+    study = write_study(tmp_path / "s", points := [point(1, 4, compile=value) for value in (False, True)], 6)
+    for each, ns in zip(points, (100 * MS, 995 * MS // 10), strict=True):
+        write_runs(study, each, [ns] * 6)
+    (axis,) = find(load_study(study)).effects
+    assert "hardly changes anything: 1.005 times" in effect_sentences(axis)[0]
+
+
+@pytest.mark.parametrize(("runs", "says"), [(1, "by one run each: `repeat: 6` says"), (3, "not certain yet: only 3 runs each")])
+def test_few_runs_claim_little(tmp_path: Path, runs: int, says: str) -> None:
+    """Of one run each the numbers and no judgement; of three what differs by far more than they do."""
+    found = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in (("fp32", 100.0), ("bf16", 50.0))}, runs)
+    (sentence,) = effect_sentences(found["workload.precision"])
+    assert re.search(r"bf16 is (1\.9[89]|2\.0\d) times", sentence)
+    assert says in sentence
+
+
+def test_two_keys_at_once_are_a_panel_each(tmp_path: Path) -> None:
+    """Never an average: of each key a panel for each value of the other and each size, and the ratio within it."""
+    points = {
+        point(1, gpus, batch_per_gpu=batch, precision=precision): batch * (1.0 if precision == "fp16" else factor)
+        for gpus in (1, 4)
+        for batch, factor in ((32, 2.0), (128, 4.0))
+        for precision in ("fp32", "fp16")
+    }
+    found = effects(tmp_path, points)
+    precision = found["workload.precision"]
+    assert [panel.where for panel in precision.panels] == [f"1x{g}, batch/GPU {b}" for g in (1, 4) for b in (32, 128)]
+    assert ratios(precision) == [[2.0, 1.0], [4.0, 1.0]] * 2
+    assert len(found["workload.batch_per_gpu"].panels) == 4
+
+
+def test_only_what_is_equal_in_all_else_is_compared(tmp_path: Path) -> None:
+    """Two workers on one GPU are not put beside four on four, nor points of another batch: there is nothing to say."""
+    points = [point(1, 1, loader_workers_per_rank=2), point(1, 4, loader_workers_per_rank=4)]
+    assert effects(tmp_path, dict.fromkeys(points, 100.0)) == {}
+
+
+def test_keys_that_change_together_are_one(tmp_path: Path) -> None:
+    """A node type has its own GPU and its own number of cores: all are named, under the node type."""
+    kinds = {"v100": 12, "a40": 24}
+    points = {point(1, 4, node_type=kind, physical_cores_per_rank=cores): cores * 10.0 for kind, cores in kinds.items()}
+    found = effects(tmp_path, points)
+    assert list(found) == ["layout.node_type"]
+    assert [value.also for value in found["layout.node_type"].panels[0].values] == [
+        "cores/rank 24, GPU a40",
+        "cores/rank 12, GPU v100",
+    ]
+
+
+def test_the_base_is_what_most_points_have(tmp_path: Path) -> None:
+    """Where other keys vary; of a tie the key's default, whatever its place."""
+    workers = {point(1, 4, loader_workers_per_rank=n): 100.0 for n in (1, 2, 16)}
+    batches = {point(1, 4, loader_workers_per_rank=16, batch_per_gpu=n): 100.0 for n in (8, 64)}
+    (panel,) = effects(tmp_path, workers | batches)[WORKERS].panels
+    assert panel.values[panel.base].text == "16"
+
+
+def test_values_that_are_not_numbers_stand_against_the_base(tmp_path: Path) -> None:
+    """Each by itself, and those apart of which no difference shows."""
+    times: Sequence[tuple[str, float]] = (("fp32", 100.0), ("fp16", 50.0), ("bf16", 100.0))
+    (axis,) = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in times}).values()
+    sentence = effect_sentence(axis, axis.panels[0])
+    assert "precision fp16 is 2.00 times" in sentence
+    assert "; bf16: no difference from fp32 that shows" in sentence
