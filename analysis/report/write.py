@@ -42,10 +42,9 @@ def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]
     others |= {"epochs.csv": named(found.epochs, names), "to_accuracy.csv": named(found.targets, names)}
     others |= {"effects.csv": pd.DataFrame(effect_rows(found.effects))}
     others |= {"fits.csv": named(found.laws, names), "outliers.csv": named(found.outliers, names)}
-    texts: dict[str, str | None] = {"readings.csv": None}
-    texts |= {name: failures.contain(name, lambda make=make: csv_text(make()), None) for name, make in tables.items()}  # type: ignore[misc]
+    texts = {name: failures.contain(name, lambda make=make: csv_text(make()), None) for name, make in tables.items()}  # type: ignore[misc]
     texts |= {name: csv_text(table) if len(table) else None for name, table in others.items()}
-    return write_texts(folder, texts, failures)
+    return write_texts(folder, {**texts, "readings.csv": texts.get("readings.csv")}, failures)
 
 
 def write_texts(folder: Path, texts: Mapping[str, str | None], failures: Failures) -> list[str]:

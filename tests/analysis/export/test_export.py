@@ -52,7 +52,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         return (8 + 2 * step) * MS - (1 - rank) * MS
 
     write_run(study, POINTS[0], Recorded(step_ns=step_ns))
-    write_run(study, POINTS[1], Recorded(step_ns=step_ns))
+    gpus = [{"gpu": gpu, "readings": 9, "util_percent_mean": 90.0 + gpu, "power_w_mean": 250.0} for gpu in (0, 1)]
+    telemetry = {"nodes": [{"host": "r000", "readings": 9, "cpu_job_share": 0.25, "gpus": gpus}]}
+    write_run(study, POINTS[1], Recorded(step_ns=step_ns, end={"telemetry": telemetry}))
     write_run(study, POINTS[1], Recorded(step_ns=step_ns, gates=FAILED), 2)
     return study
 
@@ -186,6 +188,16 @@ def written(request: pytest.FixtureRequest, study: Study, tmp_path_factory: pyte
     environment = {**paths, "HOME": str(folders["HOME"]), "TMPDIR": str(folders["TMPDIR"]), "WANDB_MODE": "online"}
     done = subprocess.run(command, cwd=folders["here"], env=environment, capture_output=True, text=True, check=False)
     return Written(request.param, place / "out", place / "elsewhere", done)
+
+
+@pytest.mark.filterwarnings("ignore")  # what the libraries warn of is theirs
+def test_readings_go_with_the_means(written: Written) -> None:
+    """Of GPUs and nodes, as runs.csv has them; what was not read is left out."""
+    runs = READERS[written.target](written.out)
+    one, two = (runs[f"{each.label} r1"].summary for each in POINTS)
+    assert [two[name] for name in ("gpu_util_percent", "gpu_power_w_mean", "cpu_job_share")] == pytest.approx([90.5, 250.0, 0.25])
+    assert "gpu_util_percent" not in one
+    assert "gpu_temperature_c_peak" not in two
 
 
 @pytest.mark.filterwarnings("ignore")  # what the libraries warn of is theirs
