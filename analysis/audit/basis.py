@@ -68,9 +68,10 @@ class Ratios:
         return [other for other in rows if other.size == smallest]
 
     def ratio(self, row: Row, name: str) -> float | None:
-        """How many times the baseline's GPUs the row has."""
-        rows = self.baseline(row, name)
-        return row.size / rows[0].size if rows else None
+        """How many times the baseline's GPUs the row has; of one GPU or node it needs no row to tell."""
+        if rows := self.baseline(row, name):
+            return row.size / rows[0].size
+        return {BASELINES[0]: row.gpus, BASELINES[1]: row.nodes}.get(name)
 
     def speedup(self, row: Row, basis: Basis) -> Interval | None:
         """The row's speedup on that basis; None where a number for it is missing."""

@@ -149,6 +149,7 @@ def _unnamed(claims: Claims) -> Iterator[Finding]:
             way
             for way in claims.candidates
             if way.baseline in BASELINES[:2]
+            and claims.ratios.baseline(claim.row, way.baseline)
             and (way.baseline_statistic, way.row_statistic, way.metric, way.weak)
             == (basis.baseline_statistic, basis.row_statistic, basis.metric, basis.weak)
         ]

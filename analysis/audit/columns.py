@@ -9,9 +9,9 @@ from hpcddp.analysis.audit.configuration import CONFIGURATION, SETTING_NAMES
 from hpcddp.analysis.audit.rates import PER_NODE, Rate, of_one_gpu, rate
 
 SYNONYMS = {
-    "nodes": "node_count num_nodes n_nodes number_of_nodes hosts_used instances",
+    "nodes": "node_count num_nodes n_nodes number_of_nodes node_num hosts_used instances",
     "gpus_per_node": "gpu_per_node gpus_node gpus_per_host gpus_per_instance ranks_per_node tasks_per_node ntasks_per_node",
-    "gpus": "n_gpus num_gpus gpu_count total_gpus number_of_gpus ranks world_size processes chips accelerators devices",
+    "gpus": "n_gpus num_gpus gpu_count total_gpus number_of_gpus gpu_num ranks world_size processes chips accelerators devices",
     "node_list": "nodelist node_names hosts hostnames host node nodes_used",
     "gpu_type": "gpu gpu_model accelerator gpu_name card hardware",
     "batch_per_gpu": "batch batch_size batch_size_per_gpu local_batch local_batch_size per_gpu_batch per_gpu_batch_size lbs",

@@ -1,15 +1,18 @@
-"""Gives rows the throughput of all GPUs where the table tells that of one, TFLOP/s or MFU instead."""
+"""Gives rows the throughput of all GPUs where the table tells that of one, TFLOP/s or MFU, and rates their true digits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hpcddp.analysis.audit.cells import Number
+from hpcddp.analysis.audit.cells import Interval, Number
 from hpcddp.analysis.audit.row import Row
 
 FLAT = 1.25
 """A rate that changes by less while the GPUs grow twofold or more is that of one GPU."""
+
+FEW = 3
+"""Digits that count, and rows that show as much."""
 
 WORK_FREE = ("tflops_per_gpu", "tflops", "mfu")
 """Rates that say nothing of samples: they stand for throughput only in a table without times and throughput."""
@@ -17,11 +20,28 @@ WORK_FREE = ("tflops_per_gpu", "tflops", "mfu")
 
 def with_rates(rows: Sequence[Row]) -> list[Row]:
     """The rows, with `throughput` where it follows, and TFLOP/s of one GPU named as such."""
-    found = [_of_all(row, "throughput_per_gpu") for row in _flops_named(rows)]
+    rounded = rows
+    for name in ("throughput", "throughput_per_gpu"):
+        rounded = _to_their_digits(rounded, name)
+    found = [_of_all(row, "throughput_per_gpu") for row in _flops_named(rounded)]
     if any({"time", "throughput", "average", "median"} & set(row.values) for row in found):
         return found
     source = next((name for name in WORK_FREE if any(name in row.values for row in found)), None)
     return [_of_all(row, source) for row in found] if source else found
+
+
+def _to_their_digits(rows: Sequence[Row], name: str) -> list[Row]:
+    """Rates such as 12,300 and 172,000, of which none has more than three digits that count, were rounded to as many."""
+    shown = [row.values[name] for row in rows if name in row.values]
+    counting = max((len(each.digits.rstrip("0")) for each in shown), default=0)
+    if len(shown) < FEW or counting > FEW or any(each.decimals or len(each.digits) <= FEW for each in shown):
+        return list(rows)
+    return [replace(row, values={**row.values, name: _rounded(row.values[name])}) if name in row.values else row for row in rows]
+
+
+def _rounded(shown: Number) -> Number:
+    step = shown.scale * 10.0 ** (len(shown.digits) - FEW)
+    return replace(shown, interval=Interval(shown.value - step / 2, shown.value + step, shown.value))
 
 
 def is_flat(rows: Sequence[Row], name: str, ratio: float) -> bool:

@@ -21,6 +21,7 @@ COUNTS = (
 RATES = ("throughput_per_gpu", "tflops", "tflops_per_gpu")
 MEASURED = ("time", "throughput", *RATES)
 PRINTED_RATE = re.compile(r"(.*?\d)\s*([a-z]+\s*(?:/|\bper\b)\s*[a-z]+)", re.IGNORECASE)
+TYPED = re.compile(r"([1-9]\d*)\s*[x\u00d7]\s*([a-z].*)", re.IGNORECASE)
 SUMMARIES = {"avg": "mean", "avg.": "mean", "average": "mean", "mean": "mean", "ø": "mean", "median": "median"}
 
 Config = tuple[int | None, int | None, int | None, int | None, tuple[str, ...]]
@@ -104,7 +105,8 @@ def read_row(file: Path, line: int, cells: Sequence[str], columns: Sequence[Audi
             elif each.meaning is None or is_blank(cell):
                 continue
             elif each.meaning in COUNTS:
-                counts[each.meaning] = _count(cell)
+                counts[each.meaning], kind = _count_of(cell) if each.meaning == "gpus" else (_count(cell), "")
+                words |= {"gpu_type": kind} if kind and "gpu_type" not in words else {}
             elif (found := _value(cell, each, columns)) is not None:
                 values[each.meaning] = found
             else:
@@ -159,6 +161,12 @@ def _share(cell: str, each: AuditColumn) -> Number:
     if each.unit != "percent" and "%" not in cell and found.value <= 1:
         return found
     return replace(_positive(number(cell, 0.01)), text=cell)
+
+
+def _count_of(cell: str) -> tuple[int, str]:
+    """`8` and `8x A100` GPUs: how many, and of which type."""
+    found = TYPED.fullmatch(cell)
+    return (int(found.group(1)), found.group(2)) if found else (_count(cell), "")
 
 
 def _count(cell: str) -> int:

@@ -204,13 +204,20 @@ def _superlinear_claims(claims: Claims) -> Iterator[Finding]:
         if _shown(claim):
             continue
         base = claims.ratios.baseline(claim.row, "the smallest size")
-        ratio = claim.row.size / base[0].size if base else None
+        ratio = claim.row.size / base[0].size if base and _has_one(claims, base) else claim.row.gpus
         if claims.word == "efficiency" and claim.interval.low > _most(1, 1):
             sentence = f"efficiency {claim.shown} is claimed at {claim.row.layout}: more than the GPUs can give"
             yield Finding("superlinear", (claim.row.line,), str(claim.shown), "at most 1 (100 %)", sentence)
         if claims.word == "speedup" and ratio and not claims.column.baseline and claim.interval.low > ratio * _most(1, 1):
-            sentence = f"speedup {claim.shown} is claimed at {claim.row.layout}, {ratio:g} times the GPUs of {base[0].layout}"
+            of = f"{ratio:g} times the GPUs of {base[0].layout}" if ratio != claim.row.gpus else f"with {ratio:g} GPUs"
+            sentence = f"speedup {claim.shown} is claimed at {claim.row.layout}, {of}"
             yield Finding("superlinear", (claim.row.line,), str(claim.shown), f"at most {ratio:g}", sentence)
+
+
+def _has_one(claims: Claims, base: Sequence[Row]) -> bool:
+    """Whether the smallest size is printed as 1, or not at all, so that the others may be against it."""
+    lines = {row.line for row in base}
+    return all(claim.shown.value == 1 for claim in claims.claims if claim.row.line in lines)
 
 
 def _shown(claim: Claim) -> bool:

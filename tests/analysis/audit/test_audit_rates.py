@@ -92,6 +92,8 @@ def test_a_baseline_of_any_size(tmp_path: Path) -> None:
         result = of_text(tmp_path, f"gpus,tok/s,{header}\n{rows}")
         assert result.findings == ()
         assert result.holds["efficiency values"] == 4
+    slow = of_text(tmp_path, f"gpus,tok/s,efficiency\n{rows.replace('1085,108%', '780,78%')}")
+    assert slow.findings == ()  # 32 GPUs are 5.1 times 8, which are no baseline
     wrong = of_text(tmp_path, f"gpus,tok/s,efficiency vs 32 GPUs\n{rows.replace('98%', '93%')}")
     assert [(each.kind, each.lines, each.follows) for each in wrong.findings] == [("efficiency_wrong", (4,), "98 %")]
 
@@ -115,3 +117,37 @@ def test_of_two_units_of_throughput_the_first_is_audited(tmp_path: Path) -> None
     assert result.findings == ()
     result = of_text(tmp_path, "gpus,samples/s,tokens/s,speedup\n1,100,204800,1.0\n2,190,389120,1.9\n")
     assert result.table.remarks == ("column `tokens/s` is not read: `throughput` is there too",)
+
+
+def test_a_step_is_not_held_against_an_epoch(tmp_path: Path) -> None:
+    """298 images/s for 2.631 s are the batch of 784, not the data set; 400 are not."""
+    header = "gpus,batch_per_gpu,samples,step time (s),img/s\n"
+    assert of_text(tmp_path, f"{header}1,784,1281167,2.631,298.0\n").findings == ()
+    (wrong,) = of_text(tmp_path, f"{header}1,784,1281167,2.631,400.0\n").findings
+    assert (wrong.kind, wrong.follows) == ("throughput_wrong", "298.0")
+
+
+def test_rates_of_three_digits_are_rounded_to_three(tmp_path: Path) -> None:
+    """172,000 over 16 times 12,300 may be 88 %, where the others have three digits, too; not where one has more, nor 80 %."""
+    rows = 'gpus,tokens/s,efficiency\n1,"12,300",100%\n2,"23,800",97%\n16,"172,000",88%\n'
+    assert of_text(tmp_path, rows).findings == ()
+    for wrong in (rows.replace("88%", "80%"), rows.replace("23,800", "23,811")):
+        assert [each.kind for each in of_text(tmp_path, wrong).findings] == ["efficiency_wrong"]
+
+
+def test_claims_against_a_row_that_is_not_printed(tmp_path: Path) -> None:
+    """1.93 on 2 GPUs are 96.5 %, without a row of one GPU; 12 on 8 are too many."""
+    right = "gpus,speedup,efficiency\n2,1.93x,96.5%\n3,2.87x,95.7%\n"
+    assert of_text(tmp_path, right).findings == ()
+    (wrong,) = of_text(tmp_path, right.replace("95.7%", "85.7%")).findings
+    assert (wrong.kind, wrong.lines, wrong.follows) == ("efficiency_wrong", (3,), "95.7 %")
+    (fast,) = of_text(tmp_path, "gpus,speedup\n4,3.8\n8,12\n").findings
+    assert (fast.kind, fast.lines, fast.follows) == ("superlinear", (3,), "at most 8")
+
+
+def test_gpus_with_their_type(tmp_path: Path) -> None:
+    """`8x A100` are eight; two types are not compared."""
+    rows = "GPUs,tok/s,speedup\n1\u00d7A100,1000,1\n8x A100,7600,7.6\n"
+    assert of_text(tmp_path, rows).findings == ()
+    mixed = of_text(tmp_path, rows.replace("8x A100", "8x H100"))
+    assert [each.kind for each in mixed.findings] == ["gpu_types_compared"]
