@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ import pandas as pd
 
 from hpcddp.analysis.records.attempt_files import read_launch, read_training_end
 from hpcddp.analysis.records.attempts import AttemptRecords, read_attempts
+from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.steps import Floats
+from hpcddp.analysis.records.steps import Floats, losses_e9
 from hpcddp.analysis.runs.readings import FIGURES
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.frames import RUN_COLUMNS, runs_frame
+from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, runs_frame
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import flat_keys
@@ -29,6 +30,7 @@ SUMMARY = (
     *("flops_per_s_per_gpu", "share_of_peak", "peak_memory_bytes", "energy_j_per_1000_samples"),
     *("loss_first", "loss_last", "eval_samples", "eval_correct"),
     *(name for name, kind in FIGURES.items() if kind != "string"),
+    *(name for name, kind in ACCURACY_OF_RUN.items() if kind != "boolean"),
 )
 """Columns of runs_frame; `step_s` stands before them."""
 
@@ -58,7 +60,7 @@ class ExportedRun:
     """Means over the steady steps and ranks, seconds; what was not measured is left out."""
     series: tuple[Series, ...]
     """`step_s` (mean over ranks, or between boundaries that they share) and `samples_per_s`, of all steps, warm-up too; `loss`,
-    of the first and the last."""
+    of all (records without losses in their rows: of the first and the last); of a training `epoch/accuracy` and the like."""
     start_unix_s: float
 
     @property
@@ -100,6 +102,7 @@ def _exported(study: Study, run: Run, row: Mapping[Any, Any]) -> ExportedRun:
     attempt = study.run_dir(*run.key) / str(run.attempt)
     parts = [] if run.step_ns is None else _parts(attempt, run)
     measured = {"step_s": None if run.step_ns is None else run.step_ns / 1e9, **{name: row[name] for name in SUMMARY}}
+    measured["accuracy"] = run.eval_correct / run.eval_samples if run.eval_correct is not None and run.eval_samples else None
     tags = {"cluster": run.point.cluster, "env_id": run.env_id, "gpu": run.gpu, "attempt": run.attempt, "state": run.state}
     return ExportedRun(
         label=run.label,
@@ -140,9 +143,34 @@ def _series(run: Run, parts: Sequence[AttemptRecords]) -> tuple[Series, ...]:
     numbers = np.concatenate([part.steps.step for part in parts])
     unix_s = np.concatenate([_start_unix_s(part.launch) + np.cumsum(np.nan_to_num(part.steps.step_ns / 1e9)) for part in parts])
     rate = np.divide(run.global_batch, step_s, out=np.full_like(step_s, np.nan), where=step_s > 0)
-    loss = np.full_like(step_s, np.nan)
-    loss[0], loss[-1] = (np.nan if value is None else value for value in (run.loss_first, run.loss_last))
-    return tuple(_known(name, numbers, values, unix_s) for name, values in _named(step_s, rate, loss))
+    loss = np.concatenate([losses_e9(part.steps) for part in parts]) / 1e9
+    for place, end in ((0, run.loss_first), (-1, run.loss_last)):
+        loss[place] = end if np.isnan(loss[place]) and end is not None else loss[place]
+    return (
+        *(_known(name, numbers, values, unix_s) for name, values in _named(step_s, rate, loss)),
+        *_epochs(run, numbers, unix_s),
+    )
+
+
+def _epochs(run: Run, numbers: np.ndarray[Any, Any], unix_s: Floats) -> Iterator[Series]:
+    """A value per epoch of a training, at its last step; `epoch/accuracy` of those that were evaluated."""
+    ends = {int(number): float(when) for number, when in zip(numbers, unix_s, strict=True)}
+    epochs = [each for each in run.epochs or () if each.step - 1 in ends]
+    for name, value in OF_EPOCH.items():
+        known = [(each.step - 1, found) for each in epochs if (found := value(each)) is not None]
+        if known:
+            steps, values = zip(*known, strict=True)
+            yield Series(f"epoch/{name}", steps, values, tuple(ends[step] for step in steps))
+
+
+OF_EPOCH: Mapping[str, Callable[[Epoch], float | None]] = {
+    "accuracy": lambda each: None if each.correct is None or not each.total else each.correct / each.total,
+    "eval_loss": lambda each: each.eval_loss,
+    "train_loss": lambda each: each.train_loss,
+    "lr": lambda each: each.lr,
+    "epoch": lambda each: float(each.epoch),
+}
+"""Name of a series -> its value of an epoch."""
 
 
 def _named(step_s: Floats, rate: Floats, loss: Floats) -> Iterator[tuple[str, Floats]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
+from hpcddp.analysis.proposal.accuracy import accuracy, targets_of
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
 from hpcddp.analysis.proposal.gpu_use import gpu_use
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
@@ -44,6 +45,7 @@ def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
     blocks += [Picture(name, _caption(found, name)) for name in figures]
     blocks += [Heading("Job size"), Text(job_size(found))]
     blocks += [Heading("Resources"), *resources(found), *gpu_use(found)]
+    blocks += accuracy(found)
     unknown = list(unknown_lines(found))
     if unknown:
         blocks += [Heading("Not known"), Items(unknown)]
@@ -242,7 +244,7 @@ def unknown_lines(found: Proposal) -> Iterator[str]:
     if found.epochs is None:
         yield "How many epochs a training takes: --epochs N, or train_epochs in the sweep, gives its node hours."
     totals = sorted({int(size.row["global_batch"]) for size in found.sizes})
-    if found.costs and len(totals) > 1:
+    if found.costs and len(totals) > 1 and targets_of(found)["train_s"].notna().sum() < len(found.sizes):
         yield (
             f"Whether a training takes as many epochs at every size: the global batch grows from {totals[0]} to {totals[-1]}, "
             f"and convergence was not measured."
