@@ -17,6 +17,7 @@ SHORT = {
     "workload.batch_per_gpu": "batch/GPU",
     "workload.loader_workers_per_rank": "workers",
     "workload.data.name": "data",
+    "workload.optimizer.name": "optimizer",
     "layout.node_type": "node type",
     "layout.physical_cores_per_rank": "cores/rank",
     "global_batch": "global batch",

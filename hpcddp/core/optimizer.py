@@ -7,7 +7,7 @@ from typing import Literal
 
 from hpcddp.core.schema import NonNegative, Positive, added_later
 
-LIBRARY = "pytorch-optimizer"
+LIBRARY, LIBRARY_MODULE = "pytorch-optimizer", "pytorch_optimizer"
 """Has what torch has not."""
 
 FROM_LIBRARY = ("lars", "lamb")

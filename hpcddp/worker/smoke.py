@@ -16,6 +16,7 @@ from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.launch_record import NodeFacts
+from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY_MODULE
 from hpcddp.core.paths import data_root, data_root_as_given
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
@@ -98,7 +99,8 @@ def _needed_modules(job: JobSpec) -> list[str]:
     names = [job.point.workload.model, job.point.workload.data.name]
     own = [name.partition(":")[0] for name in names if is_factory(name)]
     vision = not is_factory(names[0]) and names[0] not in ("mnist-cnn", "none")
-    return ["torch", *(["torchvision"] if vision else []), *own]
+    library = [LIBRARY_MODULE] if job.point.workload.optimizer.name in FROM_LIBRARY else []
+    return ["torch", *(["torchvision"] if vision else []), *library, *own]
 
 
 @dataclass

@@ -207,3 +207,11 @@ def test_a_training_must_outlast_its_warm_up() -> None:
         timed_steps(training(epochs=3, target_accuracy=0.5), WARMUP_STEPS)
     with pytest.raises(HpcddpError, match=r"3 epochs have 3 steps of 16 samples and measure\.warmup_steps is 3: "):
         timed_steps(training(epochs=3), 1)
+
+
+def test_a_run_that_resumes_has_steps_to_write_a_checkpoint_between() -> None:
+    """Within an epoch: one that is a single step has no place for it."""
+    point = training(epochs=9, resume=True)
+    assert timed_steps(point, 2) == 18 - WARMUP_STEPS
+    with pytest.raises(HpcddpError, match=r"an epoch is a single step of 16 samples, .*resume is true: .*set it to false"):
+        timed_steps(point, 1)

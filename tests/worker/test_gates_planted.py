@@ -144,6 +144,25 @@ def test_rank_0_evaluates_alone_through_ddp(tmp_path: Path) -> None:
     assert end["reason"].startswith("rank 1 on node0: evaluated 0 of its 49 samples, and rank 0 has not come to the end")
 
 
+def the_second_evaluation_is_short(rank: int) -> None:
+    """Rank 1 leaves out its last batch, once."""
+    real, calls = evaluate_module.evaluate_share, list[int]()
+
+    def share(trainer: Trainer, batches: Any) -> EvaluationSums:
+        calls.append(rank)
+        return real(trainer, list(batches)[:-1] if rank == 1 and len(calls) == 2 else batches)
+
+    vars(evaluate_module)["evaluate_share"] = share
+
+
+def test_one_of_the_evaluations_of_a_training_is_short(tmp_path: Path) -> None:
+    """The gate holds every one of them, and not only the last."""
+    training = small(work="train", measure={"epochs": 3})
+    found = failed(planted(tmp_path, training, the_second_evaluation_is_short)[1])
+    assert list(found) == ["evaluation counts every sample once"]
+    assert found.popitem()[1] == "rank 1 evaluated 48 of its 49 samples; all ranks 96 of 97"
+
+
 def others_do_not_evaluate(rank: int) -> None:
     """As above, where the other ranks do not even come to the evaluation."""
     rank_0_evaluates(True, rank)

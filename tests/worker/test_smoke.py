@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import Data
 from hpcddp.worker import smoke
 from tests.worker import forked, given
@@ -60,6 +62,15 @@ def test_a_module_that_is_missing(tmp_path: Path) -> None:
     (summary,) = forked.values(tmp_path / "output", 1, smoke.run, spec_to_dict(spec))
     assert summary["ok"] is False
     assert any("cannot import no_such_module" in problem for problem in summary["problems"])
+
+
+def test_the_library_of_the_optimizer_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before runs wait for nodes only to find it missing."""
+    monkeypatch.setitem(sys.modules, "pytorch_optimizer", None)
+    for name, count in (("lamb", 1), ("adamw", 0)):
+        spec = given.job(tmp_path / name, given.point(1, optimizer=Optimizer(name=name)))  # type: ignore[arg-type]
+        (summary,) = forked.values(tmp_path / f"{name}-output", 1, smoke.run, spec_to_dict(spec))
+        assert sum("cannot import pytorch_optimizer" in problem for problem in summary["problems"]) == count
 
 
 def test_all_is_well(tmp_path: Path) -> None:

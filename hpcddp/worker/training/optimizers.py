@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.optimizer import LIBRARY, Optimizer
+from hpcddp.core.optimizer import LIBRARY, LIBRARY_MODULE, Optimizer
 
 LAMB_EPS = 1e-6
 """As You et al. (2019, arXiv 1904.00962) have it, and the library."""
@@ -62,7 +62,7 @@ def _from_library(name: str, parameters: Any, options: dict[str, Any]) -> torch.
 
 def _library(name: str) -> Any:
     try:
-        return importlib.import_module("pytorch_optimizer")
+        return importlib.import_module(LIBRARY_MODULE)
     except ImportError as error:
         raise HpcddpError(
             f"workload.optimizer.name is {name}, which comes from {LIBRARY}, and that does not load ({error}): "

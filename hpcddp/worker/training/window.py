@@ -152,4 +152,9 @@ def timed_steps(point: Point, steps_per_epoch: int) -> int:
             f"{name} {shortest * steps_per_epoch} steps of {point.global_batch} samples and measure.warmup_steps is {warmup}: "
             f"nothing is left to time; lower it, or take smaller batches or more data"
         )
+    if point.work == "train" and point.measure.resume and steps_per_epoch == 1:
+        raise HpcddpError(
+            f"an epoch is a single step of {point.global_batch} samples, and measure.resume is true: checkpoints are written "
+            f"between two steps of an epoch; set it to false, or take smaller batches or more data"
+        )
     return epochs * steps_per_epoch - warmup
