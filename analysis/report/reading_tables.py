@@ -46,7 +46,8 @@ def gpu_readings(readings: pd.DataFrame, apart: Apart) -> Table:
         "time in which any kernel ran, those included that wait for other ranks; throttled, the share of readings with a reason. "
         "TFLOP/s are what the model needs for the samples. Read: the span between the first and the last reading, and how many."
     )
-    return table_of("readings", "What the GPUs did", note, specs, readings[readings["device"] != "cpu"])
+    on_gpus = readings[readings["device"] != "cpu"]
+    return table_of("readings", "What the GPUs did", note + _why(on_gpus, "gpus_not_read"), specs, on_gpus)
 
 
 def node_readings(readings: pd.DataFrame, apart: Apart) -> Table:
@@ -77,7 +78,17 @@ def node_readings(readings: pd.DataFrame, apart: Apart) -> Table:
         "of the fabric: the busiest node's busier direction against the rate that the cluster's profile has. "
         "Power and energy of nodes include their GPUs."
     )
-    return table_of("nodes", "What the nodes did", note, specs, readings)
+    return table_of("nodes", "What the nodes did", note + _why(readings, "nodes_not_read"), specs, readings)
+
+
+def _why(readings: pd.DataFrame, not_read: str) -> str:
+    """Which points were not read and why, points of one reason together: the column with it may lie beyond the page's edge."""
+    texts = []
+    for reason, rows in readings.groupby(not_read, sort=False):
+        sizes = dict.fromkeys(f"{row['nodes']} × {row['gpus_per_node']}" for _, row in rows.iterrows())
+        where = "anywhere" if len(rows) == len(readings) else f"at {', '.join(sizes)}"
+        texts.append(f" Not read {where}: {reason}.")
+    return "".join(texts)
 
 
 def _span(not_read: str) -> list[Spec]:

@@ -235,7 +235,8 @@ def test_nothing_read_says_why(tmp_path: Path) -> None:
     found = report(tmp_path, point(1, 2, telemetry_hz=0.0), None)
     assert found.row["gpus_not_read"] == found.row["nodes_not_read"] == "measure.telemetry_hz is 0"
     assert found.row["gpu_util_percent"] is None
-    assert (found.folder / "report.md").read_text().count(r"measure.telemetry\_hz is 0") == 2
+    assert (found.folder / "report.md").read_text().count(r"measure.telemetry\_hz is 0") == 4
+    assert (found.folder / "index.html").read_text().count("Not read anywhere: measure.telemetry_hz is 0.") == 2
     assert "what the GPUs did" not in found.text
 
 
