@@ -9,6 +9,7 @@ from typing import Any
 from hpcddp.analysis.report.result import PLAINLY, How, StudyResult
 from hpcddp.analysis.util.cache import Cache, fingerprint
 from hpcddp.analysis.util.failures import reported
+from hpcddp.analysis.util.library import library
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.run_root import Study, studies
 
@@ -23,8 +24,10 @@ def analyze(root: Path, out: Path | None = None, how: How = PLAINLY) -> list[Stu
     """Analyzes each study at `root` and writes its report into `out`/STUDY, by default to where output_paths.report_folder says.
 
     UsageError where `root` holds no study or a report cannot be written; HpcddpError where the only study's study.json is
-    damaged.
+    damaged, or pyarrow is needed and not installed.
     """
+    if how.parquet:
+        library("pyarrow", "parquet")
     found = studies(root) if root.is_dir() else []
     if not found:
         there = "no study in it" if root.is_dir() else "no such folder"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hpcddp.analysis.figures.references import Published, published
 from hpcddp.analysis.report.export_tables import latex_table
 from hpcddp.analysis.report.markdown import report_markdown
+from hpcddp.analysis.report.parquet import write_parquet
 from hpcddp.analysis.report.provenance import Provenance, provenance
 from hpcddp.analysis.report.result import How, StudyResult
 from hpcddp.analysis.report.table import Table
@@ -48,7 +49,7 @@ def analyze_study(study: Study, named: Path | None, cache_in: Path | None, how: 
         if named:
             check_writable(named)
         report = named or report_folder(study)
-        files = _Report(report, study, found, tables, beside, how.style).write()
+        files = _Report(report, study, found, tables, beside, how).write()
     blocks = to_blocks(found, study.folder, tables)
     plain = to_plain(found, files)
     if report and files:
@@ -75,12 +76,13 @@ class _Report:
     found: Findings
     tables: Mapping[str, Table]
     beside: Published
-    style: str
+    how: How
 
     def write(self) -> list[str]:
         """The paths of what is written, relative to the folder."""
         found, failures = self.found, self.found.failures
         tables = write_tables(self.folder, found, failures)
+        tables += write_parquet(self.folder, found, failures, wanted=self.how.parquet)
         jobs = self._drawings()
         done = run_jobs([*jobs.values()][::-1], processes=found.records.large)[::-1]  # the last figures take longest
         failures.extend(each for each in done if isinstance(each, Failure))
@@ -120,7 +122,7 @@ class _Report:
         from hpcddp.analysis.figures.figures import figure_folder, save_figure
         from hpcddp.analysis.figures.style import DEFAULT, STYLES
 
-        folder, style, failures = self.folder / "figures", STYLES[self.style], self.found.failures
+        folder, style, failures = self.folder / "figures", STYLES[self.how.style], self.found.failures
         failures.contain("figures", partial(figure_folder, folder), None)
         figures, notes = self._of_style(style)
         of_page = figures if style == DEFAULT else self._of_style(DEFAULT)[0]

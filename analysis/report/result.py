@@ -58,6 +58,8 @@ class How:
     """Of its figures: one of figures.style.STYLES."""
     co2_g_per_kwh: float | None = None
     """The user's own factor; without it nothing is said of CO2."""
+    parquet: bool = False
+    """Each table as Parquet too; pyarrow writes it."""
 
 
 PLAINLY = How()

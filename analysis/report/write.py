@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,24 +27,48 @@ RUNS = [name for name in RUN_COLUMNS if name not in ("timed_ns", "step_ns", *FIG
 RUNS += ["step_s", *FIGURES, *ACCURACY_OF_RUN]
 
 
-def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]:
-    """scaling.csv, breakdown.csv, runs.csv, readings.csv, and the others that have rows; returns the names of those written."""
+Make = Callable[[], pd.DataFrame | None]
+"""Makes a table of the report; None where it has no rows and is not to be written."""
+
+
+def report_frames(found: Findings) -> dict[str, Make]:
+    """The tables of a report by name: scaling, breakdown and runs always, the others where they have rows."""
     names = full_names(found.apart)
-    tables = {
-        "scaling.csv": lambda: named(found.scaling, names)[SCALING],
-        "breakdown.csv": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
-        "runs.csv": lambda: named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS],
+    of_series = {
+        "limits": (found.limits, False),
+        "stragglers": (found.stragglers, False),
+        "buckets": (found.buckets, False),
+        "comm": (found.collectives, False),
+        "comm_fit": (found.fits, False),
+        "epochs": (found.epochs, True),
+        "to_accuracy": (found.targets, True),
+        "effects": (pd.DataFrame(effect_rows(found.effects)), False),
+        "fits": (found.laws, True),
+        "outliers": (found.outliers, True),
     }
-    if len(found.readings):
-        tables["readings.csv"] = lambda: named(found.readings, names)
-    others = {"limits.csv": found.limits, "stragglers.csv": found.stragglers, "buckets.csv": found.buckets}
-    others |= {"comm.csv": found.collectives, "comm_fit.csv": found.fits}
-    others |= {"epochs.csv": named(found.epochs, names), "to_accuracy.csv": named(found.targets, names)}
-    others |= {"effects.csv": pd.DataFrame(effect_rows(found.effects))}
-    others |= {"fits.csv": named(found.laws, names), "outliers.csv": named(found.outliers, names)}
-    texts = {name: failures.contain(name, lambda make=make: csv_text(make()), None) for name, make in tables.items()}  # type: ignore[misc]
-    texts |= {name: csv_text(table) if len(table) else None for name, table in others.items()}
-    return write_texts(folder, {**texts, "readings.csv": texts.get("readings.csv")}, failures)
+
+    def where_rows(table: pd.DataFrame, *, is_named: bool = True) -> pd.DataFrame | None:
+        return (named(table, names) if is_named else table) if len(table) else None
+
+    return {
+        "scaling": lambda: named(found.scaling, names)[SCALING],
+        "breakdown": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
+        "runs": lambda: named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS],
+        "readings": lambda: where_rows(found.readings),
+        **{name: partial(where_rows, table, is_named=is_named) for name, (table, is_named) in of_series.items()},
+    }
+
+
+def write_tables(folder: Path, found: Findings, failures: Failures) -> list[str]:
+    """scaling.csv and the other tables of report_frames; returns the names of those written."""
+
+    def text(make: Make) -> str | None:
+        table = make()
+        return None if table is None else csv_text(table)
+
+    frames = report_frames(found)
+    texts = {f"{name}.csv": failures.contain(f"{name}.csv", partial(text, make), None) for name, make in frames.items()}
+    return write_texts(folder, texts, failures)
 
 
 def write_texts(folder: Path, texts: Mapping[str, str | None], failures: Failures) -> list[str]:

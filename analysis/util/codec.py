@@ -13,6 +13,10 @@ from typing import Any, Literal, Union
 import numpy as np
 import pandas as pd
 
+pd.set_option("mode.string_storage", "python")
+"""Else pandas keeps texts as pyarrow does where that is installed: it has none for bytes of file names that are no UTF-8, and a
+report is the same with it and without. Whatever reads a study imports this module."""
+
 
 def to_plain(value: Any) -> Any:  # noqa: PLR0911  a case per type
     """What json writes as it is; numbers keep every bit. TypeError for what from_plain does not read back."""

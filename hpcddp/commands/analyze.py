@@ -18,6 +18,7 @@ from hpcddp.commands.runs_path import RunsPath
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of a whole training; else the sweep's.")
 @click.option("--overlay", multiple=True, metavar="NAME", help="Published points beside the throughput, such as marconi100.")
 @click.option("--overlay-rejected", is_flag=True, help="Those too that are not to be trusted.")
+@click.option("--to", "to", type=click.Choice(["parquet"]), help="Write each table so, too, beside its CSV: needs pyarrow.")
 @co2_option
 @style_option
 @format_option
@@ -29,6 +30,7 @@ def analyze(
     epochs: int | None,
     overlay: tuple[str, ...],
     overlay_rejected: bool,
+    to: str | None,
     co2_g_per_kwh: float | None,
     style: str,
     format_: str,
@@ -58,7 +60,7 @@ def analyze(
     if runs.is_file():
         output = output or user_cache_folder("reports", runs)
     with opened_study(runs) as root:
-        results = analyze_runs(root, output, How(overlay, overlay_rejected, epochs, style, co2_g_per_kwh))
+        results = analyze_runs(root, output, How(overlay, overlay_rejected, epochs, style, co2_g_per_kwh, to == "parquet"))
     if format_ == "json":
         print_json({"schema": 1, "studies": [result.plain for result in results]})
     else:

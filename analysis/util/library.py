@@ -1,4 +1,4 @@
-"""Imports the libraries that write exports when they are needed, and says which extra installs a missing one."""
+"""Imports the libraries that write for other tools when they are needed, and says which extra installs a missing one."""
 
 from __future__ import annotations
 
