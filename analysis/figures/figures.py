@@ -19,6 +19,7 @@ from hpcddp.analysis.figures.rank_map import rank_map_figure
 from hpcddp.analysis.figures.scaling import scaling_figure
 from hpcddp.analysis.figures.style import DEFAULT, SUFFIXES, Style, fix_layout, save
 from hpcddp.analysis.figures.timeline import timeline_figure
+from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.series import Apart, full_names, short_names
 from hpcddp.analysis.verdicts.findings import Findings
 
@@ -91,9 +92,9 @@ def figure_folder(folder: Path) -> None:
     if folder.is_symlink():
         folder.unlink()
     folder.mkdir(parents=True, exist_ok=True)
-    for name in FIGURES:
-        for suffix in SUFFIXES:
-            (folder / f"{name}{suffix}").unlink(missing_ok=True)
+    for name in (*FIGURES, f"{OF_EFFECTS}*"):
+        for file in [file for suffix in SUFFIXES for file in folder.glob(f"{name}{suffix}")]:
+            file.unlink(missing_ok=True)
 
 
 LABELS = {
@@ -125,5 +126,7 @@ def save_figure(folder: Path, name: str, draw: Drawing, style: Style, draw_page:
     if style != DEFAULT:
         figure = draw_page()
         fix_layout(figure, DEFAULT)
-    panels = inline_svg(figure, LABELS[name], parts=name in ("breakdown", "timeline", "accuracy"))
+    panels = inline_svg(
+        figure, LABELS.get(name, "Throughput against what changes it"), parts=name in ("breakdown", "timeline", "accuracy")
+    )
     return SavedFigure([f"{folder.name}/{file.name}" for file in files], panels)

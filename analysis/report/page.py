@@ -119,7 +119,11 @@ def _hash(text: str) -> str:
 def _by_topic(found: Findings, tables: Sequence[Table], figures: Mapping[str, Sequence[InlineSvg]]) -> dict[str, list[_Shown]]:
     """What stands below each table, and under `detail` what shows single runs or belongs to no table that is there."""
     topics: dict[str, list[_Shown]] = {"detail": [], **{table.name: [] for table in tables}}
-    table_of = TOPICS | {"comm": "collectives" if len(found.collectives) else "exchange"}
+    table_of = (
+        {axis.stem: axis.stem for axis in found.effects}
+        | TOPICS
+        | {"comm": "collectives" if len(found.collectives) else "exchange"}
+    )
     for name, panels in figures.items():
         caption = _left_out(found) if name == "breakdown" else DETAIL.get(name)
         marked, shared = ([panel for panel in panels if panel.marked is of_panel] for of_panel in (True, False))

@@ -19,6 +19,7 @@ from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import study_tables
 from hpcddp.analysis.report.terminal import failure_blocks, report_blocks, to_blocks, to_plain
 from hpcddp.analysis.report.write import write_tables, write_texts
+from hpcddp.analysis.study.axes import OF_EFFECTS
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.readings import with_co2
 from hpcddp.analysis.util.failures import Failure, contain
@@ -114,7 +115,7 @@ class _Report:
             "index.html": lambda: page_html(found, stands_on, tables, panels, beside),
         }
         earlier = {f"{table.name}.tex": None for table in self.tables.values()}
-        earlier |= {file.name: None for file in self.folder.glob("effect_*.tex")}
+        earlier |= {file.name: None for file in self.folder.glob(f"{OF_EFFECTS}*.tex")}
         return earlier | {name: found.failures.contain(name, make, None) for name, make in texts.items()}
 
     def _drawings(self) -> dict[str, Callable[[], SavedFigure | Failure]]:
@@ -134,6 +135,7 @@ class _Report:
 
     def _of_style(self, style: Style) -> tuple[dict[str, Drawing], list[str]]:
         """The figures by name, and notes on what they leave out."""
+        from hpcddp.analysis.figures.effect import effect_drawings
         from hpcddp.analysis.figures.figures import detail_drawings, drawings
         from hpcddp.analysis.figures.trainings import training_drawings
 
@@ -150,4 +152,5 @@ class _Report:
             lambda: training_drawings(found.epochs, found.targets, found.shown_apart, style),
             nothing,
         )
-        return of_points | trainings | of_runs, [*left_out, *fewer, *more_left_out]
+        of_keys, not_drawn = failures.contain("figures of keys", lambda: effect_drawings(found.effects, style), nothing)
+        return of_points | trainings | of_keys | of_runs, [*left_out, *fewer, *not_drawn, *more_left_out]

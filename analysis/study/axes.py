@@ -25,6 +25,9 @@ FOLLOWING = {"layout.node_type": FOUND, "device": FOUND}
 
 NUMBER = (int, float)
 
+OF_EFFECTS = "effect_"
+"""How the names of files about keys begin."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AxisValue:
@@ -77,7 +80,7 @@ class Axis:
     @property
     def stem(self) -> str:
         """Of the names of its files."""
-        return f"effect_{self.key.partition('.')[2].replace('.', '_') or self.key}"
+        return f"{OF_EFFECTS}{self.key.partition('.')[2].replace('.', '_') or self.key}"
 
     @property
     def ordered(self) -> bool:
@@ -207,6 +210,8 @@ def _panel(
 ) -> AxisPanel:
     points = sorted(group, key=lambda point: order(point.keys.get(key)))
     base = _base(key, points, counts)
+    if not all(is_number(point.keys.get(key)) for point in points):  # in no order of their own: the base comes first
+        points, base = [points[base], *points[:base], *points[base + 1 :]], 0
     differing = [name for name in more if len({point.texts.get(name) for point in points}) > 1]
     values = [
         AxisValue(

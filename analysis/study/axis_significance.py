@@ -15,19 +15,23 @@ Floats = NDArray[np.float64]
 DRAWS = 10_000
 SEED = 1
 
-CHANCE = 0.05
-"""Of studies in which a key does nothing, at most this share says otherwise."""
+CHANCE = 0.035
+"""Of studies in which a key does nothing, about this share says otherwise; 5 % at most, also where one run in five is slow, which
+Fisher's F does not expect."""
+
+LEAST = 3
+"""Runs of each value: two say too little of how much runs differ where one in five is slow."""
 
 
 def p_value(groups: Sequence[Sequence[float]]) -> float | None:
-    """How often groups of runs that do not differ come out at least as different as these; None where no value has two runs.
+    """How often groups of runs that do not differ come out at least as different as these; None where runs are too few.
 
     From FEWEST runs of each on by ranks (Kruskal and Wallis 1952), whatever the runs' distribution. Fewer have hardly any order
     to go by: then by the variance between and within groups (Fisher's F), which takes logarithms of rates for normal. Either is
     put beside DRAWS draws of groups of the same sizes.
     """
     sizes = tuple(map(len, groups))
-    if sum(sizes) == len(sizes):
+    if min(sizes) < LEAST:
         return None
     by_rank = min(sizes) >= FEWEST
     values = np.log(np.concatenate([np.asarray(group, dtype=np.float64) for group in groups]))[None, :]

@@ -33,7 +33,7 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
     head = f"At {panel.where}, {axis.name}"
     p = p_value([[float(rate) for rate in value.rates] for value in panel.values])
     if p is None:
-        return f"{head} {_of_single_runs(panel)}."
+        return f"{head} {_of_too_few(panel)}."
     if p > chance(axis):
         return f"{head} {_nothing(panel)}{_few(panel.values)}."
     medians = [_median(value) for value in panel.values]
@@ -53,10 +53,12 @@ def is_surely_faster(found: Ratio) -> bool:
     return found.low is not None and found.low > 1
 
 
-def _of_single_runs(panel: AxisPanel) -> str:
+def _of_too_few(panel: AxisPanel) -> str:
     slow, fast = min(panel.values, key=_median), max(panel.values, key=_median)
     how = f"{fast.text} is {_median(fast) / _median(slow):.2f} times as fast as {slow.text}"
-    return f"{how}, by one run each: `repeat: {FEWEST}` says whether that is more than chance"
+    runs = min(len(value.rates) for value in panel.values)
+    many = "one run" if runs == 1 else count(runs, "run")
+    return f"{how}, by {many} each: `repeat: {FEWEST}` says whether that is more than chance"
 
 
 def _nothing(panel: AxisPanel) -> str:

@@ -96,7 +96,7 @@ def test_two_keys_at_once_are_a_panel_each(tmp_path: Path) -> None:
     found = effects(tmp_path, points)
     precision = found["workload.precision"]
     assert [panel.where for panel in precision.panels] == [f"1x{g}, batch/GPU {b}" for g in (1, 4) for b in (32, 128)]
-    assert ratios(precision) == [[2.0, 1.0], [4.0, 1.0]] * 2
+    assert ratios(precision) == [[1.0, 2.0], [1.0, 4.0]] * 2
     assert len(found["workload.batch_per_gpu"].panels) == 4
 
 
