@@ -101,6 +101,8 @@ def _batch_changed(rows: Sequence[Row]) -> Iterator[Finding]:
         f"the batch per GPU is {per_gpu:g} at {here} and {per_gpu_there:g} at {there} (global batch {total:,} and "
         f"{total_there:,}), so that these rows differ by more than their GPUs"
     )
+    if called := {(row.scaling or "").lower() for row in (known[0], *others)} - {""}:
+        sentence += f", though this is called {' and '.join(sorted(called))} scaling"
     lines = tuple(row.line for row in others)
     yield Finding("batch_changed", lines, f"{per_gpu_there:g} per GPU", f"{per_gpu:g} per GPU, or {total:,} in all", sentence)
 

@@ -65,3 +65,13 @@ def test_weak_scaling_holds_the_batch_per_gpu(tmp_path: Path) -> None:
         assert [each.follows for each in found if each.kind == "scaling_kind_wrong"] == [right]
     rows = "1,64,weak,100\n2,64,weak,195\n4,64,weak,370\n"
     assert of_text(tmp_path, f"gpus,batch_per_gpu,scaling,img/s\n{rows}").findings == ()
+
+
+def test_strong_scaling_holds_either_batch(tmp_path: Path) -> None:
+    """The global batch, or that of a GPU over a fixed data set; where neither is held, that it is called strong is told."""
+    for held in ("1,256\n2,128\n4,64\n", "1,64\n2,64\n4,64\n"):
+        rows = "".join(f"{line},strong,{100 * int(line[0])}\n" for line in held.split())
+        assert of_text(tmp_path, f"gpus,batch_per_gpu,scaling,img/s\n{rows}").findings == ()
+    (found,) = of_text(tmp_path, "gpus,batch_per_gpu,scaling,img/s\n1,256,strong,100\n4,128,strong,390\n").findings
+    assert found.kind == "batch_changed"
+    assert found.sentence.endswith("differ by more than their GPUs, though this is called strong scaling")
