@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -11,6 +10,7 @@ from hpcddp.analysis.audit.audit import Audit, audit_of
 from hpcddp.analysis.audit.columns import CLAIMS
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import statistic, values
+from hpcddp.analysis.audit.rates import work_of
 from hpcddp.analysis.audit.row import Row
 from hpcddp.analysis.audit.spread import DISAGREE
 from hpcddp.analysis.audit.table import AuditTable
@@ -21,8 +21,6 @@ COUNTED = ("samples", "steps", "global_batch")
 
 LABELS = {"experiment", "table", "group", "series", "question", "version"}
 """Settings that name a table rather than what was trained."""
-
-WORK = {"tok": "tokens", "img": "samples", "image": "samples", "sample": "samples", "seq": "samples", "epoch": "epochs"}
 
 Key = tuple[object, ...]
 
@@ -105,13 +103,8 @@ def _same_unit(pair: Pair, here: Row, there: Row, name: str) -> bool:
     """Times both of a step or both not; rates of the same work, as far as their headers tell."""
     if name in ("time", "compute", "comm", "data_wait"):
         return here.step_time == there.step_time
-    work = [_work(table.headers.get(name, "")) for table in (pair.first, pair.second)]
+    work = [work_of(table.headers.get(name, "")) for table in (pair.first, pair.second)]
     return not name.startswith("throughput") or work[0] == work[1] or "" in work
-
-
-def _work(header: str) -> str:
-    found = re.search("|".join(WORK), header.lower())
-    return WORK[found.group()] if found else ""
 
 
 def _contradicted(claiming: Audit, measuring: AuditTable) -> Iterator[Finding]:

@@ -105,7 +105,7 @@ class AuditColumn:
 
 def column(header: str) -> AuditColumn:
     """`Epoch time (min)`, `efficiency vs 1 node`, `img/s`, `speedup_1gpu`, `#GPUs`."""
-    text = header.strip().lower().replace("_", " ").replace("#", " n ")
+    text = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header.strip()).lower().replace("_", " ").replace("#", " n ")
     named = BASELINE.search(text)
     claim = any(word in text.replace(" ", "") for word in ("speedup", "speed-up", "eff"))
     baseline = _baseline(*named.groups()) if named and claim else None

@@ -27,6 +27,10 @@ PER_GPU = re.compile(r"_per_(?:gpus?|device|rank|accelerator|chip|card|worker)(?
 PER_NODE = re.compile(r"_per_node$")
 EPOCH = re.compile("epochs?")
 
+KINDS_OF_WORK = {"tok": "tokens", "t/s": "tokens", "img": "samples", "image": "samples", "sample": "samples", "seq": "samples"}
+KINDS_OF_WORK |= {"s/s": "samples", "epoch": "epochs"}
+"""What a header has of it -> what is counted."""
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -58,3 +62,9 @@ def of_one_gpu(unit: str) -> tuple[str, bool]:
     """The unit without the GPU that it is of, and whether it was there."""
     bare = PER_GPU.sub("", f"_{unit}" if unit.startswith("per_") else unit, count=1).strip("_")
     return bare, bare != unit
+
+
+def work_of(header: str) -> str:
+    """`tokens` of `Throughput (tok/s/GPU)` and of `(T/s)`; empty where the header does not tell."""
+    found = re.search(rf"(?<![a-z])(?:{'|'.join(KINDS_OF_WORK)})", header.lower())
+    return KINDS_OF_WORK[found.group()] if found else ""

@@ -13,6 +13,7 @@ from hpcddp.analysis.audit.cells import is_blank
 from hpcddp.analysis.audit.columns import CLAIMS, MEANINGS, REMARKS, SETTINGS, AuditColumn, column
 from hpcddp.analysis.audit.configuration import CONFIGURATION
 from hpcddp.analysis.audit.derived import with_rates
+from hpcddp.analysis.audit.rates import work_of
 from hpcddp.analysis.audit.row import MEASURED, Row, read_row
 from hpcddp.core.errors import UsageError
 
@@ -110,7 +111,8 @@ def _columns(file: Path, line: int, header: Sequence[str], body: Sequence[Sequen
             [j for j in twins if columns[j].name == each.meaning] or [j for j in twins if columns[j].rate is None] or twins[:1]
         )
         if each.meaning == "throughput" and len({columns[j].unit for j in exact}) == len(exact):
-            exact = exact[:1]  # of samples/s and tokens/s, one is as good as the other
+            counted = next((work_of(other.header) for other in columns if other.meaning == "throughput_per_gpu"), "")
+            exact = [next((j for j in exact if work_of(columns[j].header) == counted), exact[0])]
         if each.meaning in (None, *CLAIMS) or len(twins) == 1 or exact == [i]:
             continue
         if len(exact) == 1:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from hpcddp.analysis.audit.cells import Interval, Number, print_like
 from hpcddp.analysis.audit.derived import is_flat
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.audit.groups import Groups, value
+from hpcddp.analysis.audit.rates import work_of
 from hpcddp.analysis.audit.row import RATES, Row
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.core.text import count
@@ -31,8 +33,9 @@ TOTALS = {"throughput_per_gpu": "throughput", "tflops_per_gpu": "tflops"}
 
 def check_totals(groups: Groups) -> Iterator[Finding]:
     """Totals that are not rate times GPUs, MFU that does not follow from FLOP/s, rates that may be of one GPU."""
+    comparable = _same_work(groups)
     for row in groups.table.measured:
-        yield from _total(row)
+        yield from _total(row) if comparable else ()
         yield from _above_peak(row)
     for known, rate in _of_one_peak(groups):
         yield from _one_peak(known, rate)
@@ -42,7 +45,15 @@ def check_totals(groups: Groups) -> Iterator[Finding]:
 
 def totals_checked(groups: Groups) -> int:
     """How many rates of all GPUs stand beside that of one."""
-    return sum(_beside(row, one, all_) is not None for row in groups.table.measured for one, all_ in TOTALS.items())
+    return _same_work(groups) * sum(
+        _beside(row, one, all_) is not None for row in groups.table.measured for one, all_ in TOTALS.items()
+    )
+
+
+def _same_work(groups: Groups) -> bool:
+    """Whether the rate of one GPU and that of all count the same, as far as their headers tell."""
+    one, all_ = (work_of(groups.table.headers.get(name, "")) for name in ("throughput_per_gpu", "throughput"))
+    return one == all_ or not one or not all_
 
 
 def mfu_checked(groups: Groups) -> set[int]:
@@ -92,8 +103,12 @@ def _above_peak(row: Row) -> Iterator[Finding]:
 
 def _one_peak(known: Sequence[tuple[Row, Interval]], rate: str) -> Iterator[Finding]:
     """Rate over MFU is one number for all rows: those off it, where most agree."""
-    usual = statistics.median(ratio.best for _, ratio in known)
-    wrong = [(row, ratio) for row, ratio in known if not ratio.overlaps(_widened(Interval(usual, usual, usual), SAME_PEAK))]
+    near = [_widened(ratio, SAME_PEAK) for _, ratio in known]
+    lows, highs = sorted(each.low for each in near), sorted(each.high for each in near)
+    most = max(lows, key=lambda at: bisect_right(lows, at) - bisect_left(highs, at))
+    agree = [each.low <= most <= each.high for each in near]
+    usual = statistics.median(ratio.best for (_, ratio), fits in zip(known, agree, strict=True) if fits)
+    wrong = [found for found, fits in zip(known, agree, strict=True) if not fits]
     if len(wrong) * 2 >= len(known):
         return
     for row, ratio in wrong:

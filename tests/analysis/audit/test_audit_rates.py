@@ -135,6 +135,20 @@ def test_rates_of_three_digits_are_rounded_to_three(tmp_path: Path) -> None:
         assert [each.kind for each in of_text(tmp_path, wrong).findings] == ["efficiency_wrong"]
 
 
+def test_samples_and_tokens_are_not_added_up(tmp_path: Path) -> None:
+    """Of two throughputs, that of what the rate of one GPU counts is read; 32 samples/s are no 64 times 1,039 tokens/s."""
+    both = "GPUs,MFU,Throughput (S/s),Throughput (T/s),Throughput (T/s/GPU)\n64,42.57,32,66523,1039\n"
+    assert of_text(tmp_path, both).holds["totals"] == 1
+    one = of_text(tmp_path, "GPUs,Throughput (S/s),Throughput (T/s/GPU)\n64,32,1039\n")
+    assert (one.findings, one.holds) == ((), {})
+
+
+def test_mfu_beside_few_digits(tmp_path: Path) -> None:
+    """36, 17 and 7 samples/s were 36.06, 17.68 and 7.82 before they were cut off: all three may be of one peak."""
+    rows = "30b,32,43.92,36\n30b,16,43.07,17\n30b,8,38.11,7\n"
+    assert of_text(tmp_path, f"Model,nGPUs,MFU,Throughput (S/s)\n{rows}").findings == ()
+
+
 def test_claims_against_a_row_that_is_not_printed(tmp_path: Path) -> None:
     """1.93 on 2 GPUs are 96.5 %, without a row of one GPU; 12 on 8 are too many."""
     right = "gpus,speedup,efficiency\n2,1.93x,96.5%\n3,2.87x,95.7%\n"

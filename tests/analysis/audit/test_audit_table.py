@@ -96,6 +96,7 @@ def test_what_follows_of_a_claim_keeps_its_mark() -> None:
         ("Efficiency (vs. one GPU) [%]", "efficiency", "percent", "1 GPU"),
         ("speedup_1gpu", "speedup", None, "1 GPU"),
         ("time_h", "time", "h", None),
+        ("GlobalBatchSize", "global_batch", None, None),
     ],
 )
 def test_headers_as_people_write_them(header: str, meaning: str, unit: str | None, baseline: str | None) -> None:
