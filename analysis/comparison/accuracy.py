@@ -13,32 +13,44 @@ from hpcddp.analysis.verdicts.accuracy import gap_words
 
 @dataclass(frozen=True)
 class ComparedAccuracy:
-    """Either the gap of B's accuracy over A's, or why there is none."""
+    """Either the gap of B's accuracy over A's with what it is between, or why there is none."""
 
+    a: Evaluated | None
+    b: Evaluated | None
     gap: Gap | None
     why_not: str | None
+    at_end: bool = True
+    """Otherwise they are of an epoch before the end of a training."""
 
 
 def compared_accuracy(a: MeasuredPoint, b: MeasuredPoint) -> ComparedAccuracy | None:
-    """None where neither side was evaluated."""
+    """None where neither side was evaluated. Trainings that end at unlike samples are compared at the last that both had."""
     mine, theirs = a.evaluated, b.evaluated
     if mine is None and theirs is None:
         return None
+    common = [at for at in a.evaluated_at if at in b.evaluated_at and a.evaluated_at[at].samples == b.evaluated_at[at].samples]
+    if mine is not None and theirs is not None and same_training(mine, theirs):
+        return ComparedAccuracy(mine, theirs, gap(theirs.shares, mine.shares), None)
+    if common:
+        mine, theirs = a.evaluated_at[max(common)], b.evaluated_at[max(common)]
+        return ComparedAccuracy(mine, theirs, gap(theirs.shares, mine.shares), None, at_end=False)
+    return ComparedAccuracy(mine, theirs, None, _why_not(mine, theirs))
+
+
+def _why_not(mine: Evaluated | None, theirs: Evaluated | None) -> str:
     if mine is None or theirs is None:
-        return ComparedAccuracy(None, f"only {'B' if mine is None else 'A'} has runs that were evaluated, on one evaluation set")
+        return f"only {'B' if mine is None else 'A'} has runs that were evaluated, on one evaluation set"
     if mine.samples != theirs.samples:
-        return ComparedAccuracy(None, f"A was evaluated on {mine.samples:,} samples, B on {theirs.samples:,}")
-    if not same_training(mine, theirs):
-        return ComparedAccuracy(None, f"A trained {_trained(mine)}, B {_trained(theirs)}; only equal amounts are compared")
-    return ComparedAccuracy(gap(theirs.shares, mine.shares), None)
+        return f"A was evaluated on {mine.samples:,} samples, B on {theirs.samples:,}"
+    return f"A trained {_trained(mine)}, B {_trained(theirs)}; only equal amounts are compared"
 
 
 def accuracy_text(a: MeasuredPoint, b: MeasuredPoint, found: ComparedAccuracy) -> str:
     """`97.22 % (9,722 of 10,000) -> 97.31 % (9,731 of 10,000), no difference found (...), each after 640,000 samples`"""
-    if found.gap is None or a.evaluated is None or b.evaluated is None:
+    if found.gap is None or found.a is None or found.b is None:
         return f"not compared: {found.why_not}"
-    words = f"{a.evaluated.words} -> {b.evaluated.words}, {gap_words(found.gap) or 'one run each'}"
-    return f"{words}, each after {_trained(a.evaluated)}{_losses(a, b)}"
+    words = f"{found.a.words} -> {found.b.words}, {gap_words(found.gap) or 'one run each'}"
+    return f"{words}, each after {_trained(found.a)}{_losses(a, b) if found.at_end else ', the last at which all were evaluated'}"
 
 
 def _losses(a: MeasuredPoint, b: MeasuredPoint) -> str:
@@ -57,8 +69,8 @@ def accuracy_plain(a: MeasuredPoint, b: MeasuredPoint) -> dict[str, Any] | None:
         return None
     gap_ = found.gap
     return {
-        "a": _side(a),
-        "b": _side(b),
+        "a": _side(found.a, a if found.at_end else None),
+        "b": _side(found.b, b if found.at_end else None),
         "difference": gap_.gap if gap_ else None,
         "low": gap_.low if gap_ else None,
         "high": gap_.high if gap_ else None,
@@ -67,11 +79,11 @@ def accuracy_plain(a: MeasuredPoint, b: MeasuredPoint) -> dict[str, Any] | None:
     }
 
 
-def _side(point: MeasuredPoint) -> dict[str, Any] | None:
-    found = point.evaluated
+def _side(found: Evaluated | None, ended: MeasuredPoint | None) -> dict[str, Any] | None:
+    """`ended`: the point where the accuracies are of the end of its runs, as its losses are."""
     if found is None:
         return None
-    start, end, steps = point.losses or (None, None, None)
+    start, end, steps = (ended.losses if ended else None) or (None, None, None)
     return {
         "accuracy": float(found.share),
         "correct": float(found.share * found.samples),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from hpcddp.analysis.study.accuracy import Evaluated, evaluated, median_losses
+from hpcddp.analysis.study.accuracy import Evaluated, evaluated, evaluated_epochs, median_losses
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.readings import over_runs
@@ -47,6 +47,8 @@ class MeasuredPoint:
     """Accuracies, of runs with and without the hook."""
     readings: Mapping[str, float | str | None] = field(default_factory=dict)
     """Telemetry's figures as readings.over_runs has them."""
+    evaluated_at: Mapping[int, Evaluated] = field(default_factory=dict)
+    """Of trainings: the same by samples trained, where every run was evaluated."""
     losses: tuple[float, float, int] | None = None
     """At the start, at the end, over so many steps each; None where not known."""
 
@@ -69,6 +71,7 @@ class Unmatched:
 def measured_points(records: StudyRecords) -> list[MeasuredPoint]:
     """The points of a study that have runs that count, by layout, then by everything else."""
     frame = runs_frame(dataclasses.replace(records, hold=HOLD))
+    of_key = {(run.label, run.run): run for run in records.runs}
     found = []
     for (series, nodes, gpus), members in by_point(frame):
         timed = timed_runs(members)
@@ -80,6 +83,7 @@ def measured_points(records: StudyRecords) -> list[MeasuredPoint]:
                 rates=tuple(rates_per_s(timed)),
                 hook=bool(timed["hook"].any()),
                 evaluated=evaluated(members),
+                evaluated_at=evaluated_epochs([of_key[key] for key in zip(members["label"], members["run"], strict=True)]),
                 losses=median_losses(members),
                 readings=over_runs(timed),
             )

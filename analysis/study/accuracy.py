@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from hpcddp.analysis.runs.intervals import interval_rank, spread
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import SEED, resampled
 from hpcddp.analysis.util.wording import accuracy_words
 from hpcddp.core.batch_means import CONFIDENCE
@@ -71,6 +72,22 @@ def evaluated(runs: pd.DataFrame) -> Evaluated | None:
     samples = int(of.pop())
     trained = tuple(None if pd.isna(each) else int(each) for each in runs["samples_trained"])
     return Evaluated(tuple(Fraction(int(correct), samples) for correct in runs["eval_correct"]), samples, trained)
+
+
+def evaluated_epochs(runs: Sequence[Run]) -> dict[int, Evaluated]:
+    """Samples trained -> accuracies there, of trainings: where every one of these runs was evaluated, on one evaluation set."""
+    counts = [
+        {each.samples: (each.correct, each.total) for each in run.epochs or () if each.correct is not None and each.total}
+        for run in runs
+    ]
+    common = set.intersection(*map(set, counts)) if counts else set()
+    found = {}
+    for samples in sorted(common):
+        of = {total for _, total in (each[samples] for each in counts)}
+        if len(of) == 1:
+            shares = tuple(Fraction(correct, total) for correct, total in (each[samples] for each in counts))
+            found[samples] = Evaluated(shares, of.pop(), (samples,) * len(counts))
+    return found
 
 
 def accuracy(runs: pd.DataFrame) -> dict[str, Any]:

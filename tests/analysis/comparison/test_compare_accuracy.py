@@ -11,6 +11,8 @@ import pytest
 from hpcddp.analysis.comparison.compare import Comparison, compare, to_plain
 from hpcddp.analysis.comparison.text import to_text
 from tests.analysis.study.test_accuracy import falling, sized, study
+from tests.analysis.study.test_time_to_accuracy import sized as trained
+from tests.analysis.study.test_time_to_accuracy import trainings
 
 SIX = [9_700 + run for run in range(6)]
 
@@ -59,3 +61,15 @@ def test_other_amounts_of_training_are_not_compared(tmp_path: Path) -> None:
     found = compare(a, b, 0.05)
     assert accuracy(found)["difference"] is None
     assert "A trained 1,920 samples, B 3,840 samples; only equal amounts are compared" in " ".join(to_text(found).split())
+
+
+def test_trainings_that_end_apart_are_compared_where_both_were(tmp_path: Path) -> None:
+    """A stops after two epochs at its target, B needs three: both were evaluated after the second, on 128 samples."""
+    mine = trainings(tmp_path / "a", {trained(1, target_accuracy=0.9): [((50, 90), 10.0)] * 2})
+    theirs = trainings(tmp_path / "b", {trained(1, target_accuracy=0.9): [((50, 80, 95), 10.0)] * 2})
+    found = compare(mine, theirs, 0.05)
+    plain = accuracy(found)
+    assert (plain["difference"], plain["a"]["correct"], plain["b"]["correct"]) == (pytest.approx(-0.1), 900, 800)
+    assert (plain["a"]["samples_trained"], plain["b"]["samples_trained"], plain["b"]["loss_end"]) == ([128], [128], None)
+    assert "10.00 points lower" in to_text(found)
+    assert "each after 128 samples, the last at which all were evaluated" in " ".join(to_text(found).split())
