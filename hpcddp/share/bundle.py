@@ -26,6 +26,8 @@ from hpcddp.share.pseudonyms import Pseudonyms, find_pseudonyms
 SCHEMA = 1
 """Of bundle.json: 1 (0.1.0)."""
 
+ABOUT = "bundle.json"
+
 FREE_TEXT = ("logs", "profiles")
 """Kinds of files that may say anything: no name in them can be replaced for sure."""
 
@@ -97,7 +99,9 @@ def _contents(study: Study, without: tuple[str, ...]) -> _Contents:
         for name in files:
             path = prefix + name
             kind = kind_of(path)
-            if os.path.islink(os.path.join(folder, name)):
+            if path == ABOUT:
+                found.left_out["the account of the bundle that it came from"] += 1
+            elif os.path.islink(os.path.join(folder, name)):
                 found.left_out[LINKS] += 1
             elif kind is None:
                 found.left_out[why_left_out(path)] += 1
@@ -126,7 +130,7 @@ def _write(
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        _add(archive, f"{top}/bundle.json", (json.dumps(about, indent=1, sort_keys=True) + "\n").encode())
+        _add(archive, f"{top}/{ABOUT}", (json.dumps(about, indent=1, sort_keys=True) + "\n").encode())
         for folder in contents.folders:
             _add(archive, f"{top}/{folder}", None)
         for path, data, left in _renamed(study, contents, names):
