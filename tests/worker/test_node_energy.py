@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.records import NODE_COLUMNS
+from hpcddp.worker.main import run
+from hpcddp.worker.telemetry import reader_process
 from hpcddp.worker.telemetry.node import NodeReader
 from hpcddp.worker.telemetry.node_energy import node_energy
+from tests.worker import forked, given
 from tests.worker.test_telemetry_readings import write
 
 
@@ -74,3 +79,20 @@ def test_a_node_without_a_source_has_empty_cells(tmp_path: Path) -> None:
     (tmp_path / "cray" / "pm_counters" / "power").unlink()
     row = dict(zip(NODE_COLUMNS, reader.row(), strict=True))
     assert (row["energy_mj"], row["power_mw"]) == (None, None)
+
+
+def test_a_run_on_such_a_node_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way: the reader's own process finds the source, says so in nodes/HOST.json, and end.json has it by its name."""
+    cray(tmp_path / "sys")
+    path, rest = reader_process.PROGRAM.split("; from ", 1)
+    elsewhere = f"node_energy.node_energy.__defaults__ = (pathlib.Path({str(tmp_path / 'sys')!r}),)"
+    finds = f"import pathlib; from hpcddp.worker.telemetry import node_energy; {elsewhere}"
+    monkeypatch.setattr(reader_process, "PROGRAM", f"{path}; {finds}; from {rest}")
+    spec = given.job(tmp_path, given.point(1, steps=150, measure={"telemetry_hz": 10.0}))
+    (outcome,) = forked.ranks(tmp_path / "output", 1, run, spec_to_dict(spec))
+    assert outcome.code == 0, outcome.output
+    attempt = spec.attempt_dir("7", 0)
+    (node,) = json.loads((attempt / "end.json").read_text())["telemetry"]["nodes"]
+    assert (node["energy_from"], node["power_w_mean"], node["power_w_peak"], node["energy_j"]) == ("pm_counters", 812, 812, 0)
+    about = json.loads((attempt / "nodes" / f"{node['host']}.json").read_text())["telemetry"]
+    assert about["node_energy"] == "pm_counters"

@@ -14,6 +14,7 @@ import pytest
 
 from hpcddp.analysis import How, analyze
 from hpcddp.analysis.records.merged_telemetry import merged_nodes
+from hpcddp.analysis.runs.readings import Readings, figures
 from hpcddp.analysis.study.readings import misleading
 from hpcddp.core.point import Point
 from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, RowWriter, gpus_file, node_file, write_json
@@ -283,3 +284,33 @@ def test_attempts_are_merged() -> None:
     assert (merged.readings, merged.window_s, merged.cpu_foreign_share, merged.net_rx_bytes_per_s) == (40, 10.0, 0.3, 125.0)
     assert (gpu.readings, gpu.power_w_mean, gpu.power_w_peak, gpu.energy_j) == (40, 225.0, 300.0, 400.0)
     assert gpu.throttle == pytest.approx({"hw_slowdown": 0.3})
+
+
+def test_of_several_nodes_means_and_the_worst() -> None:
+    """Means of the job's share and of traffic, the most of others' share and of memory, the busiest direction for the fabric."""
+    nodes = (
+        NodeTelemetry(
+            host="a",
+            readings=9,
+            cpu_job_share=0.2,
+            cpu_foreign_share=0.1,
+            mem_used_peak_bytes=5,
+            net_rx_bytes_per_s=1e9,
+            net_tx_bytes_per_s=2e9,
+        ),
+        NodeTelemetry(
+            host="b",
+            readings=7,
+            cpu_job_share=0.4,
+            cpu_foreign_share=0.3,
+            mem_used_peak_bytes=9,
+            net_rx_bytes_per_s=3e9,
+            net_tx_bytes_per_s=2e9,
+        ),
+    )
+    found = figures(Readings(nodes=nodes), fabric_gbps=96)
+    expected = {"cpu_job_share": 0.3, "cpu_foreign_share": 0.3, "host_mem_used_peak_bytes": 9, "readings": 7}
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert (found["net_rx_bytes_per_s"], found["net_tx_bytes_per_s"], found["fabric_share"]) == (2e9, 2e9, 0.25)
+    silent = figures(Readings(nodes=(*nodes, NodeTelemetry(host="c"))), fabric_gbps=None)
+    assert (silent["cpu_job_share"], silent["readings"], silent["fabric_share"]) == (None, None, None)
