@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hpcddp.analysis.audit.audit import audit
+from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.cluster.profile import load_profile
@@ -25,9 +26,6 @@ from tests.docs.studies.text import BLOCK, cited_numbers, read_page
 
 LONG_TABLE = 16
 """Rows that a page shows at once."""
-
-MOST_FINDINGS = 10
-"""Of one table, the heaviest; the command lists all."""
 
 MANY_LINES = 4
 """Lines of a finding that are named one by one; of more, the first and the last."""
@@ -72,12 +70,16 @@ def _folded(text: str, rows: int) -> str:
 
 
 def audit_list(study: str, name: str) -> str:
-    """A finding a line, the heaviest first."""
-    found = audit(AUDITS / f"{name}.csv").findings
-    lines = [f"- {_lines(each.lines, name)}: {each.sentence}" for each in found[:MOST_FINDINGS]]
-    if len(found) > MOST_FINDINGS:
-        lines.append(f"- and {len(found) - MOST_FINDINGS} more")
+    """The first finding of each kind, the heaviest first, and how many there are like it."""
+    kinds: dict[str, list[Finding]] = {}
+    for found in audit(AUDITS / f"{name}.csv").findings:
+        kinds.setdefault(found.kind, []).append(found)
+    lines = [f"- {_lines(of[0].lines, name)}: {of[0].sentence}{_more(len(of) - 1)}" for of in kinds.values()]
     return "\n".join(lines) if lines else "- nothing: times without a claim cannot contradict one"
+
+
+def _more(like_it: int) -> str:
+    return f" (and {like_it} more like it)" if like_it else ""
 
 
 def _lines(lines: tuple[int, ...], name: str) -> str:
