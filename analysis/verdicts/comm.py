@@ -21,6 +21,7 @@ from hpcddp.analysis.verdicts.context import (
     span,
     step_s,
 )
+from hpcddp.analysis.verdicts.measured import EXCHANGING, measured_advice
 from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.core.text import count
 
@@ -63,7 +64,9 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
             where=found.where,
             evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(runs)})"
             f"{_link_words(case, worst)}",
-            advice=BY_HAND if case.point_of(worst).by_hand else _comm_advice(case, worst),
+            advice=BY_HAND
+            if case.point_of(worst).by_hand
+            else measured_advice(case, rows, EXCHANGING) or _comm_advice(case, worst),
             numbers={"exposed_share_low": min(shares), "exposed_share_high": max(shares), **_link(case, worst)},
             runs=run_names(runs),
             weight=LIMITED + max(shares),
@@ -160,7 +163,7 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
             where=found.where,
             evidence=f"{span(shares)} of the step is {count(number, 'exchange')} of {quantity(size_kib)} KiB on average{cost} "
             f"({run_numbers(runs)})",
-            advice=_latency_advice(case, worst, number),
+            advice=measured_advice(case, rows, EXCHANGING) or _latency_advice(case, worst, number),
             numbers={"exposed_share_high": max(shares), "buckets": number, "bucket_bytes": size_kib * 1024}
             | ({"latency_s": latency_s} if latency_s else {}),
             runs=run_names(runs),

@@ -11,6 +11,7 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.accuracy import Evaluated, evaluated
+from hpcddp.analysis.study.axes import Axis
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import same_workload
 from hpcddp.core.point import Point
@@ -65,6 +66,8 @@ class Case:
     stragglers: pd.DataFrame
     buckets: pd.DataFrame
     fits: pd.DataFrame
+    effects: Sequence[Axis] = ()
+    """What each key changes, of which points of one size differ."""
 
     @cached_property
     def series(self) -> list[tuple[str, pd.DataFrame]]:

@@ -24,6 +24,7 @@ from hpcddp.analysis.verdicts.context import (
     step_s,
 )
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, most_cores, most_workers, starved_runs
+from hpcddp.analysis.verdicts.measured import WAITING, measured_advice
 from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
 from hpcddp.core.text import count
 
@@ -41,7 +42,7 @@ def input_bound(case: Case) -> Iterator[Verdict]:
             where=found.where,
             evidence=f"{span(shares)} of the step waits for data ({run_numbers(found.runs)}){_limits_words(case, rows[-1])}; "
             f"without waiting it would be up to {percent(gain)} faster",
-            advice=input_advice(case, found.series, rows),
+            advice=measured_advice(case, rows, WAITING) or input_advice(case, found.series, rows),
             numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain, **_limits(case, rows[-1])},
             runs=run_names(found.runs),
             weight=LIMITED + max(shares),

@@ -1,0 +1,52 @@
+"""Advice that a study has measured itself: the value of a key at which it trains faster, and from which runs that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
+from hpcddp.analysis.study.axis_words import does_something, pays, stops_paying, times_words
+from hpcddp.analysis.study.effects import ratio
+from hpcddp.analysis.verdicts.context import Case, PointRow, run_numbers
+from hpcddp.core.point import to_json
+
+WAITING = ("workload.loader_workers_per_rank", "layout.physical_cores_per_rank")
+"""Keys against waiting for data, and against too few cores."""
+
+EXCHANGING = ("workload.ddp.bucket_cap_mb", "workload.ddp.compression", "workload.batch_per_gpu", "global_batch")
+"""Keys against communication."""
+
+SET_AS = {"global_batch": "workload.global_batch"}
+
+
+def measured_advice(case: Case, rows: Sequence[PointRow], keys: Sequence[str]) -> str:
+    """`--set KEY=VALUE` with the gain and its runs, at the largest of the points where one of the keys was varied; empty where
+    no value of them is faster for sure."""
+    for row in reversed(rows):
+        for key in keys:
+            for axis in (axis for axis in case.effects if axis.key == key and not axis.joint):
+                for panel in axis.panels:
+                    if text := _faster(case, axis, panel, row):
+                        return text
+    return ""
+
+
+def _faster(case: Case, axis: Axis, panel: AxisPanel, row: PointRow) -> str:
+    mine = next((value for value in panel.values if _is_of(value, row)), None)
+    better = panel.values[stops_paying(panel.values)]
+    if mine is None or better.value is None or not does_something(axis, panel) or not pays(better, mine):
+        return ""
+    gain, runs = times_words(ratio(better.rates, mine.rates)), _runs(case, better)
+    setting = f"{SET_AS.get(axis.key, axis.key)}={better.value if isinstance(better.value, str) else to_json(better.value)}"
+    return f"`--set {setting}`: at {panel.where} it is {gain} as fast as {mine.text} ({runs} of {better.point['label']})"
+
+
+def _is_of(value: AxisValue, row: PointRow) -> bool:
+    return all(value.point[name] == row[name] for name in ("series", "nodes", "gpus_per_node"))
+
+
+def _runs(case: Case, value: AxisValue) -> str:
+    labels = str(value.point["label"]).split(" + ")
+    runs: list[Run] = [run for run in case.counting if run.label in labels]
+    return run_numbers(runs)
