@@ -16,14 +16,17 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from hpcddp.core.attempt_records import EvaluationResult
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import Data, Point
 from hpcddp.core.records import AFTER_PAUSE, WARMUP, epochs_file
 from hpcddp.data.sampling import EpochOrder
+from hpcddp.worker.training.epochs import reaches
 from hpcddp.worker.training.window import timed_steps
 from tests.worker import given
-from tests.worker.test_checkpoint_resume import launch, read, rows
+from tests.worker.test_checkpoint_resume import HERE as DRAWING
+from tests.worker.test_checkpoint_resume import at_the_end, launch, read, rows
 
 HERE = "tests.worker.test_epochs"
 SAMPLES, EVALUATED, BATCH, STEPS, WARMUP_STEPS = 330, 97, 16, 20, 3
@@ -142,13 +145,14 @@ def test_evaluation_is_outside_the_timed_steps(three_epochs: Path) -> None:
     assert all(0 < before < after for before, after in pairwise(apart))
 
 
-def test_evaluating_changes_nothing_that_is_trained(tmp_path: Path, three_epochs: Path) -> None:
-    """The same parameters, bit for bit, where only the last epoch is evaluated, as it is in any case."""
-    seldom = launch(tmp_path, training(epochs=3, evaluate_every=0), "7")
-    sums = [read(attempt / "end.json")["gates"][1]["evidence"].split()[-1] for attempt in (seldom, three_epochs)]
-    assert sums[0] == sums[1]
+def test_evaluating_changes_nothing_that_is_trained(tmp_path: Path) -> None:
+    """The same parameters and statistics, bit for bit, with dropout and BatchNorm, where only the last epoch is evaluated."""
+    points = [training(epochs=3, evaluate_every=every) for every in (0, 1)]
+    drawn = [replace(point, workload=replace(point.workload, model=f"{DRAWING}:drawing")) for point in points]
+    seldom, often = (launch(tmp_path / str(place), point, "7") for place, point in enumerate(drawn))
+    assert at_the_end(seldom) == at_the_end(often)
     assert [row["correct"] is None for row in epochs(seldom)] == [True, True, False]
-    assert epochs(seldom)[-1]["correct"] == epochs(three_epochs)[-1]["correct"]
+    assert epochs(seldom)[-1]["correct"] == epochs(often)[-1]["correct"]
 
 
 def test_a_run_goes_on_in_the_epoch_where_it_was(tmp_path: Path, three_epochs: Path) -> None:
@@ -170,7 +174,7 @@ def test_a_run_goes_on_in_the_epoch_where_it_was(tmp_path: Path, three_epochs: P
 def test_a_recipe_goes_on_where_it_was(tmp_path: Path) -> None:
     """Warm-up, cosine, Nesterov, the average of parameters: interrupted in the second epoch, a run ends as one in one piece does.
 
-    Its epochs have the rates of their last steps.
+    Its epochs have the rates of their last steps. Without the average the same parameters come to another loss.
     """
     recipe = {"lr": RATE, "nesterov": True, "scaling": "linear", "base_batch": 8, "warmup_epochs": 1.0, "schedule": "cosine"}
     point = training(epochs=3, resume=True, checkpoint_every_min=0.0)
@@ -182,6 +186,10 @@ def test_a_recipe_goes_on_where_it_was(tmp_path: Path) -> None:
     assert ends[0]["evaluation"] == ends[1]["evaluation"]
     sums = [end["gates"][1]["evidence"].split()[-1] for end in ends]
     assert sums[0] == sums[1]
+    bare = replace(point, workload=replace(point.workload, optimizer=replace(chosen, ema_decay=0.0)))
+    end = read(launch(tmp_path / "bare", bare, "7") / "end.json")
+    assert end["gates"][1]["evidence"].split()[-1] == sums[0]
+    assert end["evaluation"]["loss"] != ends[0]["evaluation"]["loss"]
     due = [2 * RATE, 2 * RATE * (1 + math.cos(math.pi * 19 / 40)) / 2, 2 * RATE * (1 + math.cos(math.pi * 39 / 40)) / 2]
     assert [(row["lr_e12"] or 0) / 1e12 for row in epochs(resumed)] == pytest.approx(due, abs=1e-11)
 
@@ -198,6 +206,13 @@ def test_a_run_ends_with_the_epoch_that_reaches_its_target(tmp_path: Path) -> No
     assert ([rank["rows"] for rank in end["ranks"]], end["steps"]) == ([due * STEPS] * 2, due * STEPS)
     assert (end["state"], end["protocol"]["stopped_by"]) == ("done", "target_accuracy")
     assert all(gate["passed"] for gate in end["gates"])
+
+
+def test_a_target_is_the_fraction_that_was_written() -> None:
+    """93 of 100 reach 0.93 and 92 do not; nothing reaches a target that there is not."""
+    assert [reaches(EvaluationResult(samples=100, correct=correct), 0.93) for correct in (92, 93, 94)] == [False, True, True]
+    assert all(reaches(EvaluationResult(samples=1000, correct=count), count / 1000) for count in range(1001))
+    assert not reaches(EvaluationResult(samples=1, correct=1), None)
 
 
 def test_a_training_must_outlast_its_warm_up() -> None:

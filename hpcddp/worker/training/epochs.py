@@ -62,7 +62,7 @@ class EpochRecorder:
         parts.log.loss_sum = 0.0
         if self._log:
             self._log.write(self._end(epoch, steps, sum(losses), evaluation))
-        reached = evaluation is not None and self._reaches_target(evaluation)
+        reached = evaluation is not None and reaches(evaluation, parts.point.measure.target_accuracy)
         self.target_reached = parts.group.share(f"target after epoch {epoch}", reached)
 
     def state(self, loss_sums: Sequence[float]) -> dict[str, Any]:
@@ -109,12 +109,6 @@ class EpochRecorder:
         self._evaluations.append(found)
         return found[0]
 
-    def _reaches_target(self, found: EvaluationResult) -> bool:
-        target = self._parts.point.measure.target_accuracy
-        if target is None or not found.samples:
-            return False
-        return Fraction(found.correct or 0, found.samples) >= Fraction(str(target))
-
     def _end(self, epoch: int, steps: int, loss_sum: float, evaluation: EvaluationResult | None) -> EpochEnd:
         parts = self._parts
         return EpochEnd(
@@ -134,3 +128,10 @@ class EpochRecorder:
 
     def _elapsed_ns(self) -> int:
         return self._elapsed_ns_before + time.monotonic_ns() - self._began_ns
+
+
+def reaches(found: EvaluationResult, target: float | None) -> bool:
+    """Whether as many are right as `target` asks for, which is the decimal fraction that its author wrote; never without one."""
+    if target is None or not found.samples:
+        return False
+    return Fraction(found.correct or 0, found.samples) >= Fraction(str(target))
