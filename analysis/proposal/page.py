@@ -8,6 +8,7 @@ import pandas as pd
 
 from hpcddp.analysis.proposal.accuracy import accuracy, targets_of
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
+from hpcddp.analysis.proposal.effects import what_changes_it
 from hpcddp.analysis.proposal.gpu_use import gpu_use
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
 from hpcddp.analysis.report.table import Table
@@ -45,7 +46,7 @@ def page(found: Proposal, figures: Sequence[str] = ()) -> list[Block]:
     blocks += [Picture(name, _caption(found, name)) for name in figures]
     blocks += [Heading("Job size"), Text(job_size(found))]
     blocks += [Heading("Resources"), *resources(found), *gpu_use(found)]
-    blocks += accuracy(found)
+    blocks += [*accuracy(found), *what_changes_it(found)]
     unknown = list(unknown_lines(found))
     if unknown:
         blocks += [Heading("Not known"), Items(unknown)]

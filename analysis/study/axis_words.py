@@ -31,7 +31,7 @@ def effect_sentences(axis: Axis) -> list[str]:
 def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
     """`At 1x4 workers 8 is 3.90 times (95 % 3.85-3.95) as fast as 1; more does not pay: 16 is 1.01 times ... as fast as 8.`"""
     head = f"At {panel.where}, {axis.name}"
-    p = p_value([[float(rate) for rate in value.rates] for value in panel.values])
+    p = _p_value(panel)
     if p is None:
         return f"{head} {_of_too_few(panel)}."
     if p > chance(axis):
@@ -50,8 +50,17 @@ def chance(axis: Axis) -> float:
 
 def does_something(axis: Axis, panel: AxisPanel) -> bool:
     """Whether its values differ by more than chance makes runs differ."""
-    p = p_value([[float(rate) for rate in value.rates] for value in panel.values])
+    p = _p_value(panel)
     return p is not None and p <= chance(axis)
+
+
+def is_known(panel: AxisPanel) -> bool:
+    """Whether there are runs enough to tell an effect from chance."""
+    return _p_value(panel) is not None
+
+
+def _p_value(panel: AxisPanel) -> float | None:
+    return p_value([[float(rate) for rate in value.rates] for value in panel.values])
 
 
 def is_surely_faster(found: Ratio) -> bool:
