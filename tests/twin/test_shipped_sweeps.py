@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hpcddp.cluster.profile import load_profile
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.script.job_request import User
@@ -32,9 +34,10 @@ def refused(twin: Twin, texts: dict[str, str]) -> dict[str, str]:
     return {label: message for label, (taken, message) in results.items() if not taken}
 
 
-def test_every_point_is_taken_by_rcc(rcc_twin: Twin) -> None:
+@pytest.mark.parametrize("sweep", ["rcc-bigmnist", "rcc-mnist"])
+def test_every_point_is_taken_by_rcc(rcc_twin: Twin, sweep: str) -> None:
     """`sbatch --test-only` takes the script of every point of the shipped sweep."""
-    assert refused(rcc_twin, scripts("rcc", "rcc-bigmnist")) == {}
+    assert refused(rcc_twin, scripts("rcc", sweep)) == {}
 
 
 def test_every_point_is_taken_by_marconi100(marconi100_twin: Twin) -> None:
