@@ -144,9 +144,9 @@ def encode(value: Any, *, keep_defaults: bool = True, keep_later: bool = False) 
 
     Fields that were added later go where they have their default, unless `keep_later`.
     """
-    encoded = functools.partial(encode, keep_defaults=keep_defaults, keep_later=keep_later)
     if value is None or isinstance(value, (str, int, float)):
         return value
+    encoded = functools.partial(encode, keep_defaults=keep_defaults, keep_later=keep_later)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         cls = type(value)
         pairs = ((name, default, getattr(value, name)) for name, default in _defaults(cls).items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpcddp.core.schema import NonNegative
+from hpcddp.core.schema import NonNegative, added_later
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class GpuTelemetry:
     readings: int
     util_percent_mean: float | None = None
     """Share of time in which any kernel ran, %."""
-    mem_used_mean_bytes: float | None = None
+    mem_used_mean_bytes: float | None = added_later(None)
     mem_used_peak_bytes: int | None = None
     power_w_mean: float | None = None
     power_w_peak: float | None = None
@@ -30,7 +30,7 @@ class GpuTelemetry:
     sm_mhz_begin: int | float | None = None
     sm_mhz_end: int | float | None = None
     """Medians over the first and the last quarter of the readings."""
-    mem_mhz_median: int | float | None = None
+    mem_mhz_median: int | float | None = added_later(None)
     temperature_c_peak: int | None = None
     throttle: Mapping[str, float] | None = None
     """Reason (of telemetry.summary.THROTTLE) -> share of the readings that had it; {} if none, None if unknown."""
@@ -51,7 +51,7 @@ class NodeTelemetry:
     """Of the whole job, trained in that window."""
     readings: int | None = None
     """Of the node within the window; rates and shares need two."""
-    readings_s: float | None = None
+    readings_s: float | None = added_later(None)
     """From the first to the last of them: of this span are rates and shares."""
     cpu_busy_share: NonNegative | None = None
     """Busy time of all logical CPUs / all their time (waiting for disks is idle, stolen time busy)."""
@@ -63,14 +63,14 @@ class NodeTelemetry:
     net_tx_bytes_per_s: float | None = None
     ib_rx_bytes_per_s: float | None = None
     ib_tx_bytes_per_s: float | None = None
-    mem_used_mean_bytes: float | None = None
+    mem_used_mean_bytes: float | None = added_later(None)
     mem_used_peak_bytes: int | None = None
     mem_total_bytes: int | None = None
-    power_w_mean: float | None = None
-    power_w_peak: float | None = None
-    energy_j: float | None = None
+    power_w_mean: float | None = added_later(None)
+    power_w_peak: float | None = added_later(None)
+    energy_j: float | None = added_later(None)
     """Of the node over the whole window, GPUs included."""
-    energy_from: str | None = None
+    energy_from: str | None = added_later(None)
     """The source of power and energy: `pm_counters` (Cray, the whole node) or `module power` (Grace Hopper, its modules)."""
     gpus: tuple[GpuTelemetry, ...] = ()
     """One per GPU of the job; none without NVML."""
