@@ -13,6 +13,7 @@ from hpcddp.script.render import launch_by_hand, render
 from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
+from tests.twin.manager import Twins
 from tests.twin.twin import Twin
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
@@ -43,3 +44,8 @@ def test_every_point_is_taken_by_rcc(rcc_twin: Twin, sweep: str) -> None:
 def test_every_point_is_taken_by_marconi100(marconi100_twin: Twin) -> None:
     """`sbatch --test-only` takes the script of every point of the shipped sweep."""
     assert refused(marconi100_twin, scripts("marconi100", "marconi100-resnet50")) == {}
+
+
+def test_every_point_is_taken_by_aws_g5(twins: Twins) -> None:
+    """`sbatch --test-only` takes the script of every point of the shipped sweep."""
+    assert refused(twins.get("aws-g5"), scripts("aws-g5", "ec2-resnet18")) == {}
