@@ -82,6 +82,18 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
                 if epochs.target_reached:
                     window.end(stretch.stop, "target_accuracy")
     checksums["at the end"] = checksum(trainer.module.parameters())
+    return _trained(window, log, feed, checksums=checksums, faults=faults, device=trainer.device)
+
+
+def work_of(point: Point, trainer: Trainer) -> Work:
+    """What a step does with its batch."""
+    return _nothing if point.measure.input == "io" else trainer.step
+
+
+def _trained(  # noqa: PLR0913 - one of each
+    window: StepWindow, log: StepLog, feed: Feed, *, checksums: dict[str, str], faults: PageFaults, device: torch.device
+) -> Trained:
+    """What a rank has of all its steps."""
     return Trained(
         first_step=window.first_step,
         steps=window.steps,
@@ -94,14 +106,9 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
         epochs=feed.watch.epochs,
         repeated_epoch=feed.watch.repeated,
         protocol=window.record(),
-        peak_memory_bytes=_peak_memory_bytes(trainer.device),
+        peak_memory_bytes=_peak_memory_bytes(device),
         page_faults=faults.record(),
     )
-
-
-def work_of(point: Point, trainer: Trainer) -> Work:
-    """What a step does with its batch."""
-    return _nothing if point.measure.input == "io" else trainer.step
 
 
 def _nothing(batch: Batch, mark: Mark) -> None:
