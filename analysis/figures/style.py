@@ -204,7 +204,7 @@ def save(figure: Figure, stem: Path, style: Style) -> list[Path]:
     with rc_style():
         mpl.rcParams["pdf.fonttype"] = style.pdf_fonts
         fix_layout(figure, style)
-        drawn = {stem.with_suffix(suffix): _drawn(figure, suffix, metadata) for suffix, metadata in METADATA.items()}
+        drawn = {stem.with_suffix(suffix): _drawn(figure, suffix, metadata, style) for suffix, metadata in METADATA.items()}
     try:
         for file, data in drawn.items():
             write_file(file, data)
@@ -215,7 +215,7 @@ def save(figure: Figure, stem: Path, style: Style) -> list[Path]:
     return list(drawn)
 
 
-def _drawn(figure: Figure, suffix: str, metadata: Mapping[str, None]) -> bytes:
+def _drawn(figure: Figure, suffix: str, metadata: Mapping[str, None], style: Style) -> bytes:
     out = io.BytesIO()
-    figure.savefig(out, format=suffix[1:], metadata=dict(metadata))
+    figure.savefig(out, format=suffix[1:], dpi=style.png_dpi, metadata=dict(metadata))  # left to itself: 100, as it was made
     return out.getvalue()

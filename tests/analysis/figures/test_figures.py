@@ -245,6 +245,13 @@ def test_a_pdf_says_neither_when_nor_with_what(marconi100: Findings, tmp_path: P
     assert (b"/FontFile2" in first) is (style == "paper")
 
 
+@pytest.mark.parametrize(("style", "width"), [("default", 85 / 25.4 * 300), ("paper", 3.4 * 300), ("slides", 13.33 * 144)])
+def test_a_png_has_the_dots_of_its_style(marconi100: Findings, tmp_path: Path, style: str, width: float) -> None:
+    """What a printer and a projector show sharply."""
+    png = save(every(marconi100, style)["efficiency"], tmp_path / "f", STYLES[style])[0].read_bytes()
+    assert int.from_bytes(png[16:20], "big") == pytest.approx(width, rel=0.01)
+
+
 def test_commands_know_every_style() -> None:
     """Without loading matplotlib."""
     (option,) = [each for each in analyze.params if each.name == "style"]
