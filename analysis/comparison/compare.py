@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hpcddp.analysis.comparison.accuracy import accuracy_plain
+from hpcddp.analysis.comparison.effects import ComparedEffect, compared_effects, plain_effects
 from hpcddp.analysis.comparison.facts import Difference, Facts, differences, facts
 from hpcddp.analysis.comparison.match import MeasuredPoint, Unmatched, matched, measured_points, unmatched
 from hpcddp.analysis.comparison.readings import readings_plain
@@ -57,6 +58,8 @@ class Comparison:
     b: Side
     points: list[ComparedPoint]
     differences: list[Difference]
+    effects: list[ComparedEffect]
+    """Of keys that both studies varied."""
     threshold: float
 
     @property
@@ -82,7 +85,8 @@ def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None
     side_a = Side(records_a.name, named[0], records_a, facts(a, records_a, mine), unmatched_a)
     side_b = Side(records_b.name, named[1], records_b, facts(b, records_b, theirs), unmatched_b)
     points = [_compared_point(mine, theirs, threshold) for mine, theirs in pairs]
-    return Comparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), threshold)
+    effects = compared_effects(records_a, records_b)
+    return Comparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), effects, threshold)
 
 
 def _compared_point(a: MeasuredPoint, b: MeasuredPoint, threshold: float) -> ComparedPoint:
@@ -128,6 +132,7 @@ def to_plain(found: Comparison) -> dict[str, Any]:
         "points": [_point(point) for point in found.points],
         "regressions": [point.a.label for point in found.regressions],
         "differences": [{"name": each.name, "a": list(each.a), "b": list(each.b)} for each in found.differences],
+        "effects": plain_effects(found.effects),
     }
 
 

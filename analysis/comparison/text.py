@@ -7,6 +7,7 @@ from textwrap import wrap
 
 from hpcddp.analysis.comparison.accuracy import accuracy_text, compared_accuracy
 from hpcddp.analysis.comparison.compare import ComparedPoint, Comparison, Side, middle
+from hpcddp.analysis.comparison.effects import effect_texts
 from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Unmatched
 from hpcddp.analysis.comparison.readings import differing_readings
@@ -29,6 +30,7 @@ def to_text(found: Comparison) -> str:
         _table(found),
         _accuracies(found),
         _readings(found),
+        _rows("effects", effect_texts(found.effects)),
         [*_unmatched("A", found.a.unmatched), *_unmatched("B", found.b.unmatched)],
         [f"note: {note}" for note in notes(found)],
     ]
@@ -173,7 +175,10 @@ def _readings(found: Comparison) -> list[str]:
 
 def _listed(head: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
     """`texts`: each with the names of the points that it is of."""
-    listed = [f"{_first_names(of)}: {text}" for text, of in texts.items()]
+    return _rows(head, [f"{_first_names(of)}: {text}" for text, of in texts.items()])
+
+
+def _rows(head: str, listed: Sequence[str]) -> list[str]:
     more = [f"and {len(listed) - AT_MOST} more: --format json has them all"] if len(listed) > AT_MOST else []
     rows = [f"{head if i == 0 else '':<10}{each}" for i, each in enumerate([*listed[:AT_MOST], *more])]
     return [line for row in rows for line in wrap(row, WIDE, subsequent_indent=" " * 12, break_long_words=False)]
