@@ -1,8 +1,8 @@
 """All tests, as `make test` runs them: `python -m tests`.
 
-Three sessions of pytest share the processors: the tests on a Slurm, which mostly wait for it, those of the analysis, and the
-rest, which is shown as it goes; what pytest says of the other two follows. Tests in which workers time themselves (marked
-`timed`) come last and by themselves: beside others they would time these as well.
+Three sessions of pytest share the processors: the tests on a Slurm, which mostly wait for it, those of the analysis and of the
+studies' pages, and the rest, which is shown as it goes; what pytest says of the other two follows. Tests in which workers time
+themselves (marked `timed`) come last and by themselves: beside others they would time these as well.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import IO
 from tests.twin.signals import Ended, ending_signals_raise
 
 UNTIMED = ("-m", "not slurm and not soak and not timed")
-REST = (*UNTIMED, "--ignore=tests/analysis")
-BESIDE = {"on a Slurm": ("-m", "slurm and not soak"), "of the analysis": (*UNTIMED, "tests/analysis")}
+ANALYSIS = ("tests/analysis", "tests/commands/test_study_commands.py")
+REST = (*UNTIMED, *(f"--ignore={path}" for path in ANALYSIS))
+BESIDE = {"on a Slurm": ("-m", "slurm and not soak"), "of analysis and studies": (*UNTIMED, *ANALYSIS)}
 TIMED = ("-m", "timed and not slurm and not soak")
 
 Session = subprocess.Popen[bytes]

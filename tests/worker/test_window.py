@@ -90,7 +90,8 @@ def test_the_limit_ends_a_run(tmp_path: Path) -> None:
     assert [rank["rows"] for rank in end["ranks"]] == [125, 125]
     assert protocol["pauses"][:2] == [4, 25]  # where steps take long there are more
     assert flags(attempt, 1)[:26] == [WARMUP] * 4 + [WARMUP | AFTER_PAUSE] + [0] * 20 + [AFTER_PAUSE]
-    assert protocol["steady_from_step"] == max(5, protocol["warmup_detected_steps"])
+    detected = protocol["warmup_detected_steps"]  # None where others on the machine keep the steps from settling
+    assert protocol["steady_from_step"] == max(5, detected or 0)
 
 
 class Watched(LoaderFeed):
