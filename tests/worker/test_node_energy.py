@@ -88,7 +88,7 @@ def test_a_run_on_such_a_node_records_it(tmp_path: Path, monkeypatch: pytest.Mon
     elsewhere = f"node_energy.node_energy.__defaults__ = (pathlib.Path({str(tmp_path / 'sys')!r}),)"
     finds = f"import pathlib; from hpcddp.worker.telemetry import node_energy; {elsewhere}"
     monkeypatch.setattr(reader_process, "PROGRAM", f"{path}; {finds}; from {rest}")
-    spec = given.job(tmp_path, given.point(1, steps=150, measure={"telemetry_hz": 10.0}))
+    spec = given.job(tmp_path, given.point(1, steps=1000, measure={"telemetry_hz": 10.0}))
     (outcome,) = forked.ranks(tmp_path / "output", 1, run, spec_to_dict(spec))
     assert outcome.code == 0, outcome.output
     attempt = spec.attempt_dir("7", 0)
