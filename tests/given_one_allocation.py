@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.backends.base import Batch, Submission
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.run_root import Study
 from hpcddp.submit.submission_plan import SubmissionPlan

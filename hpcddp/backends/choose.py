@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcddp.backends.base import Backend
-from hpcddp.cluster.profile import SlurmRules
+from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.run_root import Study
 
 

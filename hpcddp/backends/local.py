@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from hpcddp.backends import local_queue as queue
 from hpcddp.backends.base import Batch, JobState, Submission
-from hpcddp.cluster.profile import Environment
+from hpcddp.cluster.environment import Environment
 from hpcddp.core.bootstrap import PARENT_VARIABLE
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.jobspec import spec_to_dict

@@ -22,7 +22,7 @@ from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.backends.slurm_commands import SBATCH_RETRIES, UNANSWERED, UnansweredError
 from hpcddp.backends.slurm_recovery import find_job, retry
 from hpcddp.backends.slurm_states import job_states
-from hpcddp.cluster.profile import SlurmRules
+from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.array_tasks import read_task
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.job_ids import slurm_id

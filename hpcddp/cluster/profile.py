@@ -7,20 +7,15 @@ C one user or an inference, ? not verified. Code reads plain values; `facts` kee
 
 from __future__ import annotations
 
-import dataclasses
-import fnmatch
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
 from typing import Literal
 
-from hpcddp.cluster.yamlfile import located, read_yaml
+from hpcddp.cluster.environment import Environment, EnvRule
+from hpcddp.cluster.slurm_rules import AccountForm, GpuRequest, Rendezvous, SlurmRules
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Workload
-from hpcddp.core.schema import Count, NonNegative, Path, Positive, SchemaError, decode, did_you_mean, dotted
-
-FOLDER = FilePath(__file__).parents[1] / "clusters"
+from hpcddp.core.schema import Count, Positive, added_later, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +27,22 @@ class Fact:
     source: str
     note: str | None = None
     conflicts: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """What joins the GPUs of a node to each other and to its network adapters, in numbers."""
+
+    topology: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The matrix of `nvidia-smi topo -m`: a GPU or adapter (GPU0, mlx5_0) -> its row, in the order of the rows: X for itself,
+    NV3 (three NVLinks), PIX, PXB, PHB, NODE or SYS.
+    """
+    nvlink_gbs: float | None = None
+    """One link, one way, GB/s."""
+    socket_gbs: float | None = None
+    """Between two processor sockets, one way, GB/s."""
+    pcie_gbs: float | None = None
+    """Between host and GPU, one way, GB/s, whatever joins them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +60,7 @@ class NodeType:
     """What Slurm may hand out on a node, MB (Slurm's M, 2^20 bytes)."""
     gpus: Count | None = None
     gpu: str | None = None
+    """As torch names it, where that is known."""
     gpu_memory_gb: Positive | None = None
     gpu_link: str | None = None
     socket_link: str | None = None
@@ -57,6 +69,19 @@ class NodeType:
     """The type in a typed GPU request (`gpu:v100:4`); None: untyped."""
     constraint: str | None = None
     local_disk_gb: int | None = None
+    local_disk_gbs: float | None = added_later(None)
+    """What its disk reads, GB/s."""
+    links: Links = added_later(Links())
+    partition: str | None = added_later(None)
+    """Where nodes of this type are asked for; None: as for the whole cluster."""
+    gpu_request: GpuRequest | None = added_later(None)
+    """As `slurm.gpu_request`, for this type; None: as for the whole cluster."""
+    max_mb_per_core: Positive | None = added_later(None)
+    """As in `slurm`, for this type; None: as for the whole cluster."""
+    account_form: AccountForm | None = added_later(None)
+    """As in `slurm`, for this type; None: as for the whole cluster."""
+    cpu_masks: tuple[str, ...] = added_later(())
+    """CPUs of each local rank, in hexadecimal, where one rank a GPU takes a whole node; empty: Slurm's own choice."""
 
     @property
     def logical_cpus(self) -> int | None:
@@ -65,64 +90,28 @@ class NodeType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qos:
-    """Limits of one QOS; `name` None is what a job gets that asks for none."""
-
-    name: str | None = None
-    min_nodes: Positive = 1
-    max_nodes: Positive | None = None
-    max_walltime_min: Positive | None = None
-    max_gpus: Positive | None = None
-    max_cpus: Positive | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlurmRules:
-    """How jobs are requested on this cluster. A rule of yes or no may be null: not documented, and taken as no."""
-
-    partition: str | None = None
-    account_required: bool | None = False
-    gpu_request: Literal["gres", "gpus-per-node"] = "gres"
-    exclusive_needs_all_gpus: bool | None = False
-    """True where `--exclusive` alone leaves the node shared unless all its GPUs are requested."""
-    qos: tuple[Qos, ...] = (Qos(),)
-    max_mb_per_core: Positive | None = None
-    default_mb_per_core: Positive | None = None
-    max_gpus_per_user: Positive | None = None
-    max_cores_per_user: Positive | None = None
-    default_walltime_min: Positive | None = None
-    max_array_size: Count | None = None
-    """Tasks of a job array at most; None: what `scontrol show config` says; 0: runs of equal shape are jobs of their own too."""
-    submissions_per_s: NonNegative | None = 50.0
-    """Calls of sbatch at most, since all users share the controller; None: as fast as it answers."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Fabric:
     """The network between nodes."""
 
     name: str | None = None
     gbps_per_node: float | None = None
-    """Raw, over all of a node's adapters."""
+    """Raw, over all of a node's adapters, as long as it lasts."""
     adapters_per_node: Positive | None = None
     latency_us: float | None = None
+    protocol: Literal["rdma", "tcp"] | None = added_later(None)
+    """How NCCL should use it."""
+    burst_gbps: float | None = added_later(None)
+    """What a node has for a while, above `gbps_per_node`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Environment:
-    """The environment the workers run in, named apart from the login node's (that one only runs hpcddp itself)."""
+class Storage:
+    """A file system that jobs read data from."""
 
-    kind: Literal["module", "conda", "venv", "container", "system"] = "system"
-    module_init: tuple[str, ...] = ()
-    """Files that define `module` where a batch shell lacks it; the first that exists is sourced."""
-    modules: tuple[str, ...] = ()
-    """Loaded in this order, each checked."""
-    activate: tuple[str, ...] = ()
-    """Shell lines after the modules (conda, venv), each checked."""
-    python: str = "python3"
-    """The command that runs Python there; a shell word, or several (`apptainer exec --nv image.sif python3`)."""
-    torch: str | None = None
-    """Which torch build this machine's GPUs and processors need, in words."""
+    path: str | None = None
+    gbs: float | None = None
+    """What all nodes together read, GB/s."""
+    iops: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +121,8 @@ class ClusterProfile:
     schema: Literal[1]
     name: str
     title: str
+    extends: str | None = added_later(None)
+    """A profile by name, or a file beside this one, that this one changes: what is not written here is as there."""
     backend: Literal["slurm", "local"] = "slurm"
     status: Literal["active", "retired"] = "active"
     note: str | None = None
@@ -141,10 +132,14 @@ class ClusterProfile:
     node_types: Mapping[str, NodeType] = field(default_factory=dict)
     default_node_type: str | None = None
     slurm: SlurmRules = SlurmRules()
+    rendezvous: Rendezvous = added_later(Rendezvous())
     fabric: Fabric = Fabric()
+    storage: Mapping[str, Storage] = added_later(dict)
     compute: Environment = Environment()
     env: Mapping[str, str] = field(default_factory=dict)
     """Exported in every job."""
+    env_rules: tuple[EnvRule, ...] = added_later(())
+    """Exported in the jobs that they fit."""
     template: str = "base.sh.j2"
     """A template of templates/, or a file beside the profile or below its folder; an absolute path once loaded from there."""
     default_workload: Workload | None = None
@@ -160,85 +155,3 @@ class ClusterProfile:
             problem = f"no node type `{key}` in {self.name}" if key else f"{self.name} needs a node type"
             raise UsageError(f"{problem}{did_you_mean(key or '', self.node_types)} (`hpcddp clusters show {self.name}`)")
         return self.node_types[key]
-
-
-def load_profile(cluster: str) -> ClusterProfile:
-    """The profile of that name, or of that YAML file."""
-    if is_profile_file(cluster):
-        return read_profile(FilePath(cluster))
-    file = FOLDER / f"{cluster}.yaml"
-    if not file.is_file():
-        raise UsageError(f"no cluster `{cluster}` in clusters/{did_you_mean(cluster, profile_names())}")
-    return read_profile(file)
-
-
-def is_profile_file(cluster: object) -> bool:
-    """Whether a cluster is named by its YAML file: anything with a slash or ending in .yaml."""
-    return isinstance(cluster, str) and ("/" in cluster or cluster.endswith((".yaml", ".yml")))
-
-
-def read_profile(file: FilePath) -> ClusterProfile:
-    """A profile from its file; UsageError names the line of what does not fit."""
-    data = read_yaml(file)
-    facts: dict[Path, Fact] = {}
-    try:
-        if isinstance(data, dict) and "facts" in data:
-            raise SchemaError(("facts",), "`facts` is not a key of a profile: write `{value:, grade:, source:}` in place")
-        profile = decode(ClusterProfile, _strip_facts(data, (), facts))
-        for path, fact in facts.items():
-            _check_sources(fact, path, profile.sources)
-    except SchemaError as error:
-        raise located(error, file) from error
-    template = _template(profile, file)
-    return dataclasses.replace(profile, facts={dotted(path): fact for path, fact in facts.items()}, template=template)
-
-
-def _template(profile: ClusterProfile, file: FilePath) -> str:
-    """The path of a template beside the profile, or else the name of one in templates/. A profile reads no file from elsewhere:
-    what a template says is printed, and ends up in scripts and bundles.
-    """
-    beside = (file.parent / profile.template).resolve()
-    if file.parent.resolve() not in beside.parents:
-        words = f"`{profile.template}` lies elsewhere: put the template beside the profile, or below its folder"
-        raise located(SchemaError(("template",), words), file)
-    return str(beside) if beside.is_file() else profile.template
-
-
-def profile_names() -> list[str]:
-    """The clusters that come with hpcddp, sorted."""
-    return sorted(file.stem for file in FOLDER.glob("*.yaml"))
-
-
-def current_cluster() -> str | None:
-    """HPCDDP_CLUSTER, else the shipped profile whose login host names match this host's, else None."""
-    named = os.environ.get("HPCDDP_CLUSTER")
-    if named:
-        return named
-    import socket
-
-    host = socket.getfqdn()
-    for name in profile_names():
-        text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
-        if "login_hosts" in text and any(fnmatch.fnmatch(host, p) for p in load_profile(name).login_hosts):
-            return name
-    return None
-
-
-def _strip_facts(data: object, path: Path, facts: dict[Path, Fact]) -> object:
-    """`data` with every `{value:, grade:, source:}` replaced by its value; the facts are collected by path."""
-    if isinstance(data, dict):
-        if len(data.keys() & {"value", "grade", "source"}) >= 2:  # two of them: the third may be missing or misspelt
-            facts[path] = decode(Fact, data, path)
-            return data["value"]
-        return {key: _strip_facts(item, (*path, key), facts) for key, item in data.items()}
-    if isinstance(data, list):
-        return [_strip_facts(item, (*path, i), facts) for i, item in enumerate(data)]
-    return data
-
-
-def _check_sources(fact: Fact, path: Path, sources: Mapping[str, str]) -> None:
-    if fact.source not in sources:
-        where = (*path, "source")
-        raise SchemaError(where, f"source `{fact.source}` is not among `sources`{did_you_mean(fact.source, sources)}")
-    for i, other in enumerate(fact.conflicts):
-        _check_sources(other, (*path, "conflicts", i), sources)

@@ -10,7 +10,9 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hpcddp.cluster.profile import ClusterProfile, Fact, Qos, load_profile, profile_names
+from hpcddp.cluster.profile import ClusterProfile, Fact
+from hpcddp.cluster.profile_file import load_profile, profile_names
+from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.core.schema import encode
 from hpcddp.core.text import table
 
@@ -174,8 +176,10 @@ def _legend(profile: ClusterProfile) -> str:
 
 def _values(profile: ClusterProfile, path: str, record: Any, skip: Sequence[str] = ()) -> Rows:
     """The fields of a record that say something, each with the mark of its fact; defaults are left out unless text."""
-    rows = []
+    rows, written = [], encode(record)
     for field in dataclasses.fields(record):
+        if field.name not in written:
+            continue
         value, fact = getattr(record, field.name), profile.facts.get(f"{path}.{field.name}")
         if value is None and isinstance(field.default, bool):
             rows.append((field.name, "unknown" + (_mark(fact) if fact else "")))

@@ -79,7 +79,7 @@ def _gpu(node: NodeType) -> str | None:
 def _known_nodes(cluster: str) -> dict[str, KnownNode]:
     """The nodes that a profile names; UsageError where it names none."""
     from hpcddp.analysis.audit.nodes import KnownNode, expand
-    from hpcddp.cluster.profile import load_profile
+    from hpcddp.cluster.profile_file import load_profile
     from hpcddp.core.errors import UsageError
 
     profile = load_profile(cluster)

@@ -41,7 +41,7 @@ def show(name: str, format_: str) -> None:
     hpcddp clusters show marconi100
     hpcddp clusters show ./mycluster.yaml
     """
-    from hpcddp.cluster.profile import load_profile
+    from hpcddp.cluster.profile_file import load_profile
     from hpcddp.cluster.show import cluster_plain, show_cluster
 
     profile = load_profile(name)

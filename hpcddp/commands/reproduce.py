@@ -63,7 +63,7 @@ def reproduce(
     """
     from dataclasses import replace
 
-    from hpcddp.cluster.profile import load_profile
+    from hpcddp.cluster.profile_file import load_profile
     from hpcddp.cluster.settings import load_settings
     from hpcddp.share.reproduce import transplant
     from hpcddp.study.study_folder import study_folder

@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Iterator
 
-from hpcddp.cluster.profile import ClusterProfile, NodeType, Qos
+from hpcddp.cluster.profile import ClusterProfile, NodeType
+from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpcddp.cluster.profile import ClusterProfile, current_cluster, load_profile, profile_names
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import current_cluster, load_profile, profile_names
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.text import merge_similar

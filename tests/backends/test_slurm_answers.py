@@ -12,7 +12,7 @@ from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import JobState, Submission
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import UnansweredError
-from hpcddp.cluster.profile import SlurmRules
+from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Data, Point, Workload

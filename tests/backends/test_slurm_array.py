@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hpcddp.backends.base import Batch, OneAllocation, Submission, job_name
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_array import in_arrays
-from hpcddp.cluster.profile import SlurmRules, load_profile
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.array_tasks import PICKLE, link_pickle, prepare_array, read_task, shared_by_all
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import base_id, each_task, slurm_id, slurm_job

@@ -10,7 +10,7 @@ from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_allocation import CANCELLED, STEPS
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.backends.slurm_job_files import prepare
-from hpcddp.cluster.profile import SlurmRules
+from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.run_root import Study
 from tests.backends.fake_slurm import Say, calls, stand_ins
 from tests.given_one_allocation import batch_of, submission_plan

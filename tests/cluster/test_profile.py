@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from hpcddp.cluster.profile import ClusterProfile, Qos, current_cluster, load_profile, profile_names, read_profile
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import current_cluster, load_profile, profile_names, read_profile
+from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.cluster.yamlfile import read_yaml
 from hpcddp.core.catalog import check_workload
 from hpcddp.core.errors import UsageError

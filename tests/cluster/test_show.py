@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.profile import load_profile, profile_names, read_profile
+from hpcddp.cluster.profile_file import load_profile, profile_names, read_profile
 from hpcddp.cluster.show import WIDTH, cluster_plain, clusters_table, list_clusters, show_cluster
 from tests.golden import check
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import point_from_dict, point_to_dict
 from hpcddp.core.point_rules import check_point

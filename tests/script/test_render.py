@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.cluster.profile import ClusterProfile, load_profile
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.cluster.profile import ClusterProfile, load_profile
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Data, Layout, Point, Workload

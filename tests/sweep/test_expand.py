@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.sweep.expand import expand

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hpcddp.cluster.profile import ClusterProfile, load_profile
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import UsageError
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep

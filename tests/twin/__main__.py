@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
 from tests.twin.requirements import missing
 from tests.twin.shape import DEFAULT_NODES, Site, qos_name

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcddp.cluster.profile import ClusterProfile, Qos
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.slurm_rules import Qos
 from tests.twin.shape import DEFAULT_QOS
 
 NO_ACCOUNT = "unset"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from hpcddp.cluster.profile import NodeType, SlurmRules
+from hpcddp.cluster.profile import NodeType
+from hpcddp.cluster.slurm_rules import SlurmRules
 from tests.twin.completions import completions_file
 from tests.twin.shape import Node, Shape, cores, memory_mb
 

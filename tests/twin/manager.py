@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from tests.twin.twin import Twin
 
 

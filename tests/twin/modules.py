@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from hpcddp.cluster.profile import Environment
+from hpcddp.cluster.environment import Environment
 
 
 def write_modules(environment: Environment, folder: Path, python: str) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.cluster.profile import ClusterProfile, NodeType, Qos
+from hpcddp.cluster.profile import ClusterProfile, NodeType
+from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.core.errors import UsageError
 
 DEFAULT_NODES = 17

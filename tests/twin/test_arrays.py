@@ -10,8 +10,8 @@ import pytest
 
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.slurm import SlurmBackend
-from hpcddp.cluster.profile import SlurmRules
 from hpcddp.cluster.settings import load_settings
+from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.errors import FullError
 from hpcddp.core.job_ids import base_id
 from hpcddp.core.run_root import Study

@@ -15,7 +15,7 @@ from typing import Literal
 
 import pytest
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from tests.twin.completions import completions_file
 from tests.twin.manager import Twins
 from tests.twin.processes import wait_until

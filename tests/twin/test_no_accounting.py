@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from tests.fresh_install import CHECKOUT
 from tests.twin.manager import Twins
 from tests.twin.shape import Site

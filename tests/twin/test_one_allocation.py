@@ -10,8 +10,8 @@ import pytest
 
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_commands import longest_min
-from hpcddp.cluster.profile import SlurmRules
 from hpcddp.cluster.settings import load_settings
+from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import study_states

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.profile import ClusterProfile, Environment, NodeType, Qos, SlurmRules
+from hpcddp.cluster.environment import Environment
+from hpcddp.cluster.profile import ClusterProfile, NodeType
+from hpcddp.cluster.slurm_rules import Qos, SlurmRules
 from hpcddp.core.errors import UsageError
 from tests.twin.accounting import account_commands
 from tests.twin.config import gres_conf, slurm_conf

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.script.job_request import User
 from hpcddp.script.render import launch_by_hand, render

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
 from tests.backends.waiting import PATIENCE_S
 from tests.twin.lock import only_twin

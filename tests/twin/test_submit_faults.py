@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.array_tasks import TASKS
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study

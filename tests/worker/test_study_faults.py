@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.point import Point
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep

@@ -12,7 +12,7 @@ from hpcddp.analysis.study.axes import TIMED_OTHERWISE, Axis
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import OUTSIDE
 from hpcddp.analysis.verdicts.findings import find
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.point import Point, flat_keys
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep

@@ -16,7 +16,7 @@ from hpcddp.analysis.audit.audit import audit
 from hpcddp.analysis.audit.findings import Finding
 from hpcddp.analysis.figures.references import FILE as PUBLISHED
 from hpcddp.analysis.util.wording import quantity
-from hpcddp.cluster.profile import load_profile
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.point import Point, flat_keys
 from hpcddp.core.text import count
 from hpcddp.sweep.expand import expand

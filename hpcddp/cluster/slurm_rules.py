@@ -1,0 +1,119 @@
+"""The part of a cluster profile that says how jobs are requested from its Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from hpcddp.core.schema import Count, NonNegative, Positive, added_later
+
+GpuRequest = Literal["gres", "gpus-per-node", "gpus-per-task", "none"]
+"""How a job asks for GPUs; none: the site gives them with the nodes, and takes no option for them."""
+
+Intent = Literal["debug", "production", "long"]
+"""What a job is for, where a site has a way of its own for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qos:
+    """One way into the queue, with its limits: a QOS, or with `partition` a QOS in that partition.
+
+    A job that names no QOS has the first rule that fits its nodes, wall time, GPUs, node type and intent, if that one is
+    `automatic`. The same name may stand in several rules: a wall time that depends on the nodes is a rule for each range.
+    """
+
+    name: str | None = None
+    """None: what a job gets that asks for none."""
+    partition: str | None = added_later(None)
+    """The partition that the rule holds in, which a job by it asks for; None: any."""
+    node_types: tuple[str, ...] = added_later(())
+    """Node types that the rule holds for; empty: all."""
+    intent: Intent | None = added_later(None)
+    """What it is for; None: anything. A sweep says by `slurm.intent` what its jobs are, otherwise they are production."""
+    automatic: bool | None = added_later(None)
+    """Whether a job that names no QOS may be given this one: not what is charged, ranked or granted otherwise.
+    None: only where the rule has no name.
+    """
+    min_nodes: Positive = 1
+    max_nodes: Positive | None = None
+    max_walltime_min: Positive | None = None
+    max_gpus: Positive | None = None
+    max_cpus: Positive | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """One partition; None: not known, or without such a limit."""
+
+    node_types: tuple[str, ...] = ()
+    """Types of its nodes; empty: all of the profile."""
+    default: bool | None = False
+    """Whether Slurm takes it for a job that names none."""
+    min_nodes: Positive | None = None
+    max_nodes: Positive | None = None
+    max_walltime_min: Positive | None = None
+    default_walltime_min: Positive | None = None
+    max_mb_per_core: Positive | None = None
+    default_mb_per_core: Positive | None = None
+    qos: tuple[str, ...] = ()
+    """QOS that jobs in it may ask for; empty: any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountForm:
+    """What accounts look like that may use these nodes."""
+
+    pattern: str
+    """A regular expression (Python's) for the whole name."""
+    sentence: str
+    """What is expected, for whoever gave another: `GPU accounts end in _g`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendezvous:
+    """How the ranks find rank 0."""
+
+    master_suffix: str | None = None
+    """Appended to the first host's name, where that leads to the network between nodes (`i`)."""
+    master_address: Literal["name", "numeric"] = "name"
+    """numeric: the address that Slurm has of the first node, where its name leads to the node itself only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmRules:
+    """How jobs are requested on this cluster. A rule of yes or no may be null: not documented, and taken as no."""
+
+    partition: str | None = None
+    """The only partition, or the one that jobs ask for if nothing else is said."""
+    partitions: Mapping[str, Partition] = added_later(dict)
+    """All partitions with GPU nodes, where there are several."""
+    account_required: bool | None = False
+    account_form: AccountForm | None = added_later(None)
+    gpu_request: GpuRequest = "gres"
+    local_device: Literal["rank", "zero"] = added_later("rank")
+    """Which GPU a rank uses: the one of its local rank, or device 0 where it has only its own."""
+    exclusive_needs_all_gpus: bool | None = False
+    """True where `--exclusive` alone leaves the node shared unless all its GPUs are requested."""
+    whole_nodes: bool | None = added_later(False)
+    """True where a job always has its nodes alone, whether it asks for that or not."""
+    memory_option: Literal["forbidden", "required", "nonzero"] | None = added_later(None)
+    """Of `--mem`: forbidden, required, or forbidden as 0 (all of the node's); None: free."""
+    one_thread_per_core: Literal["hint", "threads-per-core"] | None = added_later(None)
+    """By which option jobs get one hardware thread a core, so that CPUs are cores: `--hint=nomultithread` or
+    `--threads-per-core=1`; None: by none.
+    """
+    options: tuple[str, ...] = added_later(())
+    """Raw sbatch options that every job has here (`--gres-flags=...`, `--network=...`)."""
+    srun_options: tuple[str, ...] = added_later(())
+    """Raw srun options that the ranks are started with here (`--cpu-bind=none`, `--gpu-bind=none`)."""
+    qos: tuple[Qos, ...] = (Qos(),)
+    max_mb_per_core: Positive | None = None
+    default_mb_per_core: Positive | None = None
+    max_gpus_per_user: Positive | None = None
+    max_cores_per_user: Positive | None = None
+    default_walltime_min: Positive | None = None
+    max_array_size: Count | None = None
+    """Tasks of a job array at most; None: what `scontrol show config` says; 0: runs of equal shape are jobs of their own too."""
+    submissions_per_s: NonNegative | None = 50.0
+    """Calls of sbatch at most, since all users share the controller; None: as fast as it answers."""
