@@ -55,18 +55,8 @@ SETTINGS = CONFIGURATION | {
 """Columns that keep rows apart: only rows that agree in them are compared."""
 
 REMARKS = {
-    "note",
-    "notes",
-    "comment",
-    "comments",
-    "remark",
-    "remarks",
-    "source",
-    "fsdp",
-    "hfu",
-    "grad_accum",
-    "gradaccum",
-    "memory",
+    *("note", "notes", "comment", "comments", "remark", "remarks", "source"),
+    *("fsdp", "hfu", "grad_accum", "gradaccum", "memory"),
 }
 """Columns that are not checked, which needs no remark."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
+from hpcddp.analysis.study.axes import is_number
 from hpcddp.analysis.study.series import Apart, value_text
 from hpcddp.analysis.util.wording import quantity, unit
 
@@ -53,20 +54,15 @@ def size_columns(gpu: str) -> list[Spec]:
 def key_columns(apart: Apart) -> Iterator[Spec]:
     """What tells the series apart, a column each."""
     for key in next(iter(apart.values()), {}):
-        yield Column(key, numeric=all(_is_number(each[key]) for each in apart.values()), key=True), _key(apart, key)
+        yield Column(key, numeric=all(is_number(each[key]) for each in apart.values()), key=True), _key(apart, key)
 
 
 def _key(apart: Apart, key: str) -> Callable[[Any], Cell]:
     def cell(row: Any) -> Cell:
         value = apart[row["series"]][key]
-        return Cell(value_text(value), value if _is_number(value) else value_text(value))
+        return Cell(value_text(value), value if is_number(value) else value_text(value))
 
     return cell
-
-
-def _is_number(value: Any) -> bool:
-    """True and False are words."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def unit_of(points: pd.DataFrame) -> str:

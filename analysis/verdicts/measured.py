@@ -23,13 +23,15 @@ SET_AS = {"global_batch": "workload.global_batch"}
 def measured_advice(case: Case, rows: Sequence[PointRow], keys: Sequence[str]) -> str:
     """`--set KEY=VALUE` with the gain and its runs, at the largest of the points where one of the keys was varied; empty where
     no value of them is faster for sure."""
-    for row in reversed(rows):
-        for key in keys:
-            for axis in (axis for axis in case.effects if axis.key == key and not axis.joint):
-                for panel in axis.panels:
-                    if text := _faster(case, axis, panel, row):
-                        return text
-    return ""
+    found = (
+        _faster(case, axis, panel, row)
+        for row in reversed(rows)
+        for key in keys
+        for axis in case.effects
+        if axis.key == key and not axis.joint
+        for panel in axis.panels
+    )
+    return next(filter(None, found), "")
 
 
 def _faster(case: Case, axis: Axis, panel: AxisPanel, row: PointRow) -> str:
