@@ -95,7 +95,7 @@ class SlurmRules:
     """Which GPU a rank uses: the one of its local rank, or device 0 where it has only its own."""
     exclusive_needs_all_gpus: bool | None = False
     """True where `--exclusive` alone leaves the node shared unless all its GPUs are requested."""
-    whole_nodes: bool | None = added_later(False)
+    always_exclusive: bool | None = added_later(False)
     """True where a job always has its nodes alone, whether it asks for that or not."""
     memory_option: Literal["forbidden", "required", "nonzero"] | None = added_later(None)
     """Of `--mem`: forbidden, required, or forbidden as 0 (all of the node's); None: free."""
