@@ -43,7 +43,7 @@ class When:
     """The jobs that an environment rule fits; what is not given fits all."""
 
     fabric: str | None = None
-    """Part of the fabric's name (`Slingshot`)."""
+    """Part of the fabric's name (as in "Slingshot 11")."""
     nccl: str | None = None
     """NCCL's version, asked of torch in the job: `<2.21`, `>=2.27`."""
     node_type: tuple[str, ...] = ()
