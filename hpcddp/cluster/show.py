@@ -6,6 +6,7 @@ The words are the profile's own keys, so that what is read here can be found, an
 from __future__ import annotations
 
 import dataclasses
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -34,11 +35,12 @@ def list_clusters() -> list[dict[str, object]]:
 
 
 def clusters_table(rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows of list_clusters as a table."""
+    """The rows of list_clusters as a table for 80 columns; what is not active says so behind its title."""
     if not rows:
         return "no profiles in clusters/"
-    header = tuple(rows[0])
-    return table(header, [tuple(row.values()) for row in rows], left=[name for name in header if name != "nodes"])
+    header = tuple(name for name in rows[0] if name != "status")
+    shown = [{**row, "title": row["title"] if row["status"] == "active" else f"{row['title']} ({row['status']})"} for row in rows]
+    return table(header, [[row[name] for name in header] for row in shown], left=[name for name in header if name != "nodes"])
 
 
 def cluster_plain(profile: ClusterProfile) -> dict[str, Any]:
@@ -60,9 +62,18 @@ def _summary(profile: ClusterProfile) -> dict[str, object]:
         "name": profile.name,
         "status": profile.status,
         "nodes": sum(known) if len(known) == len(counts) and known else None,
-        "gpus per node": ", ".join(f"{node.gpus or '?'} {node.gpu}" for node in profile.node_types.values() if node.gpu) or None,
+        "gpus per node": _gpus_per_node(profile),
         "title": profile.title,
     }
+
+
+def _gpus_per_node(profile: ClusterProfile) -> str | None:
+    """`4-8 V100/A40`: how many a node has, and their models without memory and form, over all node types."""
+    nodes = [node for node in profile.node_types.values() if node.gpu]
+    counts = sorted({node.gpus for node in nodes if node.gpus})
+    models = [re.sub(r"^(NVIDIA|Tesla|AMD Instinct) |[- ](SXM|PCI|\d+GB).*", "", str(node.gpu)) for node in nodes]
+    number = "-".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "?"
+    return f"{number} {'/'.join(dict.fromkeys(models))}" if nodes else None
 
 
 def _head(profile: ClusterProfile) -> str:

@@ -72,8 +72,9 @@ def audit(ctx: click.Context, files: tuple[Path, ...], cluster: str | None, form
 
 
 def _gpu(node: NodeType) -> str | None:
-    """`V100 32GB`"""
-    return f"{node.gpu} {node.gpu_memory_gb}GB" if node.gpu and node.gpu_memory_gb else node.gpu
+    """`V100 32GB`; names that have the memory in them as they are."""
+    size = f"{node.gpu_memory_gb}GB"
+    return f"{node.gpu} {size}" if node.gpu and node.gpu_memory_gb and size not in node.gpu else node.gpu
 
 
 def _known_nodes(cluster: str) -> dict[str, KnownNode]:

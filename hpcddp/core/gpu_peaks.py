@@ -1,10 +1,13 @@
 """What GPUs can do at most, by the name torch reports. Standard library only.
 
-Figures are NVIDIA's own, in 10^12 operations per second, a multiplication and an addition counting two, at the boost clock, for
-dense matrices (where a data sheet prints figures with sparsity, half of them). fp16, bf16, tf32 and fp64 are with tensor cores
-where the GPU has them for that precision, fp16 and bf16 adding up in fp32 as training does. What a source does not give is left
-out. Those of V100, T4, A10, A40, A100, H100 and H200 were compared with Lightning's throughput.py, which names the same data
-sheets (fp64 with tensor cores is not in it); the others with units x 2 x boost clock at most.
+Figures are the vendors' own, in 10^12 operations per second, a multiplication and an addition counting two, at the boost clock,
+for dense matrices (where a data sheet prints figures with sparsity, half of them). fp16, bf16, tf32 and fp64 are with tensor or
+matrix cores where the GPU has them for that precision (AMD's fp32 too), fp16 and bf16 adding up in fp32 as training does. What a
+source does not give is left out. Those of V100, T4, A10, A40, A100, H100 and H200 were compared with Lightning's throughput.py,
+which names the same data sheets (fp64 with tensor cores is not in it); the others with units x 2 x boost clock at most.
+
+Memory bandwidth is in 10^9 bytes per second. Where a driver's own report was found it is memory clock x bus width x 2, which data
+sheets round (900 of 898, 3,350 of 3,352).
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ class Peak:
     tf32: float | None = None
     fp16: float | None = None
     bf16: float | None = None
+    memory_gbs: float | None = None
+    """What the GPU's memory reads, GB/s; None where no source was opened."""
+    memory_source: str | None = None
 
 
 _P100 = "NVIDIA Tesla P100 GPU Accelerator, data sheet"
@@ -42,27 +48,107 @@ _H100 = "NVIDIA H100 Tensor Core GPU, data sheet"
 _H200 = "NVIDIA H200 Tensor Core GPU, data sheet"
 _GH200 = "NVIDIA GH200 Grace Hopper Superchip, data sheet"
 _B200 = "NVIDIA HGX Platform, data sheet (eighth of HGX B200)"
+_A10G = "NVIDIA A10G for AWS, data sheet of 2022-02-17, as public tables quote it; tf32 half of bf16, as on every GA102"
+_MI250X = (
+    "OLCF, Frontier User Guide (110 units at 1.7 GHz a die, fp64 256 operations a cycle and unit), and for the other formats AMD "
+    "lab notes, AMD matrix cores (fp32 256, fp16 and bf16 1,024)"
+)
+
+_DRIVER = "github.com/openxla/xla@4336d12, target_config/specs: as the GPU's driver reports it"
+_A40_COPY = "NVIDIA A40, data sheet, as ecer.com copies it"
+_A10_A10G = "baseten.co, NVIDIA A10 vs A10G: 600 GB/s both"
+_T4_TABLE = "NVIDIA's page of the T4, 320+ GB/s, as public tables quote it"
+_L40S_TABLES = "NVIDIA L40S, data sheet, as public tables quote it"
+_GH200_NEWS = (
+    "NVIDIA, announcement of the GH200 with HBM3e (August 2023), of the one with 96 GB HBM3, as nishikiout.net quotes it"
+)
+_FRONTIER = "OLCF, Frontier User Guide: 1.6 TB/s a die"
 
 PEAKS = (
-    Peak(name=r"P100-SXM2-16GB", source=_P100, fp64=5.3, fp32=10.6, fp16=21.2),
+    Peak(name=r"P100-SXM2-16GB", source=_P100, fp64=5.3, fp32=10.6, fp16=21.2, memory_gbs=732.16, memory_source=_DRIVER),
     Peak(name=r"P100-PCIE-(12|16)GB", source=_P100, fp64=4.7, fp32=9.3, fp16=18.7),
-    Peak(name=r"V100-SXM2-(16|32)GB", source=_V100, fp64=7.8, fp32=15.7, fp16=125),
+    Peak(name=r"V100-SXM2-(16|32)GB", source=_V100, fp64=7.8, fp32=15.7, fp16=125, memory_gbs=898.048, memory_source=_DRIVER),
     Peak(name=r"V100-PCIE-(16|32)GB", source=_V100, fp64=7.0, fp32=14.0, fp16=112),
     Peak(name=r"V100S-PCIE-32GB", source=_V100, fp64=8.2, fp32=16.4, fp16=130),
-    Peak(name=r"T4", source=_T4, fp32=8.1, fp16=65),
-    Peak(name=r"A100(-SXM4-(40|80)GB|-PCIE-40GB| 80GB PCIe)", source=_A100, fp64=19.5, fp32=19.5, tf32=156, fp16=312, bf16=312),
-    Peak(name=r"A40", source=_A40, fp32=37.4, tf32=74.8, fp16=149.7, bf16=149.7),
-    Peak(name=r"A10", source=_A10, fp32=31.2, tf32=62.5, fp16=125, bf16=125),
+    Peak(name=r"T4", source=_T4, fp32=8.1, fp16=65, memory_gbs=320, memory_source=_T4_TABLE),
+    Peak(
+        name=r"A100-SXM4-40GB",
+        source=_A100,
+        fp64=19.5,
+        fp32=19.5,
+        tf32=156,
+        fp16=312,
+        bf16=312,
+        memory_gbs=1555.2,
+        memory_source=_DRIVER,
+    ),
+    Peak(
+        name=r"A100-SXM4-80GB",
+        source=_A100,
+        fp64=19.5,
+        fp32=19.5,
+        tf32=156,
+        fp16=312,
+        bf16=312,
+        memory_gbs=2039.04,
+        memory_source=_DRIVER,
+    ),
+    Peak(name=r"A100(-PCIE-40GB| 80GB PCIe)", source=_A100, fp64=19.5, fp32=19.5, tf32=156, fp16=312, bf16=312),
+    Peak(name=r"A40", source=_A40, fp32=37.4, tf32=74.8, fp16=149.7, bf16=149.7, memory_gbs=696, memory_source=_A40_COPY),
+    Peak(name=r"A10", source=_A10, fp32=31.2, tf32=62.5, fp16=125, bf16=125, memory_gbs=600, memory_source=_A10_A10G),
+    Peak(name=r"A10G", source=_A10G, fp32=31.52, tf32=35, fp16=70, bf16=70, memory_gbs=600, memory_source=_A10_A10G),
     Peak(name=r"RTX 3090", source=_GA102, fp32=35.6, tf32=35.6, fp16=71, bf16=71),
     Peak(name=r"RTX 4090", source=_ADA, fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2),
-    Peak(name=r"L40S", source=_L40S, fp32=91.6, tf32=183, fp16=362, bf16=362),
-    Peak(name=r"H100 80GB HBM3", source=_H100, fp64=67, fp32=67, tf32=494.5, fp16=989.5, bf16=989.5),
-    Peak(name=r"H100 PCIe", source=_H100, fp64=51.2, fp32=51.2, tf32=378, fp16=756, bf16=756),
+    Peak(name=r"L40S", source=_L40S, fp32=91.6, tf32=183, fp16=362, bf16=362, memory_gbs=864, memory_source=_L40S_TABLES),
+    Peak(
+        name=r"H100 80GB HBM3",
+        source=_H100,
+        fp64=67,
+        fp32=67,
+        tf32=494.5,
+        fp16=989.5,
+        bf16=989.5,
+        memory_gbs=3352.32,
+        memory_source=_DRIVER,
+    ),
+    Peak(
+        name=r"H100 PCIe",
+        source=_H100,
+        fp64=51.2,
+        fp32=51.2,
+        tf32=378,
+        fp16=756,
+        bf16=756,
+        memory_gbs=2039.04,
+        memory_source=_DRIVER,
+    ),
     Peak(name=r"H100 NVL", source=_H100, fp64=60, fp32=60, tf32=417.5, fp16=835.5, bf16=835.5),
-    Peak(name=r"H200", source=_H200, fp64=67, fp32=67, tf32=494.5, fp16=989.5, bf16=989.5),
+    Peak(
+        name=r"H200", source=_H200, fp64=67, fp32=67, tf32=494.5, fp16=989.5, bf16=989.5, memory_gbs=4800, memory_source=_DRIVER
+    ),
     Peak(name=r"H200 NVL", source=_H200, fp64=60, fp32=60, tf32=417.5, fp16=835.5, bf16=835.5),
-    Peak(name=r"GH200 (480|120)GB", source=_GH200, fp64=67, fp32=67, tf32=494.5, fp16=989.5, bf16=989.5),
+    Peak(
+        name=r"GH200 (480|120)GB",
+        source=_GH200,
+        fp64=67,
+        fp32=67,
+        tf32=494.5,
+        fp16=989.5,
+        bf16=989.5,
+        memory_gbs=4000,
+        memory_source=_GH200_NEWS,
+    ),
     Peak(name=r"B200", source=_B200, fp16=2250, bf16=2250),
+    Peak(
+        name=r"AMD Instinct MI250X",
+        source=_MI250X,
+        fp64=47.9,
+        fp32=47.9,
+        fp16=191.5,
+        bf16=191.5,
+        memory_gbs=1600,
+        memory_source=_FRONTIER,
+    ),
 )
 
 _VENDOR = re.compile(r"(NVIDIA |Tesla |GeForce )*")
@@ -71,6 +157,7 @@ _VENDOR = re.compile(r"(NVIDIA |Tesla |GeForce )*")
 def gpu_peak(gpu: str) -> Peak | None:
     """The entry of `NVIDIA A100-SXM4-80GB`, `Tesla V100-SXM2-16GB`, `NVIDIA A40` and the like; None for one that is not known.
 
+    `AMD Instinct MI250X` is one of the module's two dies, which are GPUs of their own to torch and Slurm.
     A part of a GPU (`... MIG 1g.5gb`) and variants with other clocks or units have names of their own, and are not known.
     """
     bare = _VENDOR.sub("", gpu, count=1)

@@ -14,21 +14,23 @@ from tests.golden import check
 BARE = "schema: 1\nname: bare\ntitle: Nothing is known\n"
 
 
-@pytest.mark.parametrize("name", profile_names())
+@pytest.mark.parametrize("name", ["aws-g5", "local", "marconi100", "rcc"])
 def test_show(name: str) -> None:
-    """`show` prints each shipped profile as its golden."""
+    """`show` prints a profile as its golden: these have between them every part that a profile can have."""
     check(f"clusters/show-{name}.txt", show_cluster(load_profile(name)) + "\n")
 
 
 def test_list() -> None:
     """`list` prints the shipped profiles as its golden, unknown numbers as a dash."""
-    check("clusters/list.txt", clusters_table(list_clusters()) + "\n")
+    text = clusters_table(list_clusters())
+    check("clusters/list.txt", text + "\n")
+    assert max(len(line) for line in text.splitlines()) <= 80
 
 
 @pytest.mark.parametrize("name", profile_names())
 def test_width(name: str) -> None:
     """No line is wider than 100 columns."""
-    text = f"{show_cluster(load_profile(name))}\n{clusters_table(list_clusters())}"
+    text = show_cluster(load_profile(name))
     assert max(len(line) for line in text.splitlines()) <= WIDTH == 100
 
 

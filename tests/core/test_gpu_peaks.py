@@ -23,6 +23,8 @@ NAMES = {
     "NVIDIA H200": ("tf32", 494.5e12),
     "NVIDIA GH200 480GB": ("fp64", 67e12),
     "NVIDIA B200": ("bf16", 2250e12),
+    "NVIDIA A10G": ("bf16", 70e12),
+    "AMD Instinct MI250X": ("fp64", 47.9e12),
 }
 
 
@@ -38,7 +40,7 @@ def test_names_torch_reports_are_known(gpu: str, known: tuple[str, float]) -> No
     [
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb",  # a seventh of it
         "NVIDIA A100-SXM-64GB",  # Leonardo's own, with more units
-        "NVIDIA A10G",  # not an A10
+        "AMD Instinct MI250",  # fewer units than MI250X
         "NVIDIA GeForce RTX 3090 Ti",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
         "NVIDIA H100",
@@ -63,6 +65,7 @@ def test_every_figure_has_a_source() -> None:
     """No entry without its document, and narrower formats are never slower."""
     for peak in PEAKS:
         assert peak.source
+        assert (peak.memory_gbs is None) == (peak.memory_source is None)
         known = [value for name in PRECISIONS if (value := getattr(peak, name)) is not None]
         assert known == sorted(known), peak.name
 
@@ -71,3 +74,18 @@ def test_v100_by_hand() -> None:
     """5,120 units x 2 operations x 1.53 GHz, and 640 tensor cores x 64 x 2: the data sheet's figures within its rounding."""
     assert peak_flops_per_s("Tesla V100-SXM2-32GB", "fp32") == pytest.approx(5120 * 2 * 1.53e9, rel=0.01)
     assert peak_flops_per_s("Tesla V100-SXM2-32GB", "fp16") == pytest.approx(640 * 64 * 2 * 1.53e9, rel=0.01)
+
+
+def test_memory_by_hand() -> None:
+    """Memory clock x 2 x bus width: 877 MHz on 4,096 bits (V100), 1,215 MHz on 5,120 bits (A100 40 GB)."""
+    for name, clock_hz, bits in (("Tesla V100-SXM2-32GB", 877e6, 4096), ("NVIDIA A100-SXM4-40GB", 1215e6, 5120)):
+        peak = gpu_peak(name)
+        assert peak is not None
+        assert peak.memory_gbs == pytest.approx(clock_hz * 2 * bits / 8 / 1e9)
+
+
+def test_mi250x_by_hand() -> None:
+    """A die: 110 units x 1,024 operations a cycle x 1.7 GHz in bf16, a quarter of it in fp32 and fp64."""
+    bf16, fp32, fp64 = (peak_flops_per_s("AMD Instinct MI250X", name) for name in ("bf16", "fp32", "fp64"))
+    assert bf16 == pytest.approx(110 * 1024 * 1.7e9, rel=0.001)
+    assert fp32 == fp64 == pytest.approx(110 * 256 * 1.7e9, rel=0.001)
