@@ -1,4 +1,4 @@
-"""Fixtures: a real Slurm (`rcc_twin`, `marconi100_twin`, `twins` for more than one), a slow network (`link`), a `browser`."""
+"""Fixtures: a real Slurm (`rcc_twin`, `marconi100_twin`, `twins`, `controllers`), a slow network (`link`), a `browser`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hpcddp.core.errors import HpcddpError
 from tests.cannot_run import cannot_run
 from tests.chromium import Page, chromium, program
 from tests.closure import closure
+from tests.twin.controllers import Controllers
 from tests.twin.manager import Twins
 from tests.twin.requirements import missing
 from tests.twin.twin import Twin
@@ -27,7 +28,7 @@ __all__ = ["closure"]  # a fixture that every session uses
 settings.register_profile("unhurried", parent=settings(), deadline=None)  # a busy machine is no failure
 settings.load_profile("unhurried")
 
-BOOT_ORDER = ("rcc_twin", "marconi100_twin")
+BOOT_ORDER = ("rcc_twin", "marconi100_twin", "controllers")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -59,6 +60,12 @@ def rcc_twin(twins: Twins) -> Twin:
 def marconi100_twin(twins: Twins) -> Twin:
     """The marconi100 twin, up until a test asks for another one."""
     return twins.get("marconi100")
+
+
+@pytest.fixture(scope="module")
+def controllers(twins: Twins) -> Controllers:
+    """Controllers by profile, without nodes, for what needs no job: `controllers.get(profile).test_only(script)`."""
+    return twins.controllers()
 
 
 @pytest.fixture(scope="module")

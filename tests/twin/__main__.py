@@ -13,6 +13,8 @@ import click
 
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
+from tests.twin.accounting import site_accounts
+from tests.twin.partitions import partitions
 from tests.twin.requirements import missing
 from tests.twin.shape import DEFAULT_NODES, Site, qos_name
 from tests.twin.signals import Ended
@@ -23,7 +25,7 @@ from tests.twin.twin import Twin
 @click.argument("cluster")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--nodes", type=click.IntRange(min=1), help=f"At most so many nodes of each type.  [default: {DEFAULT_NODES}]")
-@click.option("--account", "accounts", multiple=True, default=("proj",), show_default=True, help="An account you may use.")
+@click.option("--account", "accounts", multiple=True, help="An account you may use.  [default: one in the cluster's own form]")
 @click.option("--python", default=sys.executable, help="What `python3` is in jobs that load the profile's modules.")
 def main(cluster: str, command: Sequence[str], nodes: int | None, accounts: Sequence[str], python: str) -> None:
     """Boots a Slurm shaped like CLUSTER on this machine and takes it down at the end.
@@ -35,9 +37,9 @@ def main(cluster: str, command: Sequence[str], nodes: int | None, accounts: Sequ
         raise click.ClickException(reason)
     with tempfile.TemporaryDirectory(prefix="twin-", dir="/tmp") as folder:
         try:
-            with Twin(
-                load_profile(cluster), Path(folder), nodes=nodes, site=Site(accounts=tuple(accounts)), python=python
-            ) as twin:
+            profile = load_profile(cluster)
+            site = Site(accounts=tuple(accounts) or site_accounts(profile))
+            with Twin(profile, Path(folder), nodes=nodes, site=site, python=python) as twin:
                 status = _run(twin, command)
         except HpcddpError as error:
             raise click.ClickException(str(error)) from error
@@ -61,8 +63,8 @@ def hello(twin: Twin) -> str:
         [
             f"The {twin.profile.name} twin is up: {len(twin.shape.nodes)} nodes (`sinfo -N`), logs in {twin.folder}/log",
             f"  accounts:  {', '.join(twin.shape.site.accounts)}",
-            f"  partition: {rules.partition or 'the default one'}",
-            f"  QOS:       {', '.join(qos_name(qos) for qos in rules.qos)}",
+            f"  partition: {', '.join(partition.name for partition in partitions(twin.profile))}",
+            f"  QOS:       {', '.join(dict.fromkeys(qos_name(qos) for qos in rules.qos))}",
             f"  modules:   {', '.join(twin.profile.compute.modules) or 'none'}",
             "Leave this shell (exit) to take it down.",
         ]

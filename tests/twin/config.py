@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from hpcddp.cluster.profile import NodeType
-from hpcddp.cluster.slurm_rules import SlurmRules
+from hpcddp.cluster.profile import ClusterProfile, NodeType
+from tests.twin.accounting import is_allowed
 from tests.twin.completions import completions_file
-from tests.twin.shape import Node, Shape, cores, memory_mb
+from tests.twin.job_submit import job_submit_lua
+from tests.twin.partitions import TwinPartition, partitions
+from tests.twin.shape import Shape, cores, memory_mb
 
-PARTITION = "batch"
-"""The partition of a profile that names none; only this one is Slurm's default, as jobs of other profiles must name theirs."""
+CLOUD = """
+# Nodes of a cloud, which are powered down: Slurm judges requests for them and no slurmd is needed.
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+SuspendTime=3600"""
 
 
 def munge_socket(folder: Path) -> Path:
@@ -48,6 +54,7 @@ ReturnToService=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
+{_plugin_line(shape)}{CLOUD if shape.site.cloud else ""}
 
 # A request that a partition can never fulfil is refused at submission, as is one without a valid account.
 EnforcePartLimits=ALL
@@ -66,8 +73,13 @@ MessageTimeout={shape.site.message_timeout_s}
 SlurmdTimeout={shape.site.slurmd_timeout_s}
 BatchStartTimeout=60
 
-{"".join(_node_line(shape, node) for node in shape.nodes)}
-{_partition_line(shape)}"""
+{"".join(_node_lines(shape))}
+{"".join(_partition_lines(shape))}"""
+
+
+def _plugin_line(shape: Shape) -> str:
+    """The script lies beside slurm.conf."""
+    return "JobSubmitPlugins=lua" if job_submit_lua(shape.profile) else ""
 
 
 def _accounting_lines(shape: Shape) -> str:
@@ -91,47 +103,72 @@ JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill"""
 
 
-def _node_line(shape: Shape, node: Node) -> str:
-    kind = node.kind
+def _node_lines(shape: Shape) -> Iterator[str]:
+    if shape.site.cloud:
+        return (f"NodeName={names} {_hardware(shape.profile, kind)} State=CLOUD\n" for _, kind, names in _by_type(shape))
+    start = f"NodeHostname={shape.host} NodeAddr=127.0.0.1"
+    return (f"NodeName={n.name} {start} Port={n.port} {_hardware(shape.profile, n.kind)}\n" for n in shape.nodes)
+
+
+def _by_type(shape: Shape) -> Iterator[tuple[str, NodeType, str]]:
+    """Each type with its nodes' names."""
+    for key, nodes in groupby(shape.nodes, key=lambda node: node.type):
+        yield key, shape.profile.node_types[key], ",".join(node.name for node in nodes)
+
+
+def _hardware(profile: ClusterProfile, kind: NodeType) -> str:
     sockets = kind.sockets if kind.sockets and cores(kind) % kind.sockets == 0 else 1
-    gres = f" Gres={_gres(kind)}:{kind.gpus}" if kind.gpus else ""
-    feature = f" Feature={kind.constraint}" if kind.constraint else ""
+    gres = f" Gres={_gres(kind)}:{kind.gpus}" if has_gres(profile, kind) else ""
+    features = re.findall(r"[^&|()\[\]]+", kind.constraint or "")
+    feature = f" Feature={','.join(features)}" if features else ""
     return (
-        f"NodeName={node.name} NodeHostname={shape.host} NodeAddr=127.0.0.1 Port={node.port}"
-        f" Sockets={sockets} CoresPerSocket={cores(kind) // sockets} ThreadsPerCore={kind.smt}"
-        f" RealMemory={memory_mb(kind)}{gres}{feature}\n"
+        f"Sockets={sockets} CoresPerSocket={cores(kind) // sockets} ThreadsPerCore={kind.smt}"
+        f" RealMemory={memory_mb(kind)}{gres}{feature}"
     )
+
+
+def has_gres(profile: ClusterProfile, kind: NodeType) -> bool:
+    """Whether Slurm counts the GPUs of such a node: a site that takes no option for them has no use for it."""
+    return bool(kind.gpus) and (kind.gpu_request or profile.slurm.gpu_request) != "none"
 
 
 def _gres(kind: NodeType) -> str:
     return f"gpu:{kind.gres_type}" if kind.gres_type else "gpu"
 
 
-def _partition_line(shape: Shape) -> str:
-    rules = shape.profile.slurm
-    default = "" if rules.partition else " Default=YES"
-    names = ",".join(node.name for node in shape.nodes)
-    return f"PartitionName={rules.partition or PARTITION}{default} Nodes={names} State=UP{_partition_limits(shape)}\n"
+def _partition_lines(shape: Shape) -> Iterator[str]:
+    names = {key: nodes for key, _, nodes in _by_type(shape)}
+    for partition in partitions(shape.profile):
+        nodes = ",".join(names[key] for key in partition.node_types)
+        default = " Default=YES" if partition.is_default else ""
+        yield f"PartitionName={partition.name}{default} Nodes={nodes} State=UP{_partition_limits(shape, partition)}\n"
 
 
-def _partition_limits(shape: Shape) -> str:
+def _partition_limits(shape: Shape, partition: TwinPartition) -> str:
     """Times are in minutes. Slurm counts memory per CPU, the profile per physical core."""
-    rules = shape.profile.slurm
-    smt = max(node.kind.smt for node in shape.nodes)
+    given, profile = partition.limits, shape.profile
+    smt = max(profile.node_types[key].smt for key in partition.node_types)
     limits = {
-        "MaxTime": _longest_min(rules),
-        "DefaultTime": rules.default_walltime_min,
-        "DefMemPerCPU": rules.default_mb_per_core and rules.default_mb_per_core // smt,
-        "MaxMemPerCPU": rules.max_mb_per_core and rules.max_mb_per_core // smt,
+        "MinNodes": given.min_nodes,
+        "MaxNodes": given.max_nodes,
+        "MaxTime": given.max_walltime_min,
+        "DefaultTime": given.default_walltime_min,
+        "DefMemPerCPU": given.default_mb_per_core and given.default_mb_per_core // smt,
+        "MaxMemPerCPU": given.max_mb_per_core and given.max_mb_per_core // smt,
+        "OverSubscribe": "EXCLUSIVE" if profile.slurm.whole_nodes else None,
+        **(_access(shape, partition) if shape.site.accounting else {}),
     }
     return "".join(f" {key}={value}" for key, value in limits.items() if value is not None)
 
 
-def _longest_min(rules: SlurmRules) -> int | None:
-    """The longest job any QOS allows, minutes; None as soon as one has no limit."""
-    times = [qos.max_walltime_min for qos in rules.qos]
-    known = [time for time in times if time is not None]
-    return max(known) if known and len(known) == len(times) else None
+def _access(shape: Shape, partition: TwinPartition) -> dict[str, str | None]:
+    """Its QOS, and who may use it, where that is not everybody."""
+    accounts = [name for name in shape.site.accounts if is_allowed(shape.profile, partition.node_types, name)]
+    return {
+        "QOS": partition.qos,
+        "AllowQos": None if partition.allowed_qos is None else ",".join(partition.allowed_qos),
+        "AllowAccounts": None if len(accounts) == len(shape.site.accounts) else ",".join(accounts),
+    }
 
 
 def gres_conf(shape: Shape) -> str:
@@ -140,8 +177,9 @@ def gres_conf(shape: Shape) -> str:
 
 
 def _gres_lines(shape: Shape) -> Iterator[str]:
-    for kind, nodes in groupby((n for n in shape.nodes if n.kind.gpus), key=lambda n: n.kind):
-        names = ",".join(node.name for node in nodes)
+    for _, kind, names in _by_type(shape):
+        if not has_gres(shape.profile, kind):
+            continue
         gres_type = f" Type={kind.gres_type}" if kind.gres_type else ""
         yield f"NodeName={names} Name=gpu{gres_type} File={shape.folder}/dev/gpu[0-{(kind.gpus or 1) - 1}]\n"
 
@@ -158,5 +196,5 @@ PidFile={shape.folder}/pid/slurmdbd
 StorageType=accounting_storage/mysql
 StorageHost=localhost
 StorageUser=root
-StorageLoc=slurm
+StorageLoc={shape.database}
 """

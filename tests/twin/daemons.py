@@ -42,9 +42,9 @@ def start_database(folder: Path, env: Mapping[str, str]) -> Daemon:
     return wait_for_answer(daemon, socket.exists)
 
 
-def start_slurmdbd(folder: Path, env: Mapping[str, str]) -> Daemon:
-    """slurmdbd on that MariaDB."""
-    where = {"MYSQL_UNIX_PORT": str(database_socket(folder)), "SLURM_CONF": str(folder / "slurm.conf")}
+def start_slurmdbd(folder: Path, env: Mapping[str, str], database: Path) -> Daemon:
+    """slurmdbd on the MariaDB in the folder `database`."""
+    where = {"MYSQL_UNIX_PORT": str(database_socket(database)), "SLURM_CONF": str(folder / "slurm.conf")}
     daemon = Daemon("slurmdbd", ["slurmdbd", "-D"], {**env, **where}, folder / "log" / "slurmdbd.log")
     return wait_for_answer(daemon, lambda: _succeeds(["sacctmgr", "-n", "show", "cluster"], env))
 

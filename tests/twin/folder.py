@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpcddp.core.errors import UsageError
 from tests.twin import config
+from tests.twin.job_submit import job_submit_lua
 from tests.twin.shape import Shape
 
 FOLDERS = ("pid", "log", "state", "spool", "dev")
@@ -41,11 +42,13 @@ def write_folder(shape: Shape) -> None:
     folder = shape.folder
     for name in FOLDERS:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    for node in shape.nodes:
+    for node in () if shape.site.cloud else shape.nodes:
         (folder / "spool" / node.name).mkdir()
     for index in range(max(node.kind.gpus or 0 for node in shape.nodes)):
         os.mknod(folder / "dev" / f"gpu{index}", stat.S_IFCHR | 0o600, NULL_DEVICE)
     (folder / "slurm.conf").write_text(config.slurm_conf(shape), encoding="utf-8")
+    if plugin := job_submit_lua(shape.profile):
+        (folder / "job_submit.lua").write_text(plugin, encoding="utf-8")
     (folder / "gres.conf").write_text(config.gres_conf(shape), encoding="utf-8")
     own = Path("/etc/hosts").read_text(encoding="utf-8")
     (folder / "hosts").write_text(own + "".join(f"\n127.0.0.1 {node.name}" for node in shape.nodes) + "\n", encoding="utf-8")

@@ -32,6 +32,8 @@ class Node:
     """One slurmd; all of them live on this host."""
 
     name: str
+    type: str
+    """The key of its type in the profile."""
     kind: NodeType
     port: int
 
@@ -50,6 +52,10 @@ class Site:
     """How long a node may be silent before it is lost; long, as a busy machine must not look like a broken one."""
     memory_kill: bool = False
     """Whether Slurm looks once a second what memory a step has, and kills one that has more than its job asked for."""
+    cloud: bool = False
+    """Whether its nodes are those of a cloud that nobody has started: there is no slurmd, Slurm judges requests for any number
+    of nodes, and no job can start.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +71,26 @@ class Shape:
     slurmdbd_port: int
     site: Site = Site()
 
+    @property
+    def database(self) -> str:
+        """Its name, in a MariaDB that may hold those of several twins."""
+        return f"slurm_{re.sub('[^a-z0-9]', '_', self.profile.name.lower())}"
+
 
 def make_shape(profile: ClusterProfile, folder: Path, cap: int, site: Site = Site()) -> Shape:
     """The shape of a twin of `profile` with at most `cap` nodes of each type; its ports are free now."""
     if profile.backend != "slurm":
         raise UsageError(f"{profile.name} has no Slurm (backend `{profile.backend}`): a twin is shaped like a Slurm cluster")
     kinds = node_kinds(profile, cap)
-    slurmctld, slurmdbd, *slurmds = free_ports(2 + len(kinds))
+    slurmctld, slurmdbd, *slurmds = free_ports(2 + (0 if site.cloud else len(kinds)))
     return Shape(
         profile=profile,
         folder=folder,
         host=socket.gethostname().partition(".")[0],
-        nodes=tuple(Node(name=name, kind=kind, port=port) for (name, kind), port in zip(kinds, slurmds, strict=True)),
+        nodes=tuple(
+            Node(name=name, type=key, kind=profile.node_types[key], port=port)
+            for (name, key), port in zip(kinds, [0] * len(kinds) if site.cloud else slurmds, strict=True)
+        ),
         slurmctld_port=slurmctld,
         slurmdbd_port=slurmdbd,
         site=site,
@@ -115,9 +129,9 @@ def qos_name(qos: Qos) -> str:
     return qos.name or DEFAULT_QOS
 
 
-def node_kinds(profile: ClusterProfile, cap: int) -> list[tuple[str, NodeType]]:
+def node_kinds(profile: ClusterProfile, cap: int) -> list[tuple[str, str]]:
     """Name and type of every node of the twin, at most `cap` of each type, in the profile's order."""
-    return [(name, kind) for key, kind in profile.node_types.items() for name in _names(key, kind, cap)]
+    return [(name, key) for key, kind in profile.node_types.items() for name in _names(key, kind, cap)]
 
 
 def _names(key: str, kind: NodeType, cap: int) -> list[str]:

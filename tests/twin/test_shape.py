@@ -10,7 +10,7 @@ from hpcddp.cluster.environment import Environment
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.slurm_rules import Qos, SlurmRules
 from hpcddp.core.errors import UsageError
-from tests.twin.accounting import account_commands
+from tests.twin.accounting import account_commands, qos_commands
 from tests.twin.config import gres_conf, slurm_conf
 from tests.twin.folder import check_folder
 from tests.twin.modules import modulefiles
@@ -32,8 +32,8 @@ PROFILE = ClusterProfile(schema=1, name="two", title="two", node_types={"thin": 
 
 def shape(folder: Path) -> Shape:
     """Two thin nodes and one fat one, with fixed ports."""
-    kinds = [("thin-01", THIN), ("thin-02", THIN), ("fat01", FAT)]
-    nodes = tuple(Node(name=name, kind=kind, port=30010 + i) for i, (name, kind) in enumerate(kinds))
+    kinds = [("thin-01", "thin"), ("thin-02", "thin"), ("fat01", "fat.1")]
+    nodes = tuple(Node(name=name, type=key, kind=PROFILE.node_types[key], port=30010 + i) for i, (name, key) in enumerate(kinds))
     return Shape(profile=PROFILE, folder=folder, host="here", nodes=nodes, slurmctld_port=30001, slurmdbd_port=30002)
 
 
@@ -88,7 +88,8 @@ def test_gpus_are_device_files_of_the_twin() -> None:
 
 def test_limits_go_to_their_qos_and_the_user_gets_all() -> None:
     """Limits per user hold for the default QOS; cores per user are counted as logical CPUs."""
-    assert [" ".join(command) for command in account_commands(PROFILE, ["a", "b"], "me")] == [
+    commands = [*qos_commands(PROFILE), *account_commands(PROFILE, ["a", "b"], "me")]
+    assert [" ".join(command) for command in commands] == [
         "modify qos normal set Flags=DenyOnLimit MaxTRESPerJob=node=16 MaxWall=1440 MaxTRESPerUser=gres/gpu=24,cpu=400",
         "add qos big Flags=DenyOnLimit MinTRESPerJob=node=17 MaxTRESPerJob=cpu=9,gres/gpu=8 MaxWall=60",
         "add account a,b",

@@ -175,15 +175,22 @@ class Twin:
         self._daemons.append(daemons.start_munged(self.folder, env))
         if self.shape.site.accounting:
             self._daemons.append(daemons.start_database(self.folder, env))
-            self._daemons.append(daemons.start_slurmdbd(self.folder, env))
-            self._sacctmgr(accounting.cluster_command(self.profile))
+            self._daemons.append(daemons.start_slurmdbd(self.folder, env, self.folder))
+            for command in accounting.early_commands(self.profile):
+                self._sacctmgr(command)
         self._daemons.append(daemons.start_slurmctld(self.folder, env))
         self._stack.callback(self._cancel_jobs)
         self._daemons += [daemons.start_slurmd(self.folder, env, node.name) for node in self.shape.nodes]
         if self.shape.site.accounting:
-            for command in accounting.account_commands(self.profile, self.shape.site.accounts, pwd.getpwuid(os.getuid()).pw_name):
-                self._sacctmgr(command)
+            self._write_accounts()
         wait_until(self._all_idle, self._daemons, "idle nodes", IDLE_S, self._why_not_idle)
+
+    def _write_accounts(self) -> None:
+        user = pwd.getpwuid(os.getuid()).pw_name
+        for command in accounting.qos_commands(self.profile):
+            self._sacctmgr(command)
+        for command in accounting.account_commands(self.profile, self.shape.site.accounts, user):
+            self._sacctmgr(command)
 
     def _sacctmgr(self, command: list[str]) -> None:
         self.run(["sacctmgr", "--immediate", "--quiet", *command])

@@ -1,0 +1,135 @@
+"""Controllers without nodes, one for each profile: they judge requests (`sbatch --test-only`) for clusters of any size.
+
+with Controllers(folder) as controllers:
+    controllers.get(load_profile("rcc")).test_only(script)
+
+Their nodes are those of a cloud that nobody starts, so a controller is up in seconds, and one MariaDB serves all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pwd
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.core.errors import HpcddpError
+from tests.twin import accounting, daemons
+from tests.twin.folder import write_folder
+from tests.twin.lock import only_twin
+from tests.twin.processes import MARK, Daemon, kill_marked, stop
+from tests.twin.shape import Shape, Site, free_ports, make_shape
+from tests.twin.signals import ending_signals_raise, signals_held
+
+UNKNOWN_NODES = 64
+"""Nodes of a type whose number the profile does not know."""
+
+
+class Controller:
+    """The controller of one profile, with its slurmdbd."""
+
+    def __init__(self, shape: Shape, mark: Path) -> None:
+        self.profile = shape.profile
+        self.shape = shape
+        self._mark = mark
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What to add to the environment, so that Slurm's commands reach this controller."""
+        return {"SLURM_CONF": str(self.shape.folder / "slurm.conf"), MARK: str(self._mark)}
+
+    def boot(self, database: Path) -> list[Daemon]:
+        """Starts it on the MariaDB in that folder; its daemons. Queries of slurmdbd wait more than they compute."""
+        folder, env = self.shape.folder, {**os.environ, **self.env}
+        write_folder(self.shape)
+        started = [daemons.start_munged(folder, env), daemons.start_slurmdbd(folder, env, database)]
+        for command in accounting.early_commands(self.profile):
+            self._sacctmgr(command)
+        started.append(daemons.start_slurmctld(folder, env))
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._sacctmgr, accounting.qos_commands(self.profile)))
+        user = pwd.getpwuid(os.getuid()).pw_name
+        for command in accounting.account_commands(self.profile, self.shape.site.accounts, user):
+            self._sacctmgr(command)
+        return started
+
+    def run(self, command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Runs `command` with this Slurm, `text` as its input."""
+        return subprocess.run(
+            list(command), env={**os.environ, **self.env}, input=text, capture_output=True, text=True, check=False
+        )
+
+    def test_only(self, script: str) -> tuple[bool, str]:
+        """Whether `sbatch --test-only` takes the script, and what it says."""
+        done = self.run(["sbatch", "--test-only"], script)
+        return done.returncode == 0, done.stderr.strip()
+
+    def _sacctmgr(self, command: Sequence[str]) -> None:
+        done = self.run(["sacctmgr", "--immediate", "--quiet", *command])
+        if done.returncode:
+            raise HpcddpError(f"{' '.join(command)} gave {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+class Controllers:
+    """Up between `with` and its end, like a Twin; no twin can be up beside them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self._stack = ExitStack()
+        self._daemons: list[Daemon] = []
+        self._controllers: dict[str, Controller] = {}
+
+    def __enter__(self) -> Controllers:
+        try:
+            self._stack.enter_context(ending_signals_raise())
+            self._stack.enter_context(only_twin(self.folder))
+            self._stack.callback(kill_marked, self.folder)
+            self._stack.callback(stop, self._daemons)
+            for name in ("log", "pid"):
+                (self.folder / name).mkdir(parents=True)
+            self._daemons.append(daemons.start_database(self.folder, {**os.environ, MARK: str(self.folder)}))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Takes everything down; does nothing the second time."""
+        with signals_held():
+            self._stack.close()
+
+    def get(self, profile: ClusterProfile) -> Controller:
+        """The controller of that profile, booted now unless it is up."""
+        if profile.name not in self._controllers:
+            self.boot([profile])
+        return self._controllers[profile.name]
+
+    def boot(self, profiles: Sequence[ClusterProfile]) -> None:
+        """Starts the controllers of these profiles, beside each other."""
+        controllers = [Controller(shape, self.folder) for shape in self._shapes(profiles)]
+        with ThreadPoolExecutor() as pool:
+            for started in pool.map(lambda controller: controller.boot(self.folder), controllers):
+                self._daemons += started
+        self._controllers |= {controller.profile.name: controller for controller in controllers}
+
+    def _shapes(self, profiles: Sequence[ClusterProfile]) -> list[Shape]:
+        """All ports are drawn at once, as nobody listens on them yet."""
+        shapes = [_shape(profile, self.folder / profile.name) for profile in profiles]
+        ports = iter(free_ports(2 * len(shapes)))
+        return [dataclasses.replace(shape, slurmctld_port=next(ports), slurmdbd_port=next(ports)) for shape in shapes]
+
+
+def _shape(profile: ClusterProfile, folder: Path) -> Shape:
+    """With all nodes of the cluster."""
+    known = [kind.count for kind in profile.node_types.values() if kind.count is not None]
+    site = Site(accounts=accounting.site_accounts(profile), cloud=True)
+    return make_shape(profile, folder, max([*known, UNKNOWN_NODES]), site)
