@@ -155,7 +155,7 @@ def _partition_limits(shape: Shape, partition: TwinPartition) -> str:
         "DefaultTime": given.default_walltime_min,
         "DefMemPerCPU": given.default_mb_per_core and given.default_mb_per_core // smt,
         "MaxMemPerCPU": given.max_mb_per_core and given.max_mb_per_core // smt,
-        "OverSubscribe": "EXCLUSIVE" if profile.slurm.whole_nodes else None,
+        "OverSubscribe": "EXCLUSIVE" if profile.slurm.always_exclusive else None,
         **(_access(shape, partition) if shape.site.accounting else {}),
     }
     return "".join(f" {key}={value}" for key, value in limits.items() if value is not None)
