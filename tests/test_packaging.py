@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -111,6 +112,25 @@ def test_renders_the_checkouts_bytes(installed: Path, elsewhere: Path) -> None:
     of_checkout = run(sys.executable, "-m", "hpcddp", *arguments, env={**os.environ, "PYTHONPATH": str(CHECKOUT)})
     assert of_checkout.startswith("#!")
     assert run(installed, *arguments) == of_checkout
+
+
+def test_ones_own_profile_extends_a_shipped_one(installed: Path, elsewhere: Path) -> None:
+    """By name from the settings folder, a template beside it, and by file; advice names the file."""
+    own = elsewhere / ".config" / "hpcddp" / "clusters"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("schema: 1\nname: mine\nextends: rcc\ntemplate: mine.sh.j2\nenv: {A_SWITCH: '1'}\n")
+    (own / "mine.sh.j2").write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\necho bye\n{% endblock %}\n')
+    (elsewhere / "here.yaml").write_text("schema: 1\nname: here\nextends: mine\nenv: {A_SWITCH: '2'}\n")
+    assert "Yours, in ~/.config/hpcddp/clusters: mine (extends rcc)" in run(installed, "clusters", "list")
+    for cluster, value in (("mine", 1), ("./here.yaml", 2)):
+        script = run(installed, "render", "--cluster", cluster, "--nodes", "4")
+        assert f"\nexport A_SWITCH={value}\n" in script
+        assert "\necho bye\n" in script
+    for cluster, file in (("mine", "~/.config/hpcddp/clusters/mine.yaml"), ("./here.yaml", "here.yaml")):
+        refused = subprocess.run(
+            [installed, "render", "--cluster", cluster, "--nodes", "40"], capture_output=True, text=True, check=False
+        )
+        assert (refused.returncode, f"`hpcddp clusters show {file}`" in refused.stderr) == (2, True)
 
 
 def test_shipped_sweep_passes_a_dry_run(installed: Path, elsewhere: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hpcddp.cluster.environment import Environment, EnvRule
+from hpcddp.cluster.paths import typed_path
 from hpcddp.cluster.slurm_rules import AccountForm, GpuRequest, Rendezvous, SlurmRules
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Workload
@@ -145,6 +146,13 @@ class ClusterProfile:
     default_workload: Workload | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
     """Not a key of the file: dotted path of a value -> where it comes from."""
+    file: str | None = added_later(None)
+    """Not a key of the file: where it was read from; None: it comes with hpcddp."""
+
+    @property
+    def show_command(self) -> str:
+        """What prints the profile: by its file, where it does not come with hpcddp."""
+        return f"hpcddp clusters show {self.name if self.file is None else typed_path(self.file)}"
 
     def node_type(self, name: str | None) -> NodeType:
         """The node type of that name, or the default one; UsageError names those there are."""
@@ -153,5 +161,5 @@ class ClusterProfile:
         key = name or self.default_node_type
         if key is None or key not in self.node_types:
             problem = f"no node type `{key}` in {self.name}" if key else f"{self.name} needs a node type"
-            raise UsageError(f"{problem}{did_you_mean(key or '', self.node_types)} (`hpcddp clusters show {self.name}`)")
+            raise UsageError(f"{problem}{did_you_mean(key or '', self.node_types)} (`{self.show_command}`)")
         return self.node_types[key]

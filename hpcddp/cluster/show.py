@@ -11,9 +11,12 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hpcddp.cluster.paths import typed_path
 from hpcddp.cluster.profile import ClusterProfile, Fact
-from hpcddp.cluster.profile_file import load_profile, profile_names
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_names import own_folder, own_profiles, profile_names
 from hpcddp.cluster.slurm_rules import Qos
+from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import encode
 from hpcddp.core.text import table
 
@@ -26,21 +29,46 @@ GRADES = {
     "?": "not verified",
 }
 
+NO_COLUMNS = ("status", "extends", "file")
+"""What a row has besides what the table shows in a column."""
+
 Rows = list[tuple[str, str]]
 
 
 def list_clusters() -> list[dict[str, object]]:
-    """One row per shipped profile: name, status, nodes, GPUs per node, title; None is unknown."""
-    return [_summary(load_profile(name)) for name in profile_names()]
+    """One row per profile that can be read, the user's own ones last: name, status, nodes, GPUs per node, title; None is unknown.
+    A row also has the file of one of the user's own, and what that extends.
+    """
+    return [_summary(profile) for profile in (*map(load_profile, profile_names()), *_own_profiles()[0])]
+
+
+def unreadable_profiles() -> list[str]:
+    """What is wrong with those of the user's own profiles that cannot be read."""
+    return _own_profiles()[1]
+
+
+def _own_profiles() -> tuple[list[ClusterProfile], list[str]]:
+    """The user's own profiles, and the complaints about the others of them."""
+    profiles, problems = [], []
+    for name in own_profiles():
+        try:
+            profiles.append(load_profile(name))
+        except UsageError as error:
+            problems.append(str(error))
+    return profiles, problems
 
 
 def clusters_table(rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows of list_clusters as a table for 80 columns; what is not active says so behind its title."""
+    """The rows of list_clusters as a table for 80 columns; what is not active says so behind its title. Below it, which of them are
+    the user's own.
+    """
     if not rows:
         return "no profiles in clusters/"
-    header = tuple(name for name in rows[0] if name != "status")
+    header = tuple(name for name in rows[0] if name not in NO_COLUMNS)
     shown = [{**row, "title": row["title"] if row["status"] == "active" else f"{row['title']} ({row['status']})"} for row in rows]
-    return table(header, [[row[name] for name in header] for row in shown], left=[name for name in header if name != "nodes"])
+    text = table(header, [[row[name] for name in header] for row in shown], left=[name for name in header if name != "nodes"])
+    own = [f"{row['name']} (extends {row['extends']})" if row["extends"] else str(row["name"]) for row in rows if row["file"]]
+    return f"{text}\n\nYours, in {typed_path(own_folder())}: {', '.join(own)}" if own else text
 
 
 def cluster_plain(profile: ClusterProfile) -> dict[str, Any]:
@@ -64,6 +92,8 @@ def _summary(profile: ClusterProfile) -> dict[str, object]:
         "nodes": sum(known) if len(known) == len(counts) and known else None,
         "gpus per node": _gpus_per_node(profile),
         "title": profile.title,
+        "extends": profile.extends,
+        "file": profile.file,
     }
 
 
@@ -79,6 +109,8 @@ def _gpus_per_node(profile: ClusterProfile) -> str | None:
 def _head(profile: ClusterProfile) -> str:
     status = " (retired: no jobs run there any more)" if profile.status == "retired" else ""
     lines = [f"{profile.name}: {profile.title}{status}"]
+    if profile.file is not None and profile.extends is not None:
+        lines.append(f"  {typed_path(profile.file)} extends {profile.extends}")
     return "\n".join([*lines, *_wrapped(profile.note or "", "  ")])
 
 

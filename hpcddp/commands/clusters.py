@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpcddp.commands.options import format_option, print_json
+from hpcddp.commands.options import format_option, print_json, remark
 
 
 @click.group()
@@ -20,14 +20,18 @@ def clusters() -> None:
 @clusters.command("list")
 @format_option
 def list_(format_: str) -> None:
-    """List the profiles that come with hpcddp.
+    """List the profiles that come with hpcddp, and your own.
+
+    Yours are YAML files in ~/.config/hpcddp/clusters/, which --cluster finds by name.
 
     \b
     hpcddp clusters list --format json
     """
-    from hpcddp.cluster.show import clusters_table, list_clusters
+    from hpcddp.cluster.show import clusters_table, list_clusters, unreadable_profiles
 
     rows = list_clusters()
+    for text in unreadable_profiles():
+        remark(text)
     print_json(rows) if format_ == "json" else click.echo(clusters_table(rows))
 
 

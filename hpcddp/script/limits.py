@@ -58,7 +58,7 @@ def _beyond_nodes(profile: ClusterProfile, point: Point, node: NodeType) -> Iter
         mixed = f"; {total} nodes in all if types may mix" if None not in counts and total >= wanted else ""
         yield (
             f"{profile.name} has {node.count} nodes of type {name}{names}; {wanted} asked for. "
-            f"`hpcddp clusters show {profile.name}` lists them{mixed}."
+            f"`{profile.show_command}` lists them{mixed}."
         )
 
 
@@ -99,7 +99,7 @@ def _beyond_qos(profile: ClusterProfile, request: JobRequest) -> Iterator[str]:
         return
     named = f"QOS {rule.name}" if rule.name else "without a QOS (`slurm.qos`)"
     other = [name for name, other in rules.items() if all(_fits(other, request)) and name]
-    step = f"Use `--set slurm.qos={other[0]}`." if other else f"`hpcddp clusters show {profile.name}` lists the limits."
+    step = f"Use `--set slurm.qos={other[0]}`." if other else f"`{profile.show_command}` lists the limits."
     for text in _qos_limits_passed(rule, request):
         yield f"{text} on {profile.name} {named}. {step}"
 

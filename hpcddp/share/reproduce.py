@@ -12,7 +12,7 @@ from typing import get_type_hints
 
 import yaml
 
-from hpcddp.cluster.profile_file import is_profile_file
+from hpcddp.cluster.profile_names import is_profile_file
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import single_study
 from hpcddp.share.unbundle import opened_study

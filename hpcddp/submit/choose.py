@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpcddp.cluster.current_cluster import current_cluster
 from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.cluster.profile_file import current_cluster, load_profile, profile_names
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_names import own_profiles, profile_names
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.text import merge_similar
@@ -72,9 +74,8 @@ def pick_cluster(name: str | None) -> ClusterProfile:
     """The profile of that name, or the one of this machine; UsageError says how to name one."""
     known = name or current_cluster()
     if known is None:
-        raise UsageError(
-            f"no cluster: give --cluster, set HPCDDP_CLUSTER, or name it in the sweep; known: {', '.join(profile_names())}"
-        )
+        names = ", ".join([*own_profiles(), *profile_names()])
+        raise UsageError(f"no cluster: give --cluster, set HPCDDP_CLUSTER, or name it in the sweep; known: {names}")
     return load_profile(known)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hpcddp.cluster.profile_file import is_profile_file
+from hpcddp.cluster.profile_names import is_profile_file
 from hpcddp.cluster.yamlfile import located, parse_yaml, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget

@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpcddp.cluster.profile_file import FOLDER, load_profile
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_names import FOLDER
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 
 from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.cluster.profile_file import current_cluster, load_profile, profile_names, read_profile
+from hpcddp.cluster.profile_file import load_profile, read_profile
+from hpcddp.cluster.profile_names import profile_names
 from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.cluster.yamlfile import read_yaml
 from hpcddp.core.catalog import check_workload
@@ -204,24 +204,6 @@ def test_profile_of_ones_own(tmp_path: Path) -> None:
     """A name with a slash or ending in .yaml is a file."""
     read(tmp_path, TEXT)
     assert load_profile(f"{tmp_path}/mine.yaml").name == "mine"
-
-
-@pytest.mark.parametrize(
-    ("host", "cluster"),
-    [("login-hpc.rcc.mcw.edu", "rcc"), ("login02.m100.cineca.it", "marconi100"), ("m100.cineca.it", None), ("laptop", None)],
-)
-def test_current_cluster_by_host(monkeypatch: pytest.MonkeyPatch, host: str, cluster: str | None) -> None:
-    """On a login node of a shipped profile, that cluster is meant."""
-    monkeypatch.delenv("HPCDDP_CLUSTER", raising=False)
-    monkeypatch.setattr(socket, "getfqdn", lambda: host)
-    assert current_cluster() == cluster
-
-
-def test_current_cluster_by_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HPCDDP_CLUSTER goes before the host's name, and is taken as it is."""
-    monkeypatch.setattr(socket, "getfqdn", lambda: "login-hpc.rcc.mcw.edu")
-    monkeypatch.setenv("HPCDDP_CLUSTER", "./mine.yaml")
-    assert current_cluster() == "./mine.yaml"
 
 
 def test_aws_g5_network_bursts() -> None:

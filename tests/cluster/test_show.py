@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.cluster.profile_file import load_profile, profile_names, read_profile
+from hpcddp.cluster.profile_file import load_profile, read_profile
+from hpcddp.cluster.profile_names import profile_names
 from hpcddp.cluster.show import WIDTH, cluster_plain, clusters_table, list_clusters, show_cluster
 from tests.golden import check
 

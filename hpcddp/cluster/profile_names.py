@@ -1,0 +1,47 @@
+"""Where profiles lie: those that come with hpcddp, and the user's own in `~/.config/hpcddp/clusters/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpcddp.cluster.paths import typed_path
+from hpcddp.cluster.settings import config_file
+from hpcddp.cluster.yamlfile import located
+from hpcddp.core.errors import UsageError
+from hpcddp.core.schema import SchemaError, did_you_mean
+
+FOLDER = Path(__file__).parents[1] / "clusters"
+
+
+def is_profile_file(cluster: object) -> bool:
+    """Whether a cluster is named by its YAML file: anything with a slash or ending in .yaml."""
+    return isinstance(cluster, str) and ("/" in cluster or cluster.endswith((".yaml", ".yml")))
+
+
+def profile_names() -> list[str]:
+    """The clusters that come with hpcddp, sorted."""
+    return sorted(file.stem for file in FOLDER.glob("*.yaml"))
+
+
+def own_folder() -> Path:
+    """Where the user's own profiles are, whether or not the folder exists."""
+    return config_file().parent / "clusters"
+
+
+def own_profiles() -> dict[str, Path]:
+    """The user's own profiles, by name."""
+    return {file.stem: file for file in sorted(own_folder().glob("*.yaml"))}
+
+
+def profile_path(name: str) -> Path:
+    """The file of the profile of that name; UsageError where there is none, or one of the user's beside one of hpcddp's."""
+    shipped, own = (folder / f"{name}.yaml" for folder in (FOLDER, own_folder()))
+    if own.is_file():
+        if shipped.is_file():
+            words = f"`{name}` is also a profile that comes with hpcddp ({shipped}): rename this one, file and `name`"
+            raise located(SchemaError(("name",), words), own)
+        return own
+    if not shipped.is_file():
+        folders = "clusters/" + (f" or {typed_path(own_folder())}" if own_folder().is_dir() else "")
+        raise UsageError(f"no cluster `{name}` in {folders}{did_you_mean(name, [*profile_names(), *own_profiles()])}")
+    return shipped
