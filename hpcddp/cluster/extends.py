@@ -71,7 +71,7 @@ def _base(layer: Layer) -> FilePath | None:
         decode(str, base)
         if not is_profile_file(base):
             return profile_path(base)
-        file = layer.file.parent / base
+        file: FilePath = layer.file.parent / base
         if not is_below(file, layer.file.parent):
             raise UsageError(f"`{base}` lies elsewhere: put that profile beside this one, or into the folder of your own ones")
         if not file.is_file():
