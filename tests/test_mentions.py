@@ -61,7 +61,8 @@ def definitions() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for file in FILES:
         module = file.parent if file.name == "__init__.py" else file.with_suffix("")
-        found.setdefault(module.parent.name, set()).add(module.name)
+        if module.parent != ROOT:  # whose name is the checkout's own
+            found.setdefault(module.parent.name, set()).add(module.name)
         found.setdefault(module.name, set()).update(top_level(ast.parse(file.read_text(encoding="utf-8"))))
     return found
 
