@@ -59,8 +59,8 @@ def _own_profiles() -> tuple[list[ClusterProfile], list[str]]:
 
 
 def clusters_table(rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows of list_clusters as a table for 80 columns; what is not active says so behind its title. Below it, which of them are
-    the user's own.
+    """The rows of list_clusters as a table for 80 columns; what is not active says so behind its title. Below it those of
+    the user.
     """
     if not rows:
         return "no profiles in clusters/"
