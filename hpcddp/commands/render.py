@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ from hpcddp.commands.options import (
     check_sources,
     choose_and_remark,
     choosing,
+    format_option,
     job_option,
     laying_out,
     measuring,
+    print_json,
     read_settings,
     remark,
     remark_on,
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hpcddp.cluster.profile import ClusterProfile
+    from hpcddp.cluster.settings import Settings
     from hpcddp.submit.choose import ChosenPoints
+    from hpcddp.submit.explain import GivenLayout
     from hpcddp.submit.options import LayoutOptions, PointOptions
+    from hpcddp.sweep.file import Sweep
 
 
 @click.command()
@@ -35,7 +41,17 @@ if TYPE_CHECKING:
 @click.option("--workload", metavar="MODEL/DATA", help="Such as resnet18/cifar10; by default the profile's workload.")
 @job_option
 @click.option("-o", "target", type=click.Path(), help="Write to this file; a folder for a sweep of several points, or as NAME/.")
-def render(sweep: Path | None, points: PointOptions, layout: LayoutOptions, workload: str | None, target: str | None) -> None:
+@click.option("--explain", is_flag=True, help="Show beside each line of a point's script where it comes from.")
+@format_option
+def render(
+    sweep: Path | None,
+    points: PointOptions,
+    layout: LayoutOptions,
+    workload: str | None,
+    target: str | None,
+    explain: bool,
+    format_: str,
+) -> None:
     """Print the sbatch script of a point, ready for `sbatch`.
 
     \b
@@ -43,15 +59,23 @@ def render(sweep: Path | None, points: PointOptions, layout: LayoutOptions, work
     hpcddp render --cluster marconi100 --nodes 16 --set slurm.walltime_min=60 -o job.sh
     hpcddp render jobs/rcc-bigmnist.yaml -o scripts/
     hpcddp render --cluster rcc --comm on --profile-steps 5
+    hpcddp render --cluster rcc --nodes 4 --explain
     """
     from hpcddp.core.text import count
     from hpcddp.submit.scripts_by_hand import missing_settings, scripts_by_hand
 
     check_sources(sweep, points, layout, workload=workload)
+    if explain and target is not None:
+        raise click.UsageError("--explain prints what is not a script: leave -o out, or write it with `> FILE`")
+    if format_ == "json" and not explain:
+        raise click.UsageError("--format json is of --explain; a script is text")
     found = _choose_layout(points, layout, workload) if sweep is None else choose_and_remark(sweep, points)
     settings = read_settings()
     for text in missing_settings(found, settings):
         remark(text)
+    if explain:
+        _explain(found, settings, None if sweep is not None else (points, layout, workload), format_)
+        return
     scripts = scripts_by_hand(found, settings)
     output = None if target is None else Path(target)
     folder_meant = output is not None and (output.is_dir() or str(target).endswith("/"))
@@ -67,6 +91,43 @@ def render(sweep: Path | None, points: PointOptions, layout: LayoutOptions, work
     for label, text in scripts.items():
         (output / f"{label}.sh").write_text(text, encoding="utf-8")
     remark(f"{count(len(scripts), 'script')} in {output}")
+
+
+def _explain(
+    found: ChosenPoints, settings: Settings, given: tuple[PointOptions, LayoutOptions, str | None] | None, format_: str
+) -> None:
+    """Prints where each line of the only point's script comes from. `given`: what stands for a sweep file where there is none."""
+    from hpcddp.core.text import escape_controls
+    from hpcddp.submit.explain import explain_by_hand
+    from hpcddp.submit.explain_text import explanation, explanation_plain
+
+    if len(found.points) > 1:
+        raise click.UsageError(f"{len(found.points)} points: --explain shows one; choose it with --where and --group")
+    lines = explain_by_hand(found, settings, None if given is None else _given_layout(*given))
+    if format_ == "json":
+        print_json(explanation_plain(lines))
+    else:
+        click.echo(escape_controls(explanation(lines, min(120, max(80, shutil.get_terminal_size((100, 0)).columns)))))
+
+
+def _given_layout(points: PointOptions, layout: LayoutOptions, workload: str | None) -> GivenLayout:
+    from dataclasses import asdict
+
+    from hpcddp.submit.choose import layout_sweep
+    from hpcddp.submit.explain import GivenLayout
+    from hpcddp.sweep.expand import expand
+
+    def sweep_on(profile: ClusterProfile) -> Sweep:
+        source = layout_sweep(profile, layout, points, lambda each: _workload(each, workload), "adhoc")
+        sweep = expand(source, profile, also=points.also)[0].sweep
+        assert sweep is not None, "it comes from this sweep"
+        return sweep
+
+    keys = {f"layout.{name}" for name, value in asdict(layout).items() if value}
+    keys |= {text.partition("=")[0] for text in points.settings} | set(points.also)
+    return GivenLayout(
+        sweep_on=sweep_on, keys=frozenset(keys | ({"workload.model", "workload.data.name"} if workload else set()))
+    )
 
 
 def _choose_layout(points: PointOptions, layout: LayoutOptions, workload: str | None) -> ChosenPoints:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
@@ -14,6 +15,9 @@ from hpcddp.core.launcher import command_by_hand
 from hpcddp.core.point import Point, to_json
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.templating import render_template
+
+if TYPE_CHECKING:
+    from hpcddp.script.template_marks import MarkedLine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +66,23 @@ def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None)
 
 def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: ScriptLaunch) -> str:
     """The whole script; UsageError for a value that no header line can carry, or for what is wrong with the template."""
+    return re.sub(r"\n{3,}", "\n\n", _template_text(profile, point, request, launch))
+
+
+def render_marked(profile: ClusterProfile, point: Point, request: JobRequest, launch: ScriptLaunch) -> list[MarkedLine]:
+    """The lines of the same script, each with its place in the templates."""
+    from hpcddp.script.template_marks import marked_lines
+
+    return list(marked_lines(_template_text(profile, point, request, launch, marks=True)))
+
+
+def _template_text(
+    profile: ClusterProfile, point: Point, request: JobRequest, launch: ScriptLaunch, *, marks: bool = False
+) -> str:
     if launch.array is not None:
         request = replace(request, name=launch.array)
     values = {"cluster": profile, "point": point, "request": request, "launch": launch, "gpu_option": gpu_option(request)}
-    text = render_template(profile.template, {"word": _word, "options": _option}, values)
-    return re.sub(r"\n{3,}", "\n\n", text)
+    return render_template(profile.template, {"word": _word, "options": _option}, values, marks=marks)
 
 
 def gpu_option(request: JobRequest) -> str | None:

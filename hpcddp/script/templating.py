@@ -22,14 +22,17 @@ FOLDER = Path(__file__).parents[1] / "templates"
 Filters = Mapping[str, Callable[[Any], str]]
 
 
-def render_template(template: str, filters: Filters, values: Mapping[str, object]) -> str:
-    """The text of `template`, an absolute path or a name in templates/; UsageError names the file and line of what is wrong."""
+def render_template(template: str, filters: Filters, values: Mapping[str, object], *, marks: bool = False) -> str:
+    """The text of `template`, an absolute path or a name in templates/; UsageError names the file and line of what is wrong.
+
+    With `marks`, each piece of literal text has its place in the template before it (template_marks.py).
+    """
     import jinja2
 
     file = Path(template)
     folders = (str(file.parent), str(FOLDER)) if file.is_absolute() else (str(FOLDER),)
     try:
-        environment = _environment(*folders)
+        environment = _environment(*folders, marks=marks)
         environment.filters.update(filters)
         return environment.get_template(file.name).render(values)
     except UsageError:
@@ -51,7 +54,7 @@ def _place(error: Exception, folders: tuple[str, ...]) -> str | None:
 
 
 @functools.cache
-def _environment(*folders: str) -> SandboxedEnvironment:
+def _environment(*folders: str, marks: bool = False) -> SandboxedEnvironment:
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -68,6 +71,7 @@ def _environment(*folders: str) -> SandboxedEnvironment:
     return ImmutableSandboxedEnvironment(
         loader=Below(folders),
         undefined=jinja2.StrictUndefined,
+        extensions=["hpcddp.script.template_marks.Marks"] if marks else [],
         autoescape=False,  # shell text: every value goes through `word`
         trim_blocks=True,
         lstrip_blocks=True,

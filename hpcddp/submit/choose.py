@@ -52,6 +52,20 @@ def choose_layout(
 ) -> ChosenPoints:
     """A sweep called `name` of one layout, where there is no sweep file; its points are still to be resolved."""
     profile = pick_cluster(options.cluster)
+    source = layout_sweep(profile, layout, options, workload, name)
+    is_default = source.sweep.layout.node_type is None and profile.default_node_type is not None
+    remarks = [f"node type {profile.default_node_type}, the default of {profile.name}"] if is_default else []
+    return ChosenPoints(source=source, profile=profile, points=(), remarks=remarks)
+
+
+def layout_sweep(
+    profile: ClusterProfile,
+    layout: LayoutOptions,
+    options: PointOptions,
+    workload: Callable[[ClusterProfile], Mapping[str, object]],
+    name: str,
+) -> SweepFile:
+    """The sweep called `name` of one layout on that cluster, what is not given as the profile has it."""
     node = profile.node_type(layout.node_type)
     document = {
         "schema": 1,
@@ -64,10 +78,7 @@ def choose_layout(
         },
         "device": "cpu" if profile.backend == "local" else "cuda",
     }
-    source = with_job_options(make_sweep(document, options.settings, Path(name)), options.job_options)
-    is_default = source.sweep.layout.node_type is None and profile.default_node_type is not None
-    remarks = [f"node type {profile.default_node_type}, the default of {profile.name}"] if is_default else []
-    return ChosenPoints(source=source, profile=profile, points=(), remarks=remarks)
+    return with_job_options(make_sweep(document, options.settings, Path(name)), options.job_options)
 
 
 def pick_cluster(name: str | None) -> ClusterProfile:

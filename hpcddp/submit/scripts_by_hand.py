@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
+from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
-from hpcddp.script.render import launch_by_hand, render
+from hpcddp.script.render import ScriptLaunch, launch_by_hand, render
 from hpcddp.submit.choose import ChosenPoints, job_requests, slurm_user
 from hpcddp.submit.plan import without_folder
 
@@ -28,13 +32,19 @@ def missing_settings(points: ChosenPoints, settings: Settings) -> Iterator[str]:
 def scripts_by_hand(points: ChosenPoints, settings: Settings) -> dict[str, str]:
     """Label -> script text; its records land in `adhoc/` of the run root."""
     profile, requests = points.profile, job_requests(points, settings)
-    as_used = {key: value for key, value in encode(profile).items() if key not in ("facts", "sources")}
-    run_root = settings.run_root_here()
-    scripts = {}
-    for planned in points.points:
-        point = planned.point
-        data_root = settings.data_roots.get(point.workload.data.name)
-        spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root=data_root, profile=as_used)
-        launch = launch_by_hand(profile, spec, None if run_root is None else str(run_root))
-        scripts[point.label] = render(profile, point, requests[point.label], launch)
-    return scripts
+    chosen = [planned.point for planned in points.points]
+    return {point.label: render(profile, point, requests[point.label], by_hand(profile, point, settings)) for point in chosen}
+
+
+def by_hand(profile: ClusterProfile, point: Point, settings: Settings) -> ScriptLaunch:
+    """How a script that the user submits starts the point's ranks."""
+    run_root, data_root = settings.run_root_here(), settings.data_roots.get(point.workload.data.name)
+    spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root=data_root, profile=_as_used(profile))
+    return launch_by_hand(profile, spec, None if run_root is None else str(run_root))
+
+
+def _as_used(profile: ClusterProfile) -> Mapping[str, Any]:
+    """What the records of a run say of its cluster."""
+    return {
+        key: value for key, value in encode(replace(profile, facts={}, sources={})).items() if key not in ("facts", "sources")
+    }

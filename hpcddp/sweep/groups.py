@@ -55,6 +55,11 @@ class SweepGroup:
         """What its axes vary."""
         return frozenset(key for factor in self.factors for key in factor[0])
 
+    @functools.cached_property
+    def all_keys(self) -> frozenset[str]:
+        """The same, and what its included points change."""
+        return self.keys.union(*self.include)
+
     def combinations(self, also: Mapping[str, Sequence[object]]) -> Iterator[Combination]:
         """The product in the file's order, then what is included; `also`: more axes, over keys that the group does not vary."""
         only_listed = self.include and not self.factors

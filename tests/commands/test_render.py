@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,36 @@ def test_render_works_without_slurm(run: Run, monkeypatch: pytest.MonkeyPatch) -
     """No Slurm command is needed."""
     monkeypatch.setenv("PATH", "/nonexistent")
     assert run("render", "--cluster", "rcc").exit_code == 0
+
+
+def test_explained_without_a_sweep_file(run: Run) -> None:
+    """Values are of the command line, or of the profile that they follow from; the plain script is what it was."""
+    result = run("render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7", "--explain", "--format", "json")
+    lines = json.loads(result.stdout)
+    assert [line["text"] for line in lines] == run(
+        "render", "--cluster", "rcc", "--nodes", 2, "--set", "slurm.walltime_min=7"
+    ).stdout.splitlines()
+    of = {line["text"]: [(each["key"], each.get("place") or each.get("grade")) for each in line["values"]] for line in lines}
+    assert of["#SBATCH --time=7"] == [("slurm.walltime_min", "command line")]
+    assert of["#SBATCH --nodes=2"] == [("layout.nodes", "command line")]
+    assert of["#SBATCH --ntasks-per-node=4"] == [
+        ("node_types.v100.gpus", "A"),
+        ("default_node_type", None),
+        ("layout.launcher", "default"),
+    ]
+    assert ("default_workload.model", None) in of[next(text for text in of if text.startswith("#SBATCH --job-name"))]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--explain", "-o", "job.sh"], "--explain prints what is not a script"),
+        (["--format", "json"], "--format json is of --explain"),
+        (["--explain", "--comm", "on", "--comm", "off"], "2 points: --explain shows one"),
+    ],
+)
+def test_explain_goes_with_one_point_and_stdout(run: Run, options: list[str], words: str) -> None:
+    """Anything else is a usage error that says so."""
+    result = run("render", "--cluster", "rcc", *options)
+    assert result.exit_code == 2
+    assert words in result.stderr

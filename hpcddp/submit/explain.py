@@ -1,0 +1,159 @@
+"""`hpcddp render --explain`: where each line of a script comes from.
+
+Marks carry its place in the templates through Jinja (template_marks.py); the values that it depends on are found by changing
+each of them (dependencies.py). Neither is written down anywhere, and so neither can be out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.settings import Settings, place_of
+from hpcddp.core.catalog import DATASETS, MODELS
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Point
+from hpcddp.core.schema import Path, dotted, encode
+from hpcddp.script.dependencies import Input, InputValue, dependencies
+from hpcddp.script.job_request import JobRequest
+from hpcddp.script.render import ScriptLaunch, render, render_marked
+from hpcddp.script.resources import job_request
+from hpcddp.script.template_marks import TemplatePlace
+from hpcddp.submit.choose import ChosenPoints, slurm_user
+from hpcddp.submit.scripts_by_hand import by_hand
+from hpcddp.submit.sweep_places import layout_places, sweep_places
+from hpcddp.sweep.expand import resolve
+from hpcddp.sweep.file import Sweep
+
+ScriptParts = tuple[ClusterProfile, Point, JobRequest, ScriptLaunch]
+"""What `render` takes."""
+
+Places = Callable[[str], str | None]
+"""Key of a record -> where its value was given; None: it follows from another value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A value that a line depends on."""
+
+    input: str
+    """profile, sweep or settings."""
+    key: str
+    value: object
+    place: str | None = None
+    """Where a value of a sweep or of the settings was given."""
+    grade: str | None = None
+    """Of a fact of the profile."""
+    source: str | None = None
+    """A key of the profile's `sources`."""
+    reference: str | None = None
+    """What the profile says of that source."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedLine:
+    """A line of a script and all that it comes from."""
+
+    text: str
+    templates: tuple[TemplatePlace, ...]
+    origins: tuple[Origin, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenLayout:
+    """A point that no sweep file has."""
+
+    sweep_on: Callable[[ClusterProfile], Sweep]
+    """Its sweep on a profile, which says what the command line leaves open."""
+    keys: frozenset[str]
+    """What the command line gives."""
+
+
+def explain_by_hand(points: ChosenPoints, settings: Settings, layout: GivenLayout | None) -> list[ExplainedLine]:
+    """The lines of the script that `hpcddp render` prints of the only point. `layout`: where no sweep file is given."""
+    profile, (planned,) = points.profile, points.points
+    assert planned.sweep is not None, "points of a sweep know theirs"
+
+    def parts(records: Mapping[str, Any]) -> ScriptParts:
+        used, sweep = replace(records["profile"], template=profile.template), records["sweep"]
+        if layout is not None and sweep == inputs["sweep"].record:
+            sweep = layout.sweep_on(used)
+        user = slurm_user(replace(points.source, sweep=sweep), records["settings"])
+        point = resolve(sweep, used)
+        return used, point, job_request(used, point, sweep.slurm, user), by_hand(used, point, records["settings"])
+
+    inputs = {
+        "profile": profile_input(profile),
+        "sweep": sweep_input(planned.sweep, profile),
+        "settings": Input(cls=Settings, plain=encode(settings)),
+    }
+    places = sweep_places(points.source, planned) if layout is None else layout_places(layout.keys)
+    return explain(parts, inputs, profile, {"sweep": places, "settings": place_of})
+
+
+def explain(
+    parts: Callable[[Mapping[str, Any]], ScriptParts],
+    inputs: Mapping[str, Input],
+    profile: ClusterProfile,
+    places: Mapping[str, Places],
+) -> list[ExplainedLine]:
+    """The lines of the script that `parts` of the inputs make, with the facts of `profile`."""
+    lines, found = dependencies(lambda records: render(*parts(records)).split("\n")[:-1], inputs)
+    marked = render_marked(*parts({name: each.record for name, each in inputs.items()}))
+    if [line.text for line in marked] != list(lines):
+        raise HpcddpError(f"{profile.template}: its text changes with marks in it, so its lines cannot be found again")
+    return [
+        ExplainedLine(text=line.text, templates=line.places, origins=tuple(_origins(values, inputs, profile, places)))
+        for line, values in zip(marked, found, strict=True)
+    ]
+
+
+def profile_input(profile: ClusterProfile) -> Input:
+    """The profile without what says where its values come from."""
+    plain = {key: value for key, value in encode(profile).items() if key not in ("facts", "sources", "template")}
+    return Input(cls=ClusterProfile, plain=plain, names=_names(profile))
+
+
+def sweep_input(sweep: Sweep, profile: ClusterProfile) -> Input:
+    """The sweep of one point on that cluster, defaults in full."""
+    plain = {key: value for key, value in encode(sweep, keep_later=True).items() if key not in ("cluster", "points")}
+    return Input(cls=Sweep, plain=plain, names=_names(profile))
+
+
+def _names(profile: ClusterProfile) -> Mapping[str, Sequence[str]]:
+    workload = {"model": MODELS, "data.name": tuple(DATASETS)}
+    return {
+        "layout.node_type": tuple(profile.node_types),
+        "default_node_type": tuple(profile.node_types),
+        **{f"{prefix}workload.{key}": names for prefix in ("", "default_") for key, names in workload.items()},
+    }
+
+
+def _origins(
+    values: Sequence[InputValue], inputs: Mapping[str, Input], profile: ClusterProfile, places: Mapping[str, Places]
+) -> Iterator[Origin]:
+    """Each key once: the entries of a list are one value."""
+    found: dict[tuple[str, str], Path] = {}
+    for each in values:
+        path = each.path[:-1] if isinstance(each.path[-1], int) else each.path
+        found[each.input, dotted(path)] = path
+    for (name, key), path in found.items():
+        value: Any = inputs[name].plain
+        for part in path:
+            value = value[part]
+        if name == "profile":
+            fact = next((profile.facts[known] for known in _prefixes(path) if known in profile.facts), None)
+            if fact is None:
+                yield Origin(input=name, key=key, value=value)
+            else:
+                reference = profile.sources.get(fact.source)
+                yield Origin(input=name, key=key, value=value, grade=fact.grade, source=fact.source, reference=reference)
+        elif (place := places[name](key)) is not None:
+            yield Origin(input=name, key=key, value=value, place=place)
+
+
+def _prefixes(path: Path) -> Iterator[str]:
+    """The path, and those above it, the longest first."""
+    return (dotted(path[:end]) for end in range(len(path), 0, -1))
