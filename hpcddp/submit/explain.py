@@ -27,6 +27,9 @@ from hpcddp.submit.sweep_places import layout_places, sweep_places
 from hpcddp.sweep.expand import resolve
 from hpcddp.sweep.file import Sweep
 
+FACTORY = "package.module:factory"
+"""A model or data set that goes with every other."""
+
 ScriptParts = tuple[ClusterProfile, Point, JobRequest, ScriptLaunch]
 """What `render` takes."""
 
@@ -123,7 +126,7 @@ def sweep_input(sweep: Sweep, profile: ClusterProfile) -> Input:
 
 
 def _names(profile: ClusterProfile) -> Mapping[str, Sequence[str]]:
-    workload = {"model": MODELS, "data.name": tuple(DATASETS)}
+    workload = {"model": (*MODELS, FACTORY), "data.name": (*DATASETS, FACTORY)}
     return {
         "layout.node_type": tuple(profile.node_types),
         "default_node_type": tuple(profile.node_types),
