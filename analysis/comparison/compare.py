@@ -13,6 +13,7 @@ from hpcddp.analysis.comparison.facts import Difference, Facts, differences, fac
 from hpcddp.analysis.comparison.match import MeasuredPoint, Unmatched, matched, measured_points, unmatched
 from hpcddp.analysis.comparison.readings import readings_plain
 from hpcddp.analysis.study.effects import Ratio, ratio
+from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
@@ -75,7 +76,8 @@ class Comparison:
 def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None = None) -> Comparison:
     """B against A; `places` is how the user named them. UsageError where no point of one has a counterpart in the other."""
     records_a, records_b = load_study(a), load_study(b)
-    of_a, of_b = measured_points(records_a), measured_points(records_b)
+    runs_a, runs_b = runs_frame(records_a), runs_frame(records_b)
+    of_a, of_b = measured_points(records_a, runs_a), measured_points(records_b, runs_b)
     pairs = matched(of_a, of_b)
     mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     unmatched_a, unmatched_b = unmatched(of_a, of_b, records_b, mine), unmatched(of_b, of_a, records_a, theirs)
@@ -85,7 +87,7 @@ def compare(a: Study, b: Study, threshold: float, places: tuple[str, str] | None
     side_a = Side(records_a.name, named[0], records_a, facts(a, records_a, mine), unmatched_a)
     side_b = Side(records_b.name, named[1], records_b, facts(b, records_b, theirs), unmatched_b)
     points = [_compared_point(mine, theirs, threshold) for mine, theirs in pairs]
-    effects = compared_effects(records_a, records_b)
+    effects = compared_effects((records_a, runs_a), (records_b, runs_b))
     return Comparison(side_a, side_b, points, differences(side_a.facts, side_b.facts), effects, threshold)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from hpcddp.analysis.study.axes import Axis, AxisPanel, axes
 from hpcddp.analysis.study.effects import Ratio, ratio
-from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.scaling import scaling_frame
 
@@ -34,15 +35,14 @@ class ComparedEffect:
         return self.a.high < self.b.low or self.b.high < self.a.low
 
 
-def compared_effects(a: StudyRecords, b: StudyRecords) -> list[ComparedEffect]:
-    """Of keys that both studies varied, at sizes that both measured; the base is A's."""
-    theirs = {(axis.key, panel.where): panel for axis in _axes(b) for panel in axis.panels}
-    pairs = [(axis, panel, theirs.get((axis.key, panel.where))) for axis in _axes(a) for panel in axis.panels]
+def compared_effects(a: tuple[StudyRecords, pd.DataFrame], b: tuple[StudyRecords, pd.DataFrame]) -> list[ComparedEffect]:
+    """Of keys that both studies varied, at sizes that both measured; the base is A's. Each study with its runs_frame."""
+    theirs = {(axis.key, panel.where): panel for axis in _axes(*b) for panel in axis.panels}
+    pairs = [(axis, panel, theirs.get((axis.key, panel.where))) for axis in _axes(*a) for panel in axis.panels]
     return [effect for axis, mine, other in pairs if other is not None for effect in _of_panel(axis, mine, other)]
 
 
-def _axes(records: StudyRecords) -> list[Axis]:
-    runs = runs_frame(records)
+def _axes(records: StudyRecords, runs: pd.DataFrame) -> list[Axis]:
     return axes(runs, scaling_frame(runs, records.points, records.hold))
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import pandas as pd
+
 from hpcddp.analysis.study.accuracy import Evaluated, evaluated, evaluated_epochs, median_losses
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords
@@ -68,9 +70,9 @@ class Unmatched:
     """The other study has the point, but no run of it that counts."""
 
 
-def measured_points(records: StudyRecords) -> list[MeasuredPoint]:
-    """The points of a study that have runs that count, by layout, then by everything else."""
-    frame = runs_frame(dataclasses.replace(records, hold=HOLD))
+def measured_points(records: StudyRecords, runs: pd.DataFrame) -> list[MeasuredPoint]:
+    """The points of a study that have runs that count, by layout, then by everything else; `runs` of runs_frame."""
+    frame = runs if records.hold == HOLD else runs_frame(dataclasses.replace(records, hold=HOLD))
     of_key = {(run.label, run.run): run for run in records.runs}
     found = []
     for (series, nodes, gpus), members in by_point(frame):

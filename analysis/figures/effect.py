@@ -126,7 +126,7 @@ def _highest(lines: dict[str, list[str]]) -> list[str]:
 def _name_values(ax: Axes, axis: Axis, panel: AxisPanel, lines: dict[str, list[str]]) -> None:
     """The values, and below each what it comes to; to the left what each line is."""
     places = _places(axis, panel)
-    shown = _with_room(places, ["\n".join(column) for column in zip(*lines.values(), strict=True)])
+    shown = _with_room(places, ["\n".join(column) for column in zip(*lines.values(), strict=True)], panel.base)
     ax.xaxis.set_major_locator(FixedLocator(list(shown)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.tick_params(axis="x", pad=pt(LABEL_PAD), length=pt(TICK_PT))
@@ -141,13 +141,12 @@ def _short_name(name: str) -> str:
     return name if len(name) <= 13 else f"{name[:12]}…"
 
 
-def _with_room(places: Sequence[float], texts: Sequence[str]) -> dict[float, str]:
-    """From the last value on, those whose texts do not reach the next one's."""
+def _with_room(places: Sequence[float], texts: Sequence[str], base: int) -> dict[float, str]:
+    """The base's, and from the last value on those whose texts reach no other's."""
     letter = (places[-1] - places[0]) * (1 + 1 / len(places)) / (LETTERS - 12)
-    found: dict[float, str] = {}
-    before = 0
-    for place, text in zip(reversed(places), reversed(texts), strict=True):
-        width = max(map(len, text.splitlines()))
-        if not found or min(found) - place >= letter * ((width + before) / 2 + 1):
-            found[place], before = text, width
-    return dict(sorted(found.items()))
+    widths = [max(map(len, text.splitlines())) for text in texts]
+    shown = [base]
+    for i in reversed(range(len(places))):
+        if i != base and all(abs(places[i] - places[j]) >= letter * ((widths[i] + widths[j]) / 2 + 1) for j in shown):
+            shown.append(i)
+    return {places[i]: texts[i] for i in sorted(shown)}

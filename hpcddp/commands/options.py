@@ -38,6 +38,19 @@ co2_option = click.option(
     help="Grams of CO2 of a kWh, where you know it: adds the CO2 of the energy.",
 )
 
+
+def threshold_option(help_: str) -> Callable[[Command], Command]:
+    """--threshold of whatever compares two studies, in per cent."""
+    return click.option(
+        "--threshold",
+        type=click.FloatRange(min=0, max=100, max_open=True),
+        default=5.0,
+        show_default=True,
+        metavar="PERCENT",
+        help=help_,
+    )
+
+
 style_option = click.option(
     "--style",
     type=click.Choice(["default", "paper", "slides"]),
@@ -199,7 +212,6 @@ def remark(text: str) -> None:
 
 
 def print_json(plain: object) -> None:
-    """JSON on stdout, for scripts."""
     """For `--format json`: the whole document on stdout."""
     import json
 

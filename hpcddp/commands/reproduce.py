@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcddp.commands.options import choose_and_remark, read_settings, remark, set_option, submitting
+from hpcddp.commands.options import choose_and_remark, read_settings, remark, set_option, submitting, threshold_option
 from hpcddp.commands.runs_path import RunsPath
 from hpcddp.commands.submit import submit_chosen
 
@@ -26,14 +26,7 @@ if TYPE_CHECKING:
     "-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="The file; by default STUDY-CLUSTER.yaml here."
 )
 @click.option("--submit", "submits", is_flag=True, help="Submit it, and compare both studies when all runs are over.")
-@click.option(
-    "--threshold",
-    type=click.FloatRange(min=0, max=100, max_open=True),
-    default=5.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="With --submit: what still agrees.",
-)
+@threshold_option("With --submit: what still agrees.")
 @submitting
 @click.pass_context
 def reproduce(

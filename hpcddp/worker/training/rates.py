@@ -20,7 +20,11 @@ def scaled_rate(chosen: Optimizer, global_batch: int) -> float:
 
 
 class RateSchedule:
-    """The rates of a point's steps. Each is a function of the step alone, so that a run that goes on needs no state of it."""
+    """The rates of a point's steps. Each is a function of the step alone, so that a run that goes on needs no state of it.
+
+    Why not torch's schedulers, which give the same (tests/worker/test_rates.py): each makes a rate from the one before it, so
+    that a checkpoint would have to hold them, and a warm-up takes a second one, and a third around both.
+    """
 
     def __init__(self, point: Point, steps_per_epoch: int) -> None:
         self._chosen = point.workload.optimizer

@@ -11,7 +11,11 @@ from torch import nn
 
 
 class WeightAverage:
-    """All ranks have the same one, as they have the same parameters. Buffers, as BatchNorm's statistics, are not averaged."""
+    """All ranks have the same one, as they have the same parameters. Buffers, as BatchNorm's statistics, are not averaged.
+
+    Why not torch.optim.swa_utils.AveragedModel: it is a second model, which copies all buffers in every step, begins as the
+    parameters are after the first step, and would be evaluated uncompiled beside the one that trains.
+    """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self._parameters: list[torch.Tensor] = list(module.parameters())

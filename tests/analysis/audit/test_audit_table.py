@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from hpcddp.analysis.audit.audit import audit
-from hpcddp.analysis.audit.cells import number, print_like, seconds
+from hpcddp.analysis.audit.cells import Number, number, print_like, seconds
 from hpcddp.analysis.audit.columns import column
 from hpcddp.analysis.audit.nodes import expand
 from hpcddp.analysis.audit.table import read_table
@@ -104,6 +105,14 @@ def test_headers_as_people_write_them(header: str, meaning: str, unit: str | Non
     assert (found.meaning, found.unit, found.baseline) == (meaning, unit, baseline)
 
 
+def read_cell(folder: Path, header: str, cell: str, gpus: int = 1) -> Mapping[str, Number]:
+    """What is read of a table of one row, without a remark."""
+    (folder / "t.csv").write_text(f'gpus,{header}\n{gpus},"{cell}"\n', encoding="utf-8")
+    table = read_table(folder / "t.csv")
+    assert table.remarks == ()
+    return table.rows[0].values
+
+
 @pytest.mark.parametrize(
     ("header", "cell", "meaning", "value"),
     [
@@ -127,10 +136,7 @@ def test_headers_as_people_write_them(header: str, meaning: str, unit: str | Non
 )
 def test_rates_as_people_write_them(tmp_path: Path, header: str, cell: str, meaning: str, value: float) -> None:
     """In the header, in brackets, or in the cell: per second, or seconds."""
-    (tmp_path / "t.csv").write_text(f'gpus,{header}\n1,"{cell}"\n', encoding="utf-8")
-    table = read_table(tmp_path / "t.csv")
-    assert table.rows[0].values[meaning].value == pytest.approx(value)
-    assert table.remarks == ()
+    assert read_cell(tmp_path, header, cell)[meaning].value == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +159,9 @@ def test_rates_as_people_write_them(tmp_path: Path, header: str, cell: str, mean
 )
 def test_rates_of_one_gpu_and_of_its_peak(tmp_path: Path, header: str, cell: str, meaning: str, value: float) -> None:
     """As papers write them; where nothing else says so, the throughput of all GPUs follows."""
-    (tmp_path / "t.csv").write_text(f'gpus,{header}\n4,"{cell}"\n', encoding="utf-8")
-    table = read_table(tmp_path / "t.csv")
-    assert table.rows[0].values[meaning].value == pytest.approx(value)
-    assert table.rows[0].values["throughput"].value == pytest.approx(value * (1 if meaning == "tflops" else 4))
-    assert table.remarks == ()
+    found = read_cell(tmp_path, header, cell, gpus=4)
+    assert found[meaning].value == pytest.approx(value)
+    assert found["throughput"].value == pytest.approx(value * (1 if meaning == "tflops" else 4))
 
 
 @pytest.mark.parametrize("header", ["img/s/node", "GFLOPs", "s/it per GPU"])

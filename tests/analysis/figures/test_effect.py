@@ -70,3 +70,17 @@ def test_no_text_of_a_figure_overlaps_another(tmp_path: Path, style: str) -> Non
         write_runs(study, each, [(20 + batch) * MS], shares={"data_wait": 0.25})
     for axis in find(load_study(study)).effects:
         check_texts(axis.stem, effect_figure(axis, STYLES[style]))
+
+
+def test_the_base_keeps_its_label(tmp_path: Path) -> None:
+    """Of values too close to each other for the labels of all, those go that reach the base's."""
+    points = {point(1, 4, batch_per_gpu=batch): batch for batch in (60, 62, 64, 66, 256)}
+    more = [point(2, 4, batch_per_gpu=62)]
+    study = write_study(tmp_path / "s", [*points, *more])
+    for each in (*points, *more):
+        write_runs(study, each, [100 * MS])
+    (axis,) = find(load_study(study)).effects
+    (ax,) = effect_figure(axis).axes
+    labels = [tick.get_text().splitlines()[0] for tick in ax.get_xticklabels()]
+    assert axis.panels[0].values[axis.panels[0].base].text == "62"
+    assert labels == ["62", "256"]
