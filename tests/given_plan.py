@@ -26,6 +26,25 @@ repeat: 2
 """
 
 
+SLURM = """
+schema: 1
+name: small-slurm
+title: One node of two GPUs
+default_node_type: host
+node_types:
+  host: {physical_cores: 8, smt: 1, memory_mb: 16000, gpus: 2}
+slurm: {partition: batch}
+"""
+"""A profile, for plans whose runs take hours of a cluster."""
+
+
+def slurm_profile(folder: Path) -> str:
+    """Its file."""
+    file = folder / "small-slurm.yaml"
+    file.write_text(SLURM)
+    return str(file)
+
+
 def submission_plan(folder: Path, *settings: str, cluster: str | None = None, user: Settings = Settings()) -> SubmissionPlan:  # noqa: B008
     """What `hpcddp submit` makes of a sweep file."""
     file = folder / "small.yaml"

@@ -27,7 +27,7 @@ class Hours:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits of a whole study, over all its submissions. None: no limit."""
+    """Limits of a whole study, over all its submissions; runs on this machine take nothing of them. None: no limit."""
 
     node_hours: NonNegative | None = None
     """Nodes times the hours that jobs have them."""

@@ -110,8 +110,10 @@ def _to_come(requested: _Requested, states: Sequence[RunState]) -> Hours | None:
 
 
 def lasted_h(attempt: Path, now_ns: int | None = None) -> float:
-    """Hours of one attempt by its records; `now_ns`: of one that runs, until now. 0 where its ranks never met."""
-    return _lasted_h(attempt, _read_launch(attempt), now_ns)
+    """Hours of one attempt by its records; `now_ns`: of one that runs, until now. 0 where its ranks never met, and on this
+    machine, which no job of a cluster has."""
+    launch = _read_launch(attempt)
+    return 0.0 if launch.backend == "local" else _lasted_h(attempt, launch, now_ns)
 
 
 def _lasted_h(attempt: Path, launch: _Launch, now_ns: int | None) -> float:

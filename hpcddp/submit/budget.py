@@ -104,7 +104,12 @@ def affordable(taken: Account | None, plan: SubmissionPlan, runs: Sequence[Run])
 
 
 def _hours(plan: SubmissionPlan, point: Point, hours: float, nodes: int | None = None, gpus: int | None = None) -> Hours:
-    """Node and GPU hours of the point in so many hours; `nodes` and `gpus` (of a node) are the job's where not the point's."""
+    """Node and GPU hours of the point in so many hours; `nodes` and `gpus` (of a node) are the job's where not the point's.
+
+    None on this machine, as `status` has it (used_hours.py).
+    """
+    if plan.profile.backend == "local":
+        return Hours()
     request, nodes = plan.requests.get(point.label), nodes or point.layout.nodes
     if gpus is None:
         gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_per_node

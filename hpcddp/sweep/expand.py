@@ -13,10 +13,10 @@ from hpcddp.core.catalog import check_workload
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Layout, Measure, Point, Workload
 from hpcddp.core.point_rules import check_point
-from hpcddp.core.schema import Path, SchemaError, decode, did_you_mean
+from hpcddp.core.schema import Path, SchemaError, did_you_mean
 from hpcddp.sweep.baselines import Baseline, missing_baselines
 from hpcddp.sweep.conditions import Condition, compared_values, parse_condition
-from hpcddp.sweep.file import Sweep, SweepFile, chosen_groups, set_dotted, with_line
+from hpcddp.sweep.file import Sweep, SweepFile, chosen_groups, decode_sweep, set_dotted, with_line
 from hpcddp.sweep.groups import Combination, SweepGroup
 
 DEFAULTS = Measure()
@@ -140,7 +140,7 @@ def _decode(rest: Mapping[str, object], combination: Combination, source: SweepF
     for key, value in combination.values.items():
         set_dotted(document, key, value)
     try:
-        return decode(Sweep, document)
+        return decode_sweep(document)
     except SchemaError as error:
         own = [key for key in combination.values if key in combination.places]
         if not own:

@@ -119,7 +119,7 @@ def make_sweep(document: Mapping[str, object], settings: Sequence[str], file: Pa
     changed_document = copy.deepcopy(dict(document))
     changed = [_apply_setting(changed_document, text) for text in settings]
     try:
-        sweep = decode(Sweep, changed_document)
+        sweep = decode_sweep(changed_document)
         groups = {name: read_group(name, plain) for name, plain in sweep.points.items()}
         return SweepFile(sweep, changed_document, groups, file)
     except SchemaError as error:
@@ -127,6 +127,14 @@ def make_sweep(document: Mapping[str, object], settings: Sequence[str], file: Pa
             if error.path[: len(path)] == path:
                 raise UsageError(f"--set {text}: {_with_full_key(path, error.message)}") from error
         raise with_line(error, file) from error
+
+
+def decode_sweep(document: Mapping[str, object]) -> Sweep:
+    """The sweep; SchemaError where a key or a value is none of a sweep."""
+    if document.get("work") == "comm":
+        message = "comm trains nothing, so it is no work of a sweep; `hpcddp bench comm SWEEP` times collectives at its layouts"
+        raise SchemaError(("work",), message)
+    return decode(Sweep, document)
 
 
 def with_line(error: SchemaError, file: Path) -> UsageError:

@@ -18,7 +18,7 @@ from hpcddp.submit.submit import SubmittedRun, submit_runs
 from tests.analysis.synthetic import MS, Recorded, write_run
 from tests.commands.conftest import Run
 from tests.fake_backend import FakeBackend
-from tests.given_plan import SWEEP
+from tests.given_plan import SWEEP, slurm_profile
 from tests.intruder import NOBODY, need_root
 
 HOUR_NS = 3_600_000_000_000
@@ -41,7 +41,8 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Done:
     """Whatever is submitted is over at once; small.yaml has two points of two runs, half an hour each."""
     backend = Done()
     monkeypatch.setattr("hpcddp.backends.choose.make_backend", lambda *_, **__: backend)
-    (tmp_path / "small.yaml").write_text(SWEEP)
+    slurm_profile(tmp_path)
+    (tmp_path / "small.yaml").write_text(SWEEP.replace("cluster: local", "cluster: small-slurm.yaml"))
     return backend
 
 
@@ -149,7 +150,7 @@ def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--after", "4711"], "--after 4711: jobs of Slurm are meant, and local has none; leave it out"),
+        (["--after", "4711", "--cluster", "local"], "--after 4711: jobs of Slurm are meant, and local has none; leave it out"),
         (["--after", "prepare"], "'prepare' is no job's number; `squeue --me` lists yours"),
         (["--after", "1", "--smoke"], "--smoke tests now what --after waits for: give one of them"),
         (["--max-jobs", "0"], "0 is not in the range x>=1"),

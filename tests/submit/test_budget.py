@@ -15,14 +15,22 @@ from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.records import steps_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import run_states
+from hpcddp.study.used_hours import study_hours
 from hpcddp.submit.budget import account, account_if_limited, budget_words, run_hours
 from hpcddp.submit.submission_plan import SubmissionPlan
 from hpcddp.submit.submit import SubmittedRun, submit_runs
+from tests import given_plan
 from tests.fake_backend import FakeBackend
-from tests.given_plan import study_of, submission_plan
+from tests.given_plan import slurm_profile, study_of
 from tests.script.test_resources import request_of
 
 HOUR_NS = 3_600_000_000_000
+
+
+def submission_plan(folder: Path, *settings: str, user: Settings = Settings()) -> SubmissionPlan:  # noqa: B008
+    """For a Slurm, without the jobs it would be asked for."""
+    planned = given_plan.submission_plan(folder, *settings, cluster=slurm_profile(folder), user=user)
+    return dataclasses.replace(planned, requests={})
 
 
 def ended(study: Study, run: SubmittedRun, hours: float | None, restart: int = 0) -> None:
@@ -137,3 +145,15 @@ def test_every_limit_of_a_budget_must_hold(budget: Budget, holds: bool) -> None:
     """Exactly as much is within it; 0 is a limit like any other."""
     assert budget.holds(Hours(node=2, gpu=8)) == holds
     assert bool(budget) == (budget != Budget())
+
+
+def test_runs_on_this_machine_take_nothing(tmp_path: Path) -> None:
+    """Neither before nor after, as `status` has it, whatever the budget."""
+    study, backend, planned = study_of(tmp_path), FakeBackend(), given_plan.submission_plan(tmp_path, "budget.node_hours=0")
+    backend.name = "local"
+    first, *_ = submit_runs(study, planned, backend)
+    ended(study, first, 0.25)
+    states = run_states(study, backend)
+    found = account(study, planned, states)
+    assert (found.used, found.waiting, study_hours(study, states).used) == (Hours(), Hours(), Hours())
+    assert budget_words(found, planned, [(planned.points[0].point, 2)]) == "budget 0.0 node hours: 0.0 node hours used"

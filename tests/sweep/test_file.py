@@ -106,6 +106,8 @@ def test_default_node_type_is_named(tmp_path: Path, rcc: ClusterProfile) -> None
         ("layout.nodes: [1, 2]", "slurm.qos: [a]", "study.yaml:9:11: `slurm.qos` cannot be an axis"),
         ("name: bigmnist", "name: bigmnits", "no data set `bigmnits`; did you mean `bigmnist`"),
         ("model: mnist-cnn", "model: resnet18", "takes images of 3 channels; data `bigmnist` has 1"),
+        ("layout: {", "work: comm\nlayout: {", "study.yaml:6:1: comm trains nothing, .*`hpcddp bench comm SWEEP`"),
+        ("layout.nodes: [1, 2]", "work: [comm]", "study.yaml:9:11: comm trains nothing, .*`hpcddp bench comm SWEEP`"),
         ("schema: 1", "schema: 2", "study.yaml:1:1: 2 is not one of 1"),
         ("layout: {", "layout: [", "study.yaml:6:"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any
 
 from hpcddp.core.attempt_records import EvaluationResult
 from hpcddp.core.point import Point
+from hpcddp.core.stop_signal import stop_requested
 from hpcddp.data import Source
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.training.epoch_log import EpochEnd, EpochLog
-from hpcddp.worker.training.evaluate import Evaluation, evaluate
+from hpcddp.worker.training.evaluate import Evaluation, EvaluationCut, evaluate
 from hpcddp.worker.training.trainer import Trainer
 
 
@@ -45,19 +46,31 @@ class EpochRecorder:
         self._began_ns = time.monotonic_ns()
         self._evaluations: list[Evaluation] = []
         """On rank 0."""
+        self._epochs_before = len(earlier["rows"]) if earlier else 0
         self.target_reached = False
+        self.interrupted = False
+        """Told to stop while an epoch was evaluated: a later attempt begins with that."""
 
-    def begin(self) -> None:
-        """The attempt's first step begins."""
+    def begin(self, first_step: int) -> None:
+        """The attempt's first step is about to begin; an epoch whose evaluation was cut by a stop signal ends here."""
         self._began_ns = time.monotonic_ns()
+        if first_step > self._epochs_before * self._steps_per_epoch:
+            self._close(first_step)
 
     def close(self, steps: int) -> None:
         """After so many steps of the run, all drained; does nothing where no epoch ends."""
+        resumes = self._parts.point.measure.resume
+        try:
+            self._close(steps, stop_requested if resumes else None)
+        except EvaluationCut:
+            self.interrupted = True
+
+    def _close(self, steps: int, stops: Callable[[], bool] | None = None) -> None:
         epoch, more = divmod(steps, self._steps_per_epoch)
         if more:
             return
         parts = self._parts
-        evaluation = self._evaluate(epoch) if self._is_due(epoch) else None
+        evaluation = self._evaluate(epoch, stops) if self._is_due(epoch) else None
         losses = parts.group.gather(f"losses of epoch {epoch}", parts.log.loss_sum)
         parts.log.loss_sum = 0.0
         if self._log:
@@ -99,10 +112,10 @@ class EpochRecorder:
         every = measure.evaluate_every
         return epoch == measure.epochs or (every > 0 and epoch % every == 0)
 
-    def _evaluate(self, epoch: int) -> EvaluationResult | None:
-        parts = self._parts
+    def _evaluate(self, epoch: int, stops: Callable[[], bool] | None) -> EvaluationResult | None:
+        parts, key = self._parts, f"evaluation {epoch}"
         with parts.trainer.evaluated():
-            found = evaluate(parts.point.workload, parts.evaluated, parts.trainer, parts.group, f"evaluation {epoch}")
+            found = evaluate(parts.point.workload, parts.evaluated, parts.trainer, parts.group, key, stops=stops)
         parts.trainer.model.train()
         if found is None:
             return None

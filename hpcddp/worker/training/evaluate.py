@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -25,17 +26,35 @@ Evaluation = tuple[EvaluationResult, GateResult]
 """Counts of the complete set, and whether they are of each sample once."""
 
 
-def evaluate(
-    workload: Workload, source: Source, trainer: Trainer, group: ProcessGroup, key: str = "evaluation"
+class EvaluationCut(Exception):
+    """A rank was to stop before it had evaluated its share; raised on all ranks."""
+
+
+def evaluate(  # noqa: PLR0913 - what is evaluated, with what, and until when
+    workload: Workload,
+    source: Source,
+    trainer: Trainer,
+    group: ProcessGroup,
+    key: str = "evaluation",
+    *,
+    stops: Callable[[], bool] | None = None,
 ) -> Evaluation | None:
-    """All ranks call it; on rank 0 the counts of the complete set with their gate, None elsewhere. `key` serves once."""
+    """All ranks call it; on rank 0 the counts of the complete set with their gate, None elsewhere. `key` serves once.
+
+    `stops`: whether this rank is to stop, asked for each batch; then EvaluationCut is raised.
+    """
     share = Share(workload.batch_per_gpu, group.rank.rank, group.rank.world)
     due = eval_range(len(source), share)
     watch = EvalWatch(due)
     workers = workload.loader_workers_per_rank
     batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
-    found = evaluate_share(trainer, watch.passing(batches))
-    evaluation_barrier(group, key, found.samples, len(due))
+    wanted = watch.passing(batches)
+    found = evaluate_share(trainer, itertools.takewhile(lambda _: not stops(), wanted) if stops else wanted)
+    is_cut = stops is not None and stops() and found.samples < len(due)
+    if not is_cut:
+        evaluation_barrier(group, key, found.samples, len(due))
+    if stops and group.share(f"cut of {key}", any(group.gather(f"{key} is cut", is_cut))):
+        raise EvaluationCut
     own = EvaluatedShare(**vars(found), first=due.start, end=due.stop, mismatch=watch.mismatch(source))
     shares = group.gather_records(key, own)
     return (combine(shares), gates.evaluation_is_exact(shares, len(source))) if shares else None

@@ -47,13 +47,15 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     window = StepWindow(point, feed.steps_per_epoch, log.times_ns, group, checkpointer)
     work = work_of(point, trainer)
     rates = RateSchedule(point, feed.steps_per_epoch)
-    set_rate(trainer.optimizer, rates.rate(window.first_step))
     divergence, timer, timed_from = Divergence(group, log), log.timer, window.timed_from
     faults = PageFaults()
     checksums = {"at the start": checksum(trainer.module.parameters())}
     trainer.model.train()
     if epochs:
-        epochs.begin()
+        epochs.begin(window.first_step)
+        if epochs.target_reached:
+            window.end(window.first_step, "target_accuracy")
+    set_rate(trainer.optimizer, rates.rate(window.first_step))
     with log, contextlib.closing(window.stretches()) as stretches:
         for stretch in stretches:
             after_pause = AFTER_PAUSE if stretch.start else 0
@@ -81,6 +83,8 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
                 epochs.close(stretch.stop)
                 if epochs.target_reached:
                     window.end(stretch.stop, "target_accuracy")
+                if epochs.interrupted:
+                    window.interrupt(stretch.stop)
     checksums["at the end"] = checksum(trainer.module.parameters())
     return _trained(window, log, feed, checksums=checksums, faults=faults, device=trainer.device)
 

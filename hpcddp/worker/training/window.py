@@ -49,6 +49,12 @@ class StepWindow:
         """The run ends after so many steps, those of the stretch that was yielded last, before all planned ones are made."""
         self.steps, self._stopped_by, self._ended = steps, reason, True
 
+    def interrupt(self, steps: int) -> None:
+        """The attempt ends after so many steps, those of the stretch that was yielded last, with a checkpoint."""
+        self.steps, self.interrupted = steps, True
+        if self._checkpointer:
+            self._checkpointer.write(steps, last=True)
+
     def stretches(self) -> Generator[range | PolledSteps, None, None]:
         """Steps with no pause among them; what the caller does between two stretches is not timed.
 
