@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
-from hpcddp.core.schema import Positive, decode, encode
+from hpcddp.core.schema import Positive, added_later, decode, encode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,8 @@ class JobSpec:
     """Where the data are if the point itself does not say; may hold variables, expanded in the job."""
     profile: Mapping[str, Any] = field(default_factory=dict)
     """The cluster profile as used, for the record."""
+    local_device: Literal["rank", "zero"] = added_later("rank")
+    """Which GPU a rank uses that srun started: the one of its local rank, or device 0 where it has only its own."""
     git_commit: str | None = None
     """Of the folder the sweep was submitted from, for the record; `+` at the end: with local changes."""
 

@@ -40,6 +40,7 @@ class JobRequest:
     nodelist: str | None
     exclude: str | None
     options: tuple[str, ...]
+    srun_options: tuple[str, ...] = ()
     user: User
 
     @property

@@ -10,6 +10,7 @@ from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest
+from hpcddp.script.slurm_options import own_srun_options
 
 OWN_OPTIONS = {
     "--nodes": "set layout.nodes",
@@ -35,6 +36,7 @@ def broken_limits(profile: ClusterProfile, point: Point, request: JobRequest) ->
     """A sentence for each thing the cluster would refuse: the value, the limit and the next step."""
     node = profile.node_type(point.layout.node_type)
     yield from _own_options(request)
+    yield from own_srun_options(request)
     yield from _beyond_nodes(profile, point, node)
     yield from _untyped(profile, point, request, node)
     yield from _beyond_one_node(profile, point, request, node)

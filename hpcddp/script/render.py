@@ -14,6 +14,7 @@ from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.launcher import command_by_hand
 from hpcddp.core.point import Point, to_json
 from hpcddp.script.job_request import JobRequest
+from hpcddp.script.slurm_options import gpu_option, step_gpu_option
 from hpcddp.script.templating import render_template
 
 if TYPE_CHECKING:
@@ -81,16 +82,15 @@ def _template_text(
 ) -> str:
     if launch.array is not None:
         request = replace(request, name=launch.array)
-    values = {"cluster": profile, "point": point, "request": request, "launch": launch, "gpu_option": gpu_option(request)}
+    values = {
+        "cluster": profile,
+        "point": point,
+        "request": request,
+        "launch": launch,
+        "gpu_option": gpu_option(request),
+        "step_gpu_option": step_gpu_option(request),
+    }
     return render_template(profile.template, {"word": _word, "options": _option}, values, marks=marks)
-
-
-def gpu_option(request: JobRequest) -> str | None:
-    """The one GPU request in the cluster's own syntax: `--gres=gpu:v100:4` or `--gpus-per-node=4`; None for no GPUs."""
-    if not request.gpus_per_node:
-        return None
-    typed = f"{request.gres_type}:{request.gpus_per_node}" if request.gres_type else str(request.gpus_per_node)
-    return f"--gres=gpu:{typed}" if request.gpu_request == "gres" else f"--gpus-per-node={typed}"
 
 
 def _word(value: object) -> str:
@@ -105,5 +105,5 @@ def _option(text: str) -> str:
     """A raw sbatch option as a header line: the part after `=` quoted."""
     name, equals, value = text.partition("=")
     if not re.fullmatch(r"--[a-z][a-z0-9-]*", name):
-        raise UsageError(f"job option {text!r}: write it as --name=value or --name, as in a #SBATCH line")
+        raise UsageError(f"job option {text!r}: write it as --name=value or --name")
     return f"{name}={_word(value)}" if equals else name

@@ -8,6 +8,7 @@ from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.limits import broken_limits
+from hpcddp.script.slurm_options import job_options, srun_options
 from hpcddp.sweep.file import SlurmOptions
 
 WARNING_S = 120
@@ -22,7 +23,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         name=point.label,
         nodes=layout.nodes,
         ranks_per_node=point.ranks_per_node,
-        cpus_per_rank=None if cores is None else cores * node.smt,
+        cpus_per_rank=None if cores is None else cores * _threads(profile, node),
         physical_cores_per_rank=cores,
         launcher=layout.launcher,
         gpus_per_node=_gpus_requested(profile, node, point),
@@ -37,7 +38,8 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         warning_s=min(WARNING_S, slurm.walltime_min * 15) if point.measure.resume else None,
         nodelist=slurm.nodelist or _pinned_nodes(profile, node, point),
         exclude=slurm.exclude,
-        options=slurm.options,
+        options=(*job_options(profile.slurm), *slurm.options),
+        srun_options=(*srun_options(profile, node, point), *slurm.srun_options),
         user=User(account=user.account, reservation=slurm.reservation or user.reservation, mail=user.mail),
     )
     found = list(broken_limits(profile, point, request))
@@ -50,6 +52,11 @@ def cores_per_rank(point: Point) -> int | None:
     """Physical cores of one process: those of all its GPUs."""
     of_gpu = point.layout.physical_cores_per_rank
     return None if of_gpu is None else of_gpu * point.layout.gpus_per_node // point.ranks_per_node
+
+
+def _threads(profile: ClusterProfile, node: NodeType) -> int:
+    """CPUs of a core, as Slurm counts those that a job asks for."""
+    return 1 if profile.slurm.one_thread_per_core else node.smt
 
 
 def hours_at_most(request: JobRequest) -> Hours:

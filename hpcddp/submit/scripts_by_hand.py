@@ -39,7 +39,13 @@ def scripts_by_hand(points: ChosenPoints, settings: Settings) -> dict[str, str]:
 def by_hand(profile: ClusterProfile, point: Point, settings: Settings) -> ScriptLaunch:
     """How a script that the user submits starts the point's ranks."""
     run_root, data_root = settings.run_root_here(), settings.data_roots.get(point.workload.data.name)
-    spec = JobSpec(point=point, study="$HPCDDP_RUNS/adhoc", data_root=data_root, profile=_as_used(profile))
+    spec = JobSpec(
+        point=point,
+        study="$HPCDDP_RUNS/adhoc",
+        data_root=data_root,
+        profile=_as_used(profile),
+        local_device=profile.slurm.local_device,
+    )
     return launch_by_hand(profile, spec, None if run_root is None else str(run_root))
 
 

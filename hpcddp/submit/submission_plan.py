@@ -120,6 +120,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
                 backend="local" if backend == "local" else "slurm",
                 data_root=plan.settings.data_roots.get(point.workload.data.name),
                 profile=profile,
+                local_device=plan.profile.slurm.local_device,
                 git_commit=commit,
             ),
             code=code,

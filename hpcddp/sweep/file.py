@@ -38,6 +38,8 @@ class SlurmOptions:
     """Hosts that no job may have."""
     options: tuple[str, ...] = ()
     """Raw sbatch options (`--constraint=hdr`), last in the header."""
+    srun_options: tuple[str, ...] = ()
+    """Raw srun options that the ranks are started with (`--cpu-bind=verbose`), behind the profile's."""
 
 
 @dataclass(frozen=True, kw_only=True)

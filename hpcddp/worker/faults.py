@@ -69,7 +69,7 @@ def _kind_and_words(error: BaseException, rank: Rank, point: Point | None) -> tu
     if isinstance(error, HpcddpError):
         cause = error.__cause__
         return "disk" if isinstance(cause, OSError) and cause.errno in _DISK else "user", own_words(error)
-    memory = out_of_memory(error, point, rank.local_rank)
+    memory = out_of_memory(error, point, rank.gpu)
     if memory:
         return "out_of_memory", memory
     return next((found for rule in _RULES if (found := rule(error))), ("error", _at(error, _first_line(error))))

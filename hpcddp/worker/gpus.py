@@ -15,18 +15,18 @@ _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
 def require_gpu(rank: Rank) -> torch.device:
-    """Selects the rank's GPU by its local rank; HpcddpError rather than a silent run on the CPU."""
+    """Selects the rank's GPU; HpcddpError rather than a silent run on the CPU."""
     trouble = no_gpu(rank)
     if trouble:
         raise HpcddpError(trouble)
-    device = torch.device("cuda", rank.local_rank)
+    device = torch.device("cuda", rank.gpu)
     torch.cuda.set_device(device)
     return device
 
 
 def no_gpu(rank: Rank) -> str | None:
     """Why this rank cannot train on a GPU, None when it can."""
-    if torch.version.cuda is None:
+    if torch.version.cuda is None and torch.version.hip is None:
         return (
             f"torch {torch.__version__} on {rank.host} is built without CUDA: "
             f"install the build the profile names, or set `device: cpu`"
@@ -36,16 +36,50 @@ def no_gpu(rank: Rank) -> str | None:
     if not torch.cuda.is_available() or visible == 0:
         return (
             f"rank {rank.rank} on {rank.host} finds no GPU (CUDA_VISIBLE_DEVICES {shown}): look at the job's GPU request, "
-            f"at nvidia-smi on that node and at its driver (torch is built for CUDA {torch.version.cuda}), or set `device: cpu`"
+            f"at {_tool()} on that node and at its driver (torch is built for {_platform()}), or set `device: cpu`"
         )
-    if rank.local_rank >= visible:
+    return _wrong_gpus(rank, visible, shown) or _not_built_for(rank.gpu)
+
+
+def _wrong_gpus(rank: Rank, visible: int, shown: str) -> str | None:
+    """Why `Rank.gpu` is not the rank's own among the GPUs that it sees."""
+    who = f"rank {rank.rank} on {rank.host} is local rank {rank.local_rank}"
+    sees = f"{who} and sees {visible} GPU(s) (CUDA_VISIBLE_DEVICES {shown})"
+    if rank.gpu >= visible:
         return (
-            f"rank {rank.rank} on {rank.host} is local rank {rank.local_rank} but sees {visible} GPU(s) "
-            f"(CUDA_VISIBLE_DEVICES {shown}): "
-            f"every rank must see all GPUs of its node; ask for them per node, or add `--gpu-bind=none` to srun"
+            f"{sees}: every rank must see all GPUs of its node; ask for them per node, or put `--gpu-bind=none` into "
+            f"slurm.srun_options; where each rank is to see its own GPU only, the profile says slurm.local_device: zero"
         )
-    gpu = torch.cuda.get_device_properties(rank.local_rank)
-    return not_covered(gpu.name, (gpu.major, gpu.minor), torch.cuda.get_arch_list())
+    if rank.local_device == "zero" and rank.launcher == "direct" and visible > 1 and rank.ranks_per_node > 1:
+        return (
+            f"{sees}: by slurm.local_device: zero of the profile all {rank.ranks_per_node} ranks of the node would use the first "
+            f"one; give each rank its own (`gpu_request: gpus-per-task`), or write local_device: rank"
+        )
+    return None
+
+
+def _not_built_for(index: int) -> str | None:
+    gpu, archs = torch.cuda.get_device_properties(index), torch.cuda.get_arch_list()
+    if torch.version.hip is not None:
+        return not_covered_by_rocm(gpu.name, gpu.gcnArchName, archs)
+    return not_covered(gpu.name, (gpu.major, gpu.minor), archs)
+
+
+def _platform() -> str:
+    return f"CUDA {torch.version.cuda}" if torch.version.hip is None else f"ROCm {torch.version.hip}"
+
+
+def _tool() -> str:
+    return "nvidia-smi" if torch.version.hip is None else "rocm-smi"
+
+
+def not_covered_by_rocm(gpu: str, arch: str, arch_list: Iterable[str]) -> str | None:
+    """The same as not_covered for an AMD GPU, whose `arch` has the state of its features behind it: gfx90a:sramecc+:xnack-."""
+    archs, kind = list(arch_list), arch.partition(":")[0]
+    if kind in archs:
+        return None
+    built = ", ".join(archs) or "no GPU"
+    return f"torch {torch.__version__} has no code for {gpu} ({kind}; built for {built}): install a build that lists {kind}"
 
 
 def not_covered(gpu: str, capability: tuple[int, int], arch_list: Iterable[str]) -> str | None:

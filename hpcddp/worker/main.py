@@ -26,7 +26,7 @@ def run(spec: dict[str, Any]) -> dict[str, object]:
     """
     block_stop_signal()
     job = spec_from_dict(spec)
-    rank = this_rank(job.backend)
+    rank = this_rank(job.backend, local_device=job.local_device)
     attempt = job.attempt_dir(rank.job, rank.restart)
     if steps_file(attempt, rank.rank).exists() or (attempt / "comm.json").exists():
         raise HpcddpError(f"{attempt} has the records of an earlier worker of job {rank.job}: run this point in a job of its own")

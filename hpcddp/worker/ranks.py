@@ -59,13 +59,20 @@ class Rank:
     launcher: Literal["direct", "torchrun"] = "direct"
     store_is_there: bool = False
     """Whether torchrun listens at master_addr and master_port already, so that rank 0 need not."""
+    local_device: Literal["rank", "zero"] = "rank"
+    """As in the job's spec."""
 
     @property
     def ranks_per_node(self) -> int:
         return self.world // self.nodes
 
+    @property
+    def gpu(self) -> int:
+        """The number of its GPU among those it sees; those that torchrun started see all GPUs of their node."""
+        return 0 if self.local_device == "zero" and self.launcher == "direct" else self.local_rank
 
-def this_rank(backend: str, env: Mapping[str, str] = os.environ) -> Rank:
+
+def this_rank(backend: str, env: Mapping[str, str] = os.environ, local_device: Literal["rank", "zero"] = "rank") -> Rank:
     """This process; `backend` is `slurm` (started by srun) or `local`. HpcddpError names a variable that is missing."""
     of_torchrun = by_torchrun(env)
     table = (_LOCAL if backend == "local" else _SLURM) | (_TORCHRUN if of_torchrun else {}) | _MASTER
@@ -87,6 +94,7 @@ def this_rank(backend: str, env: Mapping[str, str] = os.environ) -> Rank:
         host=host_name(env),
         launcher="torchrun" if of_torchrun else "direct",
         store_is_there=of_torchrun and env.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        local_device=local_device,
     )
 
 

@@ -63,7 +63,7 @@ class ProcessGroup:
         """Waits for all ranks: rank 0 holds the store, and NCCL's watchdog complains on the others when it goes first."""
         if self.watchdog:
             self.watchdog.leave()
-        dist.barrier(device_ids=[self.rank.local_rank] if self.device.type == "cuda" else None)
+        dist.barrier(device_ids=[self.rank.gpu] if self.device.type == "cuda" else None)
         dist.destroy_process_group()
 
 

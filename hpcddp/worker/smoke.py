@@ -37,7 +37,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     Other ranks return their own findings.
     """
     job = spec_from_dict(spec)
-    rank = this_rank(job.backend)
+    rank = this_rank(job.backend, local_device=job.local_device)
     folder = Study(Path(job.study)).smoke_dir(rank.job)
     findings: dict[str, Any] = encode(examine(job, rank))
     write_json(_answer_file(folder, rank.rank), findings)

@@ -80,3 +80,11 @@ def test_an_odd_value_is_named() -> None:
     """Early interpolation in a script leaves such things."""
     with pytest.raises(HpcddpError, match=r"rank is '\$SLURM_PROCID'"):
         this_rank("slurm", {**SLURM, "SLURM_PROCID": "$SLURM_PROCID"})
+
+
+def test_the_gpu_of_a_rank() -> None:
+    """Its local rank's; device 0 where it sees its own only, as a rank that torchrun started does not."""
+    assert this_rank("slurm", SLURM).gpu == 1
+    assert this_rank("slurm", SLURM, "zero").gpu == 0
+    own = {"RANK": "6", "LOCAL_RANK": "2", "WORLD_SIZE": "8", "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
+    assert this_rank("slurm", {**SLURM, **own}, "zero").gpu == 2
