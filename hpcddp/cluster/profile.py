@@ -8,8 +8,8 @@ C one user or an inference, ? not verified. Code reads plain values; `facts` kee
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from hpcddp.cluster.environment import Environment, EnvRule
 from hpcddp.cluster.paths import typed_path
@@ -163,3 +163,9 @@ class ClusterProfile:
             problem = f"no node type `{key}` in {self.name}" if key else f"{self.name} needs a node type"
             raise UsageError(f"{problem}{did_you_mean(key or '', self.node_types)} (`{self.show_command}`)")
         return self.node_types[key]
+
+    def rules_of(self, node: NodeType) -> SlurmRules:
+        """How jobs on nodes of this type are requested: its own rules stand above the cluster's."""
+        keys = ("partition", "gpu_request", "max_mb_per_core", "account_form")
+        own: dict[str, Any] = {key: value for key in keys if (value := getattr(node, key)) is not None}
+        return replace(self.slurm, **own)

@@ -27,6 +27,7 @@ class JobRequest:
     physical_cores_per_rank: int | None
     launcher: Literal["direct", "torchrun"]
     gpus_per_node: int
+    """Asked for."""
     gres_type: str | None
     gpu_request: str
     mem_mb: int | None
@@ -42,6 +43,13 @@ class JobRequest:
     options: tuple[str, ...]
     srun_options: tuple[str, ...] = ()
     user: User
+    node_gpus: int | None = None
+    """All GPUs of a node where a job has whole nodes, whatever it asks for; None: only those asked for count."""
+
+    @property
+    def gpus_counted(self) -> int:
+        """GPUs of a node that the job holds, used or not."""
+        return self.gpus_per_node if self.node_gpus is None else self.node_gpus
 
     @property
     def tasks_per_node(self) -> int:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from hpcddp.cluster.profile import ClusterProfile, NodeType
-from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest
+from hpcddp.script.queues import beyond_queue, cores_counted
 from hpcddp.script.slurm_options import own_srun_options
 
 OWN_OPTIONS = {
@@ -40,8 +40,8 @@ def broken_limits(profile: ClusterProfile, point: Point, request: JobRequest) ->
     yield from _beyond_nodes(profile, point, node)
     yield from _untyped(profile, point, request, node)
     yield from _beyond_one_node(profile, point, request, node)
-    yield from _beyond_qos(profile, request)
-    yield from _beyond_user(profile, request, node)
+    yield from beyond_queue(profile, point, request)
+    yield from _beyond_user(profile, point, request)
     yield from _warned_at_once(request)
 
 
@@ -87,67 +87,14 @@ def _beyond_one_node(profile: ClusterProfile, point: Point, request: JobRequest,
         yield f"slurm.mem_mb is {request.mem_mb}: Slurm gives at most {node.memory_mb} MB on {where}."
 
 
-def _beyond_qos(profile: ClusterProfile, request: JobRequest) -> Iterator[str]:
-    rules = {rule.name: rule for rule in profile.slurm.qos}
-    if request.qos not in rules:
-        if request.qos is None:
-            yield f"{profile.name} needs a QOS; slurm.qos is one of {', '.join(str(name) for name in rules)}."
-        else:
-            known = ", ".join(name for name in rules if name)
-            yield f"slurm.qos is {request.qos}: the profile of {profile.name} knows {known or 'none'}; a new one goes into it."
-        return
-    rule = rules[request.qos]
-    if all(_fits(rule, request)):
-        return
-    named = f"QOS {rule.name}" if rule.name else "without a QOS (`slurm.qos`)"
-    other = [name for name, other in rules.items() if all(_fits(other, request)) and name]
-    step = f"Use `--set slurm.qos={other[0]}`." if other else f"`{profile.show_command}` lists the limits."
-    for text in _qos_limits_passed(rule, request):
-        yield f"{text} on {profile.name} {named}. {step}"
-
-
-def _fits(rule: Qos, request: JobRequest) -> tuple[bool, ...]:
-    gpus, cpus = request.nodes * request.gpus_per_node, _cpus(request)
-    return (
-        request.nodes >= rule.min_nodes,
-        rule.max_nodes is None or request.nodes <= rule.max_nodes,
-        rule.max_walltime_min is None or request.walltime_min <= rule.max_walltime_min,
-        rule.max_gpus is None or gpus <= rule.max_gpus,
-        rule.max_cpus is None or cpus is None or cpus <= rule.max_cpus,
-    )
-
-
-def _qos_limits_passed(rule: Qos, request: JobRequest) -> Iterator[str]:
-    texts = (
-        f"{request.nodes} nodes asked for, at least {rule.min_nodes} needed",
-        f"{request.nodes} nodes asked for, at most {rule.max_nodes} allowed",
-        f"slurm.walltime_min is {request.walltime_min}, at most {rule.max_walltime_min} minutes allowed",
-        f"{request.nodes * request.gpus_per_node} GPUs asked for, at most {rule.max_gpus} allowed",
-        f"{_cpus(request)} CPUs asked for, at most {rule.max_cpus} allowed",
-    )
-    return (text for text, fits in zip(texts, _fits(rule, request), strict=True) if not fits)
-
-
-def _cpus(request: JobRequest) -> int | None:
-    return None if request.cpus_per_rank is None else request.nodes * request.ranks_per_node * request.cpus_per_rank
-
-
-def _beyond_user(profile: ClusterProfile, request: JobRequest, node: NodeType) -> Iterator[str]:
-    gpus, limit = request.nodes * request.gpus_per_node, profile.slurm.max_gpus_per_user
+def _beyond_user(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
+    gpus, limit = request.nodes * request.gpus_counted, profile.slurm.max_gpus_per_user
     if limit is not None and gpus > limit:
-        yield f"{gpus} GPUs asked for ({request.nodes} nodes x {request.gpus_per_node}): {profile.name} allows {limit} a user."
-    cores = _cores_counted(request, node)
+        yield f"{gpus} GPUs asked for ({request.nodes} nodes x {request.gpus_counted}): {profile.name} allows {limit} a user."
+    cores = cores_counted(profile, point, request)
     limit = profile.slurm.max_cores_per_user
     if limit is not None and cores is not None and cores > limit:
         yield f"{cores} cores asked for on {request.nodes} nodes: {profile.name} allows {limit} a user."
-
-
-def _cores_counted(request: JobRequest, node: NodeType) -> int | None:
-    """Physical cores the job is charged for: whole nodes where it is exclusive."""
-    if request.exclusive:
-        return None if node.physical_cores is None else request.nodes * node.physical_cores
-    cores = request.physical_cores_per_rank
-    return None if cores is None else request.nodes * request.ranks_per_node * cores
 
 
 def _warned_at_once(request: JobRequest) -> Iterator[str]:

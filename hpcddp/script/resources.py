@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hpcddp.cluster.profile import ClusterProfile, NodeType
+from hpcddp.cluster.slurm_rules import Partition, SlurmRules
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.limits import broken_limits
+from hpcddp.script.queues import choose_queue
 from hpcddp.script.slurm_options import job_options, srun_options
 from hpcddp.sweep.file import SlurmOptions
 
@@ -18,7 +22,7 @@ WARNING_S = 120
 def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user: User) -> JobRequest:
     """The request; UsageError lists everything in it that the cluster would not give, with the limit."""
     node, layout = profile.node_type(point.layout.node_type), point.layout
-    cores = cores_per_rank(point)
+    rules, cores = profile.rules_of(node), cores_per_rank(point)
     request = JobRequest(
         name=point.label,
         nodes=layout.nodes,
@@ -28,11 +32,11 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         launcher=layout.launcher,
         gpus_per_node=_gpus_requested(profile, node, point),
         gres_type=node.gres_type,
-        gpu_request=profile.slurm.gpu_request,
-        mem_mb=slurm.mem_mb or _memory_share_mb(profile, node, point),
+        gpu_request=rules.gpu_request,
+        mem_mb=slurm.mem_mb,
         exclusive=layout.exclusive,
         constraint=node.constraint,
-        partition=slurm.partition or profile.slurm.partition,
+        partition=slurm.partition,
         qos=slurm.qos,
         walltime_min=slurm.walltime_min,
         warning_s=min(WARNING_S, slurm.walltime_min * 15) if point.measure.resume else None,
@@ -41,7 +45,11 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         options=(*job_options(profile.slurm), *slurm.options),
         srun_options=(*srun_options(profile, node, point), *slurm.srun_options),
         user=User(account=user.account, reservation=slurm.reservation or user.reservation, mail=user.mail),
+        node_gpus=node.gpus if rules.whole_nodes else None,
     )
+    queue = choose_queue(profile, point, slurm, request)
+    mem_mb = slurm.mem_mb or _memory_share_mb(rules, queue.limits, node, point)
+    request = replace(request, qos=queue.rule.name, partition=queue.partition, mem_mb=mem_mb)
     found = list(broken_limits(profile, point, request))
     if found:
         raise UsageError("\n".join(found))
@@ -60,9 +68,9 @@ def _threads(profile: ClusterProfile, node: NodeType) -> int:
 
 
 def hours_at_most(request: JobRequest) -> Hours:
-    """Nodes, and the GPUs asked for on them, x the wall time asked for."""
+    """Nodes, and the GPUs held on them, x the wall time asked for."""
     node = request.nodes * request.walltime_min / 60
-    return Hours(node=node, gpu=node * request.gpus_per_node)
+    return Hours(node=node, gpu=node * request.gpus_counted)
 
 
 def _gpus_requested(profile: ClusterProfile, node: NodeType, point: Point) -> int:
@@ -83,11 +91,12 @@ def _pinned_nodes(profile: ClusterProfile, node: NodeType, point: Point) -> str 
     return node.names if mixed and node.count == point.layout.nodes else None
 
 
-def _memory_share_mb(profile: ClusterProfile, node: NodeType, point: Point) -> int | None:
-    """All the node's memory on an exclusive node, else the share of the cores asked for; never above the site's cap."""
+def _memory_share_mb(rules: SlurmRules, limits: Partition, node: NodeType, point: Point) -> int | None:
+    """All the node's memory on a node of the job's own, else the share of the cores asked for; never above the limit per core."""
     if node.memory_mb is None or node.physical_cores is None:
         return None
     requested = (point.layout.physical_cores_per_rank or 1) * point.layout.gpus_per_node
-    cores = node.physical_cores if point.layout.exclusive else min(requested, node.physical_cores)
+    cores = node.physical_cores if point.layout.exclusive or rules.whole_nodes else min(requested, node.physical_cores)
     share = node.memory_mb * cores // node.physical_cores
-    return min(share, (profile.slurm.max_mb_per_core or share) * cores)
+    limits_mb = (limit and limit * cores for limit in (rules.max_mb_per_core, limits.max_mb_per_core))
+    return min([share, *(limit for limit in limits_mb if limit is not None)])

@@ -51,7 +51,7 @@ def hours_of_runs(plan: SubmissionPlan, runs: Sequence[Run]) -> list[Hours]:
         return [run_hours(plan, point) for point, _ in runs]
     request = allocation_request(plan, runs)
     node = request.nodes * plan.source.sweep.slurm.walltime_min / 60
-    return [Hours(node=node, gpu=node * request.gpus_per_node) for _ in runs]
+    return [Hours(node=node, gpu=node * request.gpus_counted) for _ in runs]
 
 
 def account(study: Study, plan: SubmissionPlan, states: Sequence[RunState]) -> Account:
@@ -112,5 +112,5 @@ def _hours(plan: SubmissionPlan, point: Point, hours: float, nodes: int | None =
         return Hours()
     request, nodes = plan.requests.get(point.label), nodes or point.layout.nodes
     if gpus is None:
-        gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_per_node
+        gpus = (point.layout.gpus_per_node if point.device == "cuda" else 0) if request is None else request.gpus_counted
     return Hours(node=nodes * hours, gpu=nodes * gpus * hours)

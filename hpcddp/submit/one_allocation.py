@@ -15,6 +15,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.text import count
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.limits import broken_limits
+from hpcddp.script.queues import walltime_limit_min
 from hpcddp.script.render import JobStep, ScriptLaunch, render
 from hpcddp.script.resources import WARNING_S
 from hpcddp.submit.submission_plan import SubmissionPlan
@@ -33,7 +34,9 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
         raise UsageError("\n".join(found))
     requests = [plan.requests[point.label] for point in points]
     largest, widest = max(requests, key=lambda one: one.nodes), max(requests, key=_cpus_of_node)
-    time_min = min([len(runs) * largest.walltime_min, *_limits_min(plan, largest)])
+    big = next(point for point in points if point.layout.nodes == largest.nodes)
+    limits_min = (walltime_limit_min(plan.profile, big, largest), plan.longest_min)
+    time_min = min([len(runs) * largest.walltime_min, *(limit for limit in limits_min if limit is not None)])
     allocation = dataclasses.replace(
         largest,
         launcher="direct",
@@ -45,7 +48,6 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
         walltime_min=time_min,
         warning_s=min(WARNING_S, time_min * 15),
     )
-    big = next(point for point in points if point.layout.nodes == largest.nodes)
     if refused := list(broken_limits(plan.profile, big, allocation)):
         again = f"{FLAG}: one job asks for the most that any of its points needs; leave it out, or choose points with --where"
         raise UsageError("\n".join([*refused, again]))
@@ -83,7 +85,7 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
 
     return Batch(
         submissions=tuple(in_sequence),
-        one_allocation=OneAllocation(nodes=request.nodes, gpus_per_node=request.gpus_per_node, render_text=text),
+        one_allocation=OneAllocation(nodes=request.nodes, gpus_per_node=request.gpus_counted, render_text=text),
     )
 
 
@@ -118,9 +120,3 @@ def _unsuitable_options(plan: SubmissionPlan) -> Iterator[str]:
 
 def _cpus_of_node(request: JobRequest) -> tuple[int, int]:
     return request.tasks_per_node * (request.cpus_per_task or 1), request.tasks_per_node
-
-
-def _limits_min(plan: SubmissionPlan, request: JobRequest) -> Iterator[int]:
-    """Time limits of a job, by the profile and by Slurm."""
-    limits = [rule.max_walltime_min for rule in plan.profile.slurm.qos if rule.name == request.qos]
-    yield from (limit for limit in (*limits, plan.longest_min) if limit is not None)

@@ -18,7 +18,7 @@ from hpcddp.submit.budget import budget_words, hours_of_runs
 from hpcddp.submit.failed_runs import none_failed_words, reasons_text
 from hpcddp.submit.one_allocation import allocation_words
 from hpcddp.submit.pending import PendingRuns
-from hpcddp.submit.plan import plan_row, points_table, remarks, total_hours
+from hpcddp.submit.plan import plan_row, points_table, queue_columns, queue_words, remarks, total_hours
 
 
 def pending_remarks(pending: PendingRuns) -> Iterator[str]:
@@ -53,8 +53,9 @@ def pending_text(pending: PendingRuns) -> str:
         "batch/rank": [row.batch_per_gpu for row in rows],
         "have": [repeats[row.label] - row.runs - missing[row.label] for row in rows],
         "submit": [row.runs for row in rows],
+        **queue_columns(rows),
     }
-    lines, hours = [points_table(rows, columns)], total_hours(rows)
+    lines, hours = [points_table(rows, columns), *([words] if (words := queue_words(rows)) else [])], total_hours(rows)
     if plan.one_allocation and len(pending.runs) > 1:
         lines.append(allocation_words(plan, pending.next_runs))
         hours = sum(hours_of_runs(plan, pending.runs), Hours())

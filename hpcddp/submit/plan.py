@@ -53,6 +53,9 @@ class PlanRow:
     """The same of the GPUs asked for, used or not."""
     files: int
     bytes: int
+    partition: str | None = None
+    qos: str | None = None
+    """None, as for the partition: not asked for."""
 
 
 def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, walltime_min: float) -> PlanRow:
@@ -74,6 +77,8 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, wal
         gpu_hours=None if hours is None else hours.gpu,
         files=repeat * files_of(point),
         bytes=repeat * bytes_of(point, walltime_min),
+        partition=None if request is None else request.partition,
+        qos=None if request is None else request.qos,
     )
 
 
@@ -94,11 +99,27 @@ def points_table(rows: Sequence[PlanRow], columns: Mapping[str, Sequence[object]
         (row.label, *(row.point.get(key) for key in keys.values()), *values)
         for row, *values in zip(rows, *columns.values(), strict=True)
     ]
-    return table(("point", *keys, *columns), lines, left=("point", *keys, "groups"))
+    return table(("point", *keys, *columns), lines, left=("point", *keys, "partition", "qos", "groups"))
+
+
+def queue_columns(rows: Sequence[PlanRow]) -> dict[str, Sequence[object]]:
+    """Partition and QOS of each point as columns, each where points differ in it."""
+    columns = {"partition": [row.partition for row in rows], "qos": [row.qos for row in rows]}
+    return {title: values for title, values in columns.items() if len(set(values)) > 1}
+
+
+def queue_words(rows: Sequence[PlanRow]) -> str | None:
+    """The partition and QOS that all points have alike; None where there is no Slurm, or nothing they have alike."""
+    columns = queue_columns(rows)
+    if not rows or rows[0].node_hours is None or len(columns) > 1:
+        return None
+    partition = f"partition {rows[0].partition}" if rows[0].partition else "no partition asked for"
+    qos = f"QOS {rows[0].qos}" if rows[0].qos else "no QOS asked for"
+    return "all points: " + ", ".join([partition] * ("partition" not in columns) + [qos] * ("qos" not in columns))
 
 
 def plan_text(rows: Sequence[PlanRow]) -> str:
-    """All points with what they come to, and the sums below."""
+    """All points with what they come to, their partition and QOS, and the sums below."""
     columns: dict[str, Sequence[object]] = {
         "nodes": [row.nodes for row in rows],
         "GPUs": [row.gpus for row in rows],
@@ -110,11 +131,13 @@ def plan_text(rows: Sequence[PlanRow]) -> str:
         "GPU-h": [_hours_text(row.gpu_hours) for row in rows],
         "files": [row.files for row in rows],
         "size": [size(row.bytes) for row in rows],
+        **queue_columns(rows),
         "groups": [" ".join(row.groups) for row in rows],
     }
     total, most = totals(rows), total_hours(rows)
     parts = [count(total.points, "point"), count(total.runs, "run"), *([] if most is None else [f"at most {most}"])]
-    return "\n".join((points_table(rows, columns), ", ".join([*parts, count(total.files, "file"), size(total.bytes)])))
+    lines = (points_table(rows, columns), queue_words(rows), ", ".join([*parts, count(total.files, "file"), size(total.bytes)]))
+    return "\n".join(line for line in lines if line is not None)
 
 
 def _hours_text(hours: float | None) -> str | None:
@@ -170,7 +193,7 @@ def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
     node, layout = profile.node_type(point.layout.node_type), point.layout
     if point.device == "cpu" and node.gpus:
         yield f"device is cpu: the GPUs of {profile.name}'s nodes would stand idle. Set it to cuda, or keep it on purpose."
-    if not layout.exclusive:
+    if not layout.exclusive and not profile.slurm.whole_nodes:
         yield "layout.exclusive is false: strangers on a node slow a baseline and make a speedup look larger. Set it to true."
     workers, cores = point.workload.loader_workers_per_rank, cores_per_rank(point)
     if cores is not None and workers > cores * node.smt:

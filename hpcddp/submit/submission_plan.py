@@ -68,20 +68,20 @@ class SubmissionPlan:
 
 def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOptions = SubmitOptions()) -> SubmissionPlan:  # noqa: B008
     """The points with the user's settings and the jobs they request; UsageError for what the cluster would refuse."""
-    slurm = points.source.sweep.slurm
+    requests = job_requests(points, settings)
     has_limit = options.one_allocation and points.profile.backend == "slurm"
     return SubmissionPlan(
         source=points.source,
         profile=points.profile,
         points=points.points,
-        requests=job_requests(points, settings),
+        requests=requests,
         settings=settings,
         max_running=options.max_running,
         max_jobs=options.max_jobs,
         failed_only=options.failed,
         after=options.after,
         one_allocation=options.one_allocation,
-        longest_min=longest_min(slurm.partition or points.profile.slurm.partition) if has_limit else None,
+        longest_min=longest_min(max(requests.values(), key=lambda one: one.nodes).partition) if has_limit else None,
     )
 
 
@@ -129,7 +129,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
             token=secrets.token_hex(4),
             render_text=_renderer(plan, point),
             shape=_shape(plan, point),
-            gpus_per_node=plan.requests[point.label].gpus_per_node if point.label in plan.requests else None,
+            gpus_per_node=plan.requests[point.label].gpus_counted if point.label in plan.requests else None,
             account=_account(plan),
             trusted=trusted,
         )

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from hpcddp.cluster.profile_names import is_profile_file
+from hpcddp.cluster.slurm_rules import Intent
 from hpcddp.cluster.yamlfile import located, parse_yaml, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
 from hpcddp.core.point import Layout, Measure, Workload
-from hpcddp.core.schema import Positive, SchemaError, decode
+from hpcddp.core.schema import Positive, SchemaError, added_later, decode
 from hpcddp.sweep.groups import SweepGroup, read_group
 
 
@@ -27,7 +28,9 @@ class SlurmOptions:
     partition: str | None = None
     """Partition of the jobs. None: the profile's."""
     qos: str | None = None
-    """Quality of service. None: Slurm's own default."""
+    """Quality of service. None: that of the profile's first rule that fits, if jobs are given it unasked, or Slurm's own."""
+    intent: Intent | None = added_later(None)
+    """What the jobs are for, where the profile has a QOS or partition for that. None: production."""
     mem_mb: Positive | None = None
     """Memory on each node. None: all of an exclusive node's, else the share of its cores."""
     reservation: str | None = None

@@ -176,3 +176,33 @@ def test_refusals_are_listed(run: Run) -> None:
 def test_nothing_left(run: Run) -> None:
     """A condition that leaves no point is an error."""
     assert run("plan", JOBS / "rcc-bigmnist.yaml", "--where", "layout.nodes == 99").exit_code == 2
+
+
+SITE = """\
+schema: 1
+name: site
+title: A site
+default_node_type: a100
+node_types:
+  a100: {physical_cores: 32, gpus: 4, constraint: a100}
+  v100: {physical_cores: 40, gpus: 4, constraint: v100, partition: old}
+slurm:
+  partitions: {main: {node_types: [a100]}, old: {node_types: [v100]}}
+  qos: [{name: prod, automatic: true}]
+"""
+
+
+def test_partition_and_qos(run: Run, tmp_path: Path) -> None:
+    """A line where all points have the same, columns where they differ, and both in JSON."""
+    (tmp_path / "site.yaml").write_text(SITE)
+    (tmp_path / "s.yaml").write_text(
+        "schema: 1\ncluster: ./site.yaml\naccount: me\nworkload: {model: mnist-cnn, data: {name: synthetic-mnist}}\n"
+        "baselines: false\nlayout: {gpus_per_node: 4}\npoints: {g: {layout.nodes: [2, 4]}, o: {layout.node_type: [v100]}}\n"
+    )
+    assert "\nall points: partition main, QOS prod\n" in run("plan", "s.yaml", "--group", "g").stdout
+    header, first, *_ = run("plan", "s.yaml").stdout.splitlines()[1:]
+    assert "  partition  groups" in header
+    assert first.endswith("  main       g")
+    points = json.loads(run("plan", "s.yaml", "--format", "json").stdout)["points"]
+    assert [(p["partition"], p["qos"]) for p in points] == [("main", "prod"), ("main", "prod"), ("old", "prod")]
+    assert "\nall points: QOS prod\n" in run("submit", "s.yaml", "--dry-run").stdout

@@ -1,0 +1,195 @@
+"""Which partition and QOS a job asks for, and what their limits refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import load_profile, read_profile
+from hpcddp.core.errors import UsageError
+from hpcddp.script.job_request import JobRequest
+from tests.script.test_resources import request_on
+
+HEAD = """\
+schema: 1
+name: site
+title: A site
+default_node_type: a100
+node_types:
+  a100: {physical_cores: 32, gpus: 4, memory_mb: 320000, constraint: a100}
+  v100: {physical_cores: 40, gpus: 4, memory_mb: 160000, constraint: v100, partition: old}
+"""
+
+PARTITIONS = """\
+  partitions:
+    small: {node_types: [a100], max_nodes: 4, max_walltime_min: 4320, max_mb_per_core: 5000}
+    main: {node_types: [a100], default: true, min_nodes: 1, max_nodes: 64, max_walltime_min: 1440}
+    large: {node_types: [a100], min_nodes: 65, max_nodes: 1024, max_walltime_min: 720}
+    old: {node_types: [v100], max_nodes: 8, qos: [prod]}
+"""
+
+RULES = """\
+  qos:
+    - {name: prod, automatic: true, max_nodes: 32, max_walltime_min: 1200}
+    - {name: debug, automatic: true, intent: debug, max_nodes: 2, max_walltime_min: 120, partition: main}
+    - {name: week, automatic: true, intent: long, max_nodes: 4, max_walltime_min: 10080, partition: small}
+    - {name: big, automatic: false, min_nodes: 33, max_walltime_min: 600}
+    - {name: spare, automatic: false, node_types: [v100]}
+"""
+
+BINS = """\
+  qos:
+    - {min_nodes: 1, max_nodes: 91, max_walltime_min: 120}
+    - {min_nodes: 92, max_nodes: 183, max_walltime_min: 360}
+    - {min_nodes: 184, max_walltime_min: 720}
+"""
+
+
+def site(tmp_path: Path, *slurm: str) -> ClusterProfile:
+    """A profile with these parts of `slurm`."""
+    file = tmp_path / "site.yaml"
+    file.write_text(HEAD + "".join(["slurm:\n", *slurm] if slurm else []))
+    return read_profile(file)
+
+
+def queue(request: JobRequest) -> tuple[str | None, str | None]:
+    return request.partition, request.qos
+
+
+def refusal(profile: ClusterProfile, **settings: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        request_on(profile, **settings)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ("main", "prod")),
+        ({"layout__nodes": 32, "slurm__walltime_min": 1200}, ("main", "prod")),
+        ({"slurm__intent": "debug"}, ("main", "debug")),
+        ({"slurm__intent": "debug", "layout__nodes": 3}, ("main", "prod")),
+        ({"slurm__intent": "long", "slurm__walltime_min": 4320}, ("small", "week")),
+        ({"slurm__intent": "production"}, ("main", "prod")),
+        ({"slurm__partition": "small"}, ("small", "prod")),
+        ({"slurm__qos": "big", "layout__nodes": 33}, ("main", "big")),
+        ({"slurm__qos": "big", "layout__nodes": 65}, ("large", "big")),
+        ({"slurm__qos": "week"}, ("small", "week")),
+        ({"layout__node_type": "v100", "layout__nodes": 8}, ("old", "prod")),
+    ],
+    ids=str,
+)
+def test_first_rule_that_fits(tmp_path: Path, settings: dict[str, Any], expected: tuple[str, str]) -> None:
+    """A job has the first automatic rule that it fits in nodes, time, node type and intent, in the rule's partition or the node
+    type's, or else in the first that it fits, the default one before the others. What the sweep names wins.
+    """
+    assert queue(request_on(site(tmp_path, PARTITIONS, RULES), **settings)) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"layout__nodes": 33}, ["33 nodes asked for, at most 32 allowed on site QOS prod. Use `--set slurm.qos=big`."]),
+        (
+            {"layout__nodes": 65, "slurm__walltime_min": 500},
+            ["65 nodes asked for, at most 32", "Use `--set slurm.qos=big`."],
+        ),
+        (
+            {"layout__nodes": 33, "slurm__partition": "small"},
+            [
+                "33 nodes asked for, at most 4 allowed on site in partition small",
+                "`--set slurm.qos=big --set slurm.partition=main`",
+            ],
+        ),
+        ({"slurm__walltime_min": 1201}, ["slurm.walltime_min is 1201, at most 1200 minutes", "--set slurm.qos=week"]),
+        (
+            {"slurm__intent": "debug", "slurm__qos": "debug", "slurm__walltime_min": 121},
+            ["slurm.walltime_min is 121, at most 120 minutes allowed on site QOS debug in partition main"],
+        ),
+        ({"slurm__qos": "spare"}, ["nodes of type a100 asked for, v100 needed on site QOS spare", "slurm.qos=prod"]),
+        ({"slurm__qos": "week", "slurm__partition": "main"}, ["partition main asked for, small needed on site QOS week"]),
+        (
+            {"layout__node_type": "v100", "slurm__qos": "spare"},
+            ["QOS spare asked for, prod needed on site in partition old. Use `--set slurm.qos=prod`."],
+        ),
+        (
+            {"layout__node_type": "v100", "layout__nodes": 9},
+            ["9 nodes asked for, at most 8 allowed on site in partition old. `hpcddp clusters show site` lists the limits."],
+        ),
+        ({"slurm__partition": "nope"}, ["slurm.partition is nope: the profile of site knows small, main, large, old"]),
+        ({"slurm__qos": "nope"}, ["slurm.qos is nope: the profile of site knows prod, debug, week, big, spare"]),
+        (
+            {"slurm__partition": "small", "slurm__mem_mb": 160001},
+            [
+                "slurm.mem_mb is 160001, at most 160000 allowed with 5000 a core on site in partition small",
+                "slurm.partition=main",
+            ],
+        ),
+    ],
+    ids=str,
+)
+def test_refused(tmp_path: Path, settings: dict[str, Any], parts: list[str]) -> None:
+    """One past a limit of the QOS or of the partition is refused with both numbers and with what would fit, also where that is
+    never given unasked.
+    """
+    found = refusal(site(tmp_path, PARTITIONS, RULES), **settings)
+    for part in parts:
+        assert part in found
+
+
+def test_memory_share_stays_below_the_partitions_limit(tmp_path: Path) -> None:
+    """All of a node's memory is asked for only as far as the partition gives it to the cores."""
+    profile = site(tmp_path, PARTITIONS, RULES)
+    assert request_on(profile).mem_mb == 320_000
+    assert request_on(profile, slurm__partition="small").mem_mb == 32 * 5000
+
+
+@pytest.mark.parametrize(
+    ("nodes", "walltime_min", "complaint"),
+    [
+        (91, 120, None),
+        (91, 121, "slurm.walltime_min is 121, at most 120 minutes"),
+        (92, 360, None),
+        (183, 361, "slurm.walltime_min is 361, at most 360 minutes"),
+        (184, 720, None),
+        (184, 721, "slurm.walltime_min is 721, at most 720 minutes"),
+    ],
+)
+def test_time_limit_depends_on_the_nodes(tmp_path: Path, nodes: int, walltime_min: int, complaint: str | None) -> None:
+    """Several rules of one name are ranges of nodes, each with a time limit of its own."""
+    profile, settings = site(tmp_path, BINS), {"layout__nodes": nodes, "slurm__walltime_min": walltime_min}
+    if complaint is None:
+        assert queue(request_on(profile, **settings)) == (None, None)
+    else:
+        assert complaint in refusal(profile, **settings)
+
+
+def test_no_rule_is_given_unasked(tmp_path: Path) -> None:
+    """Where each QOS has to be asked for, or none is for what the jobs are for, nothing is guessed."""
+    named = site(tmp_path, "  qos: [{name: a}, {name: b, automatic: false}]\n")
+    assert refusal(named) == "site needs a QOS; slurm.qos is one of a, b."
+    assert queue(request_on(named, slurm__qos="b")) == (None, "b")
+    debug = site(tmp_path, "  qos: [{intent: production}, {name: dev, intent: debug, automatic: true}]\n")
+    assert "slurm.intent is long: no QOS of site is for that and given unasked" in refusal(debug, slurm__intent="long")
+    assert queue(request_on(debug, slurm__intent="debug")) == (None, "dev")
+
+
+def test_to_name_a_partition_is_to_ask_for_its_rule(tmp_path: Path) -> None:
+    """A rule without a name that holds in a partition is asked for by the partition, whatever it is for."""
+    rules = "  qos: [{partition: std}, {partition: dev, intent: debug}, {partition: paid, automatic: false}]\n"
+    profile = site(tmp_path, "  partitions: {std: {}, dev: {max_nodes: 2}, paid: {}}\n", rules)
+    assert queue(request_on(profile)) == ("std", None)
+    assert queue(request_on(profile, slurm__partition="dev")) == ("dev", None)
+    assert queue(request_on(profile, slurm__partition="paid")) == ("paid", None)
+    assert "3 nodes asked for, at most 2" in refusal(profile, slurm__partition="dev", layout__nodes=3)
+
+
+def test_marconi100_names_the_qos_and_gives_none_unasked() -> None:
+    """Its big and debug QOS are charged and ranked otherwise: they are named, not taken."""
+    profile = load_profile("marconi100")
+    assert "Use `--set slurm.qos=m100_qos_bprod`." in refusal(profile, layout__nodes=17)
+    assert queue(request_on(profile, slurm__intent="debug")) == ("m100_usr_prod", None)
+    assert queue(request_on(profile, layout__nodes=17, slurm__qos="m100_qos_bprod")) == ("m100_usr_prod", "m100_qos_bprod")
