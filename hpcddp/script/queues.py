@@ -103,7 +103,7 @@ def walltime_limit_min(profile: ClusterProfile, point: Point, request: JobReques
 
 def cores_counted(profile: ClusterProfile, point: Point, request: JobRequest) -> int | None:
     """Physical cores that the job is charged for: whole nodes where it has them alone."""
-    if request.exclusive or profile.slurm.whole_nodes:
+    if request.exclusive or profile.slurm.always_exclusive:
         cores = profile.node_type(point.layout.node_type).physical_cores
         return None if cores is None else request.nodes * cores
     of_rank = request.physical_cores_per_rank
@@ -191,7 +191,7 @@ def _within(value: int | None, limit: int | None) -> bool:
 def _job(profile: ClusterProfile, point: Point, request: JobRequest) -> _Job:
     node = profile.node_type(point.layout.node_type)
     cpus = None if request.cpus_per_rank is None else request.nodes * request.ranks_per_node * request.cpus_per_rank
-    if profile.slurm.whole_nodes:
+    if profile.slurm.always_exclusive:
         cpus = None if node.logical_cpus is None else request.nodes * node.logical_cpus
     return _Job(
         node_type=point.layout.node_type or profile.default_node_type,

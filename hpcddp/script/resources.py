@@ -45,7 +45,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         options=(*job_options(profile.slurm), *slurm.options),
         srun_options=(*srun_options(profile, node, point), *slurm.srun_options),
         user=User(account=user.account, reservation=slurm.reservation or user.reservation, mail=user.mail),
-        node_gpus=node.gpus if rules.whole_nodes else None,
+        node_gpus=node.gpus if rules.always_exclusive else None,
     )
     queue = choose_queue(profile, point, slurm, request)
     mem_mb = slurm.mem_mb or _memory_share_mb(rules, queue.limits, node, point)
@@ -96,7 +96,7 @@ def _memory_share_mb(rules: SlurmRules, limits: Partition, node: NodeType, point
     if node.memory_mb is None or node.physical_cores is None:
         return None
     requested = (point.layout.physical_cores_per_rank or 1) * point.layout.gpus_per_node
-    cores = node.physical_cores if point.layout.exclusive or rules.whole_nodes else min(requested, node.physical_cores)
+    cores = node.physical_cores if point.layout.exclusive or rules.always_exclusive else min(requested, node.physical_cores)
     share = node.memory_mb * cores // node.physical_cores
     limits_mb = (limit and limit * cores for limit in (rules.max_mb_per_core, limits.max_mb_per_core))
     return min([share, *(limit for limit in limits_mb if limit is not None)])

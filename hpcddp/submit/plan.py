@@ -193,7 +193,7 @@ def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
     node, layout = profile.node_type(point.layout.node_type), point.layout
     if point.device == "cpu" and node.gpus:
         yield f"device is cpu: the GPUs of {profile.name}'s nodes would stand idle. Set it to cuda, or keep it on purpose."
-    if not layout.exclusive and not profile.slurm.whole_nodes:
+    if not layout.exclusive and not profile.slurm.always_exclusive:
         yield "layout.exclusive is false: strangers on a node slow a baseline and make a speedup look larger. Set it to true."
     workers, cores = point.workload.loader_workers_per_rank, cores_per_rank(point)
     if cores is not None and workers > cores * node.smt:

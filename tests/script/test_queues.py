@@ -117,7 +117,10 @@ def test_first_rule_that_fits(tmp_path: Path, settings: dict[str, Any], expected
         ),
         (
             {"layout__node_type": "v100", "layout__nodes": 9},
-            ["9 nodes asked for, at most 8 allowed on site in partition old. `hpcddp clusters show site` lists the limits."],
+            [
+                "9 nodes asked for, at most 8 allowed on site in partition old. `hpcddp clusters show",
+                "site.yaml` lists the limits.",
+            ],
         ),
         ({"slurm__partition": "nope"}, ["slurm.partition is nope: the profile of site knows small, main, large, old"]),
         ({"slurm__qos": "nope"}, ["slurm.qos is nope: the profile of site knows prod, debug, week, big, spare"]),
