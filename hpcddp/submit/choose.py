@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcddp.cluster.current_cluster import current_cluster
+from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.profile_names import own_profiles, profile_names
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
+from hpcddp.core.schema import SchemaError
 from hpcddp.core.text import merge_similar
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.resources import job_request
@@ -19,7 +21,7 @@ from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.plan import added_words
 from hpcddp.sweep.conditions import matching
 from hpcddp.sweep.expand import PlannedPoint, expand
-from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep, with_job_options, without_effect
+from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep, with_job_options, with_line, without_effect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ def choose_points(sweep: Path, options: PointOptions) -> ChosenPoints:
     """The points of the sweep file that the options choose; UsageError where none is left."""
     source = with_job_options(read_sweep(sweep, options.settings, options.cluster), options.job_options)
     source = replace(source, options=replace(source.options, also=dict(options.also)))
-    profile = pick_cluster(source.sweep.cluster)
+    profile = _with_template(pick_cluster(source.sweep.cluster), source)
     points = expand(source, profile, options.groups, options.also)
     meets = matching([planned.point for planned in points], options.conditions)
     points = [planned for planned, is_chosen in zip(points, meets, strict=True) if is_chosen]
@@ -55,7 +57,7 @@ def choose_layout(
     source = layout_sweep(profile, layout, options, workload, name)
     is_default = source.sweep.layout.node_type is None and profile.default_node_type is not None
     remarks = [f"node type {profile.default_node_type}, the default of {profile.name}"] if is_default else []
-    return ChosenPoints(source=source, profile=profile, points=(), remarks=remarks)
+    return ChosenPoints(source=source, profile=_with_template(profile, source), points=(), remarks=remarks)
 
 
 def layout_sweep(
@@ -88,6 +90,19 @@ def pick_cluster(name: str | None) -> ClusterProfile:
         names = ", ".join([*own_profiles(), *profile_names()])
         raise UsageError(f"no cluster: give --cluster, set HPCDDP_CLUSTER, or name it in the sweep; known: {names}")
     return load_profile(known)
+
+
+def _with_template(profile: ClusterProfile, source: SweepFile) -> ClusterProfile:
+    """The profile with the sweep's template, which lies with the sweep: a sweep reads no file from elsewhere."""
+    name = source.sweep.slurm.template
+    if name is None:
+        return profile
+    file = source.file.parent / name
+    if not is_below(file, source.file.parent) or not file.is_file():
+        where = "lies elsewhere" if file.is_file() else "is not there"
+        words = f"slurm.template: `{name}` {where}: it is a file beside the sweep, or below its folder"
+        raise with_line(SchemaError(("slurm", "template"), words), source.file)
+    return replace(profile, template=str(file.resolve()))
 
 
 def slurm_user(source: SweepFile, settings: Settings) -> User:

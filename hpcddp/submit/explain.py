@@ -115,7 +115,7 @@ def explain(
 
 def profile_input(profile: ClusterProfile) -> Input:
     """The profile without what says where its values come from."""
-    plain = {key: value for key, value in encode(profile).items() if key not in ("facts", "sources", "template")}
+    plain = {key: value for key, value in encode(profile).items() if key not in ("facts", "sources", "template", "file")}
     return Input(cls=ClusterProfile, plain=plain, names=_names(profile))
 
 

@@ -43,6 +43,8 @@ class SlurmOptions:
     """Raw sbatch options (`--constraint=hdr`), last in the header."""
     srun_options: tuple[str, ...] = ()
     """Raw srun options that the ranks are started with (`--cpu-bind=verbose`), behind the profile's."""
+    template: str | None = None
+    """Template of the job scripts, a file beside the sweep or below its folder. None: the profile's."""
 
 
 @dataclass(frozen=True, kw_only=True)

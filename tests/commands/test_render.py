@@ -176,3 +176,43 @@ def test_explain_goes_with_one_point_and_stdout(run: Run, options: list[str], wo
     result = run("render", "--cluster", "rcc", *options)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+TEMPLATE = '{% extends "base.sh.j2" %}\n{% block teardown %}\necho bye\n{% endblock %}\n'
+
+
+def sweep_with(folder: Path, template: str) -> Path:
+    """A sweep of one point with a template."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "mine.yaml"
+    file.write_text(
+        f"schema: 1\ncluster: rcc\nworkload: {{model: resnet18, data: {{name: cifar10}}}}\nslurm:\n  template: {template}\n"
+    )
+    return file
+
+
+def test_a_template_beside_the_sweep(run: Run, tmp_path: Path) -> None:
+    """It overrides a block of the shipped one, wherever the command is run."""
+    file = sweep_with(tmp_path / "study", "own/t.sh.j2")
+    (tmp_path / "study" / "own").mkdir()
+    (tmp_path / "study" / "own" / "t.sh.j2").write_text(TEMPLATE)
+    script = run("render", file, "--set", "baselines=false").stdout
+    assert '\necho bye\nexit "$rc"\n' in script
+    plain = run("render", file, "--set", "baselines=false", "--set", "slurm.template=null").stdout
+    differing = {line for line in script.splitlines() if line not in plain.splitlines()}
+    assert {line for line in differing if '"template"' not in line} == {"echo bye"}
+
+
+@pytest.mark.parametrize(
+    ("template", "complaint"),
+    [("nosuch.j2", "`nosuch.j2` is not there"), ("../t.sh.j2", "`../t.sh.j2` lies elsewhere"), ("link.j2", "lies elsewhere")],
+)
+def test_a_sweeps_template_lies_with_the_sweep(run: Run, tmp_path: Path, template: str, complaint: str) -> None:
+    """A sweep reads no file of its own choice, through a link neither; the line is named."""
+    (tmp_path / "t.sh.j2").write_text(TEMPLATE)
+    file = sweep_with(tmp_path / "study", template)
+    (tmp_path / "study" / "link.j2").symlink_to(tmp_path / "t.sh.j2")
+    refused = run("render", file)
+    assert refused.exit_code == 2
+    assert f"{file}:5:3: slurm.template: " in refused.stderr
+    assert complaint in refused.stderr
