@@ -11,8 +11,11 @@ FACT_KEYS = frozenset({"value", "grade", "source"})
 
 
 def is_fact(data: object) -> bool:
-    """Whether a mapping is meant as a fact: it has two of the three keys, so that the third may be missing or misspelt."""
-    return isinstance(data, dict) and len(data.keys() & FACT_KEYS) >= 2
+    """Whether a mapping is meant as a fact: it has two of the three keys, so that the third may be missing or misspelt.
+
+    A rule of `env_rules`, which has a value and a source of its own, has a name.
+    """
+    return isinstance(data, dict) and len(data.keys() & FACT_KEYS) >= 2 and "name" not in data
 
 
 def strip_facts(data: object, path: Path, facts: dict[Path, Fact]) -> object:
@@ -29,8 +32,12 @@ def strip_facts(data: object, path: Path, facts: dict[Path, Fact]) -> object:
 
 def check_sources(fact: Fact, path: Path, sources: Mapping[str, str]) -> None:
     """SchemaError where the fact, or a conflict of it, names a source that is not among `sources`."""
-    if fact.source not in sources:
-        where = (*path, "source")
-        raise SchemaError(where, f"source `{fact.source}` is not among `sources`{did_you_mean(fact.source, sources)}")
+    check_source(fact.source, path, sources)
     for i, other in enumerate(fact.conflicts):
         check_sources(other, (*path, "conflicts", i), sources)
+
+
+def check_source(source: str, path: Path, sources: Mapping[str, str]) -> None:
+    """SchemaError where what stands at `path` has a source that is not among `sources`."""
+    if source not in sources:
+        raise SchemaError((*path, "source"), f"source `{source}` is not among `sources`{did_you_mean(source, sources)}")

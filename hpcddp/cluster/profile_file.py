@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 
 from hpcddp.cluster.extends import Layer, file_of, merge_layers, read_layers
-from hpcddp.cluster.facts import check_sources, strip_facts
+from hpcddp.cluster.facts import check_source, check_sources, strip_facts
 from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.cluster.profile_names import FOLDER, is_profile_file, own_folder, profile_path
@@ -53,6 +53,8 @@ def _decoded(data: object, facts: dict[Path, Fact]) -> ClusterProfile:
     profile = decode(ClusterProfile, strip_facts(data, (), facts))
     for path, fact in facts.items():
         check_sources(fact, path, profile.sources)
+    for i, rule in enumerate(profile.env_rules):
+        check_source(rule.source, ("env_rules", i), profile.sources)
     return profile
 
 

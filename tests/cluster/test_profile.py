@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpcddp.cluster.environment import When
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile, read_profile
 from hpcddp.cluster.profile_names import profile_names
@@ -17,6 +18,7 @@ from hpcddp.core.catalog import check_workload
 from hpcddp.core.errors import UsageError
 
 SHIPPED = profile_names()
+SITES = [name for name in SHIPPED if name != "local"]
 
 OUR_CHOICES = {"kind", "module_init", "python", "activate"}
 """Keys under `compute` that say how we go about it, not what the cluster is."""
@@ -35,6 +37,8 @@ slurm:
   qos:
     - {name: {value: "no", grade: B, source: friend}}
     - {name: 1:30:00}
+env_rules:
+  - {name: NCCL_NET, value: AWS Libfabric, source: guide}
 """
 
 
@@ -77,25 +81,40 @@ def test_shipped_profile(name: str) -> None:
 
 
 def test_shipped_names() -> None:
-    """The clusters of the studies that come as sweeps, and this machine."""
-    assert SHIPPED == ["aws-g5", "local", "marconi100", "rcc"]
+    """The clusters of the studies that come as sweeps, this machine, and those whose sites document enough of them."""
+    assert SHIPPED == ["aws-g5", "juwels-booster", "leonardo", "local", "marconi100", "perlmutter", "rcc"]
 
 
-@pytest.mark.parametrize("name", ["aws-g5", "marconi100", "rcc"])
-@pytest.mark.parametrize("part", ["node_types", "slurm", "fabric", "compute"])
+@pytest.mark.parametrize("name", SITES)
+@pytest.mark.parametrize("part", ["login_hosts", "node_types", "slurm", "rendezvous", "fabric", "storage", "compute", "env"])
 def test_every_value_has_a_source(name: str, part: str) -> None:
     """What a cluster's profile claims of the machine, it claims with a source and a grade."""
-    data = read_yaml(Path(__file__).parents[2] / "clusters" / f"{name}.yaml")[part]
+    data = read_yaml(Path(__file__).parents[2] / "clusters" / f"{name}.yaml").get(part)
     bare = {path for path in bare_values(data, ()) if not (part == "compute" and path.split(".")[0] in OUR_CHOICES)}
     assert bare == set()
 
 
-@pytest.mark.parametrize("name", ["aws-g5", "marconi100", "rcc"])
+@pytest.mark.parametrize("name", SITES)
 def test_every_source_is_used(name: str) -> None:
-    """A source that no fact names is left from an earlier edit."""
+    """A source that no fact and no rule names is left from an earlier edit."""
     profile = load_profile(name)
     facts = [one for fact in profile.facts.values() for one in (fact, *fact.conflicts)]
-    assert {fact.source for fact in facts} == set(profile.sources)
+    assert {fact.source for fact in facts} | {rule.source for rule in profile.env_rules} == set(profile.sources)
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_what_is_unknown_says_how_to_find_it(name: str) -> None:
+    """A value that nobody verified is null or a claim, and has a remark; null of another grade is known to be nothing."""
+    facts = load_profile(name).facts
+    assert [path for path, fact in facts.items() if fact.grade == "?" and not (fact.note or fact.conflicts)] == []
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_nccl_variables_have_a_condition(name: str) -> None:
+    """No variable of NCCL or its plug-in in every job: each is in a rule, with its source and the jobs that need it."""
+    profile = load_profile(name)
+    assert not [variable for variable in profile.env if variable.startswith(("NCCL_", "FI_", "GLOO_", "RCCL_"))]
+    assert [rule.name for rule in profile.env_rules if rule.when == When()] == []
 
 
 def test_marconi100_counts_hardware_threads() -> None:
@@ -182,6 +201,7 @@ def test_text_stays_text(tmp_path: Path) -> None:
         ("grade: A", "graed: A", "mine.yaml:7:22: unknown key `graed` in node_types.fat.gpus; did you mean `grade`?"),
         ("source: guide", "source: guid", "mine.yaml:7:32: source `guid` is not among `sources`; did you mean `guide`?"),
         ("grade: C, source: friend", "grade: C, source: fiend", "mine.yaml:7:80: source `fiend` is not among `sources`"),
+        ("Libfabric, source: guide", "Libfabric, source: guid", "mine.yaml:15:44: source `guid` is not among `sources`"),
         ("B, source: friend", "B, source: fiend", "mine.yaml:12:38: source `fiend` is not among `sources`"),
         ("schema: 1\n", "schema: 1\nfacts: {}\n", "mine.yaml:2:1: `facts` is not a key of a profile"),
         ("name: mine\n", "name: mine\nname: yours\n", "mine.yaml:3:1: found duplicate key"),
