@@ -74,9 +74,9 @@ class JobRow:
         return self.state in QUEUED | RUNNING
 
 
-def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[str], timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
     """Runs a command of Slurm outside any enclosing allocation, and ends an sbatch that retries; HpcddpError where it is not
-    installed or does not come back.
+    installed or does not come back (within COMMAND_TIMEOUT_S).
     """
     try:
         process = subprocess.Popen(
@@ -91,16 +91,16 @@ def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     except OSError as error:
         raise HpcddpError(f"{command[0]} cannot be run: {error.strerror}") from error
     with process:
-        out, err = _read_output(process, command[0])
+        out, err = _read_output(process, command[0], COMMAND_TIMEOUT_S if timeout_s is None else timeout_s)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def _read_output(process: subprocess.Popen[bytes], name: str) -> tuple[str, str]:
-    """Its stdout and stderr until it closes them; UnansweredError where it was killed after COMMAND_TIMEOUT_S.
+def _read_output(process: subprocess.Popen[bytes], name: str, timeout_s: float) -> tuple[str, str]:
+    """Its stdout and stderr until it closes them; UnansweredError where it was killed after that time.
 
     In this thread: starting others to read and to watch the time took a tenth of a submission.
     """
-    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     output = {pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr) if pipe}
     out, err = output.values()
     with selectors.DefaultSelector() as pipes:
@@ -110,7 +110,7 @@ def _read_output(process: subprocess.Popen[bytes], name: str) -> tuple[str, str]
             ready = pipes.select(max(0.0, deadline - time.monotonic()))
             if not ready:
                 process.kill()
-                raise UnansweredError(f"{name} did not answer within {COMMAND_TIMEOUT_S} s")
+                raise UnansweredError(f"{name} did not answer within {timeout_s:.0f} s")
             for pipe in (key.fd for key, _ in ready):
                 data = os.read(pipe, 1 << 16)
                 output[pipe] += data
@@ -121,9 +121,9 @@ def _read_output(process: subprocess.Popen[bytes], name: str) -> tuple[str, str]
     return out.decode("utf-8", "replace"), err.decode("utf-8", "replace")  # any other job's name may be in another encoding
 
 
-def query(command: Sequence[str]) -> str:
+def query(command: Sequence[str], timeout_s: float | None = None) -> str:
     """What the command prints; HpcddpError with its stderr where it fails, UnansweredError where no controller answered."""
-    done = run(command)
+    done = run(command, timeout_s)
     if done.returncode:
         words = done.stderr.strip() or f"exit code {done.returncode}"
         raise (UnansweredError if UNANSWERED.search(words) else HpcddpError)(f"{command[0]}: {words}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from hpcddp.commands.options import format_option, print_json, remark
@@ -9,11 +11,12 @@ from hpcddp.commands.options import format_option, print_json, remark
 
 @click.group()
 def clusters() -> None:
-    """List the clusters, or show one with its sources.
+    """List the clusters, show one with its sources, or make a profile of the one you are on.
 
     \b
     hpcddp clusters list
     hpcddp clusters show rcc
+    hpcddp clusters detect -o mycluster.yaml
     """
 
 
@@ -50,3 +53,28 @@ def show(name: str, format_: str) -> None:
 
     profile = load_profile(name)
     print_json(cluster_plain(profile)) if format_ == "json" else click.echo(show_cluster(profile))
+
+
+@clusters.command()
+@click.option("-o", "target", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option("--name", metavar="NAME", help="Of the profile; by default Slurm's name of the cluster.")
+def detect(target: Path | None, name: str | None) -> None:
+    """Make a profile of this machine's Slurm: nodes, GPUs, partitions, QOS, accounts. It takes 30 s at most.
+
+    What Slurm does not know (network, links, modules, disks) is null, with a note how to find it.
+
+    \b
+    hpcddp clusters detect
+    hpcddp clusters detect -o mycluster.yaml
+    hpcddp render --cluster mycluster.yaml --nodes 2
+    """
+    from hpcddp.detect.detect import detect_cluster
+
+    found = detect_cluster(name)
+    for text in found.remarks:
+        remark(text)
+    if target is None:
+        click.echo(found.text, nl=False)
+        return
+    target.write_text(found.text, encoding="utf-8")
+    remark(f"written to {target}")

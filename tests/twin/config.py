@@ -15,7 +15,8 @@ from tests.twin.partitions import TwinPartition, partitions
 from tests.twin.shape import Shape, cores, memory_mb
 
 CLOUD = """
-# Nodes of a cloud, which are powered down: Slurm judges requests for them and no slurmd is needed.
+# Nodes of a cloud, which are powered down: Slurm judges requests for them and no slurmd is needed. Commands list them.
+PrivateData=cloud
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=3600"""

@@ -1,0 +1,1 @@
+"""What a live Slurm says of its cluster: read, written as a profile, and compared with one."""

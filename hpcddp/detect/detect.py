@@ -1,0 +1,124 @@
+"""`hpcddp clusters detect`: a live Slurm as the text of a profile, with remarks for whoever asked."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hpcddp.cluster.profile_names import profile_names
+from hpcddp.core.text import first_few
+from hpcddp.detect.document import Subject, default_type, document, trouble_words
+from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live, too_old
+from hpcddp.detect.node_list import node_list
+from hpcddp.detect.node_types import LiveNodeType, live_node_types
+from hpcddp.detect.nodes import LiveNode
+from hpcddp.detect.partitions import LivePartition
+from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions
+from hpcddp.detect.trial import Trial, Verdict, try_requests
+from hpcddp.detect.write import profile_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detected:
+    """A profile's file, and what its reader should know of it."""
+
+    text: str
+    remarks: tuple[str, ...]
+
+
+def detect_cluster(name: str | None) -> Detected:
+    """Asks Slurm; NoAnswerError where it says nothing."""
+    start_s = time.monotonic()
+    live = read_live(start_s + READING_S)
+    types = described_types(live)
+    verdict = _try(live, types, start_s + TIME_LIMIT_S)
+    subject = Subject(name=name or cluster_name(live), date=datetime.date.today().isoformat(), verdict=verdict)
+    text = profile_text(document(live, types, subject))
+    return Detected(text=text, remarks=tuple(_remarks(live, types, subject)))
+
+
+def described_types(live: LiveSlurm) -> tuple[LiveNodeType, ...]:
+    """Types of the nodes that the user may ask for."""
+    return live_node_types(node for node in live.nodes or () if _may_use(node, live))
+
+
+def _may_use(node: LiveNode, live: LiveSlurm) -> bool:
+    if live.partitions is None or node.partitions is None:
+        return True
+    return not {partition.name for partition in my_partitions(live)}.isdisjoint(node.partitions)
+
+
+def cluster_name(live: LiveSlurm) -> str:
+    """Slurm's, unless a profile that comes with hpcddp has it."""
+    name = re.sub(r"[^a-z0-9]+", "-", (live.setting("ClusterName") or "").lower()).strip("-") or "cluster"
+    return f"my-{name}" if name in profile_names() else name
+
+
+def trial_of(live: LiveSlurm, kind: LiveNodeType) -> Trial:
+    """A node of the type, in the partition that a job would go to."""
+    there = [partition for partition in my_partitions(live) if partition.name in kind.partitions]
+    return Trial(
+        partition=there[0].name if there else None,
+        constraint=kind.constraint,
+        gres_type=kind.gres_type,
+        gpus=kind.gpus or 1,
+    )
+
+
+def _try(live: LiveSlurm, types: Sequence[LiveNodeType], deadline_s: float) -> Verdict:
+    name = default_type(types, my_partitions(live))
+    kind = next((each for each in types if each.name == name), None)
+    if kind is None or not kind.gpus:
+        return Verdict(account_required=False if enforces_accounts(live) is False else None)
+    return try_requests(trial_of(live, kind), ("gres", "gpus-per-node", "gpus-per-task", "none"), my_accounts(live), deadline_s)
+
+
+def _remarks(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -> Iterator[str]:
+    """What Slurm did not answer, what a user may not use, what does not work now."""
+    yield from live.problems
+    if old := too_old(live):
+        yield old
+    if subject.verdict.why:
+        yield f"`sbatch --test-only` takes no GPU of the default type here: {subject.verdict.why}"
+    yield from (f"nodes {text}" for text in trouble_words(live.nodes or ()))
+    yield from _closed(live)
+    yield from _indistinct(types)
+    if not types:
+        yield "no node is described: `node_types` is empty"
+    elif not any(kind.gpus for kind in types):
+        yield "no node has GPUs, as far as Slurm says (GresTypes, Gres)"
+    if subject.name != (live.setting("ClusterName") or subject.name):
+        yield f"the profile is called {subject.name}; --name gives it another name"
+
+
+def _closed(live: LiveSlurm) -> Iterator[str]:
+    """Partitions that the user may not use, with the nodes that are in no other."""
+    usable = {partition.name for partition in my_partitions(live)}
+    for partition in live.partitions or ():
+        if partition.name not in usable:
+            lost = [
+                node.name for node in live.nodes or () if partition.name in (node.partitions or ()) and not _may_use(node, live)
+            ]
+            nodes = f"; its nodes {node_list(lost)} are left out" if lost else ""
+            yield f"partition {partition.name} is not for you ({_who(partition)}){nodes}"
+
+
+def _who(partition: LivePartition) -> str:
+    if partition.root_only:
+        return "RootOnly"
+    if partition.allowed_accounts:
+        return f"AllowAccounts={first_few(partition.allowed_accounts)}"
+    return f"DenyAccounts={first_few(partition.denied_accounts or ())}"
+
+
+def _indistinct(types: Sequence[LiveNodeType]) -> Iterator[str]:
+    for kind in types:
+        if kind.rivals and kind.gpus:
+            rivals = " or ".join(kind.rivals)
+            yield f"a job for {kind.name} may be given {rivals}: no GPU type or feature sets it apart (slurm.nodelist does)"
+        for name, number in kind.gpu_types[1:]:
+            others = f"{number} GPUs of type {name}" if name else f"{number} GPUs without a type"
+            yield f"{kind.name} has {others} besides: the profile asks for {kind.gres_type or 'any'}"

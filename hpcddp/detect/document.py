@@ -1,0 +1,282 @@
+"""A live Slurm as the document of a profile: plain values, and facts with where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcddp.cluster.profile import Fact
+from hpcddp.core.text import first_few
+from hpcddp.detect.fields import NO_LIMIT
+from hpcddp.detect.live import LiveSlurm, slurm_version
+from hpcddp.detect.node_types import LiveNodeType
+from hpcddp.detect.nodes import LiveNode
+from hpcddp.detect.partitions import LivePartition
+from hpcddp.detect.rules import (
+    default_qos,
+    my_partitions,
+    my_qos,
+    partition_limits,
+    qos_limits,
+    smallest,
+    smt_of,
+)
+from hpcddp.detect.trial import Verdict
+
+SLURM, UNKNOWN = "slurm", "unknown"
+"""Keys of the profile's `sources`."""
+
+Document = dict[str, object]
+
+NODE_UNKNOWN = {
+    "cpu": "lscpu on such a node",
+    "gpu": "torch.cuda.get_device_name() on such a node",
+    "gpu_memory_gb": "nvidia-smi --query-gpu=memory.total --format=csv",
+    "gpu_link": "nvidia-smi topo -m on such a node (NV: NVLink)",
+    "socket_link": "lscpu on such a node, and its vendor's pages",
+    "local_disk_gb": "df -h $TMPDIR /tmp on such a node",
+}
+FABRIC_UNKNOWN = {
+    "name": "ibstat, or lspci | grep -i ethernet, on a node",
+    "gbps_per_node": "the rates that ibstat names on a node, added up",
+    "adapters_per_node": "ls /sys/class/infiniband on a node",
+    "latency_us": "hpcddp bench comm on two nodes",
+}
+"""What Slurm does not know -> how to find it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What the document is about besides Slurm's answers."""
+
+    name: str
+    date: str
+    verdict: Verdict
+
+
+def document(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -> Document:
+    """The keys of a profile's file, in its order."""
+    partitions = my_partitions(live)
+    return {
+        "schema": 1,
+        "name": subject.name,
+        "title": f"{live.setting('ClusterName') or subject.name}, as its Slurm describes it",
+        "backend": "slurm",
+        "status": "active",
+        "note": _note(live, subject),
+        "sources": _sources(live, subject),
+        "default_node_type": default_type(types, partitions),
+        "node_types": {kind.name: _node_type(kind) for kind in types},
+        "slurm": _slurm(live, types, partitions, subject.verdict),
+        "fabric": {key: _unknown(note) for key, note in FABRIC_UNKNOWN.items()},
+        "compute": {"kind": "system", "torch": _unknown("which build of torch these GPUs and processors need")},
+        "env": {},
+        "default_workload": {"model": "resnet50", "data": {"name": "synthetic-imagenet"}, "batch_per_gpu": 32},
+    }
+
+
+def default_type(types: Sequence[LiveNodeType], partitions: Sequence[LivePartition]) -> str | None:
+    """The one with GPUs and most nodes; what only a hidden partition has comes after."""
+    shown = {partition.name for partition in partitions if not partition.hidden}
+    ranked = sorted(types, key=lambda kind: (not kind.gpus, not kind.partitions & shown, -len(kind.nodes)))
+    return ranked[0].name if ranked else None
+
+
+def trouble_words(nodes: Sequence[LiveNode]) -> list[str]:
+    """`2 drained: gn03, gn04 (bad DIMM)`, for each kind of trouble and reason."""
+    groups: dict[tuple[str, str | None], list[str]] = {}
+    for node in nodes:
+        if node.trouble:
+            groups.setdefault((node.trouble, node.reason), []).append(node.name)
+    return [
+        f"{len(names)} {trouble}: {first_few(sorted(names))}" + (f" ({reason})" if reason else "")
+        for (trouble, reason), names in groups.items()
+    ]
+
+
+def _note(live: LiveSlurm, subject: Subject) -> str:
+    """What no key of a profile says."""
+    texts = [f"Made by `hpcddp clusters detect` on {subject.date}; what Slurm does not know is null, with a note how to find it."]
+    if live.has_accounting is False:
+        texts.append("Accounting is off: no accounts, no QOS.")
+    else:
+        enforced = live.setting("AccountingStorageEnforce")
+        texts += [f"AccountingStorageEnforce is {enforced}."] if enforced else []
+        accounts = subject.verdict.accounts
+        texts += [f"Accounts you may charge: {', '.join(accounts)}."] if accounts else []
+        jobs = smallest(*(each.max_jobs for each in live.associations or ()), *(q.max_jobs_per_user for q in my_qos(live)))
+        texts += [f"Jobs you may have in the queue (MaxSubmitJobs): {jobs}."] if jobs else []
+    return " ".join(texts)
+
+
+def _sources(live: LiveSlurm, subject: Subject) -> dict[str, str]:
+    version = slurm_version(live)
+    return {
+        SLURM: f"Slurm{f' {version}' if version else ''} on {subject.date}: scontrol, sacctmgr and sbatch --test-only",
+        UNKNOWN: "not known to Slurm; the note says how to find it",
+    }
+
+
+def _known(value: object, note: str | None = None) -> Fact:
+    return Fact(value=value, grade="A", source=SLURM, note=note)
+
+
+def _unknown(note: str, source: str = UNKNOWN) -> Fact:
+    return Fact(value=None, grade="?", source=source, note=note)
+
+
+def _said(value: object, subject: str, note: str | None = None) -> Fact:
+    """A fact, or that Slurm did not say it."""
+    return _unknown(f"Slurm did not say: {subject}", SLURM) if value is None else _known(value, note)
+
+
+def _limit(value: int | None, subject: str, note: str | None = None) -> Fact:
+    return _known(None, note or "no limit") if value == NO_LIMIT else _said(value, subject, note)
+
+
+def _node_type(kind: LiveNodeType) -> Document:
+    """Its keys in the order of the profiles that come with hpcddp."""
+    first, broken = kind.first, trouble_words(kind.nodes)
+    untyped = "its GPUs have no type: gpu:N asks for them" if kind.gpus and not kind.gres_type else None
+    features = _features_note(kind)
+    found: dict[str, Fact | None] = {
+        "count": _known(len(kind.nodes), "; ".join(broken) or None),
+        "names": _known(kind.names),
+        "cpu": None,
+        "sockets": _said(first.sockets or None, "Sockets of scontrol show node"),
+        "physical_cores": _said(first.physical_cores or None, "CPUTot and CoresPerSocket", _cores_note(first)),
+        "smt": None if first.smt is None else _known(first.smt, _smt_note(first)),
+        "memory_mb": _said(first.job_memory_mb or None, "RealMemory", _memory_note(first)),
+        "gpus": _said(kind.gpus, "Gres", _mixed_note(kind)),
+        **({"gpu": None, "gpu_memory_gb": None, "gpu_link": None, "socket_link": None} if kind.gpus != 0 else {}),
+        "gres_type": _known(kind.gres_type, untyped) if kind.gpus else None,
+        "constraint": _known(kind.constraint, features) if kind.constraint or features else None,
+        "local_disk_gb": None,
+    }
+    notes = {key: _unknown(note) for key, note in NODE_UNKNOWN.items() if key in found}
+    return {key: found[key] or notes[key] for key in found if found[key] or key in notes}
+
+
+def _cores_note(node: LiveNode) -> str | None:
+    reserved = node.system_cores
+    return f"{reserved} more are for the system" if reserved else None
+
+
+def _smt_note(node: LiveNode) -> str | None:
+    smt, cores = node.smt or 1, node.physical_cores
+    return f"Slurm counts {cores * smt} CPUs per node" if smt > 1 and cores else None
+
+
+def _memory_note(node: LiveNode) -> str | None:
+    return f"{node.system_memory_mb} more are for the system" if node.system_memory_mb else None
+
+
+def _mixed_note(kind: LiveNodeType) -> str | None:
+    others = [f"{number} of type {name}" if name else f"{number} without a type" for name, number in kind.gpu_types[1:]]
+    return f"and {' and '.join(others)} on the same node" if others else None
+
+
+def _features_note(kind: LiveNodeType) -> str | None:
+    features = ", ".join(kind.features)
+    some = f"some have {first_few(kind.other_features)}" if kind.other_features else None
+    return "; ".join(filter(None, (f"features: {features}" if features else None, some))) or None
+
+
+def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[LivePartition], verdict: Verdict) -> Document:
+    found: Document = {}
+    if len(partitions) > 1:
+        found["partitions"] = {each.name: _partition(live, each, types) for each in partitions}
+    elif partitions:
+        found |= _only_partition(live, partitions[0], types)
+    else:
+        found["partition"] = _unknown("Slurm did not say: scontrol show partitions", SLURM)
+    found |= _requests(live, partitions, verdict)
+    size = live.number("MaxArraySize")
+    found["max_array_size"] = _said(size, "MaxArraySize of scontrol show config")
+    usual, smt = default_qos(live), max((smt_of(each, types) for each in partitions), default=1)
+    if usual and usual.max_gpus_per_user:
+        found["max_gpus_per_user"] = _known(usual.max_gpus_per_user, f"QOS {usual.name}")
+    if usual and usual.max_cpus_per_user:
+        found["max_cores_per_user"] = _known(usual.max_cpus_per_user // smt, f"QOS {usual.name}")
+    found["qos"] = _qos_rules(live, partitions, types)
+    return found
+
+
+def _requests(live: LiveSlurm, partitions: Sequence[LivePartition], verdict: Verdict) -> Document:
+    refused = f"sbatch --test-only: {verdict.why}" if verdict.why else "not tried"
+    exclusive = [each.always_exclusive for each in partitions]
+    always = None if None in exclusive or not exclusive else all(exclusive)
+    taken = Fact(value="gres", grade="?", source=SLURM, note=refused) if verdict.gpu_request is None else _request(verdict)
+    required = verdict.account_required
+    return {
+        "account_required": _unknown(refused, SLURM) if required is None else _known(required),
+        "gpu_request": taken,
+        "always_exclusive": _said(always, "OverSubscribe of scontrol show partitions"),
+        "exclusive_needs_all_gpus": _unknown("does --exclusive leave GPUs to others? ask the site"),
+    }
+
+
+def _request(verdict: Verdict) -> Fact:
+    if verdict.gpu_request == "none":
+        return Fact(
+            value="none", grade="C", source=SLURM, note="sbatch --test-only takes no option for GPUs, and a job without one"
+        )
+    return _known(verdict.gpu_request, "sbatch --test-only takes it")
+
+
+def _only_partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType]) -> Document:
+    limits = partition_limits(live, partition, types)
+    return {
+        "partition": _known(partition.name, _partition_note(partition)),
+        "default_walltime_min": _limit(limits.default_walltime_min, "DefaultTime"),
+        "max_mb_per_core": _limit(limits.max_mb_per_core, "MaxMemPerCPU"),
+        "default_mb_per_core": _limit(limits.default_mb_per_core, "DefMemPerCPU"),
+    }
+
+
+def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType]) -> Document:
+    limits = partition_limits(live, partition, types)
+    found: Document = {
+        "node_types": _known([kind.name for kind in types if partition.name in kind.partitions]),
+        "default": _said(partition.default, "Default", _partition_note(partition)),
+        "max_nodes": _limit(limits.max_nodes, "MaxNodes", "so many nodes are in it" if limits.few_nodes else None),
+        "max_walltime_min": _limit(limits.max_walltime_min, "MaxTime"),
+        "default_walltime_min": _limit(limits.default_walltime_min, "DefaultTime"),
+        "max_mb_per_core": _limit(limits.max_mb_per_core, "MaxMemPerCPU"),
+        "default_mb_per_core": _limit(limits.default_mb_per_core, "DefMemPerCPU"),
+    }
+    if limits.min_nodes and limits.min_nodes > 1:
+        found["min_nodes"] = _known(limits.min_nodes)
+    if allowed := partition_qos(live, partition):
+        found["qos"] = _known(allowed)
+    return found
+
+
+def partition_qos(live: LiveSlurm, partition: LivePartition) -> list[str]:
+    """Those that the user may ask for in it; none where that is any."""
+    if not partition.allowed_qos:
+        return []
+    mine = [qos.name for qos in my_qos(live)]
+    return [name for name in partition.allowed_qos if name in mine or not mine]
+
+
+def _partition_note(partition: LivePartition) -> str | None:
+    texts = [
+        "hidden: sinfo shows it with --all only" if partition.hidden else None,
+        "not up now" if partition.is_up is False else None,
+    ]
+    return "; ".join(filter(None, texts)) or None
+
+
+def _qos_rules(live: LiveSlurm, partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]) -> list[Document]:
+    """First what a job gets that asks for none. With one partition its limits are in every rule."""
+    only = partition_limits(live, partitions[0], types) if len(partitions) == 1 else None
+    usual = default_qos(live)
+    rules = [_qos_rule(None, qos_limits(usual, only), f"Slurm's name for it is {usual.name}" if usual else None)]
+    others = (qos for qos in my_qos(live) if usual is None or qos.name != usual.name)
+    return [*rules, *(_qos_rule(qos.name, qos_limits(qos, only)) for qos in others)]
+
+
+def _qos_rule(name: str | None, limits: Mapping[str, int | None], note: str | None = None) -> Document:
+    written = {key: value for key, value in limits.items() if value and (key, value) != ("min_nodes", 1)}
+    return {"name": _known(name, note), **{key: _known(value) for key, value in written.items()}}

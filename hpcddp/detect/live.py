@@ -1,0 +1,196 @@
+"""Asks a live Slurm what its cluster is. Every question may fail: what it was about is then unknown, and the problem is noted."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from hpcddp.backends.slurm_commands import query
+from hpcddp.core.errors import REFUSED, HpcddpError
+from hpcddp.core.text import one_line
+from hpcddp.detect.accounting import (
+    ASSOCIATION_FORMAT,
+    QOS_FORMAT,
+    Association,
+    LiveQos,
+    associations_of_json,
+    associations_of_text,
+    qos_of_json,
+    qos_of_text,
+)
+from hpcddp.detect.fields import whole_number, word
+from hpcddp.detect.nodes import LiveNode, nodes_of_json, nodes_of_text
+from hpcddp.detect.partitions import LivePartition, filled_in, partitions_of_json, partitions_of_text
+
+TIME_LIMIT_S = 30.0
+"""For all questions and `sbatch --test-only` after them."""
+
+READING_S = 20.0
+"""Of it for the questions: a frozen controller makes a command give up by itself after 10-20 s (MessageTimeout)."""
+
+OLDEST = (22, 5)
+"""The oldest Slurm that hpcddp's reading was tried with."""
+
+Records = TypeVar("Records")
+
+
+class NoAnswerError(HpcddpError):
+    """Slurm answered nothing at all."""
+
+    exit_code = REFUSED
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSlurm:
+    """What Slurm says of its cluster; None is unknown."""
+
+    nodes: tuple[LiveNode, ...] | None = None
+    partitions: tuple[LivePartition, ...] | None = None
+    config: Mapping[str, str] | None = None
+    """Of `scontrol show config`: MaxArraySize, ClusterName."""
+    qos: tuple[LiveQos, ...] | None = None
+    associations: tuple[Association, ...] | None = None
+    problems: tuple[str, ...] = ()
+    """A sentence for each question that was not answered."""
+
+    @property
+    def has_accounting(self) -> bool | None:
+        """Whether it keeps accounts and QOS."""
+        kind = self.setting("AccountingStorageType")
+        return None if kind is None else not kind.endswith("/none")
+
+    def setting(self, name: str) -> str | None:
+        """A line of slurm.conf as the controller has it."""
+        return None if self.config is None else word(self.config.get(name))
+
+    def number(self, name: str) -> int | None:
+        return whole_number(self.setting(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Form(Generic[Records]):
+    """One way to ask a question."""
+
+    command: Sequence[str]
+    read: Callable[[str], Records]
+    """ValueError where the text is no answer."""
+
+
+def read_live(deadline_s: float) -> LiveSlurm:
+    """Asks all questions at once, until `deadline_s` on the monotonic clock; NoAnswerError where none was answered."""
+    user = getpass.getuser()
+    with ThreadPoolExecutor(max_workers=5) as pool:
+        nodes = pool.submit(_first, "nodes", _node_forms(), deadline_s)
+        partitions = pool.submit(_partitions, deadline_s)
+        config = pool.submit(_first, "configuration", [_CONFIG], deadline_s)
+        qos = pool.submit(_first, "QOS", _QOS, deadline_s)
+        associations = pool.submit(_first, "accounts", _association_forms(user), deadline_s)
+    answers = [future.result() for future in (nodes, partitions, config, qos, associations)]
+    live = LiveSlurm(
+        nodes=nodes.result()[0],
+        partitions=partitions.result()[0],
+        config=config.result()[0],
+        qos=qos.result()[0],
+        associations=associations.result()[0],
+        problems=tuple(problem for _, problem in answers if problem),
+    )
+    if all(found is None for found, _ in answers):
+        raise NoAnswerError("Slurm did not answer:\n" + "\n".join(f"  {text}" for text in live.problems))
+    return _without_accounting(live)
+
+
+def slurm_version(live: LiveSlurm) -> str | None:
+    """`22.05.8`."""
+    return live.setting("SLURM_VERSION")
+
+
+def too_old(live: LiveSlurm) -> str | None:
+    """A sentence where Slurm is older than any that this was tried with."""
+    found = re.match(r"(\d+)\.(\d+)", slurm_version(live) or "")
+    if found is None or (int(found[1]), int(found[2])) >= OLDEST:
+        return None
+    return f"Slurm {slurm_version(live)} is older than {OLDEST[0]}.{OLDEST[1]:02d}, the oldest that hpcddp supports"
+
+
+def _without_accounting(live: LiveSlurm) -> LiveSlurm:
+    """Where there is no accounting, sacctmgr's failures are no news, and there are no accounts."""
+    if live.has_accounting is not False:
+        return live
+    problems = tuple(text for text in live.problems if not text.startswith(("QOS: ", "accounts: ")))
+    return LiveSlurm(nodes=live.nodes, partitions=live.partitions, config=live.config, qos=(), associations=(), problems=problems)
+
+
+def _first(subject: str, forms: Sequence[_Form[Records]], deadline_s: float) -> tuple[Records | None, str | None]:
+    """The first answer, and else what went wrong with the last form that this Slurm knows."""
+    problem = None
+    for form in forms:
+        try:
+            records = form.read(query(form.command, timeout_s=max(0.1, deadline_s - time.monotonic())))
+        except HpcddpError as error:
+            if problem is None or not _unknown_option(str(error)):
+                problem = f"{subject}: `{' '.join(form.command)}` failed: {one_line(str(error))}"
+            continue
+        except ValueError:
+            records = None
+        if records:
+            return records, None
+        problem = problem or f"{subject}: `{' '.join(form.command)}` gave no answer that can be read"
+    return None, problem
+
+
+def _unknown_option(words: str) -> bool:
+    return "unrecognized option" in words or "invalid option" in words
+
+
+def _partitions(deadline_s: float) -> tuple[tuple[LivePartition, ...] | None, str | None]:
+    """JSON lacks the default and what is hidden before 26.05: text fills them in."""
+    answer = _first("partitions", [_PARTITIONS_JSON], deadline_s)
+    in_json = answer[0]
+    if in_json and all(partition.default is not None for partition in in_json):
+        return in_json, None
+    second = _first("partitions", [_PARTITIONS_TEXT], deadline_s)
+    return (filled_in(in_json or (), second[0] or ()) or None), second[1]
+
+
+def _json(read: Callable[[object], Records]) -> Callable[[str], Records]:
+    return lambda text: read(json.loads(text))
+
+
+def _node_forms() -> list[_Form[tuple[LiveNode, ...]]]:
+    """sinfo comes last: in 22.05 its JSON does not say what is reserved for the system, and later it has no nodes."""
+    scontrol = ["scontrol", "--all"]
+    return [
+        _Form(command=[*scontrol, "--json", "show", "nodes"], read=_json(nodes_of_json)),
+        _Form(command=[*scontrol, "--oneliner", "show", "nodes"], read=nodes_of_text),
+        _Form(command=["sinfo", "--all", "--json"], read=_json(nodes_of_json)),
+    ]
+
+
+_PARTITIONS_JSON = _Form(command=["scontrol", "--all", "--json", "show", "partitions"], read=_json(partitions_of_json))
+_PARTITIONS_TEXT = _Form(command=["scontrol", "--all", "--oneliner", "show", "partitions"], read=partitions_of_text)
+
+
+def _config_of_text(text: str) -> Mapping[str, str]:
+    return dict(re.findall(r"^(\S+)\s*= (.*?)\s*$", text, re.MULTILINE))
+
+
+_CONFIG = _Form(command=["scontrol", "show", "config"], read=_config_of_text)
+
+_QOS = [
+    _Form(command=["sacctmgr", "--json", "show", "qos"], read=_json(qos_of_json)),
+    _Form(command=["sacctmgr", "-nP", "show", "qos", QOS_FORMAT], read=qos_of_text),
+]
+
+
+def _association_forms(user: str) -> list[_Form[tuple[Association, ...]]]:
+    show = ["show", "assoc", f"user={user}"]
+    return [
+        _Form(command=["sacctmgr", "--json", *show], read=_json(associations_of_json)),
+        _Form(command=["sacctmgr", "-nP", *show, ASSOCIATION_FORMAT], read=associations_of_text),
+    ]

@@ -1,0 +1,140 @@
+"""Nodes as `scontrol show nodes` lists them, in JSON (from 23.02 on) and in text, and as `sinfo --json` of 22.05 does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from hpcddp.detect.fields import gpus, names, pairs, whole_number, word
+
+UNUSABLE = {
+    "DOWN": "down",
+    "DRAIN": "drained",
+    "DRAINED": "drained",
+    "DRAINING": "drained",
+    "FAIL": "failing",
+    "FAILING": "failing",
+}
+"""Slurm's flag -> the word for a node that starts no jobs."""
+
+ABSENT = {"FUTURE"}
+"""Nodes that are only planned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveNode:
+    """One node; None: Slurm does not say."""
+
+    name: str
+    states: tuple[str, ...] | None = None
+    """`IDLE`, `DRAIN`: the state and its flags."""
+    reason: str | None = None
+    """Why it is drained or down."""
+    sockets: int | None = None
+    cores_per_socket: int | None = None
+    threads_per_core: int | None = None
+    cpus: int | None = None
+    effective_cpus: int | None = None
+    """Those that jobs may have."""
+    system_cores: int | None = None
+    """Reserved for the system."""
+    memory_mb: int | None = None
+    system_memory_mb: int | None = None
+    """Of it, reserved for the system."""
+    gpus: tuple[tuple[str | None, int], ...] | None = None
+    """Type and count; None as the type: untyped."""
+    features: tuple[str, ...] | None = None
+    partitions: tuple[str, ...] | None = None
+
+    @cached_property
+    def smt(self) -> int | None:
+        """CPUs that Slurm counts per core: 1 where it was configured to count cores, whatever the hardware threads."""
+        cores = self._all_cores
+        if cores is None or self.cpus is None:
+            return self.threads_per_core
+        return max(1, self.cpus // cores)
+
+    @cached_property
+    def physical_cores(self) -> int | None:
+        """Those that jobs may have."""
+        if self.effective_cpus is not None and self.smt is not None:
+            return self.effective_cpus // self.smt
+        return None if self._all_cores is None else self._all_cores - (self.system_cores or 0)
+
+    @cached_property
+    def job_memory_mb(self) -> int | None:
+        """What jobs may have."""
+        return None if self.memory_mb is None else self.memory_mb - (self.system_memory_mb or 0)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it starts no jobs: `drained`, `down`; None where it does."""
+        return next((UNUSABLE[state] for state in self.states or () if state in UNUSABLE), None)
+
+    @property
+    def _all_cores(self) -> int | None:
+        if not self.sockets or not self.cores_per_socket:
+            return None
+        return self.sockets * self.cores_per_socket
+
+
+def nodes_of_text(text: str) -> tuple[LiveNode, ...]:
+    """From `scontrol --oneliner show nodes`."""
+    return _present(_of_line(line) for line in text.splitlines() if line.startswith("NodeName="))
+
+
+def nodes_of_json(document: object) -> tuple[LiveNode, ...]:
+    """From `scontrol --json show nodes`, or `sinfo --json` of 22.05."""
+    entries = document.get("nodes") if isinstance(document, Mapping) else None
+    found = entries if isinstance(entries, list) else []
+    return _present(_of_json(entry) for entry in found if isinstance(entry, Mapping) and word(entry.get("name")))
+
+
+def _present(nodes: Iterable[LiveNode]) -> tuple[LiveNode, ...]:
+    return tuple(node for node in nodes if not ABSENT & set(node.states or ()))
+
+
+def _of_line(line: str) -> LiveNode:
+    found = pairs(line)
+    reason = re.search(r"\sReason=(.*?)(?:\s\[\S+@\S+\])?(?:\s+Comment=.*)?$", line)
+    state = re.sub(r"[*$@^!%#~-]+$", "", found["State"]) if "State" in found else None
+    return LiveNode(
+        name=found["NodeName"],
+        states=tuple(re.split(r"[+*$@^!%#~]+", state)) if state else None,
+        reason=word(reason[1]) if reason else None,
+        sockets=whole_number(found.get("Sockets")),
+        cores_per_socket=whole_number(found.get("CoresPerSocket")),
+        threads_per_core=whole_number(found.get("ThreadsPerCore")),
+        cpus=whole_number(found.get("CPUTot")),
+        effective_cpus=whole_number(found.get("CPUEfctv")),
+        system_cores=whole_number(found.get("CoreSpecCount")),
+        memory_mb=whole_number(found.get("RealMemory")),
+        system_memory_mb=whole_number(found.get("MemSpecLimit")),
+        gpus=gpus(found.get("Gres")),
+        features=names(found.get("AvailableFeatures")),
+        partitions=names(found.get("Partitions", "")),
+    )
+
+
+def _of_json(entry: Mapping[str, object]) -> LiveNode:
+    state = entry.get("state")
+    flags = names(entry.get("state_flags")) or ()
+    states = (*(names(state) or ()), *flags) if state is not None else None
+    return LiveNode(
+        name=str(entry["name"]),
+        states=tuple(each.upper() for each in states) if states else None,
+        reason=word(entry.get("reason")),
+        sockets=whole_number(entry.get("sockets")),
+        cores_per_socket=whole_number(entry.get("cores")),
+        threads_per_core=whole_number(entry.get("threads")),
+        cpus=whole_number(entry.get("cpus")),
+        effective_cpus=whole_number(entry.get("effective_cpus")),
+        system_cores=whole_number(entry.get("specialized_cores")),
+        memory_mb=whole_number(entry.get("real_memory")),
+        system_memory_mb=whole_number(entry.get("specialized_memory")),
+        gpus=gpus(entry.get("gres")),
+        features=names(entry.get("features")),
+        partitions=names(entry.get("partitions")),
+    )

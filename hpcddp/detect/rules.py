@@ -1,0 +1,140 @@
+"""What Slurm's partitions, QOS and associations come to for a job, in the terms of a profile. NO_LIMIT stays NO_LIMIT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hpcddp.detect.accounting import LiveQos
+from hpcddp.detect.fields import NO_LIMIT
+from hpcddp.detect.live import LiveSlurm
+from hpcddp.detect.node_types import LiveNodeType
+from hpcddp.detect.nodes import LiveNode
+from hpcddp.detect.partitions import LivePartition
+
+USUAL_QOS = "normal"
+"""The QOS that Slurm makes itself, and that jobs have which ask for none, unless sacctmgr says otherwise."""
+
+WITHOUT_ENFORCEMENT = {"none", "safe", "wckeys", "nojobs", "nosteps"}
+"""Words of AccountingStorageEnforce by which any account is taken (slurm.conf(5))."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionLimits:
+    """What a job gets in a partition; None: Slurm does not say; NO_LIMIT: it says that there is none."""
+
+    min_nodes: int | None
+    max_nodes: int | None
+    max_walltime_min: int | None
+    default_walltime_min: int | None
+    max_mb_per_core: int | None
+    default_mb_per_core: int | None
+    few_nodes: bool
+    """Whether the limit on nodes is that it has no more of any type."""
+
+
+def smallest(*limits: int | None) -> int | None:
+    """Of limits that hold at the same time; None where none is known."""
+    known = [each for each in limits if each is not None]
+    numbers = [each for each in known if each != NO_LIMIT]
+    return min(numbers) if numbers else NO_LIMIT if known else None
+
+
+def partition_limits(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType]) -> PartitionLimits:
+    """Those of the partition and of its QOS. Slurm counts memory per CPU, a profile per physical core."""
+    rule = next((qos for qos in live.qos or () if qos.name == partition.qos), None)
+    stated = smallest(partition.max_nodes, rule.max_nodes if rule else None)
+    there, all_nodes = _nodes_there(partition, types)
+    few = 0 < there < all_nodes and (not stated or there < stated)
+    smt = smt_of(partition, types)
+    return PartitionLimits(
+        min_nodes=smallest_needed(partition.min_nodes, rule.min_nodes if rule else None),
+        max_nodes=there if few else stated,
+        max_walltime_min=smallest(partition.max_walltime_min, rule.max_walltime_min if rule else None),
+        default_walltime_min=partition.default_walltime_min,
+        max_mb_per_core=_per_core(partition.max_mb_per_cpu, smt),
+        default_mb_per_core=_per_core(partition.default_mb_per_cpu, smt),
+        few_nodes=few,
+    )
+
+
+def qos_limits(qos: LiveQos | None, only: PartitionLimits | None) -> dict[str, int | None]:
+    """A job's limits by a QOS and, where there is but one partition, by that; by the keys of a profile's rule."""
+    least = smallest_needed(qos.min_nodes if qos else None, only.min_nodes if only else None)
+    return {
+        "min_nodes": None if least is None else max(1, least),
+        "max_nodes": smallest(qos.max_nodes if qos else None, only.max_nodes if only else None),
+        "max_walltime_min": smallest(qos.max_walltime_min if qos else None, only.max_walltime_min if only else None),
+        "max_gpus": qos.max_gpus if qos else None,
+        "max_cpus": qos.max_cpus if qos else None,
+    }
+
+
+def smallest_needed(*needs: int | None) -> int | None:
+    """Of least numbers that hold at the same time; None where none is known."""
+    known = [each for each in needs if each is not None]
+    return max(known) if known else None
+
+
+def smt_of(partition: LivePartition, types: Sequence[LiveNodeType]) -> int:
+    """CPUs per core of its nodes; the most, where they differ."""
+    return max((kind.first.smt or 1 for kind in types if partition.name in kind.partitions), default=1)
+
+
+def _per_core(per_cpu: int | None, smt: int) -> int | None:
+    return None if per_cpu is None else per_cpu * smt
+
+
+def _nodes_there(partition: LivePartition, types: Sequence[LiveNodeType]) -> tuple[int, int]:
+    """Of the type that it has most nodes of: how many there, and how many in all."""
+    counts = [
+        (sum(partition.name in (node.partitions or ()) for node in kind.nodes), len(kind.nodes))
+        for kind in types
+        if partition.name in kind.partitions
+    ]
+    return max(counts, default=(0, 0))
+
+
+def my_accounts(live: LiveSlurm) -> tuple[str, ...]:
+    """Accounts that the user belongs to; none where Slurm keeps or says none."""
+    return tuple(dict.fromkeys(each.account for each in live.associations or ()))
+
+
+def enforces_accounts(live: LiveSlurm) -> bool | None:
+    """Whether a job without a valid account is refused."""
+    if live.has_accounting is False:
+        return False
+    text = live.setting("AccountingStorageEnforce")
+    if text is None:
+        return None if live.config is None or "AccountingStorageEnforce" not in live.config else False
+    return not set(text.lower().split(",")) <= WITHOUT_ENFORCEMENT
+
+
+def my_partitions(live: LiveSlurm) -> list[LivePartition]:
+    """Those that the user may submit to, as far as Slurm says: the default one, shown ones and those with most nodes first."""
+    accounts = my_accounts(live)
+    sizes = node_counts(live.nodes or ())
+    usable = [partition for partition in live.partitions or () if partition.allows(accounts)]
+    return sorted(usable, key=lambda each: (not each.default, bool(each.hidden), each.is_up is False, -sizes.get(each.name, 0)))
+
+
+def node_counts(nodes: Iterable[LiveNode]) -> dict[str, int]:
+    """Partition -> its nodes."""
+    counts: dict[str, int] = {}
+    for node in nodes:
+        for name in node.partitions or ():
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def default_qos(live: LiveSlurm) -> LiveQos | None:
+    """What a job has that asks for none."""
+    named = next((each.default_qos for each in live.associations or () if each.default_qos), USUAL_QOS)
+    return next((qos for qos in live.qos or () if qos.name == named), None)
+
+
+def my_qos(live: LiveSlurm) -> list[LiveQos]:
+    """Those that the user may ask for; all, where Slurm does not say whose they are."""
+    lists = [each.qos for each in live.associations or () if each.qos is not None]
+    allowed = {name for names in lists for name in names}
+    return [qos for qos in live.qos or () if not lists or qos.name in allowed]

@@ -1,0 +1,104 @@
+"""The document of a profile as commented YAML: a fact a line, its source beside it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+
+from hpcddp.cluster.profile import Fact
+
+WIDTH = 128
+"""Of a line; a longer fact takes a line for each of its parts."""
+
+COMMENTS = {
+    "sources": 'A fact is {value: ..., grade: ..., source: ...}; grades: A Slurm itself says it, C an inference, "?" not known.',
+    "node_types": "Nodes that a job cannot tell apart are one type. Cores are physical, and those that jobs may have.",
+    "slurm": "How jobs are requested. The first rule of `qos` is what a job gets that asks for none.",
+    "fabric": "Slurm knows nothing of the network.",
+    "compute": "What the workers run in: `modules`, `activate` or `container` of your site.",
+    "env": "Exported in every job.",
+    "default_workload": "What `hpcddp render` without a sweep trains; made-up images, so that nothing has to be downloaded.",
+}
+"""Above a key."""
+
+
+def profile_text(document: Mapping[str, object]) -> str:
+    """The file."""
+    lines: list[str] = []
+    for key, value in document.items():
+        if key in COMMENTS:
+            lines += ["", *(f"# {line}" for line in textwrap.wrap(COMMENTS[key], WIDTH - 2))]
+        lines += _entry(key, value, "")
+    return "\n".join(lines) + "\n"
+
+
+def _entry(key: str, value: object, indent: str, width: int = 0) -> Iterator[str]:
+    """`key: value`, over as many lines as it takes; `width` of the keys beside it."""
+    start = f"{indent}{scalar(key)}:".ljust(len(indent) + width)
+    match value:
+        case Fact():
+            yield from _fact(start, value, indent)
+        case Mapping() if value and not _short(value):
+            yield start.rstrip()
+            yield from _mapping(value, indent + "  ")
+        case list() if value and all(isinstance(item, Mapping) for item in value):
+            yield start.rstrip()
+            for item in value:
+                first, *rest = _mapping(item, indent + "    ")
+                yield f"{indent}  - {first.lstrip()}"
+                yield from rest
+        case str() if len(start) + len(value) > WIDTH:
+            yield f"{start.rstrip()} >-"
+            yield from _folded(value, indent + "  ")
+        case _:
+            yield f"{start} {flow(value)}"
+
+
+def _mapping(values: Mapping[str, object], indent: str) -> Iterator[str]:
+    apart = all(isinstance(value, Mapping) for value in values.values())
+    width = max((len(scalar(key)) + 1 for key, value in values.items() if isinstance(value, Fact)), default=0)
+    for key, value in values.items():
+        if apart and value is not next(iter(values.values())):
+            yield ""
+        yield from _entry(key, value, indent, width)
+
+
+def _short(values: Mapping[str, object]) -> bool:
+    """`data: {name: synthetic-imagenet}`"""
+    return len(values) == 1 and all(isinstance(value, str) for value in values.values())
+
+
+def _fact(start: str, fact: Fact, indent: str) -> Iterator[str]:
+    parts: dict[str, object] = {"value": fact.value, "grade": fact.grade, "source": fact.source}
+    parts |= {"note": fact.note} if fact.note is not None else {}
+    line = f"{start} {flow(parts)}"
+    if len(line) <= WIDTH:
+        yield line
+        return
+    yield start.rstrip()
+    for key, value in parts.items():
+        yield from _entry(key, value, indent + "  ")
+
+
+def _folded(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def flow(value: object) -> str:
+    """A value on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{scalar(key)}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(flow(item) for item in value) + "]"
+    return scalar(value)
+
+
+def scalar(value: object) -> str:
+    """In double quotes where it would be read as something else, within brackets too."""
+    import yaml
+
+    text = yaml.safe_dump([value], default_flow_style=True, width=10**9, allow_unicode=True).strip()[1:-1]
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) and text != value else text

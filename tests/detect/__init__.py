@@ -1,0 +1,1 @@
+"""hpcddp/detect: what Slurm's answers come to."""

@@ -1,0 +1,89 @@
+"""Values as Slurm writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcddp.detect.fields import NO_LIMIT, gpus, json_limit, limit, names, pairs, raw_memory_per_cpu, tres
+
+
+@pytest.mark.parametrize(
+    ("gres", "found"),
+    [
+        ("gpu:v100:4", (("v100", 4),)),
+        ("gpu:4", ((None, 4),)),
+        ("gpu", ((None, 1),)),
+        ("gpu:a100:2(S:0,2),gpu:v100:6(S:1-3),shard:16", (("a100", 2), ("v100", 6))),
+        ("gpu:a100_1g.5gb:7", (("a100_1g.5gb", 7),)),
+        ("gpu:v100:0", ()),
+        ("craynetwork:4,bandwidth:lustre:4K", ()),
+        ("(null)", ()),
+        ("", ()),
+        (None, None),
+    ],
+)
+def test_gpus_of_a_gres_text(gres: str | None, found: object) -> None:
+    """Type and count; sockets in brackets and other resources are passed over, and nothing said is unknown."""
+    assert gpus(gres) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1-00:00:00", 1440),
+        ("02:00:00", 120),
+        ("UNLIMITED", NO_LIMIT),
+        ("NONE", NO_LIMIT),
+        ("", NO_LIMIT),
+        ("16", 16),
+        (None, None),
+    ],
+)
+def test_limits_in_text(text: str | None, number: int | None) -> None:
+    """Times are minutes; no limit is not the same as nothing said."""
+    assert limit(text) == number
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        ({"set": True, "infinite": False, "number": 120}, 120),
+        ({"set": False, "infinite": True, "number": 0}, NO_LIMIT),
+        ({"set": False, "infinite": False, "number": 0}, NO_LIMIT),
+        (7, 7),
+        (None, None),
+        ("soon", None),
+    ],
+)
+def test_limits_in_json(value: object, number: int | None) -> None:
+    """A number as newer versions write it, or a plain one."""
+    assert json_limit(value) == number
+
+
+@pytest.mark.parametrize(
+    ("raw", "mb"),
+    [(9223372036854776320, 512), (-9223372036854775296, 512), (0, NO_LIMIT), (18446744073709551614, NO_LIMIT), (4096, NO_LIMIT)],
+)
+def test_raw_memory(raw: int, mb: int) -> None:
+    """Slurm's raw number says by its highest bit that it is per CPU; both signs of it are the same."""
+    assert raw_memory_per_cpu(raw) == mb
+
+
+def test_the_first_of_a_repeated_key_counts() -> None:
+    """Free text at the end of a line cannot change what stands before it."""
+    assert pairs("NodeName=a Gres=gpu:4 Reason=see Gres=gpu:8")["Gres"] == "gpu:4"
+
+
+def test_resources() -> None:
+    """sacctmgr's text and JSON's list say the same."""
+    listed = [{"type": "node", "name": "", "id": 4, "count": 2}, {"type": "gres", "name": "gpu", "id": 1001, "count": 8}]
+    assert tres("node=2,gres/gpu=8") == tres(listed) == {"node": 2, "gres/gpu": 8}
+    assert tres("") == tres([]) == {}
+    assert tres(None) is None
+
+
+def test_names() -> None:
+    """A list, or text with commas."""
+    assert names("a,b") == names(["a", "b"]) == ("a", "b")
+    assert names("(null)") == ()
+    assert names(None) is None

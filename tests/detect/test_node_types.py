@@ -1,0 +1,87 @@
+"""Nodes that a job cannot tell apart are one type, with a readable name and what selects it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from hpcddp.detect.node_types import FEATURE_SETS, live_node_types
+from hpcddp.detect.nodes import LiveNode
+
+V100 = LiveNode(
+    name="gn1",
+    sockets=2,
+    cores_per_socket=20,
+    threads_per_core=1,
+    cpus=40,
+    memory_mb=180000,
+    gpus=(("v100", 4),),
+    partitions=("gpu",),
+)
+
+
+def nodes(count: int = 2, start: str = "gn", **changes: Any) -> list[LiveNode]:
+    """So many nodes like V100, changed."""
+    return [dataclasses.replace(V100, name=f"{start}{i}", **changes) for i in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"gpus": (("v100", 8),)}, ["v100-x4", "v100-x8"]),
+        ({"memory_mb": 380000}, ["v100-176g", "v100-371g"]),
+        ({"cores_per_socket": 24, "cpus": 48}, ["v100-40c", "v100-48c"]),
+        ({"gpus": (("nvidia_a100-sxm4-80gb", 4),)}, ["v100", "a100-sxm4-80gb"]),
+        ({"features": ("nvlink", "ib")}, ["v100", "v100-nvlink"]),
+        ({"gpus": ((None, 4),)}, ["v100", "gpu"]),
+        ({"gpus": ((None, 4),), "features": ("ssd", "A40")}, ["v100", "a40"]),
+        ({"gpus": (), "features": ("a100",)}, ["v100", "cpu"]),
+        ({"gpus": (("v100", 4), ("a100", 2))}, ["v100", "v100-a100"]),
+    ],
+)
+def test_what_differs_is_in_the_names(changes: dict[str, Any], names: list[str]) -> None:
+    """The GPU's model, and of what a job can ask for the first that differs."""
+    types = live_node_types([*nodes(count=3), *nodes(start="x", **changes)])
+    assert [kind.name for kind in types] == names
+    assert [len(kind.nodes) for kind in types] == [3, 2]
+
+
+def test_most_gpu_nodes_come_first() -> None:
+    """Types with GPUs first, then by the number of nodes."""
+    types = live_node_types([*nodes(count=9, start="c", gpus=()), *nodes(), *nodes(count=3, start="x", memory_mb=99)])
+    assert [len(kind.nodes) for kind in types] == [3, 2, 9]
+
+
+def test_a_feature_selects_what_the_gpu_type_does_not() -> None:
+    """One feature that only its own nodes have; a type whose features others have, too, is open to them."""
+    small, large = live_node_types([*nodes(count=3), *nodes(start="x", memory_mb=380000, features=("himem",))])
+    assert (large.constraint, large.rivals) == ("himem", ())
+    assert (small.constraint, small.rivals) == (None, ("v100-371g",))
+
+
+def test_no_feature_where_the_request_is_enough() -> None:
+    """Types of other partitions, and nodes with fewer GPUs of the type, cannot be given instead."""
+    others = [*nodes(start="x", partitions=("other",), memory_mb=1, features=("b",)), *nodes(start="y", gpus=(("v100", 2),))]
+    first = live_node_types([*nodes(count=3, features=("a",)), *others])[0]
+    assert (first.constraint, first.rivals) == (None, ())
+
+
+def test_features_of_places_are_no_types() -> None:
+    """Nodes that differ in nothing but many sets of features are one type, with the features they share."""
+    racks = [node for i in range(FEATURE_SETS + 1) for node in nodes(start=f"r{i}-", features=("gpu", f"rack{i}"))]
+    (kind,) = live_node_types(racks)
+    assert kind.features == ("gpu",)
+    assert len(kind.other_features) == FEATURE_SETS + 1
+    assert len(live_node_types(racks[:-2])) == FEATURE_SETS
+
+
+def test_hidden_threads_are_no_cores() -> None:
+    """CPUs that Slurm counts per core are smt; cores and memory of the system are not for jobs."""
+    node = dataclasses.replace(V100, threads_per_core=2, cpus=80, effective_cpus=76, system_cores=2, system_memory_mb=4000)
+    assert (node.smt, node.physical_cores, node.job_memory_mb) == (2, 38, 176000)
+    assert (dataclasses.replace(V100, threads_per_core=2).smt, dataclasses.replace(V100, system_cores=2).physical_cores) == (
+        1,
+        38,
+    )

@@ -1,0 +1,45 @@
+"""A document as YAML: what is read back is what was written."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcddp.cluster.profile import Fact
+from hpcddp.cluster.yamlfile import parse_yaml
+from hpcddp.detect.write import WIDTH, profile_text
+
+TEXTS = st.one_of(
+    st.sampled_from(
+        ["gn[01-06]", "a: b", "# c", "1:30:00", "no", "null", "?", "it's", 'say "so"', "{x}", "&a", "- x", "12", "~", ""]
+    ),
+    st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=300),
+)
+
+
+@given(value=TEXTS, note=st.none() | TEXTS, names=st.lists(TEXTS, max_size=3))
+def test_every_text_comes_back(value: str, note: str | None, names: list[str]) -> None:
+    """Whatever Slurm calls its things."""
+    fact = Fact(value=value, grade="?", source="slurm", note=note)
+    document = {
+        "title": value,
+        "node_types": {"x": {"names": fact}},
+        "slurm": {"qos": [{"name": fact}, {"name": value}]},
+        "list": names,
+    }
+    plain = {"value": value, "grade": "?", "source": "slurm", **({} if note is None else {"note": note})}
+    read = parse_yaml(profile_text(document), "test")
+    assert read == {
+        "title": value,
+        "node_types": {"x": {"names": plain}},
+        "slurm": {"qos": [{"name": plain}, {"name": value}]},
+        "list": names,
+    }
+
+
+def test_long_facts_take_lines_of_their_own() -> None:
+    """No line is wider than WIDTH where words can be broken."""
+    fact = Fact(value=4, grade="A", source="slurm", note="word " * 60)
+    text = profile_text({"node_types": {"x": {"gpus": fact}}})
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert parse_yaml(text, "test")["node_types"]["x"]["gpus"]["note"] == " ".join(["word"] * 60)
