@@ -44,7 +44,7 @@ def names(value: object) -> tuple[str, ...] | None:
     return None
 
 
-def whole_number(text: object) -> int | None:
+def integer(text: object) -> int | None:
     """A count, from text or a plain number."""
     if isinstance(text, int) and not isinstance(text, bool):
         return text
@@ -57,17 +57,17 @@ def limit(text: object) -> int | None:
         return None
     if text in {"UNLIMITED", "INFINITE", "NONE", "", "-1"}:
         return NO_LIMIT
-    number = whole_number(text)
+    number = integer(text)
     return number if number is not None else limit_min(text)
 
 
 def json_limit(value: object) -> int | None:
     """The same in JSON: not set, and infinite, are no limit."""
     if not isinstance(value, Mapping):
-        return whole_number(value)
+        return integer(value)
     if value.get("set") is False or value.get("infinite") is True:
         return NO_LIMIT
-    return whole_number(value.get("number"))
+    return integer(value.get("number"))
 
 
 def json_at(data: object, path: str) -> Any:
@@ -81,7 +81,7 @@ def json_at(data: object, path: str) -> Any:
 
 def raw_memory_per_cpu(value: object) -> int | None:
     """MB per CPU of Slurm's raw number, which newer versions write as a negative one; a limit per node is none of these."""
-    number = whole_number(value)
+    number = integer(value)
     if number is None:
         return None
     number &= (1 << 64) - 1
@@ -95,7 +95,7 @@ def tres(value: object) -> dict[str, int] | None:
         return {name: int(count) for name, count in found}
     if isinstance(value, Sequence):
         entries = [entry for entry in value if isinstance(entry, Mapping)]
-        return {"/".join(filter(None, (e.get("type"), e.get("name")))): whole_number(e.get("count")) or 0 for e in entries}
+        return {"/".join(filter(None, (e.get("type"), e.get("name")))): integer(e.get("count")) or 0 for e in entries}
     return None
 
 
@@ -108,7 +108,7 @@ def gpus(gres: object) -> tuple[tuple[str | None, int], ...] | None:
         kind, *rest = entry.strip().split(":")
         if kind != "gpu":
             continue
-        count = whole_number(rest[-1]) if rest else 1
+        count = integer(rest[-1]) if rest else 1
         typed = rest[:-1] if count is not None else rest
         name = ":".join(typed) or None
         found[name] = found.get(name, 0) + (1 if count is None else count)

@@ -24,7 +24,7 @@ from hpcddp.detect.accounting import (
     qos_of_json,
     qos_of_text,
 )
-from hpcddp.detect.fields import whole_number, word
+from hpcddp.detect.fields import integer, word
 from hpcddp.detect.nodes import LiveNode, nodes_of_json, nodes_of_text
 from hpcddp.detect.partitions import LivePartition, filled_in, partitions_of_json, partitions_of_text
 
@@ -70,7 +70,7 @@ class LiveSlurm:
         return None if self.config is None else word(self.config.get(name))
 
     def number(self, name: str) -> int | None:
-        return whole_number(self.setting(name))
+        return integer(self.setting(name))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from hpcddp.detect.fields import NO_LIMIT, json_at, json_limit, limit, names, pairs, raw_memory_per_cpu, whole_number, word
+from hpcddp.detect.fields import NO_LIMIT, integer, json_at, json_limit, limit, names, pairs, raw_memory_per_cpu, word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def _of_line(found: Mapping[str, str]) -> LivePartition:
         root_only=_yes(found.get("RootOnly")),
         always_exclusive=found["OverSubscribe"].startswith("EXCLUSIVE") if "OverSubscribe" in found else None,
         is_up=found["State"] == "UP" if "State" in found else None,
-        min_nodes=whole_number(found.get("MinNodes")),
+        min_nodes=integer(found.get("MinNodes")),
         max_nodes=limit(found.get("MaxNodes")),
         max_walltime_min=limit(found.get("MaxTime")),
         default_walltime_min=limit(found.get("DefaultTime")),
@@ -94,7 +94,7 @@ def _of_line(found: Mapping[str, str]) -> LivePartition:
 
 def _of_json(entry: Mapping[str, object]) -> LivePartition:
     flags = names(entry.get("flags"))
-    state, shares = json_at(entry, "partition/state"), whole_number(json_at(entry, "maximums/shares"))
+    state, shares = json_at(entry, "partition/state"), integer(json_at(entry, "maximums/shares"))
     return LivePartition(
         name=str(entry["name"]),
         default=None if flags is None else "DEFAULT" in flags,
