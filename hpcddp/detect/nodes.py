@@ -29,7 +29,7 @@ class LiveNode:
 
     name: str
     states: tuple[str, ...] | None = None
-    """`IDLE`, `DRAIN`: the state and its flags."""
+    """The state and its flags, in Slurm's words."""
     reason: str | None = None
     """Why it is drained or down."""
     sockets: int | None = None
