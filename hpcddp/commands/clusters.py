@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from hpcddp.commands.clusters_survey import survey
 from hpcddp.commands.options import format_option, print_json, remark
 
 
@@ -18,6 +19,9 @@ def clusters() -> None:
     hpcddp clusters show rcc
     hpcddp clusters detect -o mycluster.yaml
     """
+
+
+clusters.add_command(survey)
 
 
 @clusters.command("list")

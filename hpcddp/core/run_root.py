@@ -74,6 +74,10 @@ class Study:
         """What the ranks of a smoke test found."""
         return self.jobs / f"{job}.smoke"
 
+    def survey_dir(self, job: str) -> Path:
+        """What the nodes of a survey found."""
+        return self.jobs / f"{job}.survey"
+
     def has_point(self, label: str) -> bool:
         """A point is dropped from a study by removing its folder."""
         return (self.folder / label).is_dir()

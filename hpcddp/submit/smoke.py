@@ -41,7 +41,7 @@ def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:
         for node_type, submission in submissions.items():
             on = f" on {node_type}" if len(submissions) > 1 else ""
             jobs.append(_SmokeJob(job=backend.submit(submission), submission=submission, on=on))
-        states = _wait_for_ends({each.job: each.submission.name for each in jobs}, backend)
+        states = wait_for_ends({each.job: each.submission.name for each in jobs}, backend)
     except (KeyboardInterrupt, HpcddpError):
         if jobs:
             backend.cancel({each.job: each.submission.name for each in jobs})  # nobody is left to hear what they find
@@ -52,7 +52,7 @@ def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:
     return "\n".join(summary for _, summary in found)
 
 
-def _wait_for_ends(jobs: Mapping[str, str], backend: Backend) -> Mapping[str, JobState]:
+def wait_for_ends(jobs: Mapping[str, str], backend: Backend) -> Mapping[str, JobState]:
     """Waits until these jobs (id -> name) have ended, also while their cluster does not answer; their states then."""
     begun_s = time.monotonic()
     while True:

@@ -1,0 +1,122 @@
+"""What a survey reads of a node, from texts and files as machines have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcddp.core.survey_record import Adapter
+from hpcddp.worker.survey.adapters import read_adapters
+from hpcddp.worker.survey.disk import filesystem, read_disk
+from hpcddp.worker.survey.node import parse_lscpu
+from hpcddp.worker.survey.topology import parse_topology
+
+TOPOLOGY = """\
+\t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tNV12\tPXB\tSYS\t48-63,176-191\t3\t\tN/A
+GPU1\tNV12\t X \tSYS\tPXB\t16-31,144-159\t1\t\tN/A
+NIC0\tPXB\tSYS\t X \tNODE\t\t\t\t
+NIC1\tSYS\tPXB\tNODE\t X \t\t\t\t
+
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
+
+NIC Legend:
+
+  NIC0: mlx5_0
+  NIC1: mlx5_3
+"""
+"""In the layout of drivers from 535 on, whose header is underlined."""
+
+
+def test_topology_has_names_and_words() -> None:
+    """A row each, in the order of the columns; adapters by the names of the legend, affinities left out."""
+    assert parse_topology(TOPOLOGY) == {
+        "GPU0": ("X", "NV12", "PXB", "SYS"),
+        "GPU1": ("NV12", "X", "SYS", "PXB"),
+        "mlx5_0": ("PXB", "SYS", "X", "NODE"),
+        "mlx5_3": ("SYS", "PXB", "NODE", "X"),
+    }
+
+
+@pytest.mark.parametrize("text", ["", "No devices were found\n", TOPOLOGY.replace("GPU1\tNV12\t X", "GPU1\tERR\t X")])
+def test_what_is_no_matrix_is_none(text: str) -> None:
+    """Nothing rather than half of it."""
+    assert parse_topology(text) == {}
+
+
+def test_lscpu_in_numbers() -> None:
+    """Whole numbers by name; words are left out."""
+    found = parse_lscpu("Architecture: x86_64\nSocket(s):            2\nCore(s) per socket:  16\nThread(s) per core: 4\n")
+    assert (found["Socket(s)"], found["Core(s) per socket"], found["Thread(s) per core"]) == (2, 16, 4)
+    assert "Architecture" not in found
+
+
+def write(file: Path, text: str) -> None:
+    """With the folders above it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{text}\n")
+
+
+def rdma_port(sys: Path, name: str, layer: str, rate: str, state: str = "4: ACTIVE") -> Path:
+    """A port as Linux shows it."""
+    port = sys / "class" / "infiniband" / name / "ports" / "1"
+    for key, text in {"state": state, "rate": rate, "link_layer": layer}.items():
+        write(port / key, text)
+    return port
+
+
+def interface(sys: Path, name: str, speed: str, state: str = "up", *, virtual: bool = False) -> None:
+    """A network interface as Linux shows it."""
+    link = sys / "class" / "net" / name
+    write(link / "operstate", state)
+    write(link / "speed", speed)
+    if not virtual:
+        write(link / "device" / "vendor", "0x15b3")
+
+
+def test_adapters_that_are_up(tmp_path: Path) -> None:
+    """With rate and kind; of RoCE the addresses that are set, with their types; what is down or virtual is left out."""
+    rdma_port(tmp_path, "mlx5_0", "InfiniBand", "200 Gb/sec (4X HDR)")
+    rdma_port(tmp_path, "mlx5_1", "InfiniBand", "10 Gb/sec (4X SDR)", state="1: DOWN")
+    roce = rdma_port(tmp_path, "mlx5_2", "Ethernet", "100 Gb/sec (4X EDR)")
+    for number, gid, kind in (("0", "fe80::1", "IB/RoCE v1"), ("3", "::ffff:0a00:0001", "RoCE v2"), ("4", "0000::0000", "")):
+        write(roce / "gids" / number, gid)
+        write(roce / "gid_attrs" / "types" / number, kind)
+    interface(tmp_path, "hsn0", "200000")
+    interface(tmp_path, "eno1", "-1")
+    interface(tmp_path, "eno2", "1000", state="down")
+    interface(tmp_path, "docker0", "10000", virtual=True)
+    assert read_adapters(tmp_path) == (
+        Adapter(name="mlx5_0", gbps=200, kind="InfiniBand"),
+        Adapter(name="mlx5_2", gbps=100, kind="RoCE", gids={"0": "IB/RoCE v1", "3": "RoCE v2"}),
+        Adapter(name="eno1", kind="Ethernet"),
+        Adapter(name="hsn0", gbps=200, kind="Slingshot"),
+    )
+
+
+MOUNTS = "/dev/sda1 / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n10.0.0.1:/work /work nfs4 rw 0 0\n"
+
+
+@pytest.mark.parametrize(("path", "kind"), [("/tmp/job", "tmpfs"), ("/work", "nfs4"), ("/workbench", "ext4"), ("/", "ext4")])
+def test_file_system_of_a_path(path: str, kind: str) -> None:
+    """That of the longest mount point above it."""
+    assert filesystem(Path(path), MOUNTS) == kind
+
+
+def test_disk_is_measured_where_it_is_one(tmp_path: Path) -> None:
+    """With its size and its rate; a file system of memory, or of the network, is none, and nothing is left behind."""
+    mounts, folder = tmp_path / "mounts", tmp_path / "scratch"
+    folder.mkdir()
+    mounts.write_text("/dev/sda1 / ext4 rw 0 0\n")
+    found = read_disk({"SLURM_TMPDIR": str(folder), "TMPDIR": "/nowhere"}, mounts)
+    assert found.why_not is None
+    assert found.gb
+    assert found.read_gbs
+    assert list(folder.iterdir()) == []
+    mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nmemory {folder} tmpfs rw 0 0\n")
+    found = read_disk({"TMPDIR": str(folder)}, mounts)
+    assert (found.read_gbs, found.why_not) == (None, f"{folder} is tmpfs, no disk of the node's own")
