@@ -12,6 +12,7 @@ from hpcddp.analysis.comparison.effects import ComparedEffect, compared_effects,
 from hpcddp.analysis.comparison.facts import Difference, Facts, differences, facts
 from hpcddp.analysis.comparison.match import MeasuredPoint, Unmatched, matched, measured_points, unmatched
 from hpcddp.analysis.comparison.readings import readings_plain
+from hpcddp.analysis.comparison.to_accuracy import time_plain
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords, load_study
@@ -162,6 +163,7 @@ def _point(point: ComparedPoint) -> dict[str, Any]:
         "interval": point.ratio.kind,
         "verdict": point.judgement,
         "accuracy": accuracy_plain(point.a, point.b),
+        "to_accuracy": time_plain(point.a, point.b),
         "readings": readings_plain(point.a, point.b),
     }
 

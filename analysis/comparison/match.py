@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.accuracy import Evaluated, evaluated, evaluated_epochs, median_losses
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords
@@ -51,6 +52,8 @@ class MeasuredPoint:
     """Telemetry's figures as readings.over_runs has them."""
     evaluated_at: Mapping[int, Evaluated] = field(default_factory=dict)
     """Of trainings: the same by samples trained, where every run was evaluated."""
+    trainings: tuple[Run, ...] = ()
+    """The runs of whole epochs, with and without the hook."""
     losses: tuple[float, float, int] | None = None
     """At the start, at the end, over so many steps each; None where not known."""
 
@@ -77,6 +80,7 @@ def measured_points(records: StudyRecords, runs: pd.DataFrame) -> list[MeasuredP
     found = []
     for (series, nodes, gpus), members in by_point(frame):
         timed = timed_runs(members)
+        counting = [of_key[key] for key in zip(members["label"], members["run"], strict=True)]
         found.append(
             MeasuredPoint(
                 label=" + ".join(sorted(set(timed["label"]))),
@@ -85,7 +89,8 @@ def measured_points(records: StudyRecords, runs: pd.DataFrame) -> list[MeasuredP
                 rates=tuple(rates_per_s(timed)),
                 hook=bool(timed["hook"].any()),
                 evaluated=evaluated(members),
-                evaluated_at=evaluated_epochs([of_key[key] for key in zip(members["label"], members["run"], strict=True)]),
+                evaluated_at=evaluated_epochs(counting),
+                trainings=tuple(run for run in counting if run.epochs),
                 losses=median_losses(members),
                 readings=over_runs(timed),
             )

@@ -11,6 +11,7 @@ from hpcddp.analysis.comparison.effects import effect_texts
 from hpcddp.analysis.comparison.facts import Difference
 from hpcddp.analysis.comparison.match import Unmatched
 from hpcddp.analysis.comparison.readings import differing_readings
+from hpcddp.analysis.comparison.to_accuracy import compared_time, time_text
 from hpcddp.analysis.report.terminal_table import aligned
 from hpcddp.analysis.study.series import FOUND, differing, key_text, value_text
 from hpcddp.analysis.util.wording import WIDE, quantity
@@ -28,7 +29,7 @@ def to_text(found: Comparison) -> str:
         [_side("A", found.a), _side("B", found.b), sentence(found)],
         _differences(found.differences),
         _table(found),
-        _accuracies(found),
+        [*_accuracies(found), *_times_to_accuracy(found)],
         _readings(found),
         _rows("effects", effect_texts(found.effects)),
         [*_unmatched("A", found.a.unmatched), *_unmatched("B", found.b.unmatched)],
@@ -161,6 +162,16 @@ def _accuracies(found: Comparison) -> list[str]:
         if compared is not None:
             texts.setdefault(accuracy_text(point.a, point.b, compared), []).append(name)
     return _listed("accuracy", texts)
+
+
+def _times_to_accuracy(found: Comparison) -> list[str]:
+    """The same of trainings."""
+    texts: dict[str, list[str]] = {}
+    for point, name in zip(found.points, names(found), strict=True):
+        compared = compared_time(point.a, point.b)
+        if compared is not None:
+            texts.setdefault(time_text(compared), []).append(name)
+    return _listed("time to", texts)
 
 
 def _readings(found: Comparison) -> list[str]:

@@ -129,7 +129,7 @@ def targets_frame(records: StudyRecords, runs: pd.DataFrame, scaling: pd.DataFra
 def _of_series(records: StudyRecords, runs: pd.DataFrame, series: pd.DataFrame) -> Iterator[dict[str, Any]]:
     members = [(row, _runs_of(records, runs, row)) for _, row in series.iterrows()]
     members = [(row, found) for row, found in members if found]
-    target, of = _target([run for _, found in members for run in found])
+    target, of = target_of([run for _, found in members for run in found])
     if target is None:
         return
     sizes = [_Reached(row, tuple(reached(run.epochs or (), target) for run in found)) for row, found in members]
@@ -143,7 +143,7 @@ def _runs_of(records: StudyRecords, runs: pd.DataFrame, row: Any) -> list[Run]:
     return [run for run, key in zip(records.runs, keys, strict=True) if run.state == "counts" and run.epochs and key == this]
 
 
-def _target(runs: Sequence[Run]) -> tuple[Fraction | None, str]:
+def target_of(runs: Sequence[Run]) -> tuple[Fraction | None, str]:
     """The accuracy to reach, and where it is from; None where a run was never evaluated."""
     wanted = {run.point.measure.target_accuracy for run in runs if run.point}
     if len(wanted) == 1 and (target := wanted.pop()) is not None:

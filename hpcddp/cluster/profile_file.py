@@ -10,6 +10,7 @@ from hpcddp.cluster.extends import Layer, file_of, merge_layers, read_layers
 from hpcddp.cluster.facts import check_source, check_sources, strip_facts
 from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile, Fact
+from hpcddp.cluster.profile_checks import check_profile, refuse_newer
 from hpcddp.cluster.profile_names import FOLDER, is_profile_file, own_folder, profile_path
 from hpcddp.cluster.yamlfile import located
 from hpcddp.core.schema import Path, SchemaError, decode, dotted
@@ -47,6 +48,7 @@ def read_profile(file: FilePath) -> ClusterProfile:
 
 def _decoded(data: object, facts: dict[Path, Fact]) -> ClusterProfile:
     """The profile that the document says; its facts are collected by path."""
+    refuse_newer(data)
     for key, instead in NOT_IN_THE_FILE.items():
         if isinstance(data, dict) and key in data:
             raise SchemaError((key,), f"`{key}` is not a key of a profile: {instead}")
@@ -55,6 +57,7 @@ def _decoded(data: object, facts: dict[Path, Fact]) -> ClusterProfile:
         check_sources(fact, path, profile.sources)
     for i, rule in enumerate(profile.env_rules):
         check_source(rule.source, ("env_rules", i), profile.sources)
+    check_profile(profile)
     return profile
 
 

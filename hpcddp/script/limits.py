@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest
-from hpcddp.script.queues import beyond_queue, cores_counted
+from hpcddp.script.queues import beyond_queue, cores_counted, memory_limit_mb, types_in
 from hpcddp.script.slurm_options import own_srun_options
 
 OWN_OPTIONS = {
@@ -24,6 +24,8 @@ OWN_OPTIONS = {
     "--test-only": "use `hpcddp submit --dry-run`",
 }
 """Raw sbatch options that would make a job other than its point says, or one that cannot be followed, and what to do instead."""
+
+MEMORY_OPTIONS = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 
 SIGNAL_EARLY_S = 60
 """Slurm may send a warning so much earlier than it was to (sbatch(1), --signal)."""
@@ -40,6 +42,9 @@ def broken_limits(profile: ClusterProfile, point: Point, request: JobRequest) ->
     yield from _beyond_nodes(profile, point, node)
     yield from _untyped(profile, point, request, node)
     yield from _beyond_one_node(profile, point, request, node)
+    yield from _memory_options(profile, point, request)
+    yield from _beyond_memory_per_core(profile, point, request)
+    yield from _account_of_another_form(profile, point, request)
     yield from beyond_queue(profile, point, request)
     yield from _beyond_user(profile, point, request)
     yield from _warned_at_once(request)
@@ -66,10 +71,10 @@ def _beyond_nodes(profile: ClusterProfile, point: Point, node: NodeType) -> Iter
 
 def _untyped(profile: ClusterProfile, point: Point, request: JobRequest, node: NodeType) -> Iterator[str]:
     typed = node.gres_type or node.constraint or request.nodelist
-    if len(profile.node_types) > 1 and not typed:
+    if not typed and len(types_in(profile, request.partition)) > 1:
         yield (
-            f"layout.node_type {point.layout.node_type}: the profile of {profile.name} knows no GPU type or constraint to ask "
-            f"Slurm for it, so other nodes could be timed instead. Name the nodes with slurm.nodelist."
+            f"layout.node_type {point.layout.node_type}: the profile of {profile.name} knows no GPU type, constraint or "
+            f"partition to ask Slurm for it, so other nodes could be timed instead. Name the nodes with slurm.nodelist."
         )
 
 
@@ -85,6 +90,38 @@ def _beyond_one_node(profile: ClusterProfile, point: Point, request: JobRequest,
         )
     if request.mem_mb is not None and node.memory_mb is not None and request.mem_mb > node.memory_mb:
         yield f"slurm.mem_mb is {request.mem_mb}: Slurm gives at most {node.memory_mb} MB on {where}."
+
+
+def _memory_options(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
+    """Memory that is asked for where it must not be, or not where it must."""
+    rule, options = profile.slurm.memory_option, [each for each in request.options if each.partition("=")[0] in MEMORY_OPTIONS]
+    if rule == "forbidden":
+        requested = [*options, *([] if request.mem_mb is None else [f"slurm.mem_mb is {request.mem_mb}"])]
+        yield from (f"{each}: {profile.name} takes no request for memory. Leave it out." for each in requested)
+    elif rule == "required" and request.mem_mb is None and not options:
+        yield (
+            f"{profile.name} takes no job without a request for memory, and its profile does not say what a node of type "
+            f"{point.layout.node_type} has. Use `--set slurm.mem_mb=MB`."
+        )
+    elif rule == "nonzero":
+        zeros = [each for each in options if re.fullmatch(r"--mem=0+[KMGT]?", each)]
+        yield from (f"job option {each}: {profile.name} refuses 0. Leave it out, or set slurm.mem_mb." for each in zeros)
+
+
+def _beyond_memory_per_core(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
+    limit = profile.rules_of(profile.node_type(point.layout.node_type)).max_mb_per_core
+    most_mb = memory_limit_mb(limit, cores_counted(profile, point, request), request.nodes)
+    if request.mem_mb is not None and most_mb is not None and request.mem_mb > most_mb:
+        yield (
+            f"slurm.mem_mb is {request.mem_mb}: {profile.name} gives at most {limit} MB a core, {most_mb} MB to the cores of "
+            f"this job. Ask for less, or for more cores with layout.physical_cores_per_rank."
+        )
+
+
+def _account_of_another_form(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
+    form, account = profile.rules_of(profile.node_type(point.layout.node_type)).account_form, request.user.account
+    if form is not None and account is not None and not re.fullmatch(form.pattern, account):
+        yield f"account is {account}: {form.sentence.rstrip('.')} ({profile.name}). Use `--set account=NAME`."
 
 
 def _beyond_user(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:

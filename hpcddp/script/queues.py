@@ -110,6 +110,18 @@ def cores_counted(profile: ClusterProfile, point: Point, request: JobRequest) ->
     return None if of_rank is None else request.nodes * request.ranks_per_node * of_rank
 
 
+def types_in(profile: ClusterProfile, partition: str | None) -> tuple[str, ...]:
+    """Types of the nodes that a job in that partition may be given, if it does not say which."""
+    given = profile.slurm.partitions.get(partition or "")
+    if given is not None:
+        return given.node_types or tuple(profile.node_types)
+    own = [name for name, node in profile.node_types.items() if partition is not None and node.partition == partition]
+    ruled = [
+        name for rule in profile.slurm.qos if partition is not None and rule.partition == partition for name in rule.node_types
+    ]
+    return tuple(dict.fromkeys(own or ruled or (name for name, node in profile.node_types.items() if node.partition is None)))
+
+
 def _is_given(rule: Qos, slurm: SlurmOptions) -> bool:
     """Whether a job that names no QOS may be given this rule's. To name its partition is to ask for it, if it has no name."""
     is_named = rule.partition is not None and rule.partition == slurm.partition

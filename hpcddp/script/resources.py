@@ -11,7 +11,7 @@ from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.limits import broken_limits
-from hpcddp.script.queues import choose_queue
+from hpcddp.script.queues import choose_queue, types_in
 from hpcddp.script.slurm_options import job_options, srun_options
 from hpcddp.sweep.file import SlurmOptions
 
@@ -40,7 +40,7 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         qos=slurm.qos,
         walltime_min=slurm.walltime_min,
         warning_s=min(WARNING_S, slurm.walltime_min * 15) if point.measure.resume else None,
-        nodelist=slurm.nodelist or _pinned_nodes(profile, node, point),
+        nodelist=slurm.nodelist,
         exclude=slurm.exclude,
         options=(*job_options(profile.slurm), *slurm.options),
         srun_options=(*srun_options(profile, node, point), *slurm.srun_options),
@@ -48,8 +48,13 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         node_gpus=node.gpus if rules.always_exclusive else None,
     )
     queue = choose_queue(profile, point, slurm, request)
-    mem_mb = slurm.mem_mb or _memory_share_mb(rules, queue.limits, node, point)
-    request = replace(request, qos=queue.rule.name, partition=queue.partition, mem_mb=mem_mb)
+    request = replace(
+        request,
+        qos=queue.rule.name,
+        partition=queue.partition,
+        mem_mb=slurm.mem_mb or _memory_share_mb(rules, queue.limits, node, point),
+        nodelist=slurm.nodelist or _pinned_nodes(profile, queue.partition, node, point),
+    )
     found = list(broken_limits(profile, point, request))
     if found:
         raise UsageError("\n".join(found))
@@ -85,15 +90,17 @@ def _gpus_requested(profile: ClusterProfile, node: NodeType, point: Point) -> in
     return requested
 
 
-def _pinned_nodes(profile: ClusterProfile, node: NodeType, point: Point) -> str | None:
+def _pinned_nodes(profile: ClusterProfile, partition: str | None, node: NodeType, point: Point) -> str | None:
     """The nodes by name where a type cannot be asked for otherwise and the point takes all of them."""
-    mixed = len(profile.node_types) > 1 and node.gres_type is None and node.constraint is None
+    mixed = len(types_in(profile, partition)) > 1 and node.gres_type is None and node.constraint is None
     return node.names if mixed and node.count == point.layout.nodes else None
 
 
 def _memory_share_mb(rules: SlurmRules, limits: Partition, node: NodeType, point: Point) -> int | None:
-    """All the node's memory on a node of the job's own, else the share of the cores asked for; never above the limit per core."""
-    if node.memory_mb is None or node.physical_cores is None:
+    """All the node's memory on a node of the job's own, else the share of the cores asked for; never above the limit per core.
+    None where it is not known, or must not be asked for.
+    """
+    if rules.memory_option == "forbidden" or node.memory_mb is None or node.physical_cores is None:
         return None
     requested = (point.layout.physical_cores_per_rank or 1) * point.layout.gpus_per_node
     cores = node.physical_cores if point.layout.exclusive or rules.always_exclusive else min(requested, node.physical_cores)

@@ -183,7 +183,7 @@ def test_no_rule_is_given_unasked(tmp_path: Path) -> None:
 def test_to_name_a_partition_is_to_ask_for_its_rule(tmp_path: Path) -> None:
     """A rule without a name that holds in a partition is asked for by the partition, whatever it is for."""
     rules = "  qos: [{partition: std}, {partition: dev, intent: debug}, {partition: paid, automatic: false}]\n"
-    profile = site(tmp_path, "  partitions: {std: {}, dev: {max_nodes: 2}, paid: {}}\n", rules)
+    profile = site(tmp_path, "  partitions: {std: {}, dev: {max_nodes: 2}, paid: {}, old: {}}\n", rules)
     assert queue(request_on(profile)) == ("std", None)
     assert queue(request_on(profile, slurm__partition="dev")) == ("dev", None)
     assert queue(request_on(profile, slurm__partition="paid")) == ("paid", None)

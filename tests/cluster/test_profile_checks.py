@@ -1,0 +1,165 @@
+"""What a profile says has to hold together, or is refused with its place and what is expected."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import read_profile
+from hpcddp.cluster.slurm_rules import Partition, Qos
+from hpcddp.core.errors import UsageError
+from hpcddp.core.schema import decode
+
+TEXT = """\
+schema: 1
+name: mine
+title: A cluster
+sources: {guide: the user guide}
+default_node_type: fat
+node_types:
+  fat:
+    gpus: 2
+    partition: main
+    links:
+      topology:
+        GPU0: [X, NV4, SYS]
+        GPU1: [NV4, X, PIX]
+        mlx5_0: [SYS, PIX, X]
+    account_form: {pattern: '.*@fat', sentence: fat accounts end in @fat}
+  thin: {gpus: 0}
+slurm:
+  partition: main
+  partitions:
+    main: {node_types: [fat], default: true, max_nodes: 8, qos: [prod]}
+    rest: {node_types: [thin], min_nodes: 4, max_nodes: 8}
+  qos:
+    - {name: prod, partition: main, node_types: [fat], max_nodes: 8}
+    - {min_nodes: 4, max_nodes: 6, partition: rest}
+env_rules:
+  - {name: A, value: b, source: guide}
+"""
+
+
+def read(tmp_path: Path, text: str) -> ClusterProfile:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    return read_profile(file)
+
+
+def test_it_holds_together(tmp_path: Path) -> None:
+    """What the cases below change is taken as it stands."""
+    assert read(tmp_path, TEXT).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (
+            "{node_types: [fat], def",
+            "{node_types: [fatt], def",
+            "20:12: no node type `fatt` in this profile; did you mean `fat`?",
+        ),
+        ("qos: [prod]", "qos: [prodd]", "20:60: no QOS `prodd` in this profile; did you mean `prod`?"),
+        ("[thin], min", "[thin], default: true, min", "21:32: `main` is the default partition already; one is expected"),
+        (
+            "min_nodes: 4, max_nodes: 8",
+            "min_nodes: 9, max_nodes: 8",
+            "21:32: min_nodes is 9, above max_nodes: at most 8 is expected",
+        ),
+        ("  partition: main\n  partitions", "  partition: man\n  partitions", "18:3: no partition `man` in slurm.partitions"),
+        (
+            "    partition: main\n    links",
+            "    partition: mein\n    links",
+            "9:5: no partition `mein` in slurm.partitions; did you",
+        ),
+        (
+            "    partition: main\n    links",
+            "    partition: rest\n    links",
+            "9:5: partition rest has nodes of type thin; fat is exp",
+        ),
+        ("partition: rest}", "partition: reste}", "24:36: no partition `reste` in slurm.partitions; did you mean `rest`?"),
+        ("prod, partition: main", "prod, partition: rest", "23:37: no job fits this rule: partition rest has nodes of type thin"),
+        (
+            "    - {min_nodes: 4",
+            "    - {name: x, partition: main}\n    - {min_nodes: 4",
+            "24:17: no job fits this rule: partition main takes",
+        ),
+        (
+            "min_nodes: 4, max_nodes: 6",
+            "min_nodes: 7, max_nodes: 6",
+            "24:8: min_nodes is 7, above max_nodes: at most 6 is expected",
+        ),
+        ("min_nodes: 4, max_nodes: 6", "min_nodes: 9", "24:8: no job fits this rule: partition rest takes 8 nodes at most"),
+        ("min_nodes: 4, max_nodes: 6", "max_nodes: 3", "24:8: no job fits this rule: partition rest takes 4 nodes at least"),
+        (
+            "node_types: [fat], max_nodes: 8}",
+            "node_types: [fit]}",
+            "23:37: no node type `fit` in this profile; did you mean `fat`?",
+        ),
+        (
+            "'.*@fat'",
+            "'*@fat'",
+            "15:20: '*@fat' is no regular expression: nothing to repeat at position 0; one of Python's is exp",
+        ),
+        ("gpus: 2", "gpus: 1", "11:7: 2 GPUs named, and a node has 1"),
+        ("[X, NV4, SYS]", "[X, NV4]", "12:9: 2 words in row GPU0 of 3: a square is expected, a word for each row"),
+        (
+            "[NV4, X, PIX]",
+            "[NVL, X, PIX]",
+            "13:9: `NVL` is no word of `nvidia-smi topo -m`: X, NV3, PIX, PXB, PHB, NODE or SYS is",
+        ),
+        ("[SYS, PIX, X]", "[X, PIX, SYS]", "14:9: X is expected at word 3 of row mlx5_0, for itself, and nowhere else"),
+        ("b, source: guide", "b, source: guild", "26:25: source `guild` is not among `sources`; did you mean `guide`?"),
+        (
+            "schema: 1",
+            "schema: 2\nqueues: {}",
+            "1:1: this profile is of schema 2, and this hpcddp reads 1: a newer hpcddp is needed",
+        ),
+    ],
+)
+def test_refused_with_its_place(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    """Names that lead nowhere, rules that no job fits, and matrices that are none: file, line, column and what is expected."""
+    assert TEXT.count(old) == 1
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, TEXT.replace(old, new))
+    assert str(caught.value).startswith(f"{tmp_path}/mine.yaml:{complaint}")
+
+
+def test_no_rule_at_all(tmp_path: Path) -> None:
+    """A profile without rules could not start anything."""
+    with pytest.raises(UsageError, match=r"mine.yaml:5:3: no rule, so that no job could be submitted: at least one is expected"):
+        read(tmp_path, "schema: 1\nname: mine\ntitle: A cluster\nslurm:\n  qos: []\n")
+
+
+def booleans(cls: Any) -> Iterator[tuple[type, str]]:
+    """The fields of yes or no in a profile, except of its default workload, which is no fact."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    for field in dataclasses.fields(cls):
+        kinds = [
+            hints[field.name],
+            *(inner for arg in typing.get_args(hints[field.name]) for inner in (arg, *typing.get_args(arg))),
+        ]
+        if bool in kinds:
+            yield cls, field.name
+        for kind in kinds:
+            if dataclasses.is_dataclass(kind) and field.name not in ("default_workload", "conflicts"):
+                yield from booleans(kind)
+
+
+@pytest.mark.parametrize(("cls", "key"), sorted(set(booleans(ClusterProfile)), key=str))
+def test_yes_or_no_may_be_null(cls: type, key: str) -> None:
+    """What nobody documents can be written as that, wherever a profile says yes or no."""
+    assert getattr(decode(cls, {key: None}), key) is None
+
+
+def test_all_booleans_are_found() -> None:
+    """Those of the rules, of a rule of QOS and of a partition are among them."""
+    found = {key for _, key in booleans(ClusterProfile)}
+    assert {"exclusive_needs_all_gpus", "account_required", "always_exclusive", "automatic", "default"} <= found
+    assert (decode(Qos, {"automatic": None}), decode(Partition, {"default": None}).default) == (Qos(), None)
