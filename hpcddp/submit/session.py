@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hpcddp.backends import choose
 from hpcddp.backends.base import Backend
 from hpcddp.cluster.settings import Settings
-from hpcddp.core.errors import FAILED, INCOMPLETE, UsageError
+from hpcddp.core.errors import FAILED, INCOMPLETE, RefusedError, UsageError
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
@@ -23,9 +23,10 @@ from hpcddp.submit.manifest import update_manifest
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
+from hpcddp.submit.request_check import RequestCheck, check_requests
 from hpcddp.submit.retry import retry_until_accepted, submit_accepted
 from hpcddp.submit.smoke import run_smoke
-from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, obstacles, plan_submission
+from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, lacks_account, obstacles, plan_submission
 from hpcddp.submit.submit import SubmittedRun
 from hpcddp.submit.until_ci import Known, open_points, with_repeats
 from hpcddp.submit.wait import wait_until_over
@@ -104,10 +105,22 @@ class _Session:
             self.console.remark(text)
         try:
             pending.affordable()
+            found = self.check_requests(pending)
+            for text in (*found.certain, *found.uncertain):
+                self.console.remark(text)
         except UsageError as error:
             self.console.remark(str(error))
         self.console.echo("nothing submitted: this was a dry run")
         return 0
+
+    def check_requests(self, pending: PendingRuns) -> RequestCheck:
+        """What Slurm would refuse of the runs that are next; why it has not judged all of them is said."""
+        if pending.plan.profile.backend != "slurm" or lacks_account(pending.plan):
+            return RequestCheck()
+        found = check_requests(pending.plan, pending.next_runs)
+        if found.remark is not None:
+            self.console.remark(found.remark)
+        return found
 
     def confirm(self, pending: PendingRuns, options: SubmitOptions) -> bool:
         """Whether there is something to submit, the budget holds it, the user says yes and the smoke test passes."""
@@ -119,11 +132,21 @@ class _Session:
             self.console.remark("nothing submitted: the budget does not hold one more run")
             return False
         check_plan(pending.plan)
+        if options.smoke:
+            self.refuse_early(pending)
         if not options.yes and not self.is_small(pending, options):
             self.console.confirm("Submit?")
         if options.smoke:
             self.console.echo(run_smoke(self.study, pending.plan, self.backend))
         return True
+
+    def refuse_early(self, pending: PendingRuns) -> None:
+        """RefusedError with everything that Slurm is sure to refuse, before a smoke job waits in the queue."""
+        found = self.check_requests(pending)
+        if found.certain:
+            raise RefusedError("\n".join(found.certain))
+        for text in found.uncertain:
+            self.console.remark(text)
 
     def is_small(self, pending: PendingRuns, options: SubmitOptions) -> bool:
         """Whether the user's settings let so much be submitted without a question, which is said."""

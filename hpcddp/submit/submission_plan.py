@@ -88,13 +88,18 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
 def obstacles(plan: SubmissionPlan) -> list[str]:
     """What is sure to be refused or to fail whatever the cluster says, a sentence each with the next step."""
     found = without_folder(plan.points, plan.settings.data_roots)
-    if plan.profile.slurm.account_required and _account(plan) is None:
+    if lacks_account(plan):
         found.append(
             f"{plan.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
         )
     if plan.after and plan.profile.backend != "slurm":
         found.append(f"--after {plan.after[0]}: jobs of Slurm are meant, and {plan.profile.name} has none; leave it out")
     return found
+
+
+def lacks_account(plan: SubmissionPlan) -> bool:
+    """Whether the cluster wants an account and nobody has named one: Slurm would refuse every request."""
+    return bool(plan.profile.slurm.account_required) and _account(plan) is None
 
 
 def check_plan(plan: SubmissionPlan) -> None:

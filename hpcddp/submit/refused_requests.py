@@ -1,0 +1,164 @@
+"""Slurm's words for why it refuses a request, and what to write into the profile so that hpcddp knows it next time.
+
+The texts are those of slurm_errno.c (the same from Slurm 22.05 to 25.11) and, for limits of accounting, the reasons of
+squeue, which sbatch prints before them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.core.point import Point
+from hpcddp.core.text import count
+from hpcddp.script.job_request import JobRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why Slurm would not take a request."""
+
+    text: str
+    """What of it Slurm refuses, Slurm's words and the next step."""
+    is_certain: bool
+    """False where a job like that may wait in the queue all the same."""
+
+
+_UNAVAILABLE = "Requested node configuration is not available"
+"""Of --test-only also where such nodes are down or drained just now: sbatch itself would queue the job (Slurm 22.05)."""
+
+_FULL = re.compile(r"(QOS|Assoc)(Grp|Max)Submit|MaxJobCount|Resource temporarily unavailable")
+"""Too many jobs in the queue: no rule of the cluster for a request."""
+
+_KNOWN: Sequence[tuple[str, str, str]] = (
+    (
+        r"Invalid partition name",
+        "has no partition {partition}",
+        "Write the right one into slurm.partition or slurm.partitions{profile}, or use --set slurm.partition=NAME.",
+    ),
+    (
+        r"No partition specified or system default",
+        "has no default partition, and the request names none",
+        "Add slurm.partition{to_profile}, or use --set slurm.partition=NAME.",
+    ),
+    (
+        r"group not permitted to use this partition|Required partition not available",
+        "takes no such job in {in_partition}",
+        "Use --set slurm.partition=NAME, or write the right one into slurm.partition{profile}.",
+    ),
+    (
+        r"Node count specification invalid|PartitionNodeLimit",
+        "refuses {nodes} in {in_partition}",
+        "Add min_nodes and max_nodes to slurm.partitions.{partition_key}{profile}.",
+    ),
+    (
+        r"time limit is invalid|PartitionTimeLimit|Time limit specification required",
+        "refuses {minutes} in {in_partition}",
+        "Add max_walltime_min to slurm.partitions.{partition_key}{profile}, or use --set slurm.walltime_min=MINUTES.",
+    ),
+    (
+        r"Invalid account",
+        "refuses account {account} in {in_partition}",
+        "Use --set account=NAME; what accounts have to look like goes into slurm.account_form{profile}.",
+    ),
+    (
+        r"Invalid qos",
+        "refuses {qos} in {in_partition} for account {account}",
+        "Add what goes to qos of slurm.partitions.{partition_key}{profile}, or use --set slurm.qos=NAME.",
+    ),
+    (r"QOSMinNode|QOSMin\w*Cpu|QOSMinGRES", "refuses {nodes}, too few for {qos}", "Add min_nodes to {rule}{profile}."),
+    (r"QOSMaxNodePerJob", "refuses {nodes}, too many for {qos}", "Add max_nodes to {rule}{profile}."),
+    (
+        r"QOSMaxWall",
+        "refuses {minutes}, too long for {qos}",
+        "Add max_walltime_min to {rule}{profile}, or use --set slurm.walltime_min=MINUTES.",
+    ),
+    (r"QOSMaxCpuPerJob", "refuses {cpus}, too many for {qos}", "Add max_cpus to {rule}{profile}."),
+    (r"QOSMaxGRESPerJob", "refuses {gpus}, too many for {qos}", "Add max_gpus to {rule}{profile}."),
+    (
+        r"(QOS|Assoc)(Max|Grp)GRES",
+        "refuses {gpus}, too many for one user or account",
+        "Add slurm.max_gpus_per_user{to_profile}.",
+    ),
+    (
+        r"(QOS|Assoc)(Max|Grp)Cpu",
+        "refuses {cpus}, too many for one user or account",
+        "Add slurm.max_cores_per_user{to_profile}.",
+    ),
+    (
+        r"Invalid feature",
+        "has no nodes with feature {constraint}",
+        "Write the right one into node_types.{node_type}.constraint{profile}; `sinfo -o '%P %f'` lists them.",
+    ),
+    (
+        r"generic resource|[Ii]nvalid gres",
+        "does not give GPUs by this request",
+        "Write the right values into node_types.{node_type}.gres_type and slurm.gpu_request{profile}; `sinfo -o '%P %G'` lists "
+        "them.",
+    ),
+    (
+        r"Memory required by task|Memory specification",
+        "does not give so much memory",
+        "Write the right value into node_types.{node_type}.memory_mb or max_mb_per_core{profile}, or use --set slurm.mem_mb=MB.",
+    ),
+    (
+        r"More processors requested|CPU count specification|Task count specification",
+        "does not give so many CPUs",
+        "Write the right values into node_types.{node_type}.physical_cores and smt{profile}.",
+    ),
+    (
+        r"reservation",
+        "refuses reservation {reservation} for this request",
+        "Use --set slurm.reservation=NAME, or leave it out.",
+    ),
+    (
+        r"Invalid node name|nodes not in this partition",
+        "has no such nodes in {in_partition}",
+        "Write the right ones into node_types.{node_type}.names{profile}, or use --set slurm.nodelist=NAMES.",
+    ),
+    (
+        _UNAVAILABLE,
+        "has no {nodes} like that to give just now",
+        "Either such nodes are down or drained (`sinfo -N`), or node_types.{node_type}{profile} has more GPUs, cores or memory "
+        "than they have, or another gres_type.",
+    ),
+)
+"""Slurm's words (a regular expression) -> what of the request it refuses, and what to do about it."""
+
+_OTHERWISE = ("refuses this request", "A rule of the cluster for it belongs into slurm{profile}.")
+
+_QUEUE_IS_FULL = ("takes no more jobs of yours just now", "Submit when some of them are over.")
+
+
+def explain(profile: ClusterProfile, point: Point, request: JobRequest, words: str) -> Refusal:
+    """Why Slurm refuses the request of this point, by its own words."""
+    known = next(((what, step) for pattern, what, step in _KNOWN if re.search(pattern, words)), _OTHERWISE)
+    is_full = bool(_FULL.search(words))
+    what, step = _QUEUE_IS_FULL if is_full else known
+    values = _values(profile, point, request)
+    text = f"Slurm {what.format(**values)} (sbatch: {words}). {step.format(**values)}"
+    return Refusal(text=text, is_certain=not is_full and _UNAVAILABLE not in words)
+
+
+def _values(profile: ClusterProfile, point: Point, request: JobRequest) -> Mapping[str, str]:
+    gpus = request.nodes * request.gpus_per_node
+    cpus = request.nodes * request.tasks_per_node * (request.cpus_per_task or 1)
+    return {
+        "partition": request.partition or "of its own",
+        "partition_key": request.partition or "NAME",
+        "in_partition": f"partition {request.partition}" if request.partition else "Slurm's default partition",
+        "nodes": count(request.nodes, "node"),
+        "gpus": count(gpus, "GPU"),
+        "cpus": count(cpus, "CPU"),
+        "minutes": count(request.walltime_min, "minute"),
+        "account": request.user.account or "(none)",
+        "qos": f"QOS {request.qos}" if request.qos else "a job without a QOS",
+        "rule": f"the rule {request.qos} of slurm.qos" if request.qos else "the rule without a name of slurm.qos",
+        "constraint": request.constraint or "(none)",
+        "reservation": request.user.reservation or "(none)",
+        "node_type": str(point.layout.node_type or profile.default_node_type),
+        "profile": f" of the profile of {profile.name}",
+        "to_profile": f" to the profile of {profile.name}",
+    }
