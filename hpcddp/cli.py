@@ -19,6 +19,7 @@ from hpcddp.commands.compare import compare
 from hpcddp.commands.data import data
 from hpcddp.commands.export import export
 from hpcddp.commands.init import init
+from hpcddp.commands.lint import lint
 from hpcddp.commands.logs import logs
 from hpcddp.commands.plan import plan
 from hpcddp.commands.proposal import proposal
@@ -32,7 +33,7 @@ from hpcddp.core.text import escape_controls
 
 EPILOG = """\b
 Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),
-4 differs from the reference, 5 refused by Slurm."""
+4 differs from the reference or something is found, 5 refused by Slurm."""
 
 
 class Commands(click.Group):
@@ -87,5 +88,5 @@ def main() -> None:
 
 
 DAILY = (init, render, plan, submit, status, logs, cancel, analyze)
-for command in (*DAILY, compare, proposal, bundle, reproduce, export, audit, bench, clean, studies, clusters, data):
+for command in (*DAILY, compare, proposal, bundle, reproduce, export, audit, bench, lint, clean, studies, clusters, data):
     main.add_command(command)
