@@ -24,7 +24,7 @@ def lint(ctx: click.Context, file: Path, cluster: str | None, format_: str) -> N
 
     \b
     hpcddp lint job.sh
-    hpcddp lint mine.sh.j2 --cluster ./mycluster.yaml
+    hpcddp lint ./mine.sh.j2 --cluster ./mycluster.yaml
     """
     from hpcddp.core.errors import DIFFERS
     from hpcddp.core.text import count, escape_controls
