@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path as FilePath
 
+from hpcddp.cluster.environment_checks import check_environment
 from hpcddp.cluster.extends import Layer, file_of, merge_layers, read_layers
 from hpcddp.cluster.facts import check_source, check_sources, strip_facts
 from hpcddp.cluster.paths import is_below
@@ -58,6 +59,7 @@ def _decoded(data: object, facts: dict[Path, Fact]) -> ClusterProfile:
     for i, rule in enumerate(profile.env_rules):
         check_source(rule.source, ("env_rules", i), profile.sources)
     check_profile(profile)
+    check_environment(profile)
     return profile
 
 

@@ -13,6 +13,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.launcher import command_by_hand
 from hpcddp.core.point import Point, to_json
+from hpcddp.script.env_rules import rule_lines
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.slurm_options import gpu_option, step_gpu_option
 from hpcddp.script.templating import render_template
@@ -89,8 +90,9 @@ def _template_text(
         "launch": launch,
         "gpu_option": gpu_option(request),
         "step_gpu_option": step_gpu_option(request),
+        "rules": rule_lines(profile, point, {step.request.nodes for step in launch.steps} or {request.nodes}),
     }
-    return render_template(profile.template, {"word": _word, "options": _option}, values, marks=marks)
+    return render_template(profile.template, {"word": _word, "options": _option, "quoted": shlex.quote}, values, marks=marks)
 
 
 def _word(value: object) -> str:

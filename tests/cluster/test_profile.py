@@ -38,7 +38,7 @@ slurm:
     - {name: {value: "no", grade: B, source: friend}}
     - {name: 1:30:00}
 env_rules:
-  - {name: NCCL_NET, value: AWS Libfabric, source: guide}
+  - {name: NCCL_NET, value: AWS Libfabric, source: guide, when: {fabric: Slingshot}}
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -128,8 +129,8 @@ def test_a_run_that_resumes_is_warned_and_requeued(cluster: str) -> None:
 TORCHRUN = [
     *("#SBATCH --ntasks-per-node=1", "#SBATCH --cpus-per-task={node_cpus}"),
     "srun --nodes=2 --ntasks-per-node=1 --cpus-per-task={node_cpus} \\",
-    "  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); export PET_NODE_RANK=$SLURM_PROCID"
-    ' PET_MASTER_ADDR=$MASTER_ADDR PET_MASTER_PORT=$MASTER_PORT; exec "$@"\' hpcddp \\',
+    "  bash -c '{rules}export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); export PET_NODE_RANK="
+    '$SLURM_PROCID PET_MASTER_ADDR=$MASTER_ADDR PET_MASTER_PORT=$MASTER_PORT; exec "$@"\' hpcddp \\',
     "  {python} -u -m torch.distributed.run --nnodes=2 --nproc-per-node=4 --max-restarts=0 --monitor-interval=0.1"
     " -m hpcddp.worker",
 ]
@@ -152,8 +153,9 @@ def test_torchrun(cluster: str) -> None:
     assert shellcheck(text) == ""
     cpus = 4 * (request.cpus_per_rank or 0)
     python = profile.compute.python
+    filled = {"{node_cpus}": str(cpus), "{python}": python, "{rules}": 'eval "$HPCDDP_RANK_ENV"; ' if cluster == "rcc" else ""}
     added = [line for line in scripts["torchrun"] if line not in scripts["direct"]]
-    assert added == [line.replace("{node_cpus}", str(cpus)).replace("{python}", python) for line in TORCHRUN]
+    assert added == [functools.reduce(lambda text, key: text.replace(key, filled[key]), filled, line) for line in TORCHRUN]
     assert len(scripts["torchrun"]) == len(scripts["direct"])
 
 

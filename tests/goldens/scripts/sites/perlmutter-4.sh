@@ -19,6 +19,7 @@ export OMP_NUM_THREADS=16
 export PYTHONUNBUFFERED=1
 export SUBMITIT_EXECUTOR=slurm
 export SLURM_EXPORT_ENV=ALL
+export NCCL_NET='AWS Libfabric'
 
 if ! type module >/dev/null 2>&1; then
   for init in /etc/profile.d/modules.sh /usr/share/lmod/lmod/init/bash; do

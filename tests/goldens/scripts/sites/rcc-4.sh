@@ -29,16 +29,39 @@ fi
 type module >/dev/null 2>&1 || fail "this node has no \`module\` command; the profile's module_init says where it is defined"
 checked module load pytorch
 
+# Which conditions of the profile NCCL's version meets: torch is asked once for the job.
+HPCDDP_NCCL=" $(timeout 300 python3 -c '
+import operator, re, sys, torch
+version = torch.cuda.nccl.version()[:3]
+signs = {"": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+for condition in sys.argv[1:]:
+    sign, text = re.fullmatch("([<>]=?|)(.*)", condition).groups()
+    parts = tuple(map(int, text.split(".")))
+    if signs[sign](version[: len(parts)], parts):
+        print(condition, end=" ")
+' '<2.21')" ||
+  echo "hpcddp: torch did not say which NCCL it has, so these variables of the profile are not set: NCCL_IB_GID_INDEX" >&2
+export HPCDDP_NCCL
+
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
 export MASTER_ADDR
 
 # --- launch ---
+# What each rank does on its own node before it starts.
+# shellcheck disable=SC2016
+export HPCDDP_RANK_ENV='if [[ $HPCDDP_NCCL == *" <2.21 "* ]]; then found=$(for port in /sys/class/infiniband/*/ports/*; do
+  case $(cat "$port/state" 2>/dev/null) in *ACTIVE*) ;; *) continue ;; esac
+  for type in "$port"/gid_attrs/types/*; do
+    case $(cat "$type" "$port/gids/${type##*/}" 2>/dev/null) in *v2*:0000:ffff:*) echo "${type##*/}" ;; esac
+  done | sort -n | head -n 1
+done | sort -u | { read -r index && ! read -r other && echo "$index"; }
+); if [ -n "$found" ]; then export NCCL_IB_GID_INDEX="$found"; fi; fi'
 # The port is made inside the step from job and step id, and stays below the ephemeral range (32768).
 # shellcheck disable=SC2016
 srun --nodes=4 --ntasks-per-node=4 --cpus-per-task=12 \
   --kill-on-bad-exit=1 --unbuffered --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
-  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+  bash -c 'eval "$HPCDDP_RANK_ENV"; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
   python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x
 rc=$?
 # --- end of launch ---
