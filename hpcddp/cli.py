@@ -25,6 +25,7 @@ from hpcddp.commands.plan import plan
 from hpcddp.commands.proposal import proposal
 from hpcddp.commands.render import render
 from hpcddp.commands.reproduce import reproduce
+from hpcddp.commands.schema import schema
 from hpcddp.commands.status import status
 from hpcddp.commands.studies import studies
 from hpcddp.commands.submit import submit
@@ -88,5 +89,5 @@ def main() -> None:
 
 
 DAILY = (init, render, plan, submit, status, logs, cancel, analyze)
-for command in (*DAILY, compare, proposal, bundle, reproduce, export, audit, bench, lint, clean, studies, clusters, data):
+for command in (*DAILY, compare, proposal, bundle, reproduce, export, audit, bench, lint, clean, studies, clusters, data, schema):
     main.add_command(command)

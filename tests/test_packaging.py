@@ -56,7 +56,7 @@ def package_files(checkout: Path) -> set[str]:
     """What the package is made of: modules, profiles, templates and sweeps at the top of linked folders; analysis is deeper."""
     links = [path for path in (checkout / "hpcddp").iterdir() if path.is_symlink()]
     files = [path for path in (checkout / "hpcddp").rglob("*.py") if not set(links) & set(path.parents)]
-    patterns = ("*.py", "*.yaml", "*.j2", "*.css", "*.csv", "*.js")
+    patterns = ("*.py", "*.json", "*.yaml", "*.j2", "*.css", "*.csv", "*.js")
     for link in links:
         found = link.rglob if link.name == "analysis" else link.glob
         files += [path for pattern in patterns for path in found(pattern)]

@@ -14,12 +14,12 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from hpcddp.cluster.facts import is_fact
+from hpcddp.cluster.kinds import accepts_null, item_kind
 from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_names import is_profile_file, profile_names, profile_path
 from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.errors import UsageError
-from hpcddp.core.kinds import accepts_null, item_kind
 from hpcddp.core.schema import Path, SchemaError, decode
 
 NOT_INHERITED = ("schema", "name", "extends")

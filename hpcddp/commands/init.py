@@ -21,7 +21,7 @@ def init(name: str | None, output: Path | None) -> None:
     hpcddp init rcc-bigmnist
     """
     from hpcddp.core.errors import UsageError
-    from hpcddp.sweep.shipped import shipped_sweep, shipped_sweeps, sweeps_table
+    from hpcddp.sweep.shipped import for_editing, shipped_sweep, shipped_sweeps, sweeps_table
 
     if name is None:
         click.echo(sweeps_table(shipped_sweeps()))
@@ -30,7 +30,7 @@ def init(name: str | None, output: Path | None) -> None:
     target = output or Path(f"{name}.yaml")
     try:
         with target.open("x", encoding="utf-8") as out:
-            out.write(sweep.text)
+            out.write(for_editing(sweep.text))
     except FileExistsError as error:
         raise UsageError(f"{target} is already there; give -o another name, or remove it first") from error
     click.echo(f"{target}: edit it, then `hpcddp plan {shlex.quote(str(target))}`", err=True)

@@ -12,6 +12,8 @@ from hpcddp.core.schema import did_you_mean
 from hpcddp.core.text import table
 
 FOLDER = Path(__file__).parents[1] / "sweeps"
+SCHEMA = "sweep.schema.json"
+"""Beside the sweeps: what their editor lines name."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,13 @@ def shipped_sweep(name: str) -> ShippedSweep:
     if name not in sweeps:
         raise UsageError(f"no sweep `{name}` comes with hpcddp{did_you_mean(name, sweeps)}")
     return sweeps[name]
+
+
+def for_editing(text: str) -> str:
+    """A sweep with its editor line (`# yaml-language-server: $schema=...`) leading to the schema of this installation."""
+    file = FOLDER.resolve() / SCHEMA
+    address = str(file) if re.fullmatch(r"[\w./+-]+", str(file)) else file.as_uri()  # the line is read up to a space
+    return text.replace(f"$schema={SCHEMA}", f"$schema={address}", 1)
 
 
 def studies_plain(sweeps: Sequence[ShippedSweep]) -> list[dict[str, object]]:

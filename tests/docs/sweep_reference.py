@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
-import re
 import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hpcddp.cluster.field_docs import as_yaml, field_docs
 from hpcddp.sweep.file import Sweep
 
 HEAD = """# Keys of a sweep
@@ -41,31 +40,17 @@ def sections(cls: type = Sweep, prefix: str = "") -> Iterator[tuple[str, type]]:
             yield from sections(typing.cast(type, kind), f"{prefix}.{field.name}".lstrip("."))
 
 
-def sentences(cls: type) -> dict[str, str]:
-    """Field -> the docstring below it, as a sweep's author reads it."""
-    (tree,) = ast.parse(inspect.getsource(cls)).body
-    assert isinstance(tree, ast.ClassDef)
-    found = {}
-    for field, below in zip(tree.body, tree.body[1:], strict=False):
-        match field, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = _as_yaml(" ".join(text.split()))
-            case _:
-                pass
-    return found
-
-
 def _section(prefix: str, cls: type) -> Iterator[str]:
     for path, part in sections(cls, prefix):
         yield f"## {f'`{path}`' if path else 'The sweep'}\n"
-        yield f"{_as_yaml(inspect.getdoc(part) or '')}\n"
+        yield f"{as_yaml(inspect.getdoc(part) or '')}\n"
         yield "| key | type | default | meaning |\n|---|---|---|---|"
         yield from _rows(path, part)
         yield ""
 
 
 def _rows(path: str, cls: type) -> Iterator[str]:
-    meaning, hints = sentences(cls), typing.get_type_hints(cls, include_extras=True)
+    meaning, hints = field_docs(cls), typing.get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
         key = f"{path}.{field.name}".lstrip(".")
         cells = (f"`{key}`", _type(field, hints[field.name], key), _default(field), meaning.get(field.name, ""))
@@ -115,11 +100,6 @@ def _yaml(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_yaml, value))}]"
     return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
-
-
-def _as_yaml(text: str) -> str:
-    """What Python calls None, True and False is null, true and false in a sweep."""
-    return re.sub(r"\b(None|True|False)\b", lambda word: f"`{'null' if word[0] == 'None' else word[0].lower()}`", text)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.cluster.field_docs import field_docs
 from tests.docs.pages import PAGES, ROOT, WRITTEN, anchors, links
-from tests.docs.sweep_reference import sections, sentences
+from tests.docs.sweep_reference import sections
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -25,7 +26,7 @@ def test_every_key_of_a_sweep_has_a_sentence() -> None:
         f"{path}.{field.name}"
         for path, cls in sections()
         for field in dataclasses.fields(cls)
-        if field.name not in sentences(cls)
+        if field.name not in field_docs(cls)
     }
     assert missing == set()
 

@@ -1,0 +1,118 @@
+"""JSON Schema (draft 2020-12) of documents, made of the dataclasses that decode them: for editors."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from hpcddp.cluster.field_docs import as_yaml, field_docs
+from hpcddp.cluster.kinds import accepts_null, field_kinds
+from hpcddp.core.schema import encode
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, Any]
+
+NULL: Schema = {"type": "null"}
+
+SCALARS: Mapping[Any, Schema] = {
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    type(None): NULL,
+}
+"""What is none of these may be anything."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a document may write what a dataclass holds."""
+
+    suffix: str = ""
+    """Of the names of its definitions."""
+    fact: str | None = None
+    """The name of the definition of `{value:, grade:, source:}`, which a value may be written as."""
+    partial: bool = False
+    """Whether keys may be missing that are required otherwise, and null takes a value away."""
+
+
+PLAIN = Form()
+
+
+def object_schema(cls: type, form: Form, definitions: dict[str, Schema], without: Collection[str] = ()) -> Schema:
+    """The schema of a mapping with the fields of a dataclass; those of dataclasses in it go into `definitions`."""
+    docs, kinds = field_docs(cls), field_kinds(cls)
+    fields, properties = [field for field in dataclasses.fields(cls) if field.name not in without], {}
+    for field in fields:
+        said = {"description": docs[field.name]} if field.name in docs else {}
+        properties[field.name] = {**value_schema(kinds[field.name], form, definitions), **said, **_default(field)}
+    required = [field.name for field in dataclasses.fields(cls) if not form.partial and _is_required(field)]
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {
+        "description": as_yaml(" ".join((cls.__doc__ or "").split())),
+        **schema,
+        **({"required": required} if required else {}),
+    }
+
+
+def value_schema(kind: Any, form: Form, definitions: dict[str, Schema]) -> Schema:
+    """The schema of a value of that type, plain, as a fact, or null in place of another one."""
+    plain = kind_schema(kind, form, definitions)
+    ways = [plain]
+    if form.fact is not None:
+        of_fact = kind_schema(kind, PLAIN, definitions)
+        ways.append({"allOf": [{"$ref": f"#/$defs/{form.fact}"}, {"properties": {"value": of_fact}}]})
+    if form.partial and not accepts_null(kind):
+        ways.append(NULL)
+    return {"anyOf": ways} if ways[1:] else plain
+
+
+def kind_schema(kind: Any, form: Form, definitions: dict[str, Schema]) -> Schema:
+    """The schema of a value of that type as it is."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return {**kind_schema(args[0], form, definitions), "minimum": args[1].minimum}
+    if origin in (typing.Union, types.UnionType):
+        return _any_of([kind_schema(one, form, definitions) for one in args])
+    if origin is typing.Literal:
+        return {"enum": list(args)}
+    if origin is tuple:
+        return {"type": "array", "items": value_schema(args[0], dataclasses.replace(form, partial=False), definitions)}
+    if origin is not None:
+        return {"type": "object", "additionalProperties": value_schema(args[1], form, definitions)}
+    return _defined(kind, form, definitions) if dataclasses.is_dataclass(kind) else dict(SCALARS.get(kind, {}))
+
+
+def _defined(cls: Any, form: Form, definitions: dict[str, Schema]) -> Schema:
+    """A reference to the definition of the dataclass, which is made where there is none yet."""
+    name = cls.__name__ + (".part" if form.partial else form.suffix)
+    if name not in definitions:
+        definitions[name] = {}
+        definitions[name] = object_schema(cls, form, definitions)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _any_of(schemas: list[Schema]) -> Schema:
+    """One of the schemas, in short where that is a plain type or null, or a choice or null."""
+    one, *others = (schema for schema in schemas if schema != NULL)
+    if others or NULL not in schemas:
+        return {"anyOf": schemas}
+    if "type" in one and not {"properties", "additionalProperties", "items"} & set(one):
+        return {**one, "type": [one["type"], "null"]}
+    return {"enum": [*one["enum"], None]} if "enum" in one else {"anyOf": [one, NULL]}
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _default(field: dataclasses.Field[Any]) -> Schema:
+    """The default, of a value that is no mapping."""
+    if field.default is dataclasses.MISSING or dataclasses.is_dataclass(field.default):
+        return {}
+    return {"default": encode(field.default)}
