@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.cluster.fact_text import WIDTH
 from hpcddp.cluster.profile_file import load_profile, read_profile
 from hpcddp.cluster.profile_names import profile_names
-from hpcddp.cluster.show import WIDTH, cluster_plain, clusters_table, list_clusters, show_cluster
+from hpcddp.cluster.show import cluster_plain, clusters_table, list_clusters, show_cluster
 from tests.golden import check
 
 BARE = "schema: 1\nname: bare\ntitle: Nothing is known\n"
