@@ -9,28 +9,51 @@ import click
 
 
 @click.command()
-@click.argument("name", required=False)
-@click.option("-o", "output", type=click.Path(path_type=Path), help="File to write; by default NAME.yaml here.")
-def init(name: str | None, output: Path | None) -> None:
-    """Copy a shipped sweep to edit; without a name, list them.
+@click.argument("name", required=False, metavar="[NAME|MODEL/DATA]")
+@click.option("--cluster", metavar="NAME|FILE", help="Write a sweep for this cluster.")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="File to write; else NAME.yaml, or CLUSTER-MODEL.yaml.")
+def init(name: str | None, cluster: str | None, output: Path | None) -> None:
+    """Copy a shipped sweep to edit, or write one for a cluster; without either, list the shipped ones.
 
-    `hpcddp studies` says which of them repeat a published study, and where each is described.
+    `hpcddp studies` says which of them repeat a published study, and where each is described. The sweep for a cluster has its
+    node types, and sizes that it gives; without MODEL/DATA it trains the workload of the cluster's profile.
 
     \b
     hpcddp init
     hpcddp init rcc-bigmnist
+    hpcddp init --cluster leonardo resnet50/imagenet
     """
     from hpcddp.core.errors import UsageError
-    from hpcddp.sweep.shipped import for_editing, shipped_sweep, shipped_sweeps, sweeps_table
+    from hpcddp.sweep.shipped import shipped_sweeps, sweeps_table
 
-    if name is None:
+    if name is None and cluster is None:
         click.echo(sweeps_table(shipped_sweeps()))
         return
-    sweep = shipped_sweep(name)
-    target = output or Path(f"{name}.yaml")
+    text, target = _copy(str(name), output) if cluster is None else _for_cluster(cluster, name, output)
     try:
         with target.open("x", encoding="utf-8") as out:
-            out.write(for_editing(sweep.text))
+            out.write(text)
     except FileExistsError as error:
         raise UsageError(f"{target} is already there; give -o another name, or remove it first") from error
     click.echo(f"{target}: edit it, then `hpcddp plan {shlex.quote(str(target))}`", err=True)
+
+
+def _copy(name: str, output: Path | None) -> tuple[str, Path]:
+    """A shipped sweep, and where it goes."""
+    from hpcddp.sweep.shipped import for_editing, shipped_sweep
+
+    if "/" in name:
+        raise click.UsageError(f"{name}: MODEL/DATA is for a cluster; give --cluster NAME, too")
+    return for_editing(shipped_sweep(name).text), output or Path(f"{name}.yaml")
+
+
+def _for_cluster(cluster: str, workload: str | None, output: Path | None) -> tuple[str, Path]:
+    """A new sweep for that cluster, and where it goes."""
+    from hpcddp.cluster.profile_file import load_profile
+    from hpcddp.submit.new_sweep import new_sweep, sweep_file
+
+    if workload is not None and not all(workload.partition("/")):
+        raise click.UsageError(f"{workload}: with --cluster, write MODEL/DATA, such as resnet50/imagenet")
+    profile = load_profile(cluster)
+    target = output or sweep_file(profile, workload)
+    return new_sweep(profile, workload, target), target
