@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcddp.cluster.environment import EnvRule, When
-from hpcddp.cluster.fact_text import fits, mark, pairs, records_table, value_text, values
+from hpcddp.cluster.fact_text import fits, mark, pairs, records_table, value_text, values, wrapped
 from hpcddp.cluster.profile import ClusterProfile, Storage
 from hpcddp.cluster.slurm_rules import Partition, Qos
 from hpcddp.core.text import table
@@ -65,12 +65,23 @@ def rendezvous(profile: ClusterProfile) -> str:
 
 def env_rules(profile: ClusterProfile) -> str:
     """Variables that some jobs have: the value, the condition, and the source."""
-    return pairs("Environment of some jobs", [(rule.name, _rule_text(rule)) for rule in profile.env_rules])
+    rows = [(rule.name, _rule_text(rule)) for rule in profile.env_rules]
+    commands = [_command_text(rule.name, rule.command) for rule in profile.env_rules if rule.command is not None]
+    return "\n".join([pairs("Environment of some jobs", rows), *commands]) if rows else ""
 
 
 def _rule_text(rule: EnvRule) -> str:
-    value = rule.value if rule.command is None else f"what this prints in the job: {rule.command}"
+    value = rule.value if rule.command is None else "what the command below prints in the job"
     return f"{value}; {_when_text(rule.when)} [{rule.source}]"
+
+
+def _command_text(name: str, command: str) -> str:
+    """The command as it stands in the file, indented; lines that are too wide go on in the next one, further in."""
+    lines = []
+    for line in command.splitlines():
+        indent = " " * (4 + len(line) - len(line.lstrip()))
+        lines += wrapped(line.strip(), f"{indent}    ", indent)
+    return "\n".join([f"  {name}:", *lines])
 
 
 def _when_text(when: When) -> str:

@@ -227,13 +227,16 @@ def _place(queue: Queue, check: _Check) -> str:
 
 
 def _next_step(profile: ClusterProfile, point: Point, request: JobRequest, job: _Job) -> str:
-    """How to ask for a queue that fits, where the profile has one. Less memory a core may be all that another one gives."""
+    """How to ask for a queue that fits, where the profile has one. Less memory a core may be all that another one gives, and one
+    for debugging comes last.
+    """
     lighter = dataclasses.replace(job, mem_mb=None)
     queues = _queues(profile, point, profile.slurm.qos, None)
     fitting = [queue for queue in queues if _fits(queue, job)] or [queue for queue in queues if _fits(queue, lighter)]
     if not fitting:
         return f"`{profile.show_command}` lists the limits."
-    qos, partition = fitting[0].rule.name, fitting[0].partition
+    best = min(fitting, key=lambda queue: queue.rule.intent == "debug")
+    qos, partition = best.rule.name, best.partition
     sets = [f"--set slurm.qos={qos or 'null'}"] if qos != request.qos else []
     sets += [f"--set slurm.partition={partition or 'null'}"] if partition != request.partition else []
     return f"Use `{' '.join(sets)}`."

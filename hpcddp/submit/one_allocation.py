@@ -42,7 +42,7 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
         launcher="direct",
         ranks_per_node=widest.tasks_per_node,
         cpus_per_rank=widest.cpus_per_task,
-        physical_cores_per_rank=widest.physical_cores_per_rank,
+        physical_cores_per_rank=_cores_of_task(widest),
         gpus_per_node=max(one.gpus_per_node for one in requests),
         mem_mb=max((one.mem_mb for one in requests if one.mem_mb is not None), default=None),
         walltime_min=time_min,
@@ -116,6 +116,11 @@ def _unsuitable_options(plan: SubmissionPlan) -> Iterator[str]:
         name, _, value = option.partition("=")
         if name == "--signal" and not value.startswith("B:"):
             yield f"{FLAG}: the job's script is to be told first: write -J --signal=B:{value.removeprefix('R:')}"
+
+
+def _cores_of_task(request: JobRequest) -> int | None:
+    cores = request.physical_cores_per_rank
+    return None if cores is None else cores * request.ranks_per_node // request.tasks_per_node
 
 
 def _cpus_of_node(request: JobRequest) -> tuple[int, int]:

@@ -77,7 +77,10 @@ compute:
 env_rules:
   - {name: NCCL_NET, value: AWS Libfabric, when: {nodes: ">1"}, source: plugin}
   - name: NCCL_IB_GID_INDEX
-    command: grep -l v2 /sys/class/infiniband/*/ports/1/gid_attrs/types/* | head -1 | xargs basename
+    command: |
+      for file in /sys/class/infiniband/*/ports/1/gid_attrs/types/*; do
+        grep -l v2 "$file"
+      done | head -1
     when: {fabric: RoCE, nccl: "<2.21", node_type: [a100, v100]}
     source: plugin
   - {name: X, value: "1", source: guide}

@@ -98,6 +98,13 @@ def test_first_rule_that_fits(tmp_path: Path, settings: dict[str, Any], expected
             ["65 nodes asked for, at most 32", "Use `--set slurm.qos=big`."],
         ),
         (
+            {"slurm__qos": "week", "slurm__walltime_min": 60, "layout__nodes": 5},
+            [
+                "5 nodes asked for, at most 4 allowed on site QOS week in partition small",
+                "`--set slurm.qos=prod --set slurm.partition=main`",
+            ],
+        ),
+        (
             {"layout__nodes": 33, "slurm__partition": "small"},
             [
                 "33 nodes asked for, at most 4 allowed on site in partition small",

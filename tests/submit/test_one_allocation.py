@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.backends.slurm_job_files import SCRIPT, prepare
+from hpcddp.cluster.slurm_rules import Partition, Qos
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.submit.budget import hours_of_runs
@@ -39,6 +40,26 @@ def test_the_time_is_no_longer_than_a_job_may_be(tmp_path: Path) -> None:
     )
     many = submission_plan(tmp_path, "repeat=1000")
     assert allocation_request(many, runs_of(many)).walltime_min == 10080
+
+
+def test_the_time_is_that_of_the_rule_for_its_nodes(tmp_path: Path) -> None:
+    """Where a time limit depends on the nodes, it is the one of the largest point's range, and of its partition."""
+    planned = submission_plan(tmp_path)
+    ranges = (Qos(max_nodes=3, max_walltime_min=60), Qos(min_nodes=4, max_walltime_min=150))
+    rules = dataclasses.replace(planned.profile.slurm, qos=ranges)
+    bins = dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, slurm=rules))
+    assert allocation_request(bins, runs_of(bins)).walltime_min == 150
+    rules = dataclasses.replace(rules, partitions={"gpu": Partition(max_walltime_min=100)})
+    short = dataclasses.replace(planned, profile=dataclasses.replace(planned.profile, slurm=rules))
+    assert allocation_request(short, runs_of(short)).walltime_min == 100
+
+
+def test_the_memory_of_one_torchrun_is_that_of_the_cores_of_its_ranks(tmp_path: Path) -> None:
+    """On a shared node as much as 48 cores are given, in one task as in four."""
+    shared = ["layout.exclusive=false", "layout.gpus_per_node=4", "layout.physical_cores_per_rank=12", "slurm.mem_mb=null"]
+    for launcher in ("direct", "torchrun"):
+        planned = submission_plan(tmp_path, *shared, f"layout.launcher={launcher}", axes="{layout.nodes: [1, 2]}")
+        assert allocation_request(planned, runs_of(planned)).mem_mb == 360_000
 
 
 def test_a_run_takes_all_nodes_of_the_job(tmp_path: Path) -> None:
