@@ -177,6 +177,15 @@ def test_time_limit_depends_on_the_nodes(tmp_path: Path, nodes: int, walltime_mi
         assert complaint in refusal(profile, **settings)
 
 
+def test_a_rules_partition_stands_above_the_clusters(tmp_path: Path) -> None:
+    """`slurm.partition` is for jobs whose rule names none; of what would fit, a partition for debugging is named last."""
+    table = "  partition: main\n  partitions: {main: {}, dev: {}, large: {}, old: {}}\n"
+    rules = "  qos: [{max_nodes: 4}, {partition: dev, intent: debug}, {name: big, automatic: false, partition: large}]\n"
+    profile = site(tmp_path, table, rules)
+    assert [queue(request_on(profile)), queue(request_on(profile, slurm__intent="debug"))] == [("main", None), ("dev", None)]
+    assert "Use `--set slurm.qos=big --set slurm.partition=large`." in refusal(profile, layout__nodes=5)
+
+
 def test_no_rule_is_given_unasked(tmp_path: Path) -> None:
     """Where each QOS has to be asked for, or none is for what the jobs are for, nothing is guessed."""
     named = site(tmp_path, "  qos: [{name: a}, {name: b, automatic: false}]\n")
