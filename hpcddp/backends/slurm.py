@@ -22,6 +22,7 @@ from hpcddp.backends.slurm_array import in_arrays
 from hpcddp.backends.slurm_commands import SBATCH_RETRIES, UNANSWERED, UnansweredError
 from hpcddp.backends.slurm_recovery import find_job, retry
 from hpcddp.backends.slurm_states import job_states
+from hpcddp.backends.slurm_version import too_old, version_here
 from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.array_tasks import read_task
 from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
@@ -57,6 +58,8 @@ class SlurmBackend:
         """UsageError for an account that is not the user's, or a folder whose name sbatch would take for a pattern."""
         if not self._is_login_node:
             raise HpcddpError("no `srun` on this machine: submit from a login node of the cluster")
+        if self._older_slurm:
+            raise HpcddpError(f"{self._older_slurm}; nothing is submitted. `hpcddp render` writes the script all the same")
         folder = str(submission.study.folder)
         if re.search(r"[%\\\n]", folder):
             raise UsageError(f"{folder!r}: a path with %, a backslash or a line break means something else to sbatch; use --runs")
@@ -67,6 +70,10 @@ class SlurmBackend:
     @functools.cached_property
     def _is_login_node(self) -> bool:
         return shutil.which("srun") is not None
+
+    @functools.cached_property
+    def _older_slurm(self) -> str | None:
+        return too_old(version_here())
 
     def batches(self, submissions: Sequence[Submission]) -> list[Batch]:
         """Runs of the same shape in one batch, as far as MaxArraySize allows."""

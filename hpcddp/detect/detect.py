@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hpcddp.backends.slurm_version import too_old
 from hpcddp.cluster.profile_names import profile_names
 from hpcddp.core.text import first_few
 from hpcddp.detect.document import Subject, default_type, document, trouble_words
-from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live, too_old
+from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live, slurm_version
 from hpcddp.detect.node_list import node_list
 from hpcddp.detect.node_types import LiveNodeType, live_node_types
 from hpcddp.detect.nodes import LiveNode
@@ -79,7 +80,7 @@ def _try(live: LiveSlurm, types: Sequence[LiveNodeType], deadline_s: float) -> V
 def _remarks(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -> Iterator[str]:
     """What Slurm did not answer, what a user may not use, what does not work now."""
     yield from live.problems
-    if old := too_old(live):
+    if old := too_old(slurm_version(live)):
         yield old
     if subject.verdict.why:
         yield f"`sbatch --test-only` takes no GPU of the default type here: {subject.verdict.why}"

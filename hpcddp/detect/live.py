@@ -34,9 +34,6 @@ TIME_LIMIT_S = 30.0
 READING_S = 20.0
 """Of it for the questions: a frozen controller makes a command give up by itself after 10-20 s (MessageTimeout)."""
 
-OLDEST = (22, 5)
-"""The oldest Slurm that hpcddp's reading was tried with."""
-
 Records = TypeVar("Records")
 
 
@@ -108,14 +105,6 @@ def read_live(deadline_s: float) -> LiveSlurm:
 def slurm_version(live: LiveSlurm) -> str | None:
     """`22.05.8`."""
     return live.setting("SLURM_VERSION")
-
-
-def too_old(live: LiveSlurm) -> str | None:
-    """A sentence where Slurm is older than any that this was tried with."""
-    found = re.match(r"(\d+)\.(\d+)", slurm_version(live) or "")
-    if found is None or (int(found[1]), int(found[2])) >= OLDEST:
-        return None
-    return f"Slurm {slurm_version(live)} is older than {OLDEST[0]}.{OLDEST[1]:02d}, the oldest that hpcddp supports"
 
 
 def _without_accounting(live: LiveSlurm) -> LiveSlurm:
