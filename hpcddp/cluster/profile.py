@@ -81,6 +81,8 @@ class NodeType:
     """As in `slurm`, for this type; None: as for the whole cluster."""
     account_form: AccountForm | None = added_later(None)
     """As in `slurm`, for this type; None: as for the whole cluster."""
+    modules: tuple[str, ...] = added_later(())
+    """Loaded before those of `compute` (a site's stack for this kind of processor or GPU)."""
     cpu_masks: tuple[str, ...] = added_later(())
     """CPUs of each local rank, in hexadecimal, where one rank a GPU takes a whole node; empty: Slurm's own choice."""
 

@@ -91,6 +91,7 @@ def _template_text(
         "gpu_option": gpu_option(request),
         "step_gpu_option": step_gpu_option(request),
         "rules": rule_lines(profile, point, {step.request.nodes for step in launch.steps} or {request.nodes}),
+        "modules": (*profile.node_type(point.layout.node_type).modules, *profile.compute.modules),
     }
     return render_template(profile.template, {"word": _word, "options": _option, "quoted": shlex.quote}, values, marks=marks)
 

@@ -9,6 +9,7 @@ import pytest
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.profile_names import profile_names
+from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import encode
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.render import ScriptLaunch, render
@@ -19,7 +20,7 @@ from hpcddp.sweep.expand import expand
 from tests import golden
 
 SITES = [name for name in profile_names() if name != "local"]
-ACCOUNTS = {"lumi-g": "project_465000001", "jean-zay": "abc@v100"}
+ACCOUNTS = {"lumi-g": "project_465000001", "jean-zay": "abc@h100"}
 """Where accounts have a form."""
 
 LAUNCH = ScriptLaunch(
@@ -61,3 +62,30 @@ def test_ranks_have_the_whole_node(name: str) -> None:
     assert node.physical_cores is not None
     assert node.gpus == request.ranks_per_node
     assert request.physical_cores_per_rank == node.physical_cores // request.ranks_per_node
+
+
+JEAN_ZAY = {
+    "v100-16g": ("gpu:4", "--constraint=v100-16g", "cpus-per-task=10", "@v100", "qos_gpu-dev"),
+    "v100-8": ("gpu:8", "--partition=gpu_p2", "cpus-per-task=3", "@v100", "qos_gpu-dev"),
+    "a100": ("gpu:8", "--constraint=a100", "cpus-per-task=8", "@a100", "qos_gpu_a100-dev"),
+    "h100": ("gpu:4", "--constraint=h100", "cpus-per-task=24", "@h100", "qos_gpu_h100-dev"),
+}
+
+
+@pytest.mark.parametrize(("node_type", "words"), JEAN_ZAY.items())
+def test_node_types_have_rules_of_their_own(node_type: str, words: tuple[str, ...]) -> None:
+    """Jean Zay's types differ in account, partition, constraint, cores a GPU, QOS and modules."""
+    _, text = script("jean-zay", 2, node_type, (f"account=abc{words[3]}", "slurm.intent=debug"))
+    assert all(word in text for word in words)
+    assert [line.split()[-1] for line in text.splitlines() if line.startswith("checked module load")] == [
+        *([f"arch/{node_type}"] if node_type in ("a100", "h100") else []),
+        "pytorch-gpu/py3/2.8.0",
+    ]
+
+
+@pytest.mark.parametrize(("nodes", "most_min"), [(91, 120), (92, 360), (183, 360), (184, 720), (9472, 720)])
+def test_wall_time_that_depends_on_the_nodes(nodes: int, most_min: int) -> None:
+    """Frontier's bins: each size of job has its own limit, accepted at it and refused one minute past."""
+    script("frontier", nodes, settings=(f"slurm.walltime_min={most_min}",))
+    with pytest.raises(UsageError, match=f"at most {most_min} minutes"):
+        script("frontier", nodes, settings=(f"slurm.walltime_min={most_min + 1}",))
