@@ -8,6 +8,7 @@ import click
 
 from hpcddp.commands.clusters_survey import survey
 from hpcddp.commands.options import format_option, print_json, remark
+from hpcddp.core.errors import DIFFERS
 
 
 @click.group()
@@ -82,3 +83,30 @@ def detect(target: Path | None, name: str | None) -> None:
         return
     target.write_text(found.text, encoding="utf-8")
     remark(f"written to {target}")
+
+
+@clusters.command()
+@click.argument("name", required=False, metavar="[NAME|FILE]")
+@format_option
+@click.pass_context
+def check(ctx: click.Context, name: str | None, format_: str) -> None:
+    """Compare a profile with the live Slurm; by default this machine's.
+
+    Each field that Slurm knows is compared. The exit code is 4 where a value differs, 5 where Slurm does not answer.
+
+    \b
+    hpcddp clusters check rcc
+    hpcddp clusters check ./mycluster.yaml --format json
+    """
+    from hpcddp.detect.check import check_cluster, comparison_plain, comparison_text, not_compared
+    from hpcddp.submit.choose import pick_cluster
+
+    profile = pick_cluster(name)
+    found = check_cluster(profile)
+    if format_ == "json":
+        print_json(comparison_plain(profile, found))
+    else:
+        click.echo(comparison_text(profile, found))
+        for text in not_compared(found):
+            remark(text)
+    ctx.exit(DIFFERS if found.has_drift else 0)

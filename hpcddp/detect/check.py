@@ -1,0 +1,143 @@
+"""`hpcddp clusters check`: a profile beside the live Slurm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.slurm_rules import GpuRequest
+from hpcddp.core.errors import UsageError
+from hpcddp.core.text import count, table
+from hpcddp.detect.compare_nodes import compare_nodes, nodes_by_type, partitions_of
+from hpcddp.detect.compare_rules import compare_partitions, compare_qos, compare_settings
+from hpcddp.detect.findings import Finding, judge
+from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live
+from hpcddp.detect.node_types import live_node_types
+from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions
+from hpcddp.detect.trial import ABOUT_ACCOUNT, Trial, Verdict, try_requests
+
+NOT_IN_SLURM = "cpu, gpu, gpu_memory_gb, links, disks, fabric, storage, compute, env"
+"""Of a profile, what Slurm knows nothing of."""
+
+OTHER_REQUESTS: tuple[GpuRequest, ...] = ("gres", "gpus-per-node", "gpus-per-task")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Every field that was compared, or could not be."""
+
+    findings: tuple[Finding, ...]
+
+    def of(self, verdict: str) -> list[Finding]:
+        """Those with that verdict."""
+        return [finding for finding in self.findings if finding.verdict == verdict]
+
+    @property
+    def has_drift(self) -> bool:
+        return bool(self.of("differs"))
+
+
+def check_cluster(profile: ClusterProfile) -> Comparison:
+    """Asks Slurm; NoAnswerError where it says nothing."""
+    if profile.backend != "slurm":
+        raise UsageError(f"{profile.name} has no Slurm (backend `{profile.backend}`): there is nothing to compare it with")
+    start_s = time.monotonic()
+    live = read_live(start_s + READING_S)
+    return Comparison(findings=(*compare(profile, live), *_tried(profile, live, start_s + TIME_LIMIT_S)))
+
+
+def compare(profile: ClusterProfile, live: LiveSlurm) -> tuple[Finding, ...]:
+    """What Slurm lists; pure."""
+    problems = "; ".join(live.problems) or "Slurm does not say it"
+    types = live_node_types(live.nodes or ())
+    found = nodes_by_type(profile, live.nodes or ())
+    findings = (
+        *compare_nodes(profile, live.nodes, problems),
+        *compare_partitions(profile, live, types, found),
+        *compare_qos(profile, live, types),
+        *compare_settings(profile, live, types),
+    )
+    return tuple(findings)
+
+
+def _tried(profile: ClusterProfile, live: LiveSlurm, deadline_s: float) -> Iterator[Finding]:
+    """How GPUs are requested, and whether an account must be named: what `sbatch --test-only` takes."""
+    trial = _trial(profile, live)
+    why = "the profile's default node type has no GPUs"
+    said = (_kind_request(profile) or profile.slurm.gpu_request) if trial else profile.slurm.gpu_request
+    verdict = Verdict(why=why)
+    if trial is not None:
+        verdict = try_requests(trial, [said], my_accounts(live), deadline_s)
+        if verdict.gpu_request is None and not _is_about_account(verdict):
+            others = [each for each in OTHER_REQUESTS if each != said]  # the one that works, if any does
+            taken = try_requests(trial, others, my_accounts(live), deadline_s).gpu_request
+            yield judge(profile, "slurm.gpu_request", said, [taken], f"sbatch --test-only: {verdict.why}")
+        else:
+            yield judge(profile, "slurm.gpu_request", said, [verdict.gpu_request], verdict.why or "")
+    required = False if enforces_accounts(live) is False else verdict.account_required
+    if profile.slurm.account_required is not None:
+        yield judge(profile, "slurm.account_required", profile.slurm.account_required, [required], verdict.why or "")
+
+
+def _is_about_account(verdict: Verdict) -> bool:
+    return verdict.why is not None and ABOUT_ACCOUNT.search(verdict.why) is not None
+
+
+def _kind_request(profile: ClusterProfile) -> GpuRequest | None:
+    return profile.node_type(None).gpu_request if profile.node_types else None
+
+
+def _trial(profile: ClusterProfile, live: LiveSlurm) -> Trial | None:
+    """A node of the default type; None where it has no GPUs."""
+    if not profile.node_types or profile.default_node_type is None:
+        return None
+    kind = profile.node_type(None)
+    if not kind.gpus:
+        return None
+    names = partitions_of(profile, profile.default_node_type)
+    usable = [partition.name for partition in my_partitions(live) if partition.name in names]
+    partition = usable[0] if usable else next(iter(sorted(names)), None)
+    return Trial(partition=partition, constraint=kind.constraint, gres_type=kind.gres_type, gpus=kind.gpus)
+
+
+def comparison_text(profile: ClusterProfile, comparison: Comparison) -> str:
+    """The differences, what the profile lacks, and one line of how much was compared."""
+    differs, new = comparison.of("differs"), comparison.of("new")
+    agree = len(comparison.of("agrees"))
+    parts = []
+    if differs:
+        parts.append(f"{profile.name} and its Slurm differ in {count(len(differs), 'value')}; {agree} agree\n{_rows(differs)}")
+    else:
+        parts.append(f"{profile.name} agrees with its Slurm: {count(agree, 'value')} compared")
+    if new:
+        header = ("field", "Slurm")
+        rows = [(finding.field, finding.slurm) for finding in new]
+        parts.append(f"Not in the profile, but known to Slurm\n{table(header, rows, left=header)}")
+    return "\n\n".join(parts)
+
+
+def _rows(findings: Sequence[Finding]) -> str:
+    header = ("field", "profile", "Slurm")
+    return table(header, [(finding.field, finding.profile, finding.slurm) for finding in findings], left=header)
+
+
+def not_compared(comparison: Comparison) -> list[str]:
+    """What Slurm did not say, by reason; what it never knows comes last."""
+    groups: dict[str, list[str]] = {}
+    for finding in comparison.of("unknown"):
+        groups.setdefault(finding.why or "", []).append(finding.field)
+    texts = [f"not compared: {', '.join(fields)} ({why})" for why, fields in groups.items()]
+    return [*texts, f"not compared, as Slurm knows nothing of them: {NOT_IN_SLURM}"]
+
+
+def comparison_plain(profile: ClusterProfile, comparison: Comparison) -> dict[str, object]:
+    """The same as JSON."""
+    return {
+        "cluster": profile.name,
+        "agree": [finding.field for finding in comparison.of("agrees")],
+        "differ": [{"field": f.field, "profile": f.profile, "slurm": f.slurm} for f in comparison.of("differs")],
+        "not_in_profile": [{"field": f.field, "slurm": f.slurm} for f in comparison.of("new")],
+        "not_compared": [{"field": f.field, "why": f.why} for f in comparison.of("unknown")],
+    }

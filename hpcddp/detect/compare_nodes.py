@@ -1,0 +1,173 @@
+"""The node types of a profile beside the nodes that Slurm lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from hpcddp.analysis.audit.nodes import expand
+from hpcddp.cluster.profile import ClusterProfile, NodeType
+from hpcddp.detect.findings import Finding, judge
+from hpcddp.detect.node_list import node_list
+from hpcddp.detect.nodes import LiveNode
+
+NodesByType = Mapping[str, Sequence[LiveNode]]
+
+NOT_LISTED = "Slurm does not list it of these nodes"
+
+
+def partitions_of(profile: ClusterProfile, key: str) -> frozenset[str]:
+    """Where a job for that type may go; empty: the profile does not say."""
+    kind, rules = profile.node_types[key], profile.slurm
+    if kind.partition:
+        return frozenset({kind.partition})
+    serving = [name for name, each in rules.partitions.items() if not each.node_types or key in each.node_types]
+    ruled = [rule.partition for rule in rules.qos if rule.partition and (not rule.node_types or key in rule.node_types)]
+    return frozenset([*serving, *ruled] or ([rules.partition] if rules.partition else []))
+
+
+def nodes_by_type(profile: ClusterProfile, nodes: Sequence[LiveNode]) -> NodesByType:
+    """Each type's nodes: by name where the profile has names, else by what a job asks for them by."""
+    found: dict[str, list[LiveNode]] = {}
+    taken: set[str] = set()
+    keys = sorted(profile.node_types, key=lambda key: profile.node_types[key].names is None)
+    for key in keys:
+        found[key] = _nodes_of(profile, key, [node for node in nodes if node.name not in taken])
+        taken |= {node.name for node in found[key]}
+    return found
+
+
+def _nodes_of(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> list[LiveNode]:
+    """Where no node fits all that a job asks for, those that fit all but one thing: that is what differs."""
+    kind, partitions = profile.node_types[key], partitions_of(profile, key)
+    if kind.names is not None:
+        names = set(_expanded(kind.names))
+        return [node for node in nodes if node.name in names]
+    tests: list[Callable[[LiveNode], bool]] = [
+        lambda node: _has_constraint(node, kind.constraint),
+        lambda node: _has_gpus(node, kind),
+        lambda node: not partitions or bool(partitions & set(node.partitions or ())),
+    ]
+    for left_out in (None, *tests):
+        fitting = [node for node in nodes if all(test(node) for test in tests if test is not left_out)]
+        if fitting:
+            return fitting
+    return []
+
+
+def _expanded(names: str) -> list[str]:
+    try:
+        return expand(names)
+    except ValueError:  # not a list that Slurm would write
+        return []
+
+
+def _has_gpus(node: LiveNode, kind: NodeType) -> bool:
+    if kind.gres_type is not None:
+        return any(name == kind.gres_type for name, _ in node.gpus or ())
+    return bool(node.gpus) or not kind.gpus
+
+
+def _has_constraint(node: LiveNode, constraint: str | None) -> bool:
+    """Whether its features are those of one of the alternatives (`a100&nvlink|h100`)."""
+    if not constraint:
+        return True
+    alternatives = [set(re.findall(r"[^&()\[\]]+", part)) for part in constraint.split("|")]
+    return any(words <= set(node.features or ()) for words in alternatives)
+
+
+def compare_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode] | None, why: str) -> Iterator[Finding]:
+    """Every field of every type, and nodes with GPUs that no type has."""
+    if nodes is None:
+        yield Finding(field="node_types", verdict="unknown", why=why)
+        return
+    found = nodes_by_type(profile, nodes)
+    for key in profile.node_types:
+        yield from _compare_type(profile, key, found[key])
+    yield from _unknown_nodes(profile, nodes, found)
+
+
+def _compare_type(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[Finding]:
+    kind, path = profile.node_types[key], f"node_types.{key}"
+    if not nodes:
+        yield Finding(field=path, verdict="differs", profile=kind.names or kind.count or "described", slurm="no such node")
+        return
+    yield judge(profile, f"{path}.count", kind.count, [len(nodes)], NOT_LISTED)
+    yield _names(profile, key, nodes)
+    observed: dict[str, list[object]] = {
+        "sockets": [node.sockets or None for node in nodes],
+        "physical_cores": [node.physical_cores or None for node in nodes],
+        "smt": [node.smt for node in nodes],
+        "memory_mb": [node.job_memory_mb or None for node in nodes],
+    }
+    for field, values in observed.items():
+        yield judge(profile, f"{path}.{field}", getattr(kind, field), values, NOT_LISTED)
+    yield from _gpus(profile, key, nodes)
+    yield from _features(profile, key, nodes)
+
+
+def _names(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Finding:
+    """Whatever way the same names are written in."""
+    said, there = profile.node_types[key].names, node_list(node.name for node in nodes)
+    if said is not None and node_list(_expanded(said)) == there:
+        there = said
+    return judge(profile, f"node_types.{key}.names", said, [there], NOT_LISTED)
+
+
+def _gpus(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[Finding]:
+    """A site that takes no option for GPUs has no use for counting them."""
+    kind, path = profile.node_types[key], f"node_types.{key}"
+    if (kind.gpu_request or profile.slurm.gpu_request) == "none" and not any(node.gpus for node in nodes):
+        why = "this Slurm counts no GPUs"
+        yield Finding(field=f"{path}.gpus", verdict="unknown", profile=kind.gpus, why=why)
+        return
+    counts = [None if node.gpus is None else _gpu_count(node, kind.gres_type) for node in nodes]
+    yield judge(profile, f"{path}.gpus", kind.gpus, counts, NOT_LISTED)
+    types = [name for node in nodes for name, _ in _requested_types(node, kind.gres_type)]
+    if kind.gres_type is not None:
+        yield judge(profile, f"{path}.gres_type", kind.gres_type, [name or "no type" for name in types], NOT_LISTED)
+    elif any(types):  # an untyped request fits typed GPUs, too
+        words = ", ".join(sorted({name for name in types if name}))
+        yield Finding(field=f"{path}.gres_type", verdict="new", slurm=words)
+
+
+def _requested_types(node: LiveNode, gres_type: str | None) -> list[tuple[str | None, int]]:
+    """The type that the profile asks for, where the node has it among others; else all of them."""
+    there = list(node.gpus or ())
+    return [each for each in there if each[0] == gres_type] or there
+
+
+def _gpu_count(node: LiveNode, gres_type: str | None) -> int:
+    return sum(count for _, count in _requested_types(node, gres_type))
+
+
+def _features(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[Finding]:
+    """Whether all nodes have the features that the profile asks for, and lie in the partition that it names."""
+    kind, path = profile.node_types[key], f"node_types.{key}"
+    if kind.constraint:
+        lists = [None if node.features is None else ", ".join(node.features) or "no features" for node in nodes]
+        fitting = [
+            kind.constraint if _has_constraint(node, kind.constraint) else words for node, words in zip(nodes, lists, strict=True)
+        ]
+        yield judge(profile, f"{path}.constraint", kind.constraint, fitting, NOT_LISTED)
+    if kind.partition:
+        lists = [None if node.partitions is None else ", ".join(node.partitions) or "none" for node in nodes]
+        inside = [
+            kind.partition if kind.partition in (node.partitions or ()) else words
+            for node, words in zip(nodes, lists, strict=True)
+        ]
+        yield judge(profile, f"{path}.partition", kind.partition, inside, NOT_LISTED)
+
+
+def _unknown_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode], found: NodesByType) -> Iterator[Finding]:
+    """Nodes with GPUs in a partition of the profile, of no type of it."""
+    known = {node.name for same in found.values() for node in same}
+    used = frozenset().union(*(partitions_of(profile, key) for key in profile.node_types)) if profile.node_types else frozenset()
+    groups: dict[str, list[str]] = {}
+    for node in nodes:
+        is_used = not used or bool(used & set(node.partitions or ()))
+        if node.name not in known and node.gpus and is_used:
+            words = " and ".join(f"{count} gpu{f':{name}' if name else ''}" for name, count in node.gpus)
+            groups.setdefault(words, []).append(node.name)
+    for words, names in groups.items():
+        yield Finding(field="node_types", verdict="differs", profile="no type", slurm=f"{node_list(names)} ({words})")

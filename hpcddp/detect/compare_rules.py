@@ -1,0 +1,159 @@
+"""The `slurm` part of a profile beside partitions, QOS and configuration of the live Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.slurm_rules import Partition, Qos
+from hpcddp.detect.compare_nodes import NodesByType, partitions_of
+from hpcddp.detect.fields import NO_LIMIT
+from hpcddp.detect.findings import Finding, judge, judge_limit
+from hpcddp.detect.live import LiveSlurm
+from hpcddp.detect.node_types import LiveNodeType
+from hpcddp.detect.partitions import LivePartition
+from hpcddp.detect.rules import PartitionLimits, default_qos, partition_limits, smallest, smt_of
+
+SILENT = "Slurm does not say it"
+PLUG_IN = "Slurm has one QOS of that name: several rules of it are the site's own plug-in"
+NO_QOS = "sacctmgr lists no QOS"
+
+
+def compare_partitions(
+    profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType], found: NodesByType
+) -> Iterator[Finding]:
+    """The partition that jobs go to, or each of several."""
+    rules = profile.slurm
+    if live.partitions is None:
+        yield Finding(field="slurm.partitions" if rules.partitions else "slurm.partition", verdict="unknown", why=SILENT)
+        return
+    there = {partition.name: partition for partition in live.partitions}
+    for name, said in rules.partitions.items():
+        if name in there:
+            yield from _partition(profile, name, said, partition_limits(live, there[name], types))
+            yield from _served(profile, said, there[name], found)
+        else:
+            yield Finding(field=f"slurm.partitions.{name}", verdict="differs", profile=name, slurm=f"has {_listed(there)}")
+    if rules.partition is not None:
+        yield judge(
+            profile, "slurm.partition", rules.partition, [rules.partition if rules.partition in there else _listed(there)], SILENT
+        )
+    used = _used(profile, live)
+    yield judge(profile, "slurm.always_exclusive", bool(rules.always_exclusive), [each.always_exclusive for each in used], SILENT)
+    plain = [partition_limits(live, each, types) for each in used if each.name not in rules.partitions]
+    fields = ("default_walltime_min", "max_mb_per_core", "default_mb_per_core") if plain else ()
+    for field in fields:
+        limits = [getattr(each, field) for each in plain]
+        yield judge_limit(
+            profile, f"slurm.{field}", getattr(rules, field), _tolerant(getattr(rules, field), limits, used, types), SILENT
+        )
+
+
+def _listed(there: object) -> str:
+    return ", ".join(sorted(there)) if isinstance(there, dict) else ""
+
+
+def _used(profile: ClusterProfile, live: LiveSlurm) -> list[LivePartition]:
+    """The partitions that jobs of the profile go to; where it names none, Slurm's default one."""
+    names = {name for key in profile.node_types for name in partitions_of(profile, key)}
+    named = [partition for partition in live.partitions or () if partition.name in names]
+    return named if names else [partition for partition in live.partitions or () if partition.default]
+
+
+def _partition(profile: ClusterProfile, name: str, said: Partition, limits: PartitionLimits) -> Iterator[Finding]:
+    path = f"slurm.partitions.{name}"
+    least = None if limits.min_nodes is None else max(1, limits.min_nodes)
+    yield judge_limit(profile, f"{path}.min_nodes", said.min_nodes, [least, NO_LIMIT] if least == 1 else [least], SILENT)
+    for field in ("max_nodes", "max_walltime_min", "default_walltime_min", "max_mb_per_core", "default_mb_per_core"):
+        yield judge_limit(profile, f"{path}.{field}", getattr(said, field), [getattr(limits, field)], SILENT)
+
+
+def _served(profile: ClusterProfile, said: Partition, live: LivePartition, found: NodesByType) -> Iterator[Finding]:
+    """Which types it has nodes of, whether it is the default, which QOS it allows."""
+    path = f"slurm.partitions.{live.name}"
+    if said.default is not None:
+        yield judge(profile, f"{path}.default", said.default, [live.default], SILENT)
+    there = sorted(key for key, nodes in found.items() if any(live.name in (node.partitions or ()) for node in nodes))
+    if said.node_types and there:
+        words = ", ".join(sorted(said.node_types))
+        yield judge(profile, f"{path}.node_types", words, [", ".join(there)], SILENT)
+    if said.qos and live.allowed_qos is not None:
+        missing = sorted(set(said.qos) - set(live.allowed_qos)) if live.allowed_qos else []
+        words = ", ".join(said.qos)
+        yield judge(profile, f"{path}.qos", words, [", ".join(live.allowed_qos) if missing else words], SILENT)
+
+
+def _tolerant(
+    said: int | None, limits: Sequence[int | None], used: Sequence[LivePartition], types: Sequence[LiveNodeType]
+) -> list[int | None]:
+    """A limit per CPU times the CPUs of a core may be less than the limit per core that it was divided from."""
+    smt = max((smt_of(each, types) for each in used), default=1)
+    return [said if said and each and 0 <= said - each < smt else each for each in limits]
+
+
+def compare_qos(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:
+    """Each rule beside the QOS of that name and the partitions that it holds in."""
+    rules = profile.slurm.qos
+    for i, rule in enumerate(rules):
+        path = f"slurm.qos.{i}"
+        same = [other for other in rules if (other.name, other.partition) == (rule.name, rule.partition)]
+        if len(same) > 1 or rule.node_types:
+            yield Finding(field=path, verdict="unknown", profile=rule.name, why=PLUG_IN)
+            continue
+        yield from _rule(profile, path, rule, live, types)
+
+
+def _rule(profile: ClusterProfile, path: str, rule: Qos, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:
+    if rule.name is not None:
+        if not live.qos:
+            yield Finding(field=f"{path}.name", verdict="unknown", profile=rule.name, why=NO_QOS)
+        else:
+            names = {qos.name for qos in live.qos}
+            yield judge(
+                profile, f"{path}.name", rule.name, [rule.name if rule.name in names else ", ".join(sorted(names))], NO_QOS
+            )
+            if rule.name not in names:
+                return
+    qos = next((each for each in live.qos or () if each.name == rule.name), None) if rule.name else default_qos(live)
+    named = [each for each in live.partitions or () if each.name == rule.partition]
+    limits = [partition_limits(live, each, types) for each in (named if rule.partition else _used(profile, live))]
+    own = {
+        "min_nodes": qos.min_nodes if qos else None,
+        "max_nodes": qos.max_nodes if qos else None,
+        "max_walltime_min": qos.max_walltime_min if qos else None,
+    }
+    for field, value in own.items():
+        both = [_effective(field, value, getattr(each, field)) for each in limits] or [value]
+        observed = [*both, *([value] if value else [])]
+        said = getattr(rule, field)
+        yield judge_limit(profile, f"{path}.{field}", None if field == "min_nodes" and said == 1 else said, observed, NO_QOS)
+    for field in ("max_gpus", "max_cpus"):
+        yield judge_limit(profile, f"{path}.{field}", getattr(rule, field), [getattr(qos, field) if qos else None], NO_QOS)
+
+
+def _effective(field: str, qos: int | None, partition: int | None) -> int | None:
+    """What holds of a QOS' and a partition's limit; a least number of 1 is none."""
+    if field != "min_nodes":
+        return smallest(qos, partition)
+    known = [each for each in (qos, partition) if each is not None]
+    return None if not known else NO_LIMIT if max(known) <= 1 else max(known)
+
+
+def compare_settings(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:
+    """What a user may have, and the controller's own limits."""
+    rules, smt = profile.slurm, max((smt_of(each, types) for each in _used(profile, live)), default=1)
+    first = rules.qos[0].name if rules.qos else None
+    qos = next((each for each in live.qos or () if each.name == first), None) if first else default_qos(live)
+    cpus = None if qos is None else qos.max_cpus_per_user
+    yield judge_limit(
+        profile, "slurm.max_gpus_per_user", rules.max_gpus_per_user, [qos.max_gpus_per_user if qos else None], NO_QOS
+    )
+    cores = None if cores_of(cpus, smt) is None else cores_of(cpus, smt)
+    yield judge_limit(profile, "slurm.max_cores_per_user", rules.max_cores_per_user, [cores], NO_QOS)
+    if rules.max_array_size:
+        why = "scontrol show config does not say it"
+        yield judge(profile, "slurm.max_array_size", rules.max_array_size, [live.number("MaxArraySize")], why)
+
+
+def cores_of(cpus: int | None, smt: int) -> int | None:
+    return None if cpus is None else cpus // smt
