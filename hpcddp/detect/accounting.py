@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpcddp.detect.fields import NO_LIMIT, json_at, json_limit, limit, names, tres, word
+from hpcddp.detect.fields import NO_LIMIT, integer, json_at, json_limit, limit, names, number, tres, word
 
 Resources = Mapping[str, int] | None
 """Counts by name; None: Slurm does not say."""
 
-QOS_FORMAT = "format=Name,MinTRES,MaxTRES,MaxWall,MaxTRESPU,MaxSubmitPU"
+QOS_FORMAT = "format=Name,MinTRES,MaxTRES,MaxTRESPU,MaxWall,MaxSubmitPU,Priority,UsageFactor"
 ASSOCIATION_FORMAT = "format=Account,Partition,QOS,DefaultQOS,MaxSubmit,GrpSubmit"
 
 
@@ -28,6 +28,9 @@ class LiveQos:
     max_gpus_per_user: int | None = None
     max_jobs_per_user: int | None = None
     """Waiting or running."""
+    priority: int | None = None
+    usage_factor: float | None = None
+    """What its jobs are charged, times the usual."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,35 +74,41 @@ def _entries(document: object, *keys: str) -> list[Mapping[str, object]]:
 
 
 def _qos_of_columns(columns: list[str]) -> LiveQos:
-    name, least, most, wall, per_user, jobs = columns
-    return _qos(name, (tres(least), tres(most), tres(per_user)), wall_min=limit(wall), jobs=limit(jobs))
+    name, least, most, per_user, wall, jobs, priority, factor = columns
+    limits = _resources(tres(least), tres(most), tres(per_user))
+    return LiveQos(
+        name=name,
+        **limits,
+        max_walltime_min=limit(wall),
+        max_jobs_per_user=limit(jobs),
+        priority=integer(priority),
+        usage_factor=number(factor),
+    )
 
 
 def _qos_of_json(entry: Mapping[str, object]) -> LiveQos:
     paths = ("limits/min/tres/per/job", "limits/max/tres/per/job", "limits/max/tres/per/user")
     least, most, per_user = (tres(json_at(entry, path)) for path in paths)
-    return _qos(
-        str(entry["name"]),
-        (least, most, per_user),
-        wall_min=json_limit(json_at(entry, "limits/max/wall_clock/per/job")),
-        jobs=json_limit(json_at(entry, "limits/max/jobs/per/user")),
-    )
-
-
-def _qos(name: str, resources: tuple[Resources, Resources, Resources], *, wall_min: int | None, jobs: int | None) -> LiveQos:
-    """`resources`: at least and at most of a job, and at most of a user."""
-    least, most, per_user = resources
     return LiveQos(
-        name=name,
-        min_nodes=_of(least, "node"),
-        max_nodes=_of(most, "node"),
-        max_cpus=_of(most, "cpu"),
-        max_gpus=_of(most, "gres/gpu"),
-        max_walltime_min=wall_min,
-        max_cpus_per_user=_of(per_user, "cpu"),
-        max_gpus_per_user=_of(per_user, "gres/gpu"),
-        max_jobs_per_user=jobs,
+        name=str(entry["name"]),
+        **_resources(least, most, per_user),
+        max_walltime_min=json_limit(json_at(entry, "limits/max/wall_clock/per/job")),
+        max_jobs_per_user=json_limit(json_at(entry, "limits/max/jobs/per/user")),
+        priority=json_limit(entry.get("priority")),
+        usage_factor=number(json_at(entry, "usage_factor/number")),
     )
+
+
+def _resources(least: Resources, most: Resources, per_user: Resources) -> dict[str, int | None]:
+    """At least and at most of a job, and at most of a user."""
+    return {
+        "min_nodes": _of(least, "node"),
+        "max_nodes": _of(most, "node"),
+        "max_cpus": _of(most, "cpu"),
+        "max_gpus": _of(most, "gres/gpu"),
+        "max_cpus_per_user": _of(per_user, "cpu"),
+        "max_gpus_per_user": _of(per_user, "gres/gpu"),
+    }
 
 
 def _of(resources: Resources, name: str) -> int | None:

@@ -16,12 +16,10 @@ from hpcddp.detect.findings import Finding, judge
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live
 from hpcddp.detect.node_types import live_node_types
 from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions
-from hpcddp.detect.trial import ABOUT_ACCOUNT, Trial, Verdict, try_requests
+from hpcddp.detect.trial import Names, Trial, Verdict, try_requests
 
 NOT_IN_SLURM = "cpu, gpu, gpu_memory_gb, links, disks, fabric, storage, compute, env"
 """Of a profile, what Slurm knows nothing of."""
-
-OTHER_REQUESTS: tuple[GpuRequest, ...] = ("gres", "gpus-per-node", "gpus-per-task")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,24 +63,29 @@ def compare(profile: ClusterProfile, live: LiveSlurm) -> tuple[Finding, ...]:
 def _tried(profile: ClusterProfile, live: LiveSlurm, deadline_s: float) -> Iterator[Finding]:
     """How GPUs are requested, and whether an account must be named: what `sbatch --test-only` takes."""
     trial = _trial(profile, live)
-    why = "the profile's default node type has no GPUs"
+    why = "the default node type has no GPUs to ask for"
     said = (_kind_request(profile) or profile.slurm.gpu_request) if trial else profile.slurm.gpu_request
-    verdict = Verdict(why=why)
+    verdict, names = Verdict(why=why), Names(accounts=my_accounts(live), qos=_qos_to_try(profile))
     if trial is not None:
-        verdict = try_requests(trial, [said], my_accounts(live), deadline_s)
-        if verdict.gpu_request is None and not _is_about_account(verdict):
-            others = [each for each in OTHER_REQUESTS if each != said]  # the one that works, if any does
-            taken = try_requests(trial, others, my_accounts(live), deadline_s).gpu_request
-            yield judge(profile, "slurm.gpu_request", said, [taken], f"sbatch --test-only: {verdict.why}")
-        else:
-            yield judge(profile, "slurm.gpu_request", said, [verdict.gpu_request], verdict.why or "")
+        verdict = try_requests(trial, _requests_to_try(said), names, deadline_s)
+        why = f"sbatch --test-only: {verdict.why}"
+        yield judge(profile, "slurm.gpu_request", said, [verdict.gpu_request], why)
     required = False if enforces_accounts(live) is False else verdict.account_required
     if profile.slurm.account_required is not None:
-        yield judge(profile, "slurm.account_required", profile.slurm.account_required, [required], verdict.why or "")
+        yield judge(profile, "slurm.account_required", profile.slurm.account_required, [required], why)
 
 
-def _is_about_account(verdict: Verdict) -> bool:
-    return verdict.why is not None and ABOUT_ACCOUNT.search(verdict.why) is not None
+def _requests_to_try(said: GpuRequest) -> list[GpuRequest]:
+    """The profile's first; a job without GPUs is taken anywhere, so that `none` holds only where no option is taken."""
+    others: list[GpuRequest] = ["gres", "gpus-per-node", "gpus-per-task"]
+    return [*others, said] if said == "none" else list(dict.fromkeys([said, *others]))
+
+
+def _qos_to_try(profile: ClusterProfile) -> list[str | None]:
+    """None where a rule is for jobs that name none."""
+    rules = profile.slurm.qos
+    ordered = sorted(rules, key=lambda rule: (rule.name is not None, not rule.automatic))
+    return list(dict.fromkeys(rule.name for rule in ordered))
 
 
 def _kind_request(profile: ClusterProfile) -> GpuRequest | None:

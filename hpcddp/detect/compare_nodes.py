@@ -30,11 +30,15 @@ def nodes_by_type(profile: ClusterProfile, nodes: Sequence[LiveNode]) -> NodesBy
     """Each type's nodes: by name where the profile has names, else by what a job asks for them by."""
     found: dict[str, list[LiveNode]] = {}
     taken: set[str] = set()
-    keys = sorted(profile.node_types, key=lambda key: profile.node_types[key].names is None)
-    for key in keys:
+    for key in sorted(profile.node_types, key=lambda key: _openness(profile.node_types[key])):
         found[key] = _nodes_of(profile, key, [node for node in nodes if node.name not in taken])
         taken |= {node.name for node in found[key]}
     return found
+
+
+def _openness(kind: NodeType) -> tuple[bool, bool, bool]:
+    """Types that say most of their nodes choose first."""
+    return (kind.names is None, kind.constraint is None, kind.gres_type is None)
 
 
 def _nodes_of(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> list[LiveNode]:
@@ -90,7 +94,8 @@ def compare_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode] | None, why
 def _compare_type(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[Finding]:
     kind, path = profile.node_types[key], f"node_types.{key}"
     if not nodes:
-        yield Finding(field=path, verdict="differs", profile=kind.names or kind.count or "described", slurm="no such node")
+        field = path if kind.names is None else f"{path}.names"
+        yield Finding(field=field, verdict="differs", profile=kind.names or kind.count or "described", slurm="no such node")
         return
     yield judge(profile, f"{path}.count", kind.count, [len(nodes)], NOT_LISTED)
     yield _names(profile, key, nodes)
@@ -109,7 +114,9 @@ def _compare_type(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) 
 def _names(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Finding:
     """Whatever way the same names are written in."""
     said, there = profile.node_types[key].names, node_list(node.name for node in nodes)
-    if said is not None and node_list(_expanded(said)) == there:
+    if said is None:
+        return Finding(field=f"node_types.{key}.names", verdict="new", slurm=there)
+    if node_list(_expanded(said)) == there:
         there = said
     return judge(profile, f"node_types.{key}.names", said, [there], NOT_LISTED)
 

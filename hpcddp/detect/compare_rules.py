@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.cluster.slurm_rules import Partition, Qos
+from hpcddp.cluster.slurm_rules import Partition, Qos, SlurmRules
+from hpcddp.detect.accounting import LiveQos
 from hpcddp.detect.compare_nodes import NodesByType, partitions_of
 from hpcddp.detect.fields import NO_LIMIT
 from hpcddp.detect.findings import Finding, judge, judge_limit
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.partitions import LivePartition
-from hpcddp.detect.rules import PartitionLimits, default_qos, partition_limits, smallest, smt_of
+from hpcddp.detect.rules import PartitionLimits, default_qos, most_threads, partition_limits, smallest
 
 SILENT = "Slurm does not say it"
 PLUG_IN = "Slurm has one QOS of that name: several rules of it are the site's own plug-in"
@@ -30,7 +31,7 @@ def compare_partitions(
     there = {partition.name: partition for partition in live.partitions}
     for name, said in rules.partitions.items():
         if name in there:
-            yield from _partition(profile, name, said, partition_limits(live, there[name], types))
+            yield from _partition(profile, name, said, partition_limits(live, there[name], types), types)
             yield from _served(profile, said, there[name], found)
         else:
             yield Finding(field=f"slurm.partitions.{name}", verdict="differs", profile=name, slurm=f"has {_listed(there)}")
@@ -41,12 +42,24 @@ def compare_partitions(
     used = _used(profile, live)
     yield judge(profile, "slurm.always_exclusive", bool(rules.always_exclusive), [each.always_exclusive for each in used], SILENT)
     plain = [partition_limits(live, each, types) for each in used if each.name not in rules.partitions]
-    fields = ("default_walltime_min", "max_mb_per_core", "default_mb_per_core") if plain else ()
-    for field in fields:
-        limits = [getattr(each, field) for each in plain]
-        yield judge_limit(
-            profile, f"slurm.{field}", getattr(rules, field), _tolerant(getattr(rules, field), limits, used, types), SILENT
-        )
+    yield from _limits(profile, "slurm", rules, plain, types) if plain else ()
+
+
+def _limits(
+    profile: ClusterProfile,
+    path: str,
+    said: SlurmRules | Partition,
+    limits: Sequence[PartitionLimits],
+    types: Sequence[LiveNodeType],
+) -> Iterator[Finding]:
+    """Default time and memory of a partition. Slurm's memory per CPU may have been rounded down from the profile's per core."""
+    times = [each.default_walltime_min for each in limits]
+    yield judge_limit(profile, f"{path}.default_walltime_min", said.default_walltime_min, times, SILENT)
+    smt = most_threads(types) or 1
+    for field in ("max_mb_per_core", "default_mb_per_core"):
+        value, found = getattr(said, field), [getattr(each, field) for each in limits]
+        rounded = [value if value and each and 0 <= value - each < smt else each for each in found]
+        yield judge_limit(profile, f"{path}.{field}", value, rounded, SILENT)
 
 
 def _listed(there: object) -> str:
@@ -60,12 +73,15 @@ def _used(profile: ClusterProfile, live: LiveSlurm) -> list[LivePartition]:
     return named if names else [partition for partition in live.partitions or () if partition.default]
 
 
-def _partition(profile: ClusterProfile, name: str, said: Partition, limits: PartitionLimits) -> Iterator[Finding]:
+def _partition(
+    profile: ClusterProfile, name: str, said: Partition, limits: PartitionLimits, types: Sequence[LiveNodeType]
+) -> Iterator[Finding]:
     path = f"slurm.partitions.{name}"
     least = None if limits.min_nodes is None else max(1, limits.min_nodes)
     yield judge_limit(profile, f"{path}.min_nodes", said.min_nodes, [least, NO_LIMIT] if least == 1 else [least], SILENT)
-    for field in ("max_nodes", "max_walltime_min", "default_walltime_min", "max_mb_per_core", "default_mb_per_core"):
+    for field in ("max_nodes", "max_walltime_min"):
         yield judge_limit(profile, f"{path}.{field}", getattr(said, field), [getattr(limits, field)], SILENT)
+    yield from _limits(profile, path, said, [limits], types)
 
 
 def _served(profile: ClusterProfile, said: Partition, live: LivePartition, found: NodesByType) -> Iterator[Finding]:
@@ -81,14 +97,6 @@ def _served(profile: ClusterProfile, said: Partition, live: LivePartition, found
         missing = sorted(set(said.qos) - set(live.allowed_qos)) if live.allowed_qos else []
         words = ", ".join(said.qos)
         yield judge(profile, f"{path}.qos", words, [", ".join(live.allowed_qos) if missing else words], SILENT)
-
-
-def _tolerant(
-    said: int | None, limits: Sequence[int | None], used: Sequence[LivePartition], types: Sequence[LiveNodeType]
-) -> list[int | None]:
-    """A limit per CPU times the CPUs of a core may be less than the limit per core that it was divided from."""
-    smt = max((smt_of(each, types) for each in used), default=1)
-    return [said if said and each and 0 <= said - each < smt else each for each in limits]
 
 
 def compare_qos(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:
@@ -114,13 +122,16 @@ def _rule(profile: ClusterProfile, path: str, rule: Qos, live: LiveSlurm, types:
             )
             if rule.name not in names:
                 return
-    qos = next((each for each in live.qos or () if each.name == rule.name), None) if rule.name else default_qos(live)
+    qos = _qos_of(rule, live)
+    if qos is None:
+        yield Finding(field=path, verdict="unknown", profile=rule.name, why=NO_QOS)
+        return
     named = [each for each in live.partitions or () if each.name == rule.partition]
     limits = [partition_limits(live, each, types) for each in (named if rule.partition else _used(profile, live))]
     own = {
-        "min_nodes": qos.min_nodes if qos else None,
-        "max_nodes": qos.max_nodes if qos else None,
-        "max_walltime_min": qos.max_walltime_min if qos else None,
+        "min_nodes": qos.min_nodes,
+        "max_nodes": qos.max_nodes,
+        "max_walltime_min": qos.max_walltime_min,
     }
     for field, value in own.items():
         both = [_effective(field, value, getattr(each, field)) for each in limits] or [value]
@@ -128,7 +139,15 @@ def _rule(profile: ClusterProfile, path: str, rule: Qos, live: LiveSlurm, types:
         said = getattr(rule, field)
         yield judge_limit(profile, f"{path}.{field}", None if field == "min_nodes" and said == 1 else said, observed, NO_QOS)
     for field in ("max_gpus", "max_cpus"):
-        yield judge_limit(profile, f"{path}.{field}", getattr(rule, field), [getattr(qos, field) if qos else None], NO_QOS)
+        yield judge_limit(profile, f"{path}.{field}", getattr(rule, field), [getattr(qos, field)], NO_QOS)
+
+
+def _qos_of(rule: Qos, live: LiveSlurm) -> LiveQos | None:
+    """The QOS of the rule's name, or the default one; without accounting one without limits."""
+    if live.has_accounting is False:
+        free = dict.fromkeys(("min_nodes", "max_nodes", "max_walltime_min", "max_gpus", "max_cpus"), NO_LIMIT)
+        return LiveQos(name=rule.name or "", **free)
+    return next((each for each in live.qos or () if each.name == rule.name), None) if rule.name else default_qos(live)
 
 
 def _effective(field: str, qos: int | None, partition: int | None) -> int | None:
@@ -141,19 +160,12 @@ def _effective(field: str, qos: int | None, partition: int | None) -> int | None
 
 def compare_settings(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:
     """What a user may have, and the controller's own limits."""
-    rules, smt = profile.slurm, max((smt_of(each, types) for each in _used(profile, live)), default=1)
-    first = rules.qos[0].name if rules.qos else None
-    qos = next((each for each in live.qos or () if each.name == first), None) if first else default_qos(live)
-    cpus = None if qos is None else qos.max_cpus_per_user
-    yield judge_limit(
-        profile, "slurm.max_gpus_per_user", rules.max_gpus_per_user, [qos.max_gpus_per_user if qos else None], NO_QOS
-    )
-    cores = None if cores_of(cpus, smt) is None else cores_of(cpus, smt)
+    rules, smt = profile.slurm, most_threads(types)
+    qos = _qos_of(rules.qos[0], live) if rules.qos else default_qos(live)
+    gpus, cpus = (qos.max_gpus_per_user, qos.max_cpus_per_user) if qos else (None, None)
+    cores = NO_LIMIT if cpus == NO_LIMIT else cpus // smt if cpus and smt else None
+    yield judge_limit(profile, "slurm.max_gpus_per_user", rules.max_gpus_per_user, [gpus], NO_QOS)
     yield judge_limit(profile, "slurm.max_cores_per_user", rules.max_cores_per_user, [cores], NO_QOS)
     if rules.max_array_size:
         why = "scontrol show config does not say it"
         yield judge(profile, "slurm.max_array_size", rules.max_array_size, [live.number("MaxArraySize")], why)
-
-
-def cores_of(cpus: int | None, smt: int) -> int | None:
-    return None if cpus is None else cpus // smt

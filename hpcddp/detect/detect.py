@@ -17,8 +17,8 @@ from hpcddp.detect.node_list import node_list
 from hpcddp.detect.node_types import LiveNodeType, live_node_types
 from hpcddp.detect.nodes import LiveNode
 from hpcddp.detect.partitions import LivePartition
-from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions
-from hpcddp.detect.trial import Trial, Verdict, try_requests
+from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions, qos_to_try
+from hpcddp.detect.trial import Names, Trial, Verdict, try_requests
 from hpcddp.detect.write import profile_text
 
 
@@ -74,7 +74,8 @@ def _try(live: LiveSlurm, types: Sequence[LiveNodeType], deadline_s: float) -> V
     kind = next((each for each in types if each.name == name), None)
     if kind is None or not kind.gpus:
         return Verdict(account_required=False if enforces_accounts(live) is False else None)
-    return try_requests(trial_of(live, kind), ("gres", "gpus-per-node", "gpus-per-task", "none"), my_accounts(live), deadline_s)
+    names = Names(accounts=my_accounts(live), qos=qos_to_try(live))
+    return try_requests(trial_of(live, kind), ("gres", "gpus-per-node", "gpus-per-task", "none"), names, deadline_s)
 
 
 def _remarks(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -> Iterator[str]:
@@ -84,7 +85,7 @@ def _remarks(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -
         yield old
     if subject.verdict.why:
         yield f"`sbatch --test-only` takes no GPU of the default type here: {subject.verdict.why}"
-    yield from (f"nodes {text}" for text in trouble_words(live.nodes or ()))
+    yield from (f"nodes: {text}" for text in trouble_words(live.nodes or ()))
     yield from _closed(live)
     yield from _indistinct(types)
     if not types:

@@ -14,12 +14,14 @@ from hpcddp.detect.nodes import LiveNode
 from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.rules import (
     default_qos,
+    is_possible,
+    most_threads,
     my_partitions,
     my_qos,
+    named_qos,
     partition_limits,
     qos_limits,
     smallest,
-    smt_of,
 )
 from hpcddp.detect.trial import Verdict
 
@@ -185,7 +187,7 @@ def _features_note(kind: LiveNodeType) -> str | None:
 def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[LivePartition], verdict: Verdict) -> Document:
     found: Document = {}
     if len(partitions) > 1:
-        found["partitions"] = {each.name: _partition(live, each, types) for each in partitions}
+        found["partitions"] = {each.name: _partition(live, each, types, verdict) for each in partitions}
     elif partitions:
         found |= _only_partition(live, partitions[0], types)
     else:
@@ -193,12 +195,12 @@ def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[
     found |= _requests(live, partitions, verdict)
     size = live.number("MaxArraySize")
     found["max_array_size"] = _said(size, "MaxArraySize of scontrol show config")
-    usual, smt = default_qos(live), max((smt_of(each, types) for each in partitions), default=1)
+    usual, smt = default_qos(live), most_threads(types)
     if usual and usual.max_gpus_per_user:
         found["max_gpus_per_user"] = _known(usual.max_gpus_per_user, f"QOS {usual.name}")
-    if usual and usual.max_cpus_per_user:
+    if usual and usual.max_cpus_per_user and smt:
         found["max_cores_per_user"] = _known(usual.max_cpus_per_user // smt, f"QOS {usual.name}")
-    found["qos"] = _qos_rules(live, partitions, types)
+    found["qos"] = _qos_rules(live, partitions, types, verdict)
     return found
 
 
@@ -234,7 +236,7 @@ def _only_partition(live: LiveSlurm, partition: LivePartition, types: Sequence[L
     }
 
 
-def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType]) -> Document:
+def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType], verdict: Verdict) -> Document:
     limits = partition_limits(live, partition, types)
     found: Document = {
         "node_types": _known([kind.name for kind in types if partition.name in kind.partitions]),
@@ -247,17 +249,9 @@ def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNo
     }
     if limits.min_nodes and limits.min_nodes > 1:
         found["min_nodes"] = _known(limits.min_nodes)
-    if allowed := partition_qos(live, partition):
+    if allowed := [qos.name for qos in named_qos(live, verdict.qos) if qos.name in (partition.allowed_qos or ())]:
         found["qos"] = _known(allowed)
     return found
-
-
-def partition_qos(live: LiveSlurm, partition: LivePartition) -> list[str]:
-    """Those that the user may ask for in it; none where that is any."""
-    if not partition.allowed_qos:
-        return []
-    mine = [qos.name for qos in my_qos(live)]
-    return [name for name in partition.allowed_qos if name in mine or not mine]
 
 
 def _partition_note(partition: LivePartition) -> str | None:
@@ -268,13 +262,19 @@ def _partition_note(partition: LivePartition) -> str | None:
     return "; ".join(filter(None, texts)) or None
 
 
-def _qos_rules(live: LiveSlurm, partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]) -> list[Document]:
-    """First what a job gets that asks for none. With one partition its limits are in every rule."""
+def _qos_rules(
+    live: LiveSlurm, partitions: Sequence[LivePartition], types: Sequence[LiveNodeType], verdict: Verdict
+) -> list[Document]:
+    """First what a job gets that asks for none, or the one to ask for. With one partition its limits are in every rule."""
     only = partition_limits(live, partitions[0], types) if len(partitions) == 1 else None
-    usual = default_qos(live)
-    rules = [_qos_rule(None, qos_limits(usual, only), f"Slurm's name for it is {usual.name}" if usual else None)]
-    others = (qos for qos in my_qos(live) if usual is None or qos.name != usual.name)
-    return [*rules, *(_qos_rule(qos.name, qos_limits(qos, only)) for qos in others)]
+    named = sorted(named_qos(live, verdict.qos), key=lambda qos: qos.name != verdict.qos)
+    rules = [_qos_rule(qos.name, limits) for qos in named if is_possible(limits := qos_limits(qos, only))]
+    if verdict.qos is None:
+        usual = default_qos(live)
+        return [_qos_rule(None, qos_limits(usual, only), f"Slurm's name for it is {usual.name}" if usual else None), *rules]
+    note = "sbatch --test-only takes no job without a QOS; of those it takes, this charges and limits least"
+    rules[0]["automatic"] = Fact(value=True, grade="C", source=SLURM, note=note)
+    return rules
 
 
 def _qos_rule(name: str | None, limits: Mapping[str, int | None], note: str | None = None) -> Document:

@@ -51,6 +51,13 @@ def integer(text: object) -> int | None:
     return int(text) if isinstance(text, str) and re.fullmatch(r"\d+", text) else None
 
 
+def number(text: object) -> float | None:
+    """A factor, from text or a plain number."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        return float(text)
+    return float(text) if isinstance(text, str) and re.fullmatch(r"\d+(\.\d*)?", text) else None
+
+
 def limit(text: object) -> int | None:
     """A limit in text: `UNLIMITED` and nothing at all are no limit, a time is in minutes."""
     if not isinstance(text, str):

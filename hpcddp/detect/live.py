@@ -116,21 +116,28 @@ def _without_accounting(live: LiveSlurm) -> LiveSlurm:
 
 
 def _first(subject: str, forms: Sequence[_Form[Records]], deadline_s: float) -> tuple[Records | None, str | None]:
-    """The first answer, and else what went wrong with the last form that this Slurm knows."""
+    """The first answer, and else what went wrong with the last form that this Slurm knows and had time for."""
     problem = None
     for form in forms:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0 and problem is not None:
+            break
         try:
-            records = form.read(query(form.command, timeout_s=max(0.1, deadline_s - time.monotonic())))
+            records = form.read(query(form.command, timeout_s=max(0.1, left_s)))
         except HpcddpError as error:
             if problem is None or not _unknown_option(str(error)):
-                problem = f"{subject}: `{' '.join(form.command)}` failed: {one_line(str(error))}"
+                problem = f"{subject}: `{_shown(form.command)}` failed: {one_line(str(error))}"
             continue
         except ValueError:
             records = None
         if records:
             return records, None
-        problem = problem or f"{subject}: `{' '.join(form.command)}` gave no answer that can be read"
+        problem = problem or f"{subject}: `{_shown(form.command)}` gave no answer that can be read"
     return None, problem
+
+
+def _shown(command: Sequence[str]) -> str:
+    return " ".join(word for word in command if not word.startswith("format="))
 
 
 def _unknown_option(words: str) -> bool:

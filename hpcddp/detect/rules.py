@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcddp.detect.accounting import LiveQos
@@ -45,10 +46,11 @@ def partition_limits(live: LiveSlurm, partition: LivePartition, types: Sequence[
     rule = next((qos for qos in live.qos or () if qos.name == partition.qos), None)
     stated = smallest(partition.max_nodes, rule.max_nodes if rule else None)
     there, all_nodes = _nodes_there(partition, types)
-    few = 0 < there < all_nodes and (not stated or there < stated)
+    least = smallest_needed(partition.min_nodes, rule.min_nodes if rule else None)
+    few = (least or 0) <= there < all_nodes and there > 0 and (not stated or there < stated)
     smt = smt_of(partition, types)
     return PartitionLimits(
-        min_nodes=smallest_needed(partition.min_nodes, rule.min_nodes if rule else None),
+        min_nodes=least,
         max_nodes=there if few else stated,
         max_walltime_min=smallest(partition.max_walltime_min, rule.max_walltime_min if rule else None),
         default_walltime_min=partition.default_walltime_min,
@@ -70,19 +72,31 @@ def qos_limits(qos: LiveQos | None, only: PartitionLimits | None) -> dict[str, i
     }
 
 
+def is_possible(limits: Mapping[str, int | None]) -> bool:
+    """Whether any number of nodes keeps them."""
+    return not limits["max_nodes"] or (limits["min_nodes"] or 1) <= limits["max_nodes"]
+
+
 def smallest_needed(*needs: int | None) -> int | None:
     """Of least numbers that hold at the same time; None where none is known."""
     known = [each for each in needs if each is not None]
     return max(known) if known else None
 
 
-def smt_of(partition: LivePartition, types: Sequence[LiveNodeType]) -> int:
+def smt_of(partition: LivePartition, types: Sequence[LiveNodeType]) -> int | None:
     """CPUs per core of its nodes; the most, where they differ."""
-    return max((kind.first.smt or 1 for kind in types if partition.name in kind.partitions), default=1)
+    return most_threads(kind for kind in types if partition.name in kind.partitions)
 
 
-def _per_core(per_cpu: int | None, smt: int) -> int | None:
-    return None if per_cpu is None else per_cpu * smt
+def most_threads(types: Iterable[LiveNodeType]) -> int | None:
+    """CPUs per core; None where no type says it."""
+    return max((kind.first.smt for kind in types if kind.first.smt), default=None)
+
+
+def _per_core(per_cpu: int | None, smt: int | None) -> int | None:
+    if per_cpu == NO_LIMIT:
+        return NO_LIMIT
+    return None if per_cpu is None or smt is None else per_cpu * smt
 
 
 def _nodes_there(partition: LivePartition, types: Sequence[LiveNodeType]) -> tuple[int, int]:
@@ -111,11 +125,16 @@ def enforces_accounts(live: LiveSlurm) -> bool | None:
 
 
 def my_partitions(live: LiveSlurm) -> list[LivePartition]:
-    """Those that the user may submit to, as far as Slurm says: the default one, shown ones and those with most nodes first."""
-    accounts = my_accounts(live)
-    sizes = node_counts(live.nodes or ())
-    usable = [partition for partition in live.partitions or () if partition.allows(accounts)]
-    return sorted(usable, key=lambda each: (not each.default, bool(each.hidden), each.is_up is False, -sizes.get(each.name, 0)))
+    """Those that the user may submit to, as far as Slurm says: first the default one, then those that are shown, that are up,
+    that take a job without a QOS, and that have most nodes.
+    """
+    accounts, sizes, usual = my_accounts(live), node_counts(live.nodes or ()), default_qos(live)
+
+    def rank(each: LivePartition) -> tuple[bool, bool, bool, bool, int]:
+        needs_qos = usual is not None and bool(each.allowed_qos) and usual.name not in (each.allowed_qos or ())
+        return (not each.default, bool(each.hidden), each.is_up is False, needs_qos, -sizes.get(each.name, 0))
+
+    return sorted((partition for partition in live.partitions or () if partition.allows(accounts)), key=rank)
 
 
 def node_counts(nodes: Iterable[LiveNode]) -> dict[str, int]:
@@ -138,3 +157,19 @@ def my_qos(live: LiveSlurm) -> list[LiveQos]:
     lists = [each.qos for each in live.associations or () if each.qos is not None]
     allowed = {name for names in lists for name in names}
     return [qos for qos in live.qos or () if not lists or qos.name in allowed]
+
+
+def named_qos(live: LiveSlurm, needed: str | None) -> list[LiveQos]:
+    """Those that a job may name: all but the default one, unless it is `needed` that one is named."""
+    usual = default_qos(live)
+    return [qos for qos in my_qos(live) if needed is not None or usual is None or qos.name != usual.name]
+
+
+def qos_to_try(live: LiveSlurm) -> list[str | None]:
+    """None first: a job that names none; then the ones that charge and rank least, and of those the widest."""
+    return [None, *(qos.name for qos in sorted(my_qos(live), key=_rank))]
+
+
+def _rank(qos: LiveQos) -> tuple[float, float, float, float]:
+    nodes, wall_min = qos.max_nodes or math.inf, qos.max_walltime_min or math.inf
+    return (1.0 if qos.usage_factor is None else qos.usage_factor, qos.priority or 0, -nodes, -wall_min)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcddp.backends.slurm_commands import run
 from hpcddp.cluster.slurm_rules import GpuRequest
@@ -14,6 +14,12 @@ from hpcddp.core.text import one_line
 
 ACCOUNTS = 20
 """Accounts that are tried."""
+
+QOS = 10
+"""QOS that are tried."""
+
+ABOUT_QOS = re.compile(r"qos", re.IGNORECASE)
+"""Of a refusal: another QOS may be taken."""
 
 ABOUT_ACCOUNT = re.compile(r"account|assoc", re.IGNORECASE)
 """Of a refusal: another account may be taken."""
@@ -27,6 +33,7 @@ class Trial:
     constraint: str | None
     gres_type: str | None
     gpus: int
+    qos: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +41,8 @@ class Verdict:
     """What was taken; None: not known, and `why` is what sbatch said last."""
 
     gpu_request: GpuRequest | None = None
+    qos: str | None = None
+    """The one that a job has to name; None: a job may name none."""
     accounts: tuple[str, ...] = ()
     """Those that it was taken with."""
     account_required: bool | None = None
@@ -50,16 +59,34 @@ def gpu_option(request: GpuRequest, gres_type: str | None, gpus: int) -> str | N
     }.get(request)
 
 
-def try_requests(trial: Trial, requests: Sequence[GpuRequest], accounts: Sequence[str], deadline_s: float) -> Verdict:
-    """The first of the requests that is taken, with any of the accounts, and the accounts that it is taken with."""
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """What a job may be submitted with."""
+
+    accounts: Sequence[str]
+    qos: Sequence[str | None]
+    """In the order to try them; None: without naming one."""
+
+
+def try_requests(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadline_s: float) -> Verdict:
+    """The first of the requests that is taken, with any QOS and account, and the accounts that it is taken with."""
+    verdict = Verdict()
+    for qos in names.qos[:QOS]:
+        verdict = _try_with(replace(trial, qos=qos), requests, names.accounts, deadline_s)
+        if verdict.gpu_request is not None or not ABOUT_QOS.search(verdict.why or ""):
+            break
+    return verdict
+
+
+def _try_with(trial: Trial, requests: Sequence[GpuRequest], accounts: Sequence[str], deadline_s: float) -> Verdict:
     tried: list[str | None] = [*accounts[:ACCOUNTS]] or [None]
     why = None
     for request in requests:
         taken, why = _taken_with(trial, request, tried, deadline_s)
         if taken:
             names = tuple(name for name in taken if name is not None)
-            required = None if not names else refusal(trial, request, None, deadline_s) is not None
-            return Verdict(gpu_request=request, accounts=names, account_required=required if names else False, why=None)
+            required = bool(names) and refusal(trial, request, None, deadline_s) is not None
+            return Verdict(gpu_request=request, qos=trial.qos, accounts=names, account_required=required)
     return Verdict(why=why)
 
 
@@ -81,7 +108,7 @@ def _taken_with(
 
 def refusal(trial: Trial, request: GpuRequest, account: str | None, deadline_s: float) -> str | None:
     """What sbatch says against one node so; None where it takes it."""
-    options = {"partition": trial.partition, "constraint": trial.constraint, "account": account}
+    options = {"partition": trial.partition, "constraint": trial.constraint, "qos": trial.qos, "account": account}
     command = ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", "--time=1", "--wrap=true", "--output=/dev/null"]
     command += [f"--{name}={value}" for name, value in options.items() if value]
     if option := gpu_option(request, trial.gres_type, trial.gpus):
