@@ -53,6 +53,18 @@ class Ddp:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnScript:
+    """A training loop that is not hpcddp's: of its workload is known what could be read from its objects, and no more."""
+
+    name: str
+    """Of its file; launch.json has the content's hash among the versions."""
+    arguments: tuple[str, ...] = ()
+    """Of its command line."""
+    iterations_per_step: Positive = 1
+    """Of the loop, for each step that is measured: micro-batches whose gradients add up."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workload:
     """What trains."""
 
@@ -177,6 +189,8 @@ class Point:
     """What one run does: a number of steps, one epoch of the data, all epochs of a training, or nothing but a benchmark of its
     ranks' collectives."""
     device: Literal["cuda", "cpu"] = "cuda"
+    script: OwnScript | None = added_later(None)
+    """The user's own training loop, which `hpcddp.probe` measured; None: hpcddp's own."""
 
     @property
     def gpus(self) -> int:

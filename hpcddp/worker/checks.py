@@ -14,7 +14,12 @@ from hpcddp.worker.rank_result import RankResult
 
 def run_gates(spec: JobSpec, ranks: Sequence[RankResult], telemetry: Telemetry | None) -> list[GateResult]:
     """A gate for which nothing was found is left out."""
-    first, measured = ranks[0], telemetry.nodes if telemetry else ()
+    found = _of_script(ranks) if spec.point.script else _of_training(spec, ranks)
+    return [*found, *_of_nodes(spec, ranks, telemetry)]
+
+
+def _of_training(spec: JobSpec, ranks: Sequence[RankResult]) -> list[GateResult]:
+    first = ranks[0]
     found = [
         gates.parameters_agree([entry.checksums for entry in ranks]),
         gates.loss_is_finite([entry.finite for entry in ranks]),
@@ -27,9 +32,28 @@ def run_gates(spec: JobSpec, ranks: Sequence[RankResult], telemetry: Telemetry |
         found.append(gates.buffers_agree(buffers))
     if len(ranks) > 1:
         found.append(gates.ranks_compute_the_same(ranks, arithmetic(spec.point), _differing(found)))
+    return found
+
+
+def _of_script(ranks: Sequence[RankResult]) -> list[GateResult]:
+    """Of the user's own loop, what could be read of it."""
+    first = ranks[0]
+    found = [
+        gates.ranks_stepped_equally([entry.rows for entry in ranks], first.steps - first.first_step),
+        gates.no_restart_inside([entry.row_break for entry in ranks], first.protocol.timed_steps or 0),
+    ]
+    if all(entry.checksums for entry in ranks):
+        found.append(gates.parameters_agree([entry.checksums for entry in ranks]))
+    if any(entry.loss_first is not None or not entry.finite for entry in ranks):
+        found.append(gates.loss_is_finite([entry.finite for entry in ranks]))
+    return found
+
+
+def _of_nodes(spec: JobSpec, ranks: Sequence[RankResult], telemetry: Telemetry | None) -> list[GateResult]:
+    measured = telemetry.nodes if telemetry else ()
     nodes, foreign = [entry.node for entry in ranks if entry.node], {node.host: node.cpu_foreign_share for node in measured}
     reserved = spec.point.layout.exclusive if spec.backend == "slurm" else None
-    found.append(gates.nodes_are_ours(nodes, [foreign.get(node.host) for node in nodes], reserved))
+    found = [gates.nodes_are_ours(nodes, [foreign.get(node.host) for node in nodes], reserved)]
     gpus = [(str(node.host), gpu) for node in measured for gpu in node.gpus]
     if any(gpu.throttle is not None for _, gpu in gpus):
         found.append(gates.gpu_clocks_held(gpus))

@@ -26,11 +26,16 @@ OF_TRAINING = (
 
 OF_COMM = ("collectives correct", "ranks agree")
 
+OF_SCRIPT = ("ranks stepped equally", "no restart inside the window", "nodes as asked for")
+"""Of the user's own loop; parameters are compared where each rank has all of them, losses where the loop gives them."""
+
 
 def expected(point: Point) -> list[str]:
     """The gates that a run of the point records if it is done; launch.json names them, so that none can be missed out."""
     if point.work == "comm":
         return [*OF_COMM]
+    if point.script:
+        return [*OF_SCRIPT, *(["parameters agree"] if point.workload.parallel == "ddp" else [])]
     several = ["ranks see the same data", "ranks compute the same"] if point.ranks > 1 else []
     evaluated = ["evaluation counts every sample once"] if point.evaluates else []
     return [*OF_TRAINING, *several, *evaluated]

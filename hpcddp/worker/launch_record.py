@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,12 +59,23 @@ def versions() -> dict[str, str | None]:
 
 def software(point: Point) -> dict[str, str | None]:
     """The versions, and that of the library that the point's optimizer comes from."""
+    if point.script:
+        return {**versions(), point.script.name: script_digest()}
     if point.workload.optimizer.name not in FROM_LIBRARY:
         return versions()
     try:
         return {**versions(), LIBRARY: importlib.metadata.version(LIBRARY)}
     except importlib.metadata.PackageNotFoundError:  # which ends the run when the optimizer is made
         return versions()
+
+
+def script_digest() -> str | None:
+    """12 hexadecimal digits of the SHA-256 of what Python runs; None where that is no file."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else None
+    except OSError:
+        return None
 
 
 def env_id(found: Mapping[str, str | None], device_kind: str, freed: str | None = None) -> str:

@@ -37,7 +37,8 @@ class ProcessGroup:
 
     @property
     def backend(self) -> str:
-        return str(dist.get_backend())
+        """`none` of a single process that formed no group."""
+        return str(dist.get_backend()) if dist.is_initialized() else "none"
 
     def gather(self, key: str, value: Any) -> list[Any]:
         """The JSON values of all ranks, by rank, on rank 0; [] elsewhere. A key serves once.

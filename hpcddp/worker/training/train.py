@@ -110,7 +110,7 @@ def _trained(  # noqa: PLR0913 - one of each
         epochs=feed.watch.epochs,
         repeated_epoch=feed.watch.repeated,
         protocol=window.record(),
-        peak_memory_bytes=_peak_memory_bytes(device),
+        peak_memory_bytes=peak_memory_bytes(device),
         page_faults=faults.record(),
     )
 
@@ -119,7 +119,7 @@ def _nothing(batch: Batch, mark: Mark) -> None:
     """What `input: io` does with a batch: it has been loaded and copied, and that was all."""
 
 
-def _peak_memory_bytes(device: torch.device) -> dict[str, int]:
+def peak_memory_bytes(device: torch.device) -> dict[str, int]:
     """On CUDA what tensors took of the GPU (`allocated`) and what torch kept for them (`reserved`); on a CPU what the process
     had of the node's memory (`resident`), its loader processes not counted. The most since the process began.
     """

@@ -1,0 +1,172 @@
+"""The context manager of a measured loop: begins and ends steps, writes their rows, and the run's records at its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.records import AFTER_PAUSE, WARMUP
+from hpcddp.probe.batches import batches
+from hpcddp.probe.group import script_group
+from hpcddp.probe.script_point import Wanted, samples_of, script_point
+from hpcddp.probe.script_run import ScriptRun
+from hpcddp.probe.step_hooks import StepHooks, find_ddp
+from hpcddp.worker.comm.hook import time_buckets
+from hpcddp.worker.timing.clock import clock_for
+from hpcddp.worker.timing.losses import loss_reader_for
+from hpcddp.worker.timing.steptimer import StepTimer
+
+
+def measure(  # noqa: PLR0913 - a user's words
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    *,
+    samples_per_step: int,
+    iterations_per_step: int = 1,
+    warmup_steps: int = 50,
+    steps: int = 500,
+) -> Measurement:
+    """Measures the loop inside `with measure(...) as steps: for batch in steps(loader): ...`, and ends it when enough is known.
+
+    model: as the loop calls it, after DDP, torch.compile or whatever else went around it; on its device already.
+    optimizer: one, or all of them.
+    samples_per_step: of this rank, in a step.
+    iterations_per_step: of the loop in a step, where gradients of several batches add up before the optimizer's step.
+    warmup_steps, steps: before timing begins, and timed.
+
+    HpcddpError says what cannot be measured; the training itself never fails of it once steps are made.
+    """
+    if min(samples_per_step, iterations_per_step, steps) < 1 or warmup_steps < 0:
+        raise HpcddpError("samples_per_step, iterations_per_step and steps are 1 at least, and warmup_steps no less than 0")
+    wanted = Wanted(
+        samples_per_step=samples_per_step, iterations_per_step=iterations_per_step, warmup_steps=warmup_steps, steps=steps
+    )
+    return Measurement(model, [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer), wanted)
+
+
+class Measurement:
+    """What `measure` gives; called with a loader it gives the loop its batches."""
+
+    def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], wanted: Wanted) -> None:
+        self._model, self._optimizers, self._wanted = model, optimizers, wanted
+        first = next(model.parameters(), None)
+        if first is None:
+            raise HpcddpError("the model has no parameters: nothing is trained")
+        self._device = first.device
+        self._group = script_group(self._device)
+        kind = self._device.type
+        self._timer = StepTimer(clock_for(kind), first_step=-1, losses=loss_reader_for(kind))
+        self._hooks: StepHooks | None = None
+        self._hooked = False
+        self._run: ScriptRun | None = None
+        self._began = False
+
+    def __enter__(self) -> Measurement:
+        self._hooks = StepHooks(self._model, self._optimizers, self._timer.mark)
+        self._hooked = self._hook_buckets()
+        return self
+
+    def __call__(self, loader: Any) -> Iterator[Any]:
+        """The loader's batches, from its beginning again where it ends too soon, until enough steps are measured.
+
+        A first step comes before those that are counted: it shows what the records must say of the workload.
+        """
+        if self._hooks is None:
+            raise HpcddpError("steps(loader) is called inside `with measure(...) as steps:`")
+        if self._began:
+            raise HpcddpError("steps(loader) was called before: a measurement is of one loop, so begin another one")
+        self._began = True
+        source = batches(loader)
+        if not (yield from self._step(source)):
+            return
+        self._close_step(0)
+        list(self._timer.drain())  # what it was is known now, and it counts nowhere
+        self._run = self._begin(loader)
+        yield from self._measured(source, self._run)
+
+    def _begin(self, loader: Any) -> ScriptRun:
+        assert self._hooks is not None
+        point = script_point(
+            self._wanted,
+            self._model,
+            loader,
+            self._group,
+            autocast=self._hooks.autocast,
+            hooked=self._hooked,
+            exchanges=self._hooks.exchanges,
+        )
+        return ScriptRun(point, self._group, self._model, self._timer, samples_of(loader))
+
+    def _measured(self, source: Iterator[Any], run: ScriptRun) -> Iterator[Any]:
+        """Warm-up and timed steps; between the two the device's queue is drained, as in hpcddp's own loop."""
+        warmup, last = self._wanted.warmup_steps, self._wanted.warmup_steps + self._wanted.steps
+        pause_before = max(0, warmup - 1)
+        run.begin()
+        for step in range(last):
+            if step and step == pause_before:
+                run.pause()
+            if not (yield from self._step(source)):
+                return
+            run.log.write_finished()
+            after_pause = AFTER_PAUSE if step in (0, pause_before) else 0
+            self._close_step(after_pause | (WARMUP if step < warmup else 0))
+            run.steps = step + 1
+
+    def _step(self, source: Iterator[Any]) -> Generator[Any, None, bool]:
+        """The batches of one step, which stays open; False where there are none left."""
+        for _ in range(self._wanted.iterations_per_step):
+            try:
+                batch = next(source)
+            except StopIteration:
+                return False
+            self._timer.mark("data_wait")
+            yield batch
+            self._timer.mark("other")
+        return True
+
+    def _close_step(self, flags: int) -> None:
+        self._timer.mark("record")
+        self._timer.close_step(flags)
+
+    def loss(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss of a step, which it gives back: it stands in the records, and one that is not finite fails the run.
+
+        Called before backward() it also says where forward ends, so that computing the loss belongs to it.
+        """
+        if self._hooks and self._hooks.backward_is_due:
+            self._timer.mark("forward")
+        self._timer.loss(loss.detach())
+        return loss
+
+    def mark(self, part: str) -> None:
+        """The time since the last mark was of that part: data_wait, h2d_exposed, forward, backward, comm_exposed or optimizer."""
+        self._timer.mark(part)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._hooks:
+            self._hooks.remove()
+        if self._run is None:
+            if kind is None:
+                print("hpcddp: nothing was measured: the loop must take its batches from steps(loader)", file=sys.stderr)
+            return
+        if error is None or isinstance(error, GeneratorExit):
+            self._run.finish(self._hooks.optimizer_steps if self._hooks else 0)
+        else:
+            self._run.fail(error)
+
+    def _hook_buckets(self) -> bool:
+        """Whether DDP's all-reduces are timed: not where the script has a communication hook of its own."""
+        ddp = find_ddp(self._model)
+        if ddp is None:
+            return False
+        try:
+            time_buckets(ddp, self._timer)
+        except RuntimeError:  # DDP takes one hook
+            return False
+        return True

@@ -1,0 +1,111 @@
+"""What is known of a script's workload, as a point: read from its objects, and from what it was called with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from hpcddp.core.point import Data, Layout, Measure, OwnScript, Point, Workload
+from hpcddp.worker.rendezvous import ProcessGroup
+
+PRECISIONS: Mapping[str, Literal["fp32", "fp16", "bf16", "fp64"]] = {
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float64": "fp64",
+}
+
+SECRETS = ("token", "secret", "passw", "credential", "api-key", "api_key")
+"""In the name of an argument: its value is recorded nowhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a measurement was asked for."""
+
+    samples_per_step: int
+    iterations_per_step: int
+    warmup_steps: int
+    steps: int
+
+
+def script_point(  # noqa: PLR0913 - what a point is made of
+    wanted: Wanted, model: nn.Module, loader: Any, group: ProcessGroup, *, autocast: str | None, hooked: bool, exchanges: bool
+) -> Point:
+    """The point that this run of the script is of; `hooked`: DDP's buckets are timed."""
+    module = bare(model)
+    on_gpu = group.device.type == "cuda"
+    return Point(
+        cluster=os.environ.get("HPCDDP_CLUSTER") or os.environ.get("SLURM_CLUSTER_NAME") or "local",
+        workload=Workload(
+            model=f"{script_name()}:{type(module).__name__}",
+            data=Data(name=f"{script_name()}:{_data_name(loader)}"),
+            precision=PRECISIONS.get(autocast or _parameter_type(module), "fp32"),
+            batch_per_gpu=wanted.samples_per_step,
+            loader_workers_per_rank=getattr(loader, "num_workers", 0),
+            parallel="ddp" if exchanges or group.rank.world == 1 else "none",  # one rank is the baseline of many
+        ),
+        layout=Layout(
+            nodes=group.rank.nodes,
+            gpus_per_node=group.rank.ranks_per_node,
+            exclusive=False,  # nobody said that it should be
+        ),
+        measure=Measure(warmup_steps=wanted.warmup_steps, steps=wanted.steps, comm="on" if hooked else "off"),
+        device="cuda" if on_gpu else "cpu",
+        script=OwnScript(
+            name=script_file().name, arguments=without_secrets(sys.argv[1:]), iterations_per_step=wanted.iterations_per_step
+        ),
+    )
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """Without what DDP and torch.compile put around it."""
+    inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
+    return bare(inner) if isinstance(inner, nn.Module) and len(list(model.children())) == 1 else model
+
+
+def script_file() -> Path:
+    """What Python runs."""
+    return Path(getattr(sys.modules["__main__"], "__file__", None) or "interactive.py")
+
+
+def script_name() -> str:
+    """Its stem, as a module's name."""
+    stem = "".join(letter if letter.isalnum() else "_" for letter in script_file().stem)
+    return stem if stem.isidentifier() else f"script_{stem}"
+
+
+def without_secrets(arguments: Sequence[str]) -> tuple[str, ...]:
+    """`--api-key ...` and `--token=...` in place of what they were given."""
+    found = list[str]()
+    hidden = False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        secret = argument.startswith("-") and any(word in name.lower() for word in SECRETS)
+        found.append("..." if hidden else f"{name}=..." if secret and equals else argument)
+        hidden = secret and not equals
+    return tuple(found)
+
+
+def samples_of(loader: Any) -> int:
+    """Of an epoch over all ranks, where the loader has a data set that knows its length; else 0."""
+    try:
+        return len(loader.dataset)
+    except (AttributeError, TypeError):
+        return 0
+
+
+def _data_name(loader: Any) -> str:
+    return type(getattr(loader, "dataset", loader)).__name__
+
+
+def _parameter_type(module: nn.Module) -> str:
+    first = next((parameter.dtype for parameter in module.parameters() if parameter.dtype.is_floating_point), torch.float32)
+    return str(first).rpartition(".")[2]

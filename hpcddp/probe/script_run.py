@@ -1,0 +1,208 @@
+"""The records of one measured run of a script: where they lie, what stands in them, and what checks them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hpcddp.core.attempt_records import ClockOffset, ErrorRecord, Fault, MeasuringProtocol, RankClock
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.paths import expanded
+from hpcddp.core.point import Point, point_to_dict
+from hpcddp.core.records import SCHEMA, error_file, write_json
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
+from hpcddp.worker.attempt_records import RunFacts, record_end, record_training_launch
+from hpcddp.worker.checksums import checksum
+from hpcddp.worker.faults import own_words
+from hpcddp.worker.finish import reserve, write_failure
+from hpcddp.worker.freed_memory import PageFaults
+from hpcddp.worker.node_share import node_share
+from hpcddp.worker.rank_result import RankResult
+from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.worker.telemetry.reader_process import finish_telemetry, start_reader
+from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
+from hpcddp.worker.timing.continuity import first_break
+from hpcddp.worker.timing.steplog import StepLog
+from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.training.train import peak_memory_bytes
+
+ENOUGH_STEPS = 0.9
+"""Share of the measured steps: a loss scaler skips a few."""
+
+ADHOC = "adhoc"
+"""The study of what no sweep has."""
+
+
+class ScriptRun:
+    """Of one rank; all ranks make it, and call its methods, after the same steps."""
+
+    def __init__(self, point: Point, group: ProcessGroup, model: nn.Module, timer: StepTimer, samples: int) -> None:
+        self._group, self._model, self._timer = group, model, timer
+        folder = Path(expanded(os.environ.get("HPCDDP_RUNS") or "jobs", "HPCDDP_RUNS")).absolute() / ADHOC
+        run = group.share("run", _next_run(Study(folder), point) if group.rank.rank == 0 else None)
+        backend = "slurm" if os.environ.get("SLURM_JOB_ID") else "local"
+        self._spec = JobSpec(point=point, run=run, study=str(folder), backend=backend)  # type: ignore[arg-type]
+        self._attempt = self._spec.attempt_dir(group.rank.job, group.rank.restart)
+        if group.rank.rank == 0:
+            reserve(self._attempt)
+        self._reader = start_reader(point, group.rank, self._attempt)
+        description = self._reader.description if self._reader else None
+        record_training_launch(self._spec, group, self._attempt, samples=samples, telemetry=description, resumed=None)
+        self.log = StepLog(timer, self._attempt, group.rank.rank, buckets=point.measure.comm != "off")
+        self.steps = 0
+        """Made so far."""
+        self._checksums: dict[str, str] = {}
+        self._faults = PageFaults()
+        self._clock_at_start: ClockOffset | None = None
+
+    def begin(self) -> None:
+        """Before the first step."""
+        self._clock_at_start = offset_to_rank_0(self._group, self._timer.unix_now(), "start")
+        self._note_parameters("at the start")
+        self._timer.restart()
+
+    def pause(self) -> None:
+        """Between warm-up and timed steps."""
+        self.log.pause()
+        self._faults.begin()
+        self._timer.restart()
+
+    def finish(self, optimizer_steps: int) -> None:
+        """The loop is over: all records, and on rank 0 a line that says where they are."""
+        warmup = self._spec.point.measure.warmup_steps
+        self.log.pause()
+        self._faults.end(max(0, self.steps - warmup))
+        with self.log:
+            pass
+        if self.steps <= warmup:
+            self._fail(f"the loop ended after {self.steps} steps, and the first {warmup} are warm-up: nothing was timed. {MORE}")
+            return
+        self._note_parameters("at the end")
+        result = self._result(warmup)
+        telemetry = finish_telemetry(self._reader, self._spec.point, self._group, self._attempt, warmup)
+        facts = RunFacts(
+            early_gates=(),
+            evaluation=None,
+            compile_s=None,
+            comm_check=None,
+            telemetry=telemetry,
+            flops_per_sample=None,
+            history=(),
+            epoch_rows=None,
+            epoch_crc32=None,
+        )
+        passed = record_end(self._spec, self._group, self._attempt, result, facts)
+        if self._group.rank.rank == 0:
+            self._say(passed, optimizer_steps)
+
+    def fail(self, error: BaseException) -> None:
+        """The loop raised: the run does not count, and says why."""
+        rank = self._group.rank
+        record = ErrorRecord(
+            rank=rank.rank,
+            host=rank.host,
+            unix_ns=time.time_ns(),
+            type=type(error).__name__,
+            message=own_words(error),
+            traceback="".join(traceback.format_exception(error)),
+        )
+        write_json(error_file(self._attempt, rank.rank), encode(record))
+        if self._reader:
+            self._reader.stop()
+        self.log.__exit__(type(error), error, None)
+        self._fail(f"rank {rank.rank} on {rank.host}: {type(error).__name__}: {own_words(error)}")
+
+    def _fail(self, sentence: str) -> None:
+        rank = self._group.rank
+        if rank.rank == 0:
+            write_failure(self._attempt, Fault(kind="error", rank=rank.rank, host=rank.host, sentence=sentence))
+            print(f"hpcddp: {sentence}", file=sys.stderr, flush=True)
+
+    def _result(self, warmup: int) -> RankResult:
+        rank, log = self._group.rank, self.log
+        clock_at_end = offset_to_rank_0(self._group, self._timer.unix_now(), "end")
+        measure = self._spec.point.measure
+        return RankResult(
+            first_step=0,
+            steps=self.steps,
+            interrupted=False,
+            **log.counts(),
+            loss_first=_finite(log.loss_first),
+            loss_last=_finite(log.loss_last),
+            finite=log.not_finite is None,
+            checksums=self._checksums,
+            epochs=1,
+            repeated_epoch=None,
+            protocol=MeasuringProtocol(
+                input=measure.input,
+                gc=measure.gc,
+                warmup=measure.warmup,
+                warmup_steps=warmup,
+                steady_from_step=warmup,
+                stop=measure.stop,
+                stopped_by="steps" if self.steps == warmup + measure.steps else "the loop",
+                timed_steps=self.steps - warmup,
+                interval_of="mean",
+            ),
+            peak_memory_bytes=peak_memory_bytes(self._group.device),
+            page_faults=self._faults.record(),
+            rank=rank.rank,
+            host=rank.host,
+            reason=None,
+            clock=RankClock(start=self._clock_at_start, end=clock_at_end),
+            buffers=None,
+            row_break=first_break(self._attempt, rank.rank),
+            node=node_share(self._spec, rank) if rank.local_rank == 0 else None,
+            forward={},
+        )
+
+    def _note_parameters(self, when: str) -> None:
+        """Nothing of parameters that no rank has in full."""
+        parameters = list(self._model.parameters())
+        if all(type(parameter.data) is torch.Tensor for parameter in parameters):
+            self._checksums[when] = checksum(parameters)
+
+    def _say(self, passed: bool | None, optimizer_steps: int) -> None:
+        measure = self._spec.point.measure
+        if self.steps < measure.warmup_steps + measure.steps:
+            timed = self.steps - measure.warmup_steps
+            print(f"hpcddp: {timed} of {measure.steps} steps were timed: the loop ended before. {MORE}", file=sys.stderr)
+        if optimizer_steps < ENOUGH_STEPS * self.steps:
+            print(
+                f"hpcddp: the optimizer made {optimizer_steps} steps in {self.steps} that were measured. If gradients of several "
+                f"batches add up, say how many: measure(..., iterations_per_step=4); a loss scaler that skips steps is no reason",
+                file=sys.stderr,
+            )
+        how = "" if passed else ", but not all gates passed"
+        print(f"hpcddp: measured{how}; hpcddp analyze {self._spec.study}", flush=True)
+
+
+MORE = "Give steps() a loader that can begin again, leave the loop to end by itself, or lower warmup_steps and steps"
+
+
+def _finite(loss: float | None) -> float | None:
+    """A record's number; of one that is none a gate tells."""
+    return loss if loss is not None and math.isfinite(loss) else None
+
+
+def _next_run(study: Study, point: Point) -> int:
+    """The first that has no folder, which is made; and the point's description, where there is none."""
+    file = study.point_file(point.label)
+    if not file.exists():
+        write_json(file, {"schema": SCHEMA, "id": point.id, "point": point_to_dict(point)})
+    for run in itertools.count(1):
+        try:
+            study.run_dir(point.label, run).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return run
+    raise AssertionError("there are infinitely many numbers")
