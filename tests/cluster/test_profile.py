@@ -84,7 +84,8 @@ def test_shipped_names() -> None:
     """The clusters of the studies that come as sweeps, this machine, and those whose sites document enough of them."""
     assert set(SHIPPED) == {
         *("aws-g5", "local", "marconi100", "rcc"),
-        *("frontier", "jean-zay", "juwels-booster", "leonardo", "lumi-g", "perlmutter"),
+        *("alps", "deltaai", "frontier", "isambard-ai", "jean-zay", "juwels-booster", "jupiter", "leonardo", "lumi-g"),
+        *("marenostrum5-acc", "perlmutter", "vista"),
     }
 
 

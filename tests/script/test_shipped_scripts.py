@@ -20,7 +20,7 @@ from hpcddp.sweep.expand import expand
 from tests import golden
 
 SITES = [name for name in profile_names() if name != "local"]
-ACCOUNTS = {"lumi-g": "project_465000001", "jean-zay": "abc@h100"}
+ACCOUNTS = {"lumi-g": "project_465000001", "jean-zay": "abc@h100", "deltaai": "abcd-dtai-gh"}
 """Where accounts have a form."""
 
 LAUNCH = ScriptLaunch(
@@ -89,3 +89,13 @@ def test_wall_time_that_depends_on_the_nodes(nodes: int, most_min: int) -> None:
     script("frontier", nodes, settings=(f"slurm.walltime_min={most_min}",))
     with pytest.raises(UsageError, match=f"at most {most_min} minutes"):
         script("frontier", nodes, settings=(f"slurm.walltime_min={most_min + 1}",))
+
+
+def test_what_a_site_rejects_is_not_headers_for() -> None:
+    """Vista takes neither GPUs nor memory, MareNostrum no memory; JUPITER and Alps give whole nodes."""
+    headers = {name: "\n".join(line for line in script(name, 2)[1].splitlines() if line.startswith("#SBATCH")) for name in SITES}
+    assert not any(words in headers["vista"] for words in ("--gres", "--gpus", "--mem", "--nodelist"))
+    assert "--mem" not in headers["marenostrum5-acc"]
+    assert "--qos=acc_ehpc" in headers["marenostrum5-acc"]
+    assert "--gpus" not in headers["alps"] + headers["jupiter"]
+    assert "--mem=460800M" in headers["alps"]

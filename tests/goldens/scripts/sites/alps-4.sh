@@ -1,0 +1,46 @@
+#!/bin/bash
+# n04-g4-b256-3b283c545133 on alps: 4 nodes x 4 ranks, resnet50 on synthetic-imagenet
+#SBATCH --job-name=n04-g4-b256-3b283c545133
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=72
+#SBATCH --mem=460800M
+#SBATCH --exclusive
+#SBATCH --time=30
+#SBATCH --account=proj
+#SBATCH --partition=normal
+#SBATCH --open-mode=append
+#SBATCH --uenv=pytorch/v2.8.0:/user-environment
+#SBATCH --view=default
+
+fail() { echo "hpcddp: $1" >&2; exit "${2:-1}"; }
+
+export OMP_NUM_THREADS=72
+export PYTHONUNBUFFERED=1
+export SUBMITIT_EXECUTOR=slurm
+export SLURM_EXPORT_ENV=ALL
+export CUDA_CACHE_DISABLE=1
+export MPICH_GPU_SUPPORT_ENABLED=0
+export NCCL_NET='AWS Libfabric'
+export NCCL_CROSS_NIC=1
+export FI_CXI_DEFAULT_CQ_SIZE=131072
+export FI_CXI_DEFAULT_TX_SIZE=16384
+export FI_CXI_DISABLE_HOST_REGISTER=1
+export FI_CXI_RX_MATCH_MODE=software
+export FI_MR_CACHE_MONITOR=userfaultfd
+
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+[ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
+export MASTER_ADDR
+
+# --- launch ---
+# The port is made inside the step from job and step id, and stays below the ephemeral range (32768).
+# shellcheck disable=SC2016
+srun --nodes=4 --ntasks-per-node=4 --cpus-per-task=72 \
+  --kill-on-bad-exit=1 --unbuffered --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
+  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+  python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x
+rc=$?
+# --- end of launch ---
+
+exit "$rc"

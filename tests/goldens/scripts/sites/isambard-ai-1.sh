@@ -1,0 +1,45 @@
+#!/bin/bash
+# n01-g4-b256-8ec60d969d26 on isambard-ai: 1 node x 4 ranks, resnet50 on synthetic-imagenet
+#SBATCH --job-name=n01-g4-b256-8ec60d969d26
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=72
+#SBATCH --gpus-per-node=4
+#SBATCH --exclusive
+#SBATCH --time=30
+#SBATCH --account=proj
+#SBATCH --partition=workq
+#SBATCH --open-mode=append
+
+fail() { echo "hpcddp: $1" >&2; exit "${2:-1}"; }
+checked() { "$@" || fail "this line of the job script failed with status $?: $*"; }
+
+export OMP_NUM_THREADS=72
+export PYTHONUNBUFFERED=1
+export SUBMITIT_EXECUTOR=slurm
+export SLURM_EXPORT_ENV=ALL
+
+if ! type module >/dev/null 2>&1; then
+  for init in /etc/profile.d/modules.sh /usr/share/lmod/lmod/init/bash; do
+    # shellcheck disable=SC1090
+    if [ -r "$init" ]; then . "$init"; break; fi
+  done
+fi
+type module >/dev/null 2>&1 || fail "this node has no \`module\` command; the profile's module_init says where it is defined"
+checked module load brics/nccl
+
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+[ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
+export MASTER_ADDR
+
+# --- launch ---
+# The port is made inside the step from job and step id, and stays below the ephemeral range (32768).
+# shellcheck disable=SC2016
+srun --nodes=1 --ntasks-per-node=4 --cpus-per-task=72 \
+  --kill-on-bad-exit=1 --unbuffered --output=/runs/%j_%t.out --error=/runs/%j_%t.err \
+  bash -c 'export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+  python3 -u /runs/.code/abc/bootstrap.py /runs/.jobs/x
+rc=$?
+# --- end of launch ---
+
+exit "$rc"
