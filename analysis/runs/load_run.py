@@ -34,6 +34,7 @@ from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, Ga
 from hpcddp.core.catalog import train_samples
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.run_root import job_of
+from hpcddp.core.start_up import start_up
 from hpcddp.core.text import one_line
 
 
@@ -69,6 +70,7 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
         launch = read_launch(attempt, run.point)
         if run.trains:
             end = file.decoded(TrainingEnd)
+            run = replace(run, start_up=start_up(attempt, launch))
             run = _trained(_launched(run, [launch]), attempt, launch, end)
             check_end(end, run.point)
             parts = read_attempts(attempt, launch, end, run.point, warnings)

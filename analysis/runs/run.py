@@ -23,6 +23,7 @@ from hpcddp.analysis.runs.typical import TypicalStep
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
+from hpcddp.core.start_up import StartUp
 from hpcddp.core.text import one_line
 
 
@@ -38,6 +39,8 @@ class Run:
     point: Point | None = None
     attempt: str | None = None
     """JOB.RESTART, of the one that ended the run."""
+    start_up: StartUp | None = None
+    """Of that attempt."""
     restarts: int = 0
     """How many attempts before it made steps that count."""
     lost_steps: int = 0

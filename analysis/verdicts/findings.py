@@ -28,7 +28,16 @@ from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
-from hpcddp.analysis.verdicts.notes import check_notes, clock_notes, fault_notes, notes, restart_notes, warmup_notes, window_notes
+from hpcddp.analysis.verdicts.notes import (
+    check_notes,
+    clock_notes,
+    fault_notes,
+    notes,
+    restart_notes,
+    start_notes,
+    warmup_notes,
+    window_notes,
+)
 from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
 from hpcddp.analysis.verdicts.to_accuracy import target_sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
@@ -125,6 +134,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
             *window_notes(records.runs),
             *warmup_notes(records.runs),
             *fault_notes(records.runs),
+            *start_notes(records.runs),
             *check_notes(runs),
             *restart_notes(records.runs),
             *outlier_notes(outliers),

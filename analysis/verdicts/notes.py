@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity, unit
-from hpcddp.core.text import count
+from hpcddp.core.text import count, duration
 
 VAGUE_CLOCK = 0.02
 """Share of the step that an error of clocks may reach before a note says so."""
@@ -28,6 +29,9 @@ one on bare metal."""
 
 FAULTS_SHARE = 0.05
 """Share of the step from which on page faults are named; a step of the MNIST CNN has none where ranks keep memory."""
+
+LONG_START_S = 60
+"""torch is imported in 2 to 5 s from a local disk, in 10 to 40 s from a shared file system."""
 
 APART = {"env_id": "software environments", "node_type": "node types"}
 
@@ -131,6 +135,18 @@ def warmup_notes(runs: Sequence[Run]) -> Iterator[str]:
 
 def _made_steps(run: Run) -> int:
     return (run.steady_steps or 0) + (run.point.measure.warmup_steps if run.point else 0)
+
+
+def start_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """How long runs took until their first step, and what shortens it where that is long."""
+    known = [run.start_up for run in runs if run.state == "counts" and run.start_up]
+    if not known:
+        return
+    firsts = sorted(each.until_first_step_s for each in known)
+    middle, met = statistics.median(firsts), statistics.median(each.until_met_s for each in known)
+    spread = f" ({duration(firsts[0])} to {duration(firsts[-1])}, median of {len(firsts)} runs)" if len(firsts) > 1 else ""
+    long = ": imports from a parallel file system take that long" if met > LONG_START_S else ""
+    yield f"from srun to the first step {duration(middle)}{spread}, {duration(met)} of it until all ranks had met{long}"
 
 
 def fault_notes(runs: Sequence[Run]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpcddp.core.records import SCHEMA
-from hpcddp.core.schema import Count, NonNegative, Positive, decode_record
+from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode_record
 
 Fact = str | int | float | bool | None
 """A setting or a version, for display."""
@@ -74,6 +74,8 @@ class LaunchRecord:
     """gloo or nccl."""
     started_unix_ns: Count | None = None
     """When all ranks had met."""
+    launched_unix_ns: Count | None = added_later(None)
+    """When the first of them was launched: when srun's step began on its node (core/start_up.py)."""
     hosts: tuple[str, ...] = ()
     ranks: Positive
     ranks_per_node: Positive = 1

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcddp.core.catalog import train_samples
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
 from hpcddp.core.records import STEP_COLUMNS_1, steps_file
+from hpcddp.core.start_up import start_up
+from hpcddp.study.study_records import read_record
 from hpcddp.sweep.disk_usage import steps_of
 
 TAIL_BYTES = 4096
@@ -25,6 +29,8 @@ class Progress:
     """Of all ranks, over the last rows."""
     left_s: float | None = None
     """Until the last step, at the pace of the last rows; what comes after the steps is not in it."""
+    start_up_s: float | None = None
+    """What it took from srun to the first step."""
 
 
 def read_progress(attempt: Path | None, point: Point | None) -> Progress:
@@ -38,8 +44,18 @@ def read_progress(attempt: Path | None, point: Point | None) -> Progress:
         steps_done=done,
         steps_total=total,
         samples_per_s=None if point is None or pace is None else point.global_batch * pace,
+        start_up_s=_start_up_s(attempt) if attempt is not None and rows else None,
         left_s=None if total is None or pace is None else max(0, total - done) / pace,
     )
+
+
+def _start_up_s(attempt: Path) -> float | None:
+    try:
+        launch = read_record(LaunchRecord, attempt / "launch.json")
+    except HpcddpError:  # damaged: whoever counts the run says so
+        return None
+    found = None if launch is None else start_up(attempt, launch)
+    return None if found is None else found.until_first_step_s
 
 
 def planned_steps(point: Point) -> int | None:

@@ -51,6 +51,8 @@ class RunState:
     samples_per_s: float | None = None
     left_s: float | None = None
     """Until its last step, at the pace of the last ones."""
+    start_up_s: float | None = None
+    """What it took from srun to its first step."""
     start: str | None = None
     """While it waits: when Slurm expects to start it, as ISO 8601."""
     limit_left_s: float | None = None

@@ -27,6 +27,9 @@ FOLDED_FROM = 4
 FOLDED_NAMED = 2
 """The first of these have a line each."""
 
+LONG_START_S = 60
+"""From srun to the first step: torch is imported in 10 to 40 s from a shared file system."""
+
 SHOWN_FROM_H = 0.05
 """Fewer node hours print as 0.0."""
 
@@ -157,4 +160,6 @@ def _progress(state: RunState) -> str | None:
     of = "" if state.steps_total is None else f" of {state.steps_total}"
     rate = "" if state.samples_per_s is None else f", {state.samples_per_s:,.0f} samples/s"
     left = "" if state.left_s is None else f", {duration(state.left_s)} left"
-    return f"step {state.steps_done}{of}{rate}{left}"
+    slow = state.start_up_s is not None and state.start_up_s > LONG_START_S
+    start = f", {duration(state.start_up_s or 0)} from srun to the first step" if slow else ""
+    return f"step {state.steps_done}{of}{rate}{left}{start}"

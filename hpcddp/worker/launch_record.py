@@ -22,6 +22,7 @@ from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
+from hpcddp.core.start_up import launched_unix_ns
 from hpcddp.worker import gates
 from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.rendezvous import ProcessGroup
@@ -121,6 +122,7 @@ class _Peer:
     gpu: str | None
     cpus: int
     env_id: str
+    launched_unix_ns: int | None
 
 
 def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRecord | None:
@@ -128,7 +130,9 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
     rank, found = group.rank, software(spec.point)
     freed = freed_memory(spec.point)
     environment = env_id(found, group.device.type, freed)
-    here = _Peer(host=rank.host, gpu=_gpu_name(group.device), cpus=usable_cpus(), env_id=environment)
+    here = _Peer(
+        host=rank.host, gpu=_gpu_name(group.device), cpus=usable_cpus(), env_id=environment, launched_unix_ns=launched_unix_ns()
+    )
     peers = group.gather_records("launch", here)
     if not peers:
         return None
@@ -144,6 +148,7 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
         launcher=rank.launcher,
         communication=group.backend,
         started_unix_ns=time.time_ns(),
+        launched_unix_ns=min((peer.launched_unix_ns for peer in peers if peer.launched_unix_ns is not None), default=None),
         hosts=tuple(dict.fromkeys(peer.host for peer in peers)),
         ranks=rank.world,
         ranks_per_node=rank.ranks_per_node,

@@ -13,8 +13,11 @@ import pytest
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
+from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.paths import expanded
 from hpcddp.core.point import point_from_dict
+from hpcddp.core.schema import decode_record
+from hpcddp.core.start_up import start_up
 from tests.worker import given
 
 STEP = {
@@ -62,7 +65,11 @@ def test_a_step_of_slurm_where_there_is_torch_alone(tmp_path: Path) -> None:
     described = json.loads((tmp_path / "adhoc" / spec.label / "point.json").read_text())
     assert (described["schema"], described["id"]) == (1, spec.point.id)
     assert point_from_dict(described["point"]) == spec.point
-    launch = json.loads((tmp_path / "adhoc" / spec.label / "r1" / "815.0" / "launch.json").read_text())
+    attempt = tmp_path / "adhoc" / spec.label / "r1" / "815.0"
+    launch = json.loads((attempt / "launch.json").read_text())
+    took = start_up(attempt, decode_record(LaunchRecord, launch))
+    assert took is not None
+    assert 0.1 < took.until_met_s < took.until_first_step_s < 120  # torch is imported in no less
     assert launch["backend"] == "slurm"
     assert launch["environment"]["SLURM_JOB_PARTITION"] == "prod"
     assert "secret" not in launch["environment"].values()

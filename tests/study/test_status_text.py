@@ -1,0 +1,15 @@
+"""The words of a run's state."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcddp.study.status import RunState
+from hpcddp.study.status_text import status_table
+
+
+@pytest.mark.parametrize(("start_up_s", "said"), [(None, False), (40.0, False), (180.0, True)])
+def test_a_long_start_is_said_while_a_run_runs(start_up_s: float | None, said: bool) -> None:
+    """Of one that took its ranks no longer than imports do, nothing."""
+    state = RunState(label="n01-g4", run=1, phase="running", job="7", steps_done=60, steps_total=120, start_up_s=start_up_s)
+    assert ("3 min from srun to the first step" in status_table([state])) is said
