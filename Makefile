@@ -75,7 +75,7 @@ python3-venv:
 		|| { echo "$(PYTHON) cannot make an environment: install Debian's python3-venv, or name another: make PYTHON=..." >&2; exit 1; }
 	$(APT) update && $(APT) install -y --no-install-recommends python3-venv
 
-# Debian's packages of what the tests start: a Slurm, a slow network, a browser, and shellcheck. Their services are not used, only their programs.
+# Debian's packages of what the tests start: a Slurm, a slow network, a browser, shells, and shellcheck. Their services are not used, only their programs.
 packages:
 	@missing=$$(for p in $$(cat tests/twin/packages.txt); do \
 		dpkg-query -W -f '$${Status}' "$$p" 2>/dev/null | grep -q 'ok installed' || echo "$$p"; done); \

@@ -16,6 +16,7 @@ from hpcddp.commands.cancel import cancel
 from hpcddp.commands.clean import clean
 from hpcddp.commands.clusters import clusters
 from hpcddp.commands.compare import compare
+from hpcddp.commands.completion import completion
 from hpcddp.commands.data import data
 from hpcddp.commands.export import export
 from hpcddp.commands.init import init
@@ -89,5 +90,6 @@ def main() -> None:
 
 
 DAILY = (init, render, plan, submit, status, logs, cancel, analyze)
-for command in (*DAILY, compare, proposal, bundle, reproduce, export, audit, bench, lint, clean, studies, clusters, data, schema):
+OTHERS = (compare, proposal, bundle, reproduce, export, audit, bench, lint, clean, studies, clusters, data, schema, completion)
+for command in (*DAILY, *OTHERS):
     main.add_command(command)

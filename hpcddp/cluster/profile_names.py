@@ -1,14 +1,14 @@
-"""Where profiles lie: those that come with hpcddp, and the user's own in `~/.config/hpcddp/clusters/`."""
+"""Where profiles lie: those that come with hpcddp, and the user's own in `~/.config/hpcddp/clusters/`.
+
+Imports next to nothing until a name is looked up: completion in a shell lists them, too.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hpcddp.cluster.paths import typed_path
-from hpcddp.cluster.settings import config_file
-from hpcddp.cluster.yamlfile import located
+from hpcddp.cluster.config_folder import config_folder
 from hpcddp.core.errors import UsageError
-from hpcddp.core.schema import SchemaError, did_you_mean
 
 FOLDER = Path(__file__).parents[1] / "clusters"
 
@@ -25,7 +25,7 @@ def profile_names() -> list[str]:
 
 def own_folder() -> Path:
     """Where the user's own profiles are, whether or not the folder exists."""
-    return config_file().parent / "clusters"
+    return config_folder() / "clusters"
 
 
 def own_profiles() -> dict[str, Path]:
@@ -35,6 +35,10 @@ def own_profiles() -> dict[str, Path]:
 
 def profile_path(name: str) -> Path:
     """The file of the profile of that name; UsageError where there is none, or one of the user's beside one of hpcddp's."""
+    from hpcddp.cluster.paths import typed_path
+    from hpcddp.cluster.yamlfile import located
+    from hpcddp.core.schema import SchemaError, did_you_mean
+
     shipped, own = (folder / f"{name}.yaml" for folder in (FOLDER, own_folder()))
     if own.is_file():
         if shipped.is_file():

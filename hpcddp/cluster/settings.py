@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpcddp.cluster.config_folder import config_folder
 from hpcddp.cluster.yamlfile import decode_file, located, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
@@ -57,9 +58,8 @@ class Settings:
 
 
 def config_file(env: Mapping[str, str] = os.environ) -> Path:
-    """Where the settings are, whether or not the file exists. A relative XDG_CONFIG_HOME is ignored, as its standard says."""
-    base = env.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "hpcddp" / "config.yaml"
+    """Where the settings are, whether or not the file exists."""
+    return config_folder(env) / "config.yaml"
 
 
 def load_settings(env: Mapping[str, str] = os.environ) -> tuple[Settings, list[str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcddp.commands import complete
 from hpcddp.commands.options import format_option, print_json, remark
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--cluster", metavar="NAME|FILE", help="A profile: node lists, GPUs per node and GPU types are checked against it.")
+@click.option(
+    "--cluster",
+    metavar="NAME|FILE",
+    shell_complete=complete.clusters,
+    help="A profile: node lists, GPUs per node and GPU types are checked against it.",
+)
 @format_option
 @click.pass_context
 def audit(ctx: click.Context, files: tuple[Path, ...], cluster: str | None, format_: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from hpcddp.commands import complete
 from hpcddp.commands.clusters_survey import survey
 from hpcddp.commands.options import format_option, print_json, remark
 from hpcddp.core.errors import DIFFERS
@@ -44,7 +45,7 @@ def list_(format_: str) -> None:
 
 
 @clusters.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete.clusters)
 @format_option
 def show(name: str, format_: str) -> None:
     """Show a profile, by name or YAML file.

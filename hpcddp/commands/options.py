@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hpcddp.commands import complete
+
 if TYPE_CHECKING:
     from hpcddp.cluster.settings import Settings
     from hpcddp.submit.choose import ChosenPoints
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 cluster_option = click.option(
-    "--cluster", metavar="NAME|FILE", help="A profile by name or YAML file; else the sweep's, HPCDDP_CLUSTER, or the host name's."
+    "--cluster",
+    metavar="NAME|FILE",
+    shell_complete=complete.clusters,
+    help="A profile by name or YAML file; else the sweep's, HPCDDP_CLUSTER, or the host name's.",
 )
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a value that the groups do not vary."
@@ -26,7 +31,14 @@ set_option = click.option(
 where_option = click.option(
     "--where", "conditions", multiple=True, metavar="COND", help="Only points with, say, 'layout.nodes <= 4'."
 )
-group_option = click.option("--group", "groups", multiple=True, metavar="NAME", help="Only the points of this group.")
+group_option = click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete.groups,
+    help="Only the points of this group.",
+)
 format_option = click.option(
     "--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True, help="JSON is for scripts."
 )
@@ -155,7 +167,11 @@ def laying_out(command: Command) -> Command:
     """--nodes, --gpus-per-node and --node-type: a layout without a sweep file. The command gets `layout`, LayoutOptions."""
     return _with_options(
         _folded(command, "layout", "LayoutOptions"),
-        click.option("--node-type", help="One of the profile's node types; by default its default one."),
+        click.option(
+            "--node-type",
+            shell_complete=complete.node_types,
+            help="One of the profile's node types; by default its default one.",
+        ),
         click.option(
             "--gpus-per-node", type=click.IntRange(min=1), help="GPUs, and so ranks, on each node; by default all of a node's."
         ),

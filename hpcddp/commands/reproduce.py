@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcddp.commands import complete
 from hpcddp.commands.options import choose_and_remark, read_settings, remark, set_option, submitting, threshold_option
 from hpcddp.commands.runs_path import RunsPath
 from hpcddp.commands.submit import submit_chosen
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("study", type=RunsPath())
-@click.option("--cluster", required=True, metavar="NAME|FILE", help="The profile of the cluster to run it on.")
+@click.option(
+    "--cluster",
+    required=True,
+    metavar="NAME|FILE",
+    shell_complete=complete.clusters,
+    help="The profile of the cluster to run it on.",
+)
 @set_option
 @click.option(
     "-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="The file; by default STUDY-CLUSTER.yaml here."
