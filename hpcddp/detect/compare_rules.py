@@ -13,7 +13,7 @@ from hpcddp.detect.findings import Finding, judge, judge_limit
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.partitions import LivePartition
-from hpcddp.detect.rules import PartitionLimits, default_qos, most_threads, partition_limits, smallest
+from hpcddp.detect.rules import PartitionLimits, always_exclusive, default_qos, most_threads, partition_limits, smallest
 
 SILENT = "Slurm does not say it"
 PLUG_IN = "Slurm has one QOS of that name: several rules of it are the site's own plug-in"
@@ -40,7 +40,8 @@ def compare_partitions(
             profile, "slurm.partition", rules.partition, [rules.partition if rules.partition in there else _listed(there)], SILENT
         )
     used = _used(profile, live)
-    yield judge(profile, "slurm.always_exclusive", bool(rules.always_exclusive), [each.always_exclusive for each in used], SILENT)
+    exclusive = always_exclusive(used, types)
+    yield judge(profile, "slurm.always_exclusive", bool(rules.always_exclusive), [exclusive], SILENT)
     plain = [partition_limits(live, each, types) for each in used if each.name not in rules.partitions]
     yield from _limits(profile, "slurm", rules, plain, types) if plain else ()
 

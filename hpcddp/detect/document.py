@@ -13,6 +13,7 @@ from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.nodes import LiveNode
 from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.rules import (
+    always_exclusive,
     default_qos,
     is_possible,
     most_threads,
@@ -192,7 +193,7 @@ def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[
         found |= _only_partition(live, partitions[0], types)
     else:
         found["partition"] = _unknown("Slurm did not say: scontrol show partitions", SLURM)
-    found |= _requests(live, partitions, verdict)
+    found |= _requests(partitions, types, verdict)
     size = live.number("MaxArraySize")
     found["max_array_size"] = _said(size, "MaxArraySize of scontrol show config")
     usual, smt = default_qos(live), most_threads(types)
@@ -204,16 +205,14 @@ def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[
     return found
 
 
-def _requests(live: LiveSlurm, partitions: Sequence[LivePartition], verdict: Verdict) -> Document:
+def _requests(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType], verdict: Verdict) -> Document:
     refused = f"sbatch --test-only: {verdict.why}" if verdict.why else "not tried"
-    exclusive = [each.always_exclusive for each in partitions]
-    always = None if None in exclusive or not exclusive else all(exclusive)
     taken = Fact(value="gres", grade="?", source=SLURM, note=refused) if verdict.gpu_request is None else _request(verdict)
     required = verdict.account_required
     return {
         "account_required": _unknown(refused, SLURM) if required is None else _known(required),
         "gpu_request": taken,
-        "always_exclusive": _said(always, "OverSubscribe of scontrol show partitions"),
+        "always_exclusive": _said(always_exclusive(partitions, types), "OverSubscribe of scontrol show partitions"),
         "exclusive_needs_all_gpus": _unknown("does --exclusive leave GPUs to others? ask the site"),
     }
 

@@ -18,6 +18,9 @@ NO_LIMIT = 0
 NOTHING = {"", "(null)", "N/A", "None", "n/a"}
 """Slurm's words for no value."""
 
+RAW_NO_LIMIT = range(0xFFFFFFFD, 0x100000000)
+"""INFINITE and NO_VAL of slurm.h, which 23.02 writes as plain numbers."""
+
 PER_CPU = 1 << 63
 """Of a raw memory limit: MB per CPU and not per node (slurm.h, MEM_PER_CPU)."""
 
@@ -71,7 +74,8 @@ def limit(text: object) -> int | None:
 def json_limit(value: object) -> int | None:
     """The same in JSON: not set, and infinite, are no limit."""
     if not isinstance(value, Mapping):
-        return integer(value)
+        plain = integer(value)
+        return NO_LIMIT if plain in RAW_NO_LIMIT else plain
     if value.get("set") is False or value.get("infinite") is True:
         return NO_LIMIT
     return integer(value.get("number"))

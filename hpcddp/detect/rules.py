@@ -137,6 +137,13 @@ def my_partitions(live: LiveSlurm) -> list[LivePartition]:
     return sorted((partition for partition in live.partitions or () if partition.allows(accounts)), key=rank)
 
 
+def always_exclusive(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]) -> bool | None:
+    """Whether a job has its nodes alone in every partition with GPUs; in every one at all, where none has any."""
+    there = {name for kind in types if kind.gpus for name in kind.partitions}
+    said = [each.always_exclusive for each in partitions if each.name in there or not there]
+    return None if None in said or not said else all(said)
+
+
 def node_counts(nodes: Iterable[LiveNode]) -> dict[str, int]:
     """Partition -> its nodes."""
     counts: dict[str, int] = {}

@@ -1,0 +1,189 @@
+"""What Slurm answers, answers half, denies or answers late: what is known is written, and the question that failed is named."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hpcddp.cli import main
+from hpcddp.cluster.profile_file import read_profile
+from hpcddp.detect.check import check_cluster
+from hpcddp.detect.detect import Detected, detect_cluster
+from hpcddp.detect.live import NoAnswerError
+from tests.backends.fake_slurm import Say, stand_ins
+from tests.detect.recorded_versions import DENIED, VERSIONS, answers, recorded
+
+COMMANDS = ("scontrol", "sinfo", "sacctmgr", "sbatch")
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """Slurm's commands, which answer as 25.05 does; sbatch takes GPUs by node only, and wants an account."""
+    found = stand_ins(tmp_path, monkeypatch, COMMANDS, "exit 1")
+    for command, script in answers(tmp_path, "25.05").items():
+        found(command, script)
+    return found
+
+
+def read(detected: Detected, folder: Path) -> Any:
+    """The profile that was written."""
+    file = folder / "mine.yaml"
+    file.write_text(detected.text, encoding="utf-8")
+    return read_profile(file)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_version_gives_the_same_profile(say: Say, tmp_path: Path, version: str) -> None:
+    """From JSON, and from text for what that lacks."""
+    for command, script in answers(tmp_path, version).items():
+        say(command, script)
+    profile = read(detect_cluster(None), tmp_path)
+    assert list(profile.node_types) == ["a100", "cpu"]
+    assert profile.default_node_type == "a100"
+    assert profile.slurm.partitions["gpu"].max_walltime_min == 1440
+    assert profile.slurm.partitions["gpu"].max_mb_per_core == 8192
+    assert [name for name, each in profile.slurm.partitions.items() if each.default] == ["cpu"]
+    assert (profile.slurm.gpu_request, profile.slurm.account_required) == ("gpus-per-node", True)
+    assert [rule.name for rule in profile.slurm.qos] == [None, "long"]
+    assert (profile.name, profile.slurm.max_array_size) == ("one", 1001)
+    assert check_cluster(profile).of("differs") == []
+
+
+def test_a_drained_node_is_described_and_remarked(say: Say, tmp_path: Path) -> None:
+    """With its reason."""
+    found = detect_cluster(None)
+    assert any("1 drained: c1 (bad DIMM)" in text for text in found.remarks)
+    assert "1 drained: c1 (bad DIMM)" in read(found, tmp_path).facts["node_types.cpu.count"].note
+
+
+def test_sinfo_is_not_needed(say: Say, tmp_path: Path) -> None:
+    """Where it is denied (MareNostrum 5), scontrol says the same."""
+    assert not any("sinfo" in text for text in detect_cluster(None).remarks)
+    assert "sinfo" not in (tmp_path / "log").read_text()
+
+
+HALF = """case "$*" in *--json*) printf '{"nodes": [{"name": "g1", "cp';; *) exit 1;; esac"""
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second for what may take half a minute."""
+    monkeypatch.setattr("hpcddp.detect.detect.READING_S", 0.7)
+    monkeypatch.setattr("hpcddp.detect.detect.TIME_LIMIT_S", 1.4)
+    monkeypatch.setattr("hpcddp.detect.check.READING_S", 0.7)
+    monkeypatch.setattr("hpcddp.detect.check.TIME_LIMIT_S", 1.4)
+
+
+@pytest.mark.parametrize(
+    ("command", "script", "named", "known"),
+    [
+        ("scontrol", DENIED, ("nodes:", "partitions:", "configuration:"), ["qos"]),
+        ("scontrol", HALF, ("nodes:", "partitions:", "configuration:"), ["qos"]),
+        ("sacctmgr", DENIED, ("QOS:", "accounts:"), ["node_types", "partitions"]),
+        ("sacctmgr", "exec sleep 60", ("QOS:", "accounts:"), ["node_types", "partitions"]),
+        ("sbatch", "exec sleep 60", ("`sbatch --test-only`",), ["node_types", "partitions", "qos"]),
+        ("sbatch", DENIED, ("`sbatch --test-only`",), ["node_types", "partitions", "qos"]),
+    ],
+)
+def test_what_fails_is_named(  # noqa: PLR0913, PLR0917 - two fixtures and a table of four columns
+    say: Say, hurried: None, tmp_path: Path, command: str, script: str, named: tuple[str, ...], known: list[str]
+) -> None:
+    """One command that is denied, answers half or does not answer: its questions alone are open."""
+    say(command, script)
+    start_s = time.monotonic()
+    found = detect_cluster("mine")
+    assert time.monotonic() - start_s < 5
+    profile = read(found, tmp_path)
+    for start in named:
+        assert any(text.startswith(start) for text in found.remarks), found.remarks
+    assert bool(profile.node_types) == ("node_types" in known)
+    assert bool(profile.slurm.partitions) == ("partitions" in known)
+    assert (len(profile.slurm.qos) > 1) == ("qos" in known)
+    check_cluster(profile)
+
+
+def test_missing_commands(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without sacctmgr and sbatch the nodes are known all the same; without any command there is no answer."""
+    for name in ("sacctmgr", "sbatch"):
+        (tmp_path / "bin" / name).unlink()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
+    if any((Path("/bin") / name).exists() for name in COMMANDS):
+        (tmp_path / "tools").mkdir()
+        for tool in ("bash", "cat", "basename"):
+            (tmp_path / "tools" / tool).symlink_to(f"/bin/{tool}")
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{tmp_path / 'tools'}")
+    found = detect_cluster(None)
+    assert any("no `sacctmgr` on this machine" in text for text in found.remarks)
+    assert read(found, tmp_path).node_types["a100"].gpus == 4
+    for name in ("scontrol", "sinfo"):
+        (tmp_path / "bin" / name).unlink()
+    with pytest.raises(NoAnswerError, match="no `scontrol` on this machine"):
+        detect_cluster(None)
+
+
+def test_text_of_an_older_slurm(say: Say, tmp_path: Path) -> None:
+    """22.05 has no --json: every question goes on to text."""
+    old = "*--json*) echo \"scontrol: unrecognized option '--json'\" >&2; exit 1;;"
+    node = (
+        "NodeName=g1 CoresPerSocket=24 CPUEfctv=48 CPUTot=48 AvailableFeatures=(null) Gres=gpu:v100:4 RealMemory=360000 Sockets=2"
+        " State=IDLE+DRAIN ThreadsPerCore=1 Partitions=gpu Reason=Gres=gpu:9 broke [root@2026-11-23T14:59:28]"
+    )
+    (tmp_path / "node").write_text(node)
+    files = {"nodes": "node", "partitions": "25.05-flags", "config": "25.05-config"}
+    show = " ".join(f"*{name}) cat {tmp_path / file};;" for name, file in files.items())
+    say("scontrol", f'case "$*" in {old} {show} esac')
+    say("sacctmgr", f'case "$*" in {old} *qos*) echo "normal||cpu=8,node=2||1-00:00:00||0|1.000000";; *) exit 1;; esac')
+    found = detect_cluster(None)
+    profile = read(found, tmp_path)
+    assert (profile.node_types["v100"].gpus, profile.node_types["v100"].physical_cores) == (4, 48)
+    assert profile.slurm.qos[0].max_walltime_min == 1440
+    assert any("g1 (Gres=gpu:9 broke)" in text for text in found.remarks)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_commands(say: Say, tmp_path: Path) -> None:
+    """The profile goes to stdout or the file, remarks to stderr; exit codes 0, 4 and 5."""
+    printed = run("clusters", "detect", "--name", "mine")
+    assert printed.exit_code == 0
+    assert printed.stdout.startswith("schema: 1\nname: mine\n")
+    assert "1 drained" in printed.stderr
+    file = tmp_path / "mine.yaml"
+    assert run("clusters", "detect", "--name", "mine", "-o", file).stdout == ""
+    assert file.read_text(encoding="utf-8") == printed.stdout
+    assert run("clusters", "check", file).exit_code == 0
+    file.write_text(printed.stdout.replace("{value: 510904,", "{value: 515000,"), encoding="utf-8")
+    drift = run("clusters", "check", file)
+    assert drift.exit_code == 4
+    assert "node_types.a100.memory_mb  515000   510904" in drift.stdout
+    plain = json.loads(run("clusters", "check", file, "--format", "json").stdout)
+    assert plain["differ"] == [{"field": "node_types.a100.memory_mb", "profile": 515000, "slurm": 510904}]
+    for command in COMMANDS:
+        say(command, DENIED)
+    silent = run("clusters", "check", file)
+    assert silent.exit_code == 5
+    assert "Access/permission denied" in silent.stderr
+
+
+def test_a_profile_without_slurm_has_nothing_to_compare(say: Say) -> None:
+    """A usage error, before Slurm is asked anything."""
+    assert run("clusters", "check", "local").exit_code == 2
+
+
+def test_a_thousand_nodes(say: Say, tmp_path: Path) -> None:
+    """Their own part takes less than 2 s; tests/bench/detect.py has the time of the command."""
+    document = recorded("25.05")["nodes"]
+    gpu, cpu = document["nodes"]
+    many = [{**(gpu if i % 3 else cpu), "name": f"n{i:04}"} for i in range(1000)]
+    (tmp_path / "25.05-nodes").write_text(json.dumps({"nodes": many}), encoding="utf-8")
+    start_s = time.process_time()
+    found = detect_cluster("mine")
+    assert time.process_time() - start_s < 2
+    assert [kind.count for kind in read(found, tmp_path).node_types.values()] == [666, 334]
