@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from hpcddp.backends.base import Batch, Submission
 from hpcddp.core.launcher import command_from_snapshot
-from hpcddp.script.render import ScriptLaunch
+from hpcddp.script.render import ScriptLaunch, folders_of
 
 
 def in_arrays(submissions: Sequence[Submission], max_size: Callable[[], int]) -> list[Batch]:
@@ -50,7 +50,8 @@ def _script(submission: Submission) -> str:
     if submission.render_text is None:
         return submission.spec.label
     command = command_from_snapshot(submission.python, submission.code, "", submission.spec.point, submission.trusted)
-    return f"{submission.entry}\n{submission.render_text(ScriptLaunch(command=command, array=''))}"
+    launch = ScriptLaunch(command=command, array="", folders=folders_of(submission.spec))
+    return f"{submission.entry}\n{submission.render_text(launch)}"
 
 
 def _slices(group: list[Submission], max_size: Callable[[], int]) -> Iterator[tuple[Submission, ...]]:

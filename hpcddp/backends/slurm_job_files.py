@@ -21,7 +21,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.launcher import command_from_snapshot
 from hpcddp.core.umask import not_for_others
-from hpcddp.script.render import ScriptLaunch
+from hpcddp.script.render import ScriptLaunch, folders_of
 
 SCRIPT = "job.sbatch"
 
@@ -66,9 +66,10 @@ def _script(folder: Path, batch: Batch) -> str:
 def _launch(submission: Submission, own: str, logs: Path) -> ScriptLaunch:
     """`own`: where the run's files are, as shell text; `logs`: those of its ranks, without what tells them apart."""
     command = command_from_snapshot(submission.python, submission.code, own, submission.spec.point, submission.trusted)
+    folders = folders_of(submission.spec)
     if submission.spec.point.layout.launcher == "torchrun":  # its ranks open their logs themselves
-        return ScriptLaunch(command=command)
-    return ScriptLaunch(command=command, output=f"{logs}.out", error=f"{logs}.err")
+        return ScriptLaunch(command=command, folders=folders)
+    return ScriptLaunch(command=command, output=f"{logs}.out", error=f"{logs}.err", folders=folders)
 
 
 def _command(folder: Path, batch: Batch) -> list[str]:

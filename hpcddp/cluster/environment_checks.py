@@ -19,6 +19,9 @@ def check_environment(profile: ClusterProfile) -> None:
             _check_rule(rule, profile)
         except SchemaError as error:
             raise error.inside("env_rules", at) from None
+    if profile.backend != "slurm" and profile.compute.container:
+        words = f"ranks of {profile.name} are not started by Slurm; write the runtime's command into compute.python"
+        raise SchemaError(("compute", "container"), words)
     rendezvous = profile.rendezvous
     if rendezvous.master_suffix and rendezvous.master_address == "numeric":
         words = f"`{rendezvous.master_suffix}` goes behind a name, and master_address is numeric; leave one of them out"

@@ -12,7 +12,9 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.launcher import command_by_hand
+from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point, to_json
+from hpcddp.script.container import container_lines
 from hpcddp.script.env_rules import rule_lines
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.slurm_options import gpu_option, step_gpu_option
@@ -58,12 +60,25 @@ class ScriptLaunch:
     """In place of the command: the runs that the script is for, task by task from 0, under the name in `array`."""
     folder: str = ""
     """Of the job, which holds a folder for each of the steps."""
+    folders: tuple[str, ...] = ()
+    """What the ranks read and write, for a container to show; may hold variables."""
 
 
 def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None) -> ScriptLaunch:
     """The point inline, run by the hpcddp of the compute environment, records under the run root's `adhoc/`."""
     command = command_by_hand(profile.compute.python, spec.point)
-    return ScriptLaunch(command=command, spec=to_json(spec_to_dict(spec)), run_root=run_root)
+    folders = ("$HPCDDP_RUNS", "$PWD", *_data_folder(spec))
+    return ScriptLaunch(command=command, spec=to_json(spec_to_dict(spec)), run_root=run_root, folders=folders)
+
+
+def folders_of(spec: JobSpec) -> tuple[str, ...]:
+    """What the ranks of a submitted run read and write: the study, which has their code and files too, and the data."""
+    return (spec.study, *_data_folder(spec))
+
+
+def _data_folder(spec: JobSpec) -> tuple[str, ...]:
+    root = data_root_as_given(spec)
+    return (root,) if root else ()
 
 
 def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: ScriptLaunch) -> str:
@@ -90,6 +105,7 @@ def _template_text(
         "launch": launch,
         "gpu_option": gpu_option(request),
         "step_gpu_option": step_gpu_option(request),
+        "container": container_lines(profile, launch.folders),
         "rules": rule_lines(profile, point, {step.request.nodes for step in launch.steps} or {request.nodes}),
         "modules": (*profile.node_type(point.layout.node_type).modules, *profile.compute.modules),
     }

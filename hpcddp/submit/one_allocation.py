@@ -76,7 +76,9 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
             )
             for (point, run), launch in zip(runs, launches, strict=True)
         )
-        script = render(plan.profile, runs[0][0], request, ScriptLaunch(command="", array=name, steps=steps, folder=folder))
+        folders = tuple(dict.fromkeys(path for launch in launches for path in launch.folders))
+        launch = ScriptLaunch(command="", array=name, steps=steps, folder=folder, folders=folders)
+        script = render(plan.profile, runs[0][0], request, launch)
         if script.count("\nrun_step ") != len(steps):
             raise UsageError(
                 f"{FLAG}: template {plan.profile.template} launches in a way of its own, one run a job; leave {FLAG} out"

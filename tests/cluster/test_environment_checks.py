@@ -70,3 +70,10 @@ def test_a_suffix_of_a_number(tmp_path: Path) -> None:
     said = refused(tmp_path, "rendezvous: {master_suffix: i, master_address: numeric}\n")
     assert "mine.yaml:7:" in said
     assert "`i` goes behind a name, and master_address is numeric; leave one of them out" in said
+
+
+def test_a_container_where_there_is_no_slurm(tmp_path: Path) -> None:
+    """Its ranks are started by `compute.python` alone."""
+    said = refused(tmp_path, "backend: local\ncompute:\n  container: {image: x.sif, runtime: apptainer}\n")
+    assert "mine.yaml:9:" in said
+    assert "write the runtime's command into compute.python" in said

@@ -382,7 +382,13 @@ def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown:
     _, point, request = parts("rcc")
     mine = load_profile(str(tmp_path / "mine.yaml"))
     script = render(mine, point, request, dataclasses.replace(SUBMITTED, command=f"{mine.compute.python} -u x.py"))
-    stubs = {"srun": 'echo "$@"', "scontrol": "echo n1", "module": 'echo "module $*"', "conda": 'echo "echo conda $*"'}
+    stubs = {
+        "srun": 'echo "$@"',
+        "scontrol": "echo n1",
+        "module": 'echo "module $*"',
+        "conda": 'echo "echo conda $*"',
+        "apptainer": "",
+    }
     for name, does in stubs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
@@ -395,7 +401,9 @@ def test_the_environments_that_the_page_on_clusters_shows(tmp_path: Path, shown:
     }
     done = subprocess.run(["bash"], input=script, env=env, check=True, capture_output=True, text=True)
     python = compute.get("python", "python3").replace("$WORK", "/w").replace("$HOME", "/h")
-    assert done.stdout.endswith(f" hpcddp {python} -u x.py\n")
+    image = compute.get("container", {}).get("image", "").replace("$WORK", "/w")
+    assert done.stdout.endswith(f" {image if image and 'pyxis' not in shown else 'hpcddp'} {python} -u x.py\n")
+    assert image in done.stdout
     assert re.findall(r"^module load (.*)", done.stdout, re.MULTILINE) == compute.get("modules", [])
 
 

@@ -29,6 +29,10 @@ fi
 type module >/dev/null 2>&1 || fail "this node has no \`module\` command; the profile's module_init says where it is defined"
 checked module load pytorch
 
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+[ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
+export MASTER_ADDR
+
 # Which conditions of the profile NCCL's version meets: torch is asked once for the job.
 HPCDDP_NCCL=" $(timeout 300 python3 -c '
 import operator, re, sys, torch
@@ -42,10 +46,6 @@ for condition in sys.argv[1:]:
 ' '<2.21')" ||
   echo "hpcddp: torch did not say which NCCL it has, so these variables of the profile are not set: NCCL_IB_GID_INDEX" >&2
 export HPCDDP_NCCL
-
-MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-[ -n "$MASTER_ADDR" ] || fail "scontrol named no host for $SLURM_JOB_NODELIST"
-export MASTER_ADDR
 
 # --- launch ---
 # What each rank does on its own node before it starts.

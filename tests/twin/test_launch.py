@@ -1,0 +1,120 @@
+"""Ways in which sites have ranks started, on a real Slurm: in containers, by torchrun at another name, with one GPU each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cannot_run import cannot_run
+from tests.twin.container_standins import write_standins
+from tests.twin.twin import Twin
+from tests.twin.userland import User
+
+SWEEP = """
+schema: 1
+cluster: {name}.yaml
+device: cpu
+workload: {{model: mnist-cnn, data: {data}, batch_per_gpu: 8, loader_workers_per_rank: 0}}
+layout: {{nodes: {nodes}, gpus_per_node: {ranks}, physical_cores_per_rank: 1, exclusive: false, launcher: {launcher}}}
+baselines: false
+measure: {{warmup_steps: 1, steps: 3, telemetry_hz: 0}}
+slurm: {{walltime_min: 5, mem_mb: 3000}}
+"""
+
+RUNTIMES = ("charliecloud", "apptainer", "podman-hpc", "pyxis", "cscs")
+
+SITES: Mapping[str, dict[str, Any]] = {
+    **{runtime: {"nodes": 1} for runtime in RUNTIMES},
+    "charliecloud": {"nodes": 2},
+    "suffix": {"nodes": 2, "launcher": "torchrun", "facts": {"rendezvous": {"master_suffix": "-ib"}}},
+    "by-task": {
+        "ranks": 2,
+        "facts": {"slurm": {"gpu_request": "gpus-per-task", "local_device": "zero", "one_thread_per_core": "threads-per-core"}},
+    },
+}
+"""By the name of a profile: what its sweep asks for, and how it differs from rcc."""
+
+
+def image_in(folder: Path) -> Path:
+    """A root file system with nothing in it: places for what a container shows, and links as Debian has them."""
+    for name in ("usr", "dev", "proc", "sys", "tmp", "etc", "root", "home"):
+        (folder / name).mkdir(parents=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (folder / name).symlink_to(f"usr/{name}")
+    for name in ("passwd", "group", "hosts", "resolv.conf"):
+        (folder / "etc" / name).touch()
+    return folder
+
+
+def profile_of(name: str, image: Path) -> dict[str, Any]:
+    """It extends rcc by what the site is here for."""
+    facts = SITES[name].get("facts", {})
+    compute: dict[str, Any] = {"python": sys.executable}
+    if name in RUNTIMES:
+        binds = ["/usr", sys.prefix, sys.base_prefix]
+        compute["container"] = {"image": str(image), "runtime": name, "binds": binds, "gpus": "none"}
+    return {"schema": 1, "name": name, "title": name, "extends": "rcc", "compute": compute, **facts}
+
+
+@pytest.fixture(scope="module")
+def user(rcc_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """Has submitted a run at each of the sites, which all have ended."""
+    if shutil.which("ch-run") is None:
+        cannot_run("no Charliecloud: apt-get install charliecloud-runtime")
+    home = tmp_path_factory.mktemp("user")
+    image = image_in(home / "image")
+    write_standins(home / "bin")
+    with (rcc_twin.folder / "hosts").open("a") as hosts:
+        hosts.write("".join(f"127.0.0.1 {node.name}-ib\n" for node in rcc_twin.shape.nodes))
+    user = User(rcc_twin, home, {"PATH": f"{home}/bin:{os.environ['PATH']}", "IMAGE": str(image)})
+    user.hpcddp("data", "prepare", "bigmnist", "--root", "my data", "--copies", 1, "--digits", "sklearn")
+    for name, site in SITES.items():
+        (home / f"{name}.yaml").write_text(json.dumps(profile_of(name, image)))
+        data = f"{{name: bigmnist, copies: 1, root: {home}/my data}}" if name in RUNTIMES else "{name: synthetic-mnist}"
+        sweep = {"nodes": 1, "ranks": 1, "launcher": "direct", "data": data} | {key: site[key] for key in site if key != "facts"}
+        (home / f"at-{name}.yaml").write_text(SWEEP.format(name=name, **sweep))
+        user.hpcddp("submit", f"at-{name}.yaml", "-y")
+    rcc_twin.wait_jobs(300)
+    assert user.failures() == {}
+    return user
+
+
+def records(user: User, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """launch.json and end.json of the site's only run."""
+    (attempt,) = (user.home / f"at-{name}").glob("*/r1/*.0")
+    launch, end = (json.loads((attempt / file).read_text()) for file in ("launch.json", "end.json"))
+    return launch, end
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_ranks_in_a_container(user: User, runtime: str) -> None:
+    """They find code, data and each other in it, and leave their records where a bare run does."""
+    launch, end = records(user, runtime)
+    own = launch["environment"]
+    assert (own.get("APPTAINER_NAME") or "charliecloud", "CH_RUNNING" in own) == (runtime, True)
+    assert (end["state"], len(end["ranks"])) == ("done", SITES[runtime]["nodes"])
+    assert all(gate["passed"] for gate in end["gates"])
+    assert launch["profile"]["compute"]["container"]["runtime"] == runtime
+    assert own["OMP_NUM_THREADS"] == "1"
+
+
+def test_torchrun_at_a_name_that_is_no_hosts(user: User) -> None:
+    """Its own host check does not decide who listens: the node's number does."""
+    launch, end = records(user, "suffix")
+    assert launch["environment"]["MASTER_ADDR"] == f"{launch['hosts'][0]}-ib"
+    assert (launch["launcher"], end["state"], len(end["ranks"])) == ("torchrun", "done", 2)
+
+
+def test_gpus_by_task(user: User) -> None:
+    """Slurm gives two tasks two GPUs; without a second thread on their cores."""
+    launch, end = records(user, "by-task")
+    own = launch["environment"]
+    assert (own["SLURM_GPUS_PER_TASK"], own["SLURM_GPUS_ON_NODE"], own["SLURM_CPUS_ON_NODE"]) == ("v100:1", "2", "2")
+    assert (launch["profile"]["slurm"]["local_device"], end["state"], len(end["ranks"])) == ("zero", "done", 2)
