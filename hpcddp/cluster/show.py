@@ -170,7 +170,7 @@ def _notes(profile: ClusterProfile) -> str:
         texts = [f"{claims[0]}, but {', '.join(claims[1:])}"] if fact.conflicts else []
         texts += [fact.note] if fact.note else []
         if texts:
-            rows.append((" ".join(_placed(profile, path)), "; ".join(texts)))
+            rows.append((" ".join(placed(profile, path)), "; ".join(texts)))
     return pairs("Notes, and where sources differ (*)", rows)
 
 
@@ -178,7 +178,7 @@ def _provenance(profile: ClusterProfile) -> str:
     """Every fact under its grade and source, gathered per part of the profile."""
     gathered: dict[tuple[str, str], list[str]] = {}
     for path, fact in profile.facts.items():
-        place, key = _placed(profile, path)
+        place, key = placed(profile, path)
         gathered.setdefault((place, f"{fact.grade} {fact.source}"), []).append(key)
     if not gathered:
         return ""
@@ -200,7 +200,7 @@ def _legend(profile: ClusterProfile) -> str:
     return f"{grades}\n\n" + pairs("Sources", [(key, text) for key, text in profile.sources.items() if key in used])
 
 
-def _placed(profile: ClusterProfile, path: str) -> tuple[str, str]:
+def placed(profile: ClusterProfile, path: str) -> tuple[str, str]:
     """A dotted path as the part it belongs to and its key: `slurm.qos.1.max_nodes` -> (`qos dev`, `max_nodes`)."""
     *parents, key = path.split(".")
     if parents[:1] == ["node_types"]:
@@ -216,5 +216,5 @@ def _placed(profile: ClusterProfile, path: str) -> tuple[str, str]:
 
 def _place_in_file(profile: ClusterProfile, place: str) -> int:
     """Where a part comes in the file; sorting by it is stable within a part."""
-    places = list(dict.fromkeys(_placed(profile, path)[0] for path in profile.facts))
+    places = list(dict.fromkeys(placed(profile, path)[0] for path in profile.facts))
     return places.index(place)

@@ -77,6 +77,7 @@ def render(
         _explain(found, settings, None if sweep is not None else (points, layout, workload), format_)
         return
     scripts = scripts_by_hand(found, settings)
+    _remark_open_questions(found)
     output = None if target is None else Path(target)
     folder_meant = output is not None and (output.is_dir() or str(target).endswith("/"))
     if len(scripts) == 1 and not folder_meant:
@@ -91,6 +92,15 @@ def render(
     for label, text in scripts.items():
         (output / f"{label}.sh").write_text(text, encoding="utf-8")
     remark(f"{count(len(scripts), 'script')} in {output}")
+
+
+def _remark_open_questions(found: ChosenPoints) -> None:
+    """What the user could ask the site, at the first script for it."""
+    from hpcddp.cluster.open_questions import is_news, open_questions, questions_text
+
+    questions = open_questions(found.profile, {planned.point.layout.node_type for planned in found.points})
+    if questions and is_news(found.profile, questions):
+        remark(questions_text(found.profile, questions))
 
 
 def _explain(
