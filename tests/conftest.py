@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.errors import HpcddpError
 from tests.cannot_run import cannot_run
 from tests.chromium import Page, chromium, program
@@ -18,6 +19,7 @@ from tests.closure import closure
 from tests.twin.controllers import Controllers
 from tests.twin.manager import Twins
 from tests.twin.requirements import missing
+from tests.twin.shipped_profiles import slurm_profiles
 from tests.twin.twin import Twin
 
 if TYPE_CHECKING:
@@ -66,6 +68,13 @@ def marconi100_twin(twins: Twins) -> Twin:
 def controllers(twins: Twins) -> Controllers:
     """Controllers by profile, without nodes, for what needs no job: `controllers.get(profile).test_only(script)`."""
     return twins.controllers()
+
+
+@pytest.fixture(scope="module")
+def shipped(controllers: Controllers) -> Controllers:
+    """The same, with the controllers of all shipped profiles up: booting beside each other they take little longer than one."""
+    controllers.boot([load_profile(name) for name in slurm_profiles()])
+    return controllers
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,11 @@ _NO_SLURM = re.compile(r"^sbatch: fatal: ", re.MULTILINE)
 
 _PREFIX = re.compile(r"^(sbatch: )?((error|fatal): )?(allocation failure: |Batch job submission failed: )?")
 
-_UNSPECIFIC = {"Unspecified error", "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"}
+_UNSPECIFIC = {
+    "Unspecified error",
+    "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+    'Try "sbatch --help" for more information',
+}
 """sbatch's last line where one before says more: the words of a job_submit plug-in, or the limit that is passed."""
 
 

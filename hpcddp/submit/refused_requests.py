@@ -1,7 +1,7 @@
 """Slurm's words for why it refuses a request, and what to write into the profile so that hpcddp knows it next time.
 
-The texts are those of slurm_errno.c (the same from Slurm 22.05 to 25.11) and, for limits of accounting, the reasons of
-squeue, which sbatch prints before them.
+The texts are those of slurm_errno.c, which Slurm 22.05 and today's sources have alike, and, for limits of accounting, the reasons
+of squeue, which sbatch prints before them.
 """
 
 from __future__ import annotations
@@ -97,6 +97,11 @@ _KNOWN: Sequence[tuple[str, str, str]] = (
         "does not give GPUs by this request",
         "Write the right values into node_types.{node_type}.gres_type and slurm.gpu_request{profile}; `sinfo -o '%P %G'` lists "
         "them.",
+    ),
+    (
+        r"unrecognized option",
+        "does not know an option of this request",
+        "Correct slurm.options{profile}, or the sweep's.",
     ),
     (
         r"Memory required by task|Memory specification",

@@ -14,7 +14,7 @@ from tests.twin.shape import DEFAULT_QOS
 NO_ACCOUNT = "unset"
 """The default account where the cluster wants one named: nothing may be submitted to it."""
 
-ACCOUNTS = ("proj", "proj_g", "proj@v100", "proj@a100", "proj@h100", "project_465000001")
+ACCOUNTS = ("proj", "proj_g", "proj@v100", "proj@a100", "proj@h100", "project_465000001", "proj-dtai-gh")
 """Accounts in the forms that sites want."""
 
 

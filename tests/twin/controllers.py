@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pwd
+import re
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,9 @@ from tests.twin.signals import ending_signals_raise, signals_held
 
 UNKNOWN_NODES = 64
 """Nodes of a type whose number the profile does not know."""
+
+SITE_OPTIONS = re.compile(r"^#SBATCH --(uenv|view)=.*\n", re.MULTILINE)
+"""Options of plug-ins (SPANK) that sites have of their own: CSCS's uenv."""
 
 
 class Controller:
@@ -66,8 +70,8 @@ class Controller:
         )
 
     def test_only(self, script: str) -> tuple[bool, str]:
-        """Whether `sbatch --test-only` takes the script, and what it says."""
-        done = self.run(["sbatch", "--test-only"], script)
+        """Whether `sbatch --test-only` takes the script, and what it says. SITE_OPTIONS are left out."""
+        done = self.run(["sbatch", "--test-only"], SITE_OPTIONS.sub("", script))
         return done.returncode == 0, done.stderr.strip()
 
     def _sacctmgr(self, command: Sequence[str]) -> None:
@@ -114,7 +118,8 @@ class Controllers:
         return self._controllers[profile.name]
 
     def boot(self, profiles: Sequence[ClusterProfile]) -> None:
-        """Starts the controllers of these profiles, beside each other."""
+        """Starts the controllers of these profiles beside each other, but for those that are up."""
+        profiles = [profile for profile in profiles if profile.name not in self._controllers]
         controllers = [Controller(shape, self.folder) for shape in self._shapes(profiles)]
         with ThreadPoolExecutor() as pool:
             for started in pool.map(lambda controller: controller.boot(self.folder), controllers):

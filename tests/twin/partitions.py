@@ -11,7 +11,10 @@ from hpcddp.cluster.slurm_rules import Partition, Qos
 from tests.twin.shape import DEFAULT_QOS, qos_name
 
 PARTITION = "batch"
-"""The partition of a profile that names none; it is Slurm's default then, as jobs of other profiles must name theirs."""
+"""The partition of jobs that name none, where the profile lets them; only this one is Slurm's default without being called so."""
+
+
+QOS_LIMITS = ("max_nodes", "max_walltime_min", "max_gpus", "max_cpus")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,10 @@ def _names(profile: ClusterProfile) -> list[str]:
         *(kind.partition for kind in profile.node_types.values()),
         *(rule.partition for rule in rules.qos),
     ]
-    return list(dict.fromkeys(name for name in named if name is not None)) or [PARTITION]
+    names = dict.fromkeys(name for name in named if name is not None)
+    is_unnamed = not rules.partition and not rules.partitions and any(rule.partition is None for rule in rules.qos)
+    free = [key for key, kind in profile.node_types.items() if kind.partition is None]
+    return [*names, PARTITION] if is_unnamed and free else list(names)
 
 
 def _partition(profile: ClusterProfile, name: str) -> TwinPartition:
@@ -63,7 +69,7 @@ def _partition(profile: ClusterProfile, name: str) -> TwinPartition:
             max_mb_per_core=given.max_mb_per_core or _max_mb_per_core(profile, node_types),
             default_mb_per_core=given.default_mb_per_core or rules.default_mb_per_core,
         ),
-        qos=partition_qos(name) if any(rule.name is None and rule.partition == name for rule in rules.qos) else None,
+        qos=partition_qos(name) if _own_rule(profile, name) else None,
         allowed_qos=None if {DEFAULT_QOS, *map(qos_name, rules.qos)} <= set(usable) else tuple(usable),
     )
 
@@ -114,13 +120,23 @@ class TwinQos:
 
 
 def twin_qos(profile: ClusterProfile) -> list[TwinQos]:
-    """The QOS of every rule, the default one first where the profile has rules without a name."""
-    groups: dict[str, list[Qos]] = {}
-    for rule in profile.slurm.qos:
-        own = rule.name is None and rule.partition is not None
-        groups.setdefault(partition_qos(str(rule.partition)) if own else qos_name(rule), []).append(rule)
-    hidden = {partition_qos(str(rule.partition)) for rule in profile.slurm.qos if rule.name is None}
-    return [TwinQos(name=name, limits=_widest(rules), is_users=name not in hidden) for name, rules in groups.items()]
+    """The default QOS, those of partitions, and those that rules name."""
+    rules, plugins = profile.slurm.qos, plugin_rules(profile)
+    default = next((rule for rule in rules if rule.name is None and rule.partition is None and rule not in plugins), Qos())
+    names = dict.fromkeys(rule.name for rule in rules if rule.name is not None)
+    own = [(name, rule) for name in _names(profile) if (rule := _own_rule(profile, name))]
+    return [
+        TwinQos(name=DEFAULT_QOS, limits=default, is_users=True),
+        *(TwinQos(name=partition_qos(name), limits=rule, is_users=False) for name, rule in own),
+        *(TwinQos(name=name, limits=_widest([rule for rule in rules if rule.name == name]), is_users=True) for name in names),
+    ]
+
+
+def _own_rule(profile: ClusterProfile, partition: str) -> Qos | None:
+    """The rule without a name that a partition's own QOS holds."""
+    plugins = plugin_rules(profile)
+    own = (rule for rule in profile.slurm.qos if rule.name is None and rule.partition == partition)
+    return next((rule for rule in own if rule not in plugins), None)
 
 
 def _widest(rules: Sequence[Qos]) -> Qos:
@@ -135,7 +151,9 @@ def _widest(rules: Sequence[Qos]) -> Qos:
 
 
 def plugin_rules(profile: ClusterProfile) -> list[Qos]:
-    """The rules that accounting cannot hold, as several share a name, or one is for some of a partition's node types only."""
+    """The rules that accounting cannot hold: several of one name, one for some of a partition's node types only, or one that a
+    QOS would take over as it has no such limit of its own.
+    """
     anywhere = {rule.name for rule in profile.slurm.qos if rule.name is not None or rule.partition is None}
     groups: dict[tuple[str | None, str | None], list[Qos]] = {}
     for rule in profile.slurm.qos:
@@ -144,7 +162,15 @@ def plugin_rules(profile: ClusterProfile) -> list[Qos]:
 
 
 def _is_expressible(profile: ClusterProfile, rules: Sequence[Qos]) -> bool:
-    return len(rules) == 1 and _is_for_all_types(profile, rules[0])
+    return len(rules) == 1 and _is_for_all_types(profile, rules[0]) and not _is_taken_over(profile, rules[0])
+
+
+def _is_taken_over(profile: ClusterProfile, rule: Qos) -> bool:
+    """A limit of a partition's own QOS holds for each QOS in it that has no such limit."""
+    if rule.name is not None or rule.partition is None:
+        return False
+    others = [other for other in profile.slurm.qos if other.name is not None and other.partition in (None, rule.partition)]
+    return any(getattr(rule, key) is not None and getattr(other, key) is None for other in others for key in QOS_LIMITS)
 
 
 def _is_for_all_types(profile: ClusterProfile, rule: Qos) -> bool:

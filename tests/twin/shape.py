@@ -29,7 +29,7 @@ DEFAULT_QOS = "normal"
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One slurmd; all of them live on this host."""
+    """One slurmd; all of them live on this host. Of a cloud all nodes of a type, which have none."""
 
     name: str
     type: str
@@ -81,7 +81,7 @@ def make_shape(profile: ClusterProfile, folder: Path, cap: int, site: Site = Sit
     """The shape of a twin of `profile` with at most `cap` nodes of each type; its ports are free now."""
     if profile.backend != "slurm":
         raise UsageError(f"{profile.name} has no Slurm (backend `{profile.backend}`): a twin is shaped like a Slurm cluster")
-    kinds = node_kinds(profile, cap)
+    kinds = node_lists(profile, cap) if site.cloud else node_kinds(profile, cap)
     slurmctld, slurmdbd, *slurmds = free_ports(2 + (0 if site.cloud else len(kinds)))
     return Shape(
         profile=profile,
@@ -134,11 +134,23 @@ def node_kinds(profile: ClusterProfile, cap: int) -> list[tuple[str, str]]:
     return [(name, key) for key, kind in profile.node_types.items() for name in _names(key, kind, cap)]
 
 
+def node_lists(profile: ClusterProfile, cap: int) -> list[tuple[str, str]]:
+    """The nodes of each type as one Slurm node list, with the type: Slurm takes quadratic time to read thousands of names."""
+    return [(_node_list(key, kind, cap), key) for key, kind in profile.node_types.items()]
+
+
+def _node_list(key: str, kind: NodeType, cap: int) -> str:
+    return kind.names or f"{_stem(key)}-[01-{min(kind.count or cap, cap):02d}]"
+
+
 def _names(key: str, kind: NodeType, cap: int) -> list[str]:
     if kind.names is not None:
         return list(itertools.islice(expand(kind.names), cap))
-    stem = re.sub(r"[^a-z0-9]+", "-", key.lower())
-    return [f"{stem}-{i:02d}" for i in range(1, min(kind.count or cap, cap) + 1)]
+    return [f"{_stem(key)}-{i:02d}" for i in range(1, min(kind.count or cap, cap) + 1)]
+
+
+def _stem(key: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", key.lower())
 
 
 def expand(node_list: str) -> Iterator[str]:

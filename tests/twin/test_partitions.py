@@ -32,7 +32,7 @@ PROFILE = ClusterProfile(
             Qos(partition="large", min_nodes=92, max_nodes=183, max_walltime_min=360),
             Qos(partition="fat", max_walltime_min=60),
             Qos(name="long", max_nodes=4, max_walltime_min=6000),
-            Qos(name="dev", partition="small", max_nodes=2, max_gpus=4),
+            Qos(name="dev", partition="small", max_nodes=2, max_walltime_min=300, max_gpus=4),
         ),
     ),
 )

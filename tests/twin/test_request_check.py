@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpcddp.backends.slurm_test_only import refusal_words
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.slurm_rules import Qos
@@ -62,7 +63,7 @@ def sentence(controller: Controller, profile: ClusterProfile, folder: Path, *set
     launch = launch_by_hand(profile, JobSpec(point=planned.point, study="."), None)
     taken, words = controller.test_only(render(profile, planned.point, request, launch))
     assert not taken
-    return explain(profile, planned.point, request, words).text
+    return explain(profile, planned.point, request, refusal_words(words)).text
 
 
 @pytest.mark.parametrize(

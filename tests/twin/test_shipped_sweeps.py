@@ -1,4 +1,4 @@
-"""What hpcddp renders, a real Slurm of that shape takes; what hpcddp refuses, it would refuse."""
+"""What hpcddp renders, the cluster's Slurm takes: every point of every shipped sweep, and each profile's own workload."""
 
 from __future__ import annotations
 
@@ -6,46 +6,62 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.cluster.profile import ClusterProfile, NodeType
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.script.job_request import User
 from hpcddp.script.render import launch_by_hand, render
 from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import expand
-from hpcddp.sweep.file import read_sweep
-from tests.twin.manager import Twins
-from tests.twin.twin import Twin
+from hpcddp.sweep.file import SlurmOptions, read_sweep
+from tests.twin.accounting import account_for
+from tests.twin.controllers import Controller, Controllers
+from tests.twin.shipped_profiles import slurm_profiles
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
 
-
-def scripts(cluster: str, sweep: str) -> dict[str, str]:
-    """Label -> script of every point."""
-    source, profile = read_sweep(JOBS / f"{sweep}.yaml"), load_profile(cluster)
-    texts = {}
-    for planned in expand(source, profile):
-        request = job_request(profile, planned.point, source.sweep.slurm, User(account="proj"))
-        launch = launch_by_hand(profile, JobSpec(point=planned.point, study="$HPCDDP_RUNS/adhoc"), None)
-        texts[planned.point.label] = render(profile, planned.point, request, launch)
-    return texts
+SWEEPS = [file.stem for file in sorted(JOBS.glob("*.yaml")) if read_sweep(file).sweep.cluster in slurm_profiles()]
 
 
-def refused(twin: Twin, texts: dict[str, str]) -> dict[str, str]:
-    results = {label: twin.test_only(text) for label, text in texts.items()}
-    return {label: message for label, (taken, message) in results.items() if not taken}
+def refused(controller: Controller, points: list[Point], slurm: SlurmOptions) -> dict[str, str]:
+    """Label -> Slurm's words, of the points whose script it does not take."""
+    results = {point.label: controller.test_only(script(controller.profile, point, slurm)) for point in points}
+    return {label: words for label, (taken, words) in results.items() if not taken}
 
 
-@pytest.mark.parametrize("sweep", ["rcc-bigmnist", "rcc-mnist"])
-def test_every_point_is_taken_by_rcc(rcc_twin: Twin, sweep: str) -> None:
+def script(profile: ClusterProfile, point: Point, slurm: SlurmOptions) -> str:
+    """As `hpcddp render` prints it."""
+    user = User(account=account_for(profile, str(point.layout.node_type)))
+    launch = launch_by_hand(profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), None)
+    return render(profile, point, job_request(profile, point, slurm, user), launch)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_every_point_is_taken(shipped: Controllers, sweep: str) -> None:
     """`sbatch --test-only` takes the script of every point of the shipped sweep."""
-    assert refused(rcc_twin, scripts("rcc", sweep)) == {}
+    source = read_sweep(JOBS / f"{sweep}.yaml")
+    profile = load_profile(str(source.sweep.cluster))
+    points = [planned.point for planned in expand(source, profile)]
+    assert points
+    assert refused(shipped.get(profile), points, source.sweep.slurm) == {}
 
 
-def test_every_point_is_taken_by_marconi100(marconi100_twin: Twin) -> None:
-    """`sbatch --test-only` takes the script of every point of the shipped sweep."""
-    assert refused(marconi100_twin, scripts("marconi100", "marconi100-resnet50")) == {}
+@pytest.mark.parametrize("cluster", slurm_profiles())
+def test_whole_nodes_of_each_type_are_taken(shipped: Controllers, cluster: str) -> None:
+    """One and four nodes with all their GPUs, as `hpcddp render` has them by default."""
+    profile = load_profile(cluster)
+    layouts = [(key, node, count) for key, node in profile.node_types.items() for count in (1, 4) if count <= (node.count or 4)]
+    points = [
+        Point(
+            cluster=cluster,
+            workload=Workload(model="mnist-cnn", data=Data(name="synthetic-mnist"), batch_per_gpu=8),
+            layout=Layout(nodes=count, gpus_per_node=node.gpus or 1, node_type=key, physical_cores_per_rank=_share(node)),
+        )
+        for key, node, count in layouts
+    ]
+    assert refused(shipped.get(profile), points, SlurmOptions(walltime_min=10)) == {}
 
 
-def test_every_point_is_taken_by_aws_g5(twins: Twins) -> None:
-    """`sbatch --test-only` takes the script of every point of the shipped sweep."""
-    assert refused(twins.get("aws-g5"), scripts("aws-g5", "ec2-resnet18")) == {}
+def _share(node: NodeType) -> int | None:
+    return node.physical_cores and node.physical_cores // (node.gpus or 1)

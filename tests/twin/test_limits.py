@@ -1,0 +1,32 @@
+"""Each limit that a shipped profile documents: kept, hpcddp and the cluster's Slurm take the request; passed, neither does."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcddp.cluster.profile_file import load_profile
+from tests.twin.controllers import Controllers
+from tests.twin.documented_limits import documented_limits
+from tests.twin.given_requests import refusal_by_hpcddp, refusal_by_slurm
+from tests.twin.shipped_profiles import slurm_profiles
+
+UNKNOWN_TO_SLURM = {
+    "rcc node type v100-sxm2: count": "neither GPU type nor feature is known: Slurm gives any node, hpcddp refuses",
+    "alps node type gh200: gpus": "nodes come with their GPUs, and a request does not say how many",
+    "vista node type gh: gpus": "nodes come with their GPUs, and a request does not say how many",
+}
+"""Limits of profiles for which a request has no words."""
+
+
+@pytest.mark.parametrize("cluster", slurm_profiles())
+def test_limits_are_those_of_the_cluster(shipped: Controllers, cluster: str) -> None:
+    """Nodes, time, QOS, GPUs, cores and memory, at the limit and one past it."""
+    profile = load_profile(cluster)
+    controller = shipped.get(profile)
+    wrong = {}
+    for limit in documented_limits(profile):
+        within = refusal_by_hpcddp(profile, limit.within), refusal_by_slurm(controller, limit.within)
+        past = refusal_by_hpcddp(profile, limit.past), refusal_by_slurm(controller, limit.past)
+        if (within != (None, None) or None in past) and f"{cluster} {limit.name}" not in UNKNOWN_TO_SLURM:
+            wrong[limit.name] = within, past
+    assert wrong == {}
