@@ -40,7 +40,7 @@ def test_a_sweep_for_a_cluster_is_planned_unchanged(run: Run, cluster: str, tmp_
     profile, text = load_profile(cluster), (tmp_path / "mine.yaml").read_text()
     labels = {row["label"] for row in json.loads(planned.stdout)["points"]}
     most = profile.node_type(None).gpus or 2
-    assert {f"n01-g{most}", "n01-g1"} <= {label.rpartition("-b")[0] for label in labels}
+    assert {f"n01-g{most}", "n01-g1"} <= {label.partition("-b")[0] for label in labels}
     (tmp_path / "mine.yaml").write_text(re.sub(r"^  # (breakdown|limits):", r"  \1:", text, flags=re.MULTILINE))
     more = run("plan", "mine.yaml", "--format", "json")
     assert more.exit_code == 0, more.stderr
