@@ -7,7 +7,7 @@ in the job.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcddp.cluster.conditions import holds
@@ -20,8 +20,8 @@ from hpcddp.core.point import Point
 class RuleLines:
     """The rules of one script."""
 
-    exports: tuple[tuple[str, str], ...]
-    """Name and value, for the whole job."""
+    exports: tuple[tuple[str, str, str], ...]
+    """Name and value, for the whole job, and the source in words; empty where it is that of the one before."""
     nccl: tuple[str, ...]
     """Conditions on NCCL's version."""
     nccl_names: tuple[str, ...]
@@ -37,11 +37,19 @@ def rule_lines(profile: ClusterProfile, point: Point, step_nodes: Collection[int
     differing = {rule.name for rule in fitting if _is_of_step(rule) or not all(rule in rules for rules in by_nodes.values())}
     with_nccl = [rule for rule in fitting if rule.when.nccl]
     return RuleLines(
-        exports=tuple((rule.name, str(rule.value)) for rule in fitting if rule.name not in differing),
+        exports=tuple(_exports([rule for rule in fitting if rule.name not in differing], profile.sources)),
         nccl=tuple(dict.fromkeys(_spaceless(rule.when.nccl or "") for rule in with_nccl)),
         nccl_names=tuple(dict.fromkeys(rule.name for rule in with_nccl)),
         in_steps={nodes: _in_step(rules, differing) for nodes, rules in by_nodes.items()},
     )
+
+
+def _exports(rules: Sequence[EnvRule], sources: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    said = ""
+    for rule in rules:
+        source = "".join(each for each in " ".join(sources.get(rule.source, rule.source).split()) if each.isprintable())
+        yield rule.name, str(rule.value), "" if source == said else source
+        said = source
 
 
 def _fits(rule: EnvRule, profile: ClusterProfile, point: Point, nodes: int) -> bool:

@@ -93,7 +93,9 @@ def emptied_environment(script: Script) -> Iterator[Finding]:
 
 def _assigned(command: Command) -> list[tuple[str, str]]:
     """What the command sets, in the shell of the script or of a step."""
-    found = re.findall(r"(?<![\w$])([A-Z][A-Z0-9_]+)=(\"[^\"]*\"|'[^']*'|[^\s;,'\"]*)", command.text)
+    found = re.findall(
+        r"(?<![\w$])([A-Z][A-Z0-9_]+)=(\"[^\"]*\"|'[^']*'|[^\s;'\"]*?(?=,[A-Z][A-Z0-9_]+=|[\s;'\"]|$))", command.text
+    )
     return [(name, value.strip("'\"")) for name, value in found]
 
 

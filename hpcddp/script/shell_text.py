@@ -60,7 +60,7 @@ class Command:
     text: str
     line: int
     comment: str
-    """The comment on the line above it, or nothing."""
+    """The comment above it, or above commands without a blank line between; or nothing."""
 
     @functools.cached_property
     def unquoted(self) -> str:
@@ -132,10 +132,12 @@ def _commands(lines: Sequence[str]) -> Iterator[Command]:
         elif (quoting := _quoting(f"{joined}{line}")).is_open:
             joined, first = f"{joined}{line}\n", first or number
         else:
-            if text := quoting.code.strip():
+            text = quoting.code.strip()
+            comment = comment if text or line.strip() else ""
+            if text:
                 yield Command(text=text, line=first or number, comment=comment)
             here = re.search(r"<<-?\s*(['\"]?)(\w+)\1", text)
-            joined, first, comment, end = "", 0, "", here[2] if here else ""
+            joined, first, end = "", 0, here[2] if here else ""
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,8 @@ def explain(
 
 
 def profile_input(profile: ClusterProfile) -> Input:
-    """The profile without what says where its values come from."""
-    plain = {key: value for key, value in encode(profile).items() if key not in ("facts", "sources", "template", "file")}
+    """The keys of the profile's file that say what a script is made of."""
+    plain = {key: value for key, value in encode(profile).items() if key not in ("facts", "template", "file")}
     return Input(cls=ClusterProfile, plain=plain, names=_names(profile))
 
 

@@ -109,7 +109,7 @@ def test_a_good_script_has_no_findings() -> None:
     assert lint_script(GOOD) == []
 
 
-@pytest.mark.parametrize("file", sorted((FOLDER / "scripts").glob("*.sh")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted((FOLDER / "scripts").rglob("*.sh")), ids=lambda file: file.stem)
 def test_golden_scripts_are_clean(file: Path) -> None:
     """Every one of them."""
     assert lint_script(file.read_text(encoding="utf-8")) == []

@@ -10,6 +10,7 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.profile_names import profile_names
 from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.render import ScriptLaunch, render
@@ -30,14 +31,21 @@ LAUNCH = ScriptLaunch(
 
 def script(name: str, nodes: int, node_type: str | None = None, settings: tuple[str, ...] = ()) -> tuple[JobRequest, str]:
     """What is asked for, and the script, of the default workload on whole nodes."""
+    parts = script_parts(name, nodes, node_type, settings)
+    return parts[2], render(*parts)
+
+
+def script_parts(
+    name: str, nodes: int, node_type: str | None = None, settings: tuple[str, ...] = ()
+) -> tuple[ClusterProfile, Point, JobRequest, ScriptLaunch]:
+    """What that script is made of."""
     profile = load_profile(name)
     source = layout_sweep(
         profile, LayoutOptions(nodes=nodes, node_type=node_type), PointOptions(settings=settings), _workload, "site"
     )
     (planned,) = expand(source, profile)
     user = User(account=source.sweep.account or ACCOUNTS.get(name, "proj"))
-    request = job_request(profile, planned.point, source.sweep.slurm, user)
-    return request, render(profile, planned.point, request, LAUNCH)
+    return profile, planned.point, job_request(profile, planned.point, source.sweep.slurm, user), LAUNCH
 
 
 def _workload(profile: ClusterProfile) -> dict[str, object]:

@@ -15,6 +15,7 @@ from hpcddp.script.job_request import JobRequest
 from hpcddp.script.render import ScriptLaunch, render, render_marked
 from hpcddp.script.templating import FOLDER
 from tests.script.test_render import SUBMITTED, SWEEPS, by_hand, parts
+from tests.script.test_shipped_scripts import SITES, script_parts
 
 Parts = tuple[ClusterProfile, Point, JobRequest, ScriptLaunch]
 
@@ -25,6 +26,7 @@ def golden_parts() -> Iterator[Parts]:
         profile, point, request = parts(cluster, 3)
         yield profile, point, request, by_hand(profile, point)
         yield profile, point, request, SUBMITTED
+    yield from (script_parts(name, nodes) for name in SITES for nodes in (1, 4))
 
 
 @pytest.mark.parametrize("of_golden", [*golden_parts()])

@@ -10,14 +10,15 @@ import pytest
 
 from hpcddp.backends.slurm_job_files import prepare
 from hpcddp.cluster.settings import Settings, config_file, load_settings
+from hpcddp.core.schema import encode
 from hpcddp.script.dependencies import Input
 from hpcddp.script.job_request import User
 from hpcddp.script.render import render, render_marked
 from hpcddp.script.resources import job_request
-from hpcddp.submit.choose import ChosenPoints, choose_points
+from hpcddp.submit.choose import ChosenPoints, choose_points, layout_sweep
 from hpcddp.submit.explain import ExplainedLine, Origin, ScriptParts, explain, explain_by_hand, profile_input, sweep_input
 from hpcddp.submit.explain_text import explanation
-from hpcddp.submit.options import PointOptions
+from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.scripts_by_hand import scripts_by_hand
 from hpcddp.submit.sweep_places import sweep_places
 from hpcddp.sweep.expand import expand, resolve
@@ -25,6 +26,7 @@ from hpcddp.sweep.file import read_sweep
 from tests import golden
 from tests.given_one_allocation import batch_of, submission_plan
 from tests.script.test_render import JOBS, SUBMITTED, SWEEPS, by_hand, parts
+from tests.script.test_shipped_scripts import script_parts
 
 SWEEP = """\
 schema: 1
@@ -242,6 +244,24 @@ def explained_golden(cluster: str, form: str) -> list[ExplainedLine]:
         return used, point, request, by_hand(used, point) if form == "by-hand" else SUBMITTED
 
     return explain(of_records, inputs, profile, {"sweep": sweep_places(source, planned), "settings": str})
+
+
+def test_rules_of_a_site_with_masks_and_variables() -> None:
+    """Of LUMI-G on four nodes: masks, variables with their source, and what its nodes have."""
+    profile, point, _, launch = script_parts("lumi-g", 4)
+    source = layout_sweep(profile, LayoutOptions(nodes=4), PointOptions(), lambda _: encode(profile.default_workload), "site")
+
+    def of_records(records: Any) -> ScriptParts:
+        used = records["profile"]
+        request = job_request(used, point, source.sweep.slurm, User(account="project_465000001"))
+        return used, point, request, launch
+
+    lines = explain(of_records, {"profile": profile_input(profile)}, profile, {})
+    golden.check("scripts/sites/lumi-g-4.sh", "".join(f"{line.text}\n" for line in lines))
+    named = {line.text.split("=")[0]: {origin.key for origin in line.origins} for line in lines}
+    assert "env_rules.0.value" in named["export NCCL_SOCKET_IFNAME"]
+    assert "sources.oellm" in named["# source: github.com/OpenEuroLLM/oellm-autoexp@c6d0cc0, config/slurm/lumi.yaml"]
+    assert any("node_types.lumi-g.cpu_masks" in keys or "node_types.mi250x.cpu_masks" in keys for keys in named.values())
 
 
 def test_every_line_of_the_golden_script_of_one_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

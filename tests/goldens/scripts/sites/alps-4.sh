@@ -21,6 +21,7 @@ export SUBMITIT_EXECUTOR=slurm
 export SLURM_EXPORT_ENV=ALL
 export CUDA_CACHE_DISABLE=1
 export MPICH_GPU_SUPPORT_ENABLED=0
+# source: docs.cscs.ch, NCCL (same commit, docs/software/communication/nccl.md and nccl_env_vars)
 export NCCL_NET='AWS Libfabric'
 export NCCL_CROSS_NIC=1
 export FI_CXI_DEFAULT_CQ_SIZE=131072

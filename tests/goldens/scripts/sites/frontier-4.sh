@@ -19,6 +19,7 @@ export OMP_NUM_THREADS=7
 export PYTHONUNBUFFERED=1
 export SUBMITIT_EXECUTOR=slurm
 export SLURM_EXPORT_ENV=ALL
+# source: docs.olcf.ornl.gov, PyTorch on Frontier (same commit, software/analytics/pytorch_frontier.rst)
 export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
 export NCCL_NET=OFI
 

@@ -19,6 +19,7 @@ export PYTHONUNBUFFERED=1
 export SUBMITIT_EXECUTOR=slurm
 export SLURM_EXPORT_ENV=ALL
 export CUDA_VISIBLE_DEVICES=0,1,2,3
+# source: github.com/OpenEuroLLM/oellm-autoexp@c6d0cc0, config/slurm/jupiter.yaml and config/container/jupiter.yaml
 export NCCL_SOCKET_IFNAME=ib0
 
 if ! type module >/dev/null 2>&1; then

@@ -19,6 +19,7 @@ export PYTHONUNBUFFERED=1
 export SUBMITIT_EXECUTOR=slurm
 export SLURM_EXPORT_ENV=ALL
 export CUDA_VISIBLE_DEVICES=0,1,2,3
+# source: github.com/OpenEuroLLM/oellm-autoexp@c6d0cc0, config/slurm/juwels.yaml
 export NCCL_SOCKET_IFNAME=ib0
 export GLOO_SOCKET_IFNAME=ib0
 

@@ -18,6 +18,7 @@ export OMP_NUM_THREADS=7
 export PYTHONUNBUFFERED=1
 export SUBMITIT_EXECUTOR=slurm
 export SLURM_EXPORT_ENV=ALL
+# source: github.com/OpenEuroLLM/oellm-autoexp@c6d0cc0, config/slurm/lumi.yaml
 export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
 
 module use /appl/local/laifs/modules || fail "this line of the job script failed with status $?: "'module use /appl/local/laifs/modules'

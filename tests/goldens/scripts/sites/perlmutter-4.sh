@@ -19,6 +19,7 @@ export OMP_NUM_THREADS=16
 export PYTHONUNBUFFERED=1
 export SUBMITIT_EXECUTOR=slurm
 export SLURM_EXPORT_ENV=ALL
+# source: github.com/NERSC/nccl-ofi-plugin@be09871
 export NCCL_NET='AWS Libfabric'
 
 if ! type module >/dev/null 2>&1; then
