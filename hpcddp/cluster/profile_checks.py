@@ -37,11 +37,9 @@ def check_profile(profile: ClusterProfile) -> None:
 
 def _partitions(profile: ClusterProfile) -> Iterator[Finding]:
     table = profile.slurm.partitions
-    names = [rule.name for rule in profile.slurm.qos if rule.name]
     for name, partition in table.items():
         path = ("slurm", "partitions", name)
         yield from _unknown((*path, "node_types"), "node type", partition.node_types, profile.node_types)
-        yield from _unknown((*path, "qos"), "QOS", partition.qos, names)
         if partition.max_nodes is not None and (partition.min_nodes or 1) > partition.max_nodes:
             yield (
                 (*path, "min_nodes"),
@@ -127,7 +125,7 @@ def _topology(path: Path, node: NodeType, matrix: Mapping[str, tuple[str, ...]])
             yield (*path, name), f"X is expected at word {i + 1} of row {name}, for itself, and nowhere else"
 
 
-def _unknown(path: Path, what: str, names: tuple[str, ...], known: Mapping[str, object] | list[str]) -> Iterator[Finding]:
+def _unknown(path: Path, what: str, names: tuple[str, ...], known: Mapping[str, object]) -> Iterator[Finding]:
     for name in names:
         if name not in known:
             yield path, f"no {what} `{name}` in this profile{did_you_mean(name, known)}"

@@ -65,7 +65,7 @@ def test_it_holds_together(tmp_path: Path) -> None:
             "{node_types: [fatt], def",
             "20:12: no node type `fatt` in this profile; did you mean `fat`?",
         ),
-        ("qos: [prod]", "qos: [prodd]", "20:60: no QOS `prodd` in this profile; did you mean `prod`?"),
+        ("qos: [prod]", "qos: [prodd]", "23:20: no job fits this rule: partition main takes QOS prodd; prod is expected there"),
         ("[thin], min", "[thin], default: true, min", "21:32: `main` is the default partition already; one is expected"),
         (
             "min_nodes: 4, max_nodes: 8",
@@ -129,6 +129,11 @@ def test_refused_with_its_place(tmp_path: Path, old: str, new: str, complaint: s
     with pytest.raises(UsageError) as caught:
         read(tmp_path, TEXT.replace(old, new))
     assert str(caught.value).startswith(f"{tmp_path}/mine.yaml:{complaint}")
+
+
+def test_a_partition_may_take_qos_without_a_rule(tmp_path: Path) -> None:
+    """Such as the one of jobs that ask for none, which has a name in Slurm (`normal`) and none in the rules."""
+    assert read(tmp_path, TEXT.replace("qos: [prod]", "qos: [normal, prod]")).slurm.partitions["main"].qos == ("normal", "prod")
 
 
 def test_no_rule_at_all(tmp_path: Path) -> None:
