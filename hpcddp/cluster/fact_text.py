@@ -63,7 +63,7 @@ def value_text(value: object, key: str = "") -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {value_text(item)}" for name, item in value.items())
     if key.endswith("_min") and isinstance(value, int) and value >= 60:
-        return f"{value} ({value / 1440:g} d)" if value > 1440 else f"{value} ({value / 60:g} h)"
+        return f"{value} ({value / 1440:.3g} d)" if value > 1440 else f"{value} ({value / 60:g} h)"
     if isinstance(value, float):
         return f"{value:g}" if abs(value) < LARGE else f"{value:,.0f}"
     return str(value)

@@ -58,6 +58,8 @@ class Partition:
     default_mb_per_core: Positive | None = None
     qos: tuple[str, ...] = ()
     """QOS that jobs in it may ask for; empty: any."""
+    always_exclusive: bool | None = None
+    """Whether a job in it always has its nodes alone; None: as for the whole cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)

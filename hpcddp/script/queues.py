@@ -23,6 +23,8 @@ class Queue:
     """None: the job names no partition."""
     limits: Partition = Partition()
     """Of the partition, as far as the profile knows them."""
+    always_exclusive: bool = False
+    """Whether its jobs have their nodes alone, and count for all of them."""
 
     @property
     def walltime_min(self) -> int | None:
@@ -31,15 +33,24 @@ class Queue:
         return min((limit for limit in known if limit is not None), default=None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Job:
-    """What of a request the limits of a queue are about, on all its nodes; None: not known."""
+@dataclass(frozen=True)
+class _Counts:
+    """What a job holds on all its nodes; None: not known."""
 
-    node_type: str | None
-    nodes: int
     gpus: int
     cpus: int | None
     cores: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """What of a request the limits of a queue are about."""
+
+    node_type: str | None
+    nodes: int
+    requested: _Counts
+    of_nodes: _Counts
+    """Held where its nodes are its own whatever it asks for."""
     mem_mb: int | None
     """On each node."""
     walltime_min: int
@@ -103,7 +114,7 @@ def walltime_limit_min(profile: ClusterProfile, point: Point, request: JobReques
 
 def cores_counted(profile: ClusterProfile, point: Point, request: JobRequest) -> int | None:
     """Physical cores that the job is charged for: whole nodes where it has them alone."""
-    if request.exclusive or profile.slurm.always_exclusive:
+    if request.exclusive or _always_exclusive(profile, profile.slurm.partitions.get(request.partition or "", Partition())):
         cores = profile.node_type(point.layout.node_type).physical_cores
         return None if cores is None else request.nodes * cores
     of_rank = request.physical_cores_per_rank
@@ -146,8 +157,13 @@ def _queues(profile: ClusterProfile, point: Point, rules: Sequence[Qos], partiti
     for rule in rules:
         named = partition or rule.partition or own
         for name in [named] if named else default_first:
-            queues.append(Queue(rule=rule, partition=name, limits=table.get(name or "", Partition())))
+            limits = table.get(name or "", Partition())
+            queues.append(Queue(rule=rule, partition=name, limits=limits, always_exclusive=_always_exclusive(profile, limits)))
     return queues
+
+
+def _always_exclusive(profile: ClusterProfile, limits: Partition) -> bool:
+    return bool(profile.slurm.always_exclusive if limits.always_exclusive is None else limits.always_exclusive)
 
 
 def _same_queues(profile: ClusterProfile, point: Point, request: JobRequest) -> list[Queue]:
@@ -168,7 +184,7 @@ def _fits(queue: Queue, job: _Job) -> bool:
 
 def _checks(queue: Queue, job: _Job) -> Iterator[_Check]:
     """All limits, those first that say that another queue is meant."""
-    rule, there, nodes = queue.rule, queue.limits, job.nodes
+    rule, there, nodes, held = queue.rule, queue.limits, job.nodes, job.of_nodes if queue.always_exclusive else job.requested
     yield _Check(rule.partition in (None, queue.partition), f"partition {queue.partition} asked for, {rule.partition} needed")
     for types, of_partition in ((rule.node_types, False), (there.node_types, True)):
         needed = f"nodes of type {job.node_type} asked for, {' or '.join(types)} needed"
@@ -184,9 +200,9 @@ def _checks(queue: Queue, job: _Job) -> Iterator[_Check]:
     for limits, of_partition in ((rule, False), (there, True)):
         time = f"slurm.walltime_min is {job.walltime_min}, at most {limits.max_walltime_min} minutes allowed"
         yield _Check(_within(job.walltime_min, limits.max_walltime_min), time, of_partition)
-    yield _Check(_within(job.gpus, rule.max_gpus), f"{job.gpus} GPUs asked for, at most {rule.max_gpus} allowed")
-    yield _Check(_within(job.cpus, rule.max_cpus), f"{job.cpus} CPUs asked for, at most {rule.max_cpus} allowed")
-    most_mb = memory_limit_mb(there.max_mb_per_core, job.cores, nodes)
+    yield _Check(_within(held.gpus, rule.max_gpus), f"{held.gpus} GPUs asked for, at most {rule.max_gpus} allowed")
+    yield _Check(_within(held.cpus, rule.max_cpus), f"{held.cpus} CPUs asked for, at most {rule.max_cpus} allowed")
+    most_mb = memory_limit_mb(there.max_mb_per_core, held.cores, nodes)
     memory = f"slurm.mem_mb is {job.mem_mb}, at most {most_mb} allowed with {there.max_mb_per_core} a core"
     yield _Check(_within(job.mem_mb, most_mb), memory, True)
 
@@ -202,15 +218,21 @@ def _within(value: int | None, limit: int | None) -> bool:
 
 def _job(profile: ClusterProfile, point: Point, request: JobRequest) -> _Job:
     node = profile.node_type(point.layout.node_type)
-    cpus = None if request.cpus_per_rank is None else request.nodes * request.ranks_per_node * request.cpus_per_rank
-    if profile.slurm.always_exclusive:
-        cpus = None if node.logical_cpus is None else request.nodes * node.logical_cpus
+    nodes, cpus = request.nodes, request.cpus_per_rank
+    whole = dataclasses.replace(request, exclusive=True)
     return _Job(
         node_type=point.layout.node_type or profile.default_node_type,
-        nodes=request.nodes,
-        gpus=request.nodes * request.gpus_counted,
-        cpus=cpus,
-        cores=cores_counted(profile, point, request),
+        nodes=nodes,
+        requested=_Counts(
+            gpus=nodes * request.gpus_per_node,
+            cpus=None if cpus is None else nodes * request.ranks_per_node * cpus,
+            cores=cores_counted(profile, point, request),
+        ),
+        of_nodes=_Counts(
+            gpus=nodes * (request.gpus_per_node if node.gpus is None else node.gpus),
+            cpus=None if node.logical_cpus is None else nodes * node.logical_cpus,
+            cores=cores_counted(profile, point, whole),
+        ),
         mem_mb=request.mem_mb,
         walltime_min=request.walltime_min,
     )

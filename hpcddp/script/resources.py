@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hpcddp.cluster.profile import ClusterProfile, NodeType
-from hpcddp.cluster.slurm_rules import Partition, SlurmRules
+from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Hours
 from hpcddp.core.point import Point
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.limits import broken_limits
-from hpcddp.script.queues import choose_queue, types_in
+from hpcddp.script.queues import Queue, choose_queue, types_in
 from hpcddp.script.slurm_options import job_options, srun_options
 from hpcddp.sweep.file import SlurmOptions
 
@@ -45,14 +45,14 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         options=(*job_options(profile.slurm), *slurm.options),
         srun_options=(*srun_options(profile, node, point), *slurm.srun_options),
         user=User(account=user.account, reservation=slurm.reservation or user.reservation, mail=user.mail),
-        node_gpus=node.gpus if rules.always_exclusive else None,
     )
     queue = choose_queue(profile, point, slurm, request)
     request = replace(
         request,
         qos=queue.rule.name,
         partition=queue.partition,
-        mem_mb=slurm.mem_mb or _memory_share_mb(rules, queue.limits, node, point),
+        mem_mb=slurm.mem_mb or _memory_share_mb(rules, queue, node, point),
+        node_gpus=node.gpus if queue.always_exclusive else None,
         nodelist=slurm.nodelist or _pinned_nodes(profile, queue.partition, node, point),
     )
     found = list(broken_limits(profile, point, request))
@@ -96,14 +96,14 @@ def _pinned_nodes(profile: ClusterProfile, partition: str | None, node: NodeType
     return node.names if mixed and node.count == point.layout.nodes else None
 
 
-def _memory_share_mb(rules: SlurmRules, limits: Partition, node: NodeType, point: Point) -> int | None:
+def _memory_share_mb(rules: SlurmRules, queue: Queue, node: NodeType, point: Point) -> int | None:
     """All the node's memory on a node of the job's own, else the share of the cores asked for; never above the limit per core.
     None where it is not known, or must not be asked for.
     """
     if rules.memory_option == "forbidden" or node.memory_mb is None or node.physical_cores is None:
         return None
     requested = (point.layout.physical_cores_per_rank or 1) * point.layout.gpus_per_node
-    cores = node.physical_cores if point.layout.exclusive or rules.always_exclusive else min(requested, node.physical_cores)
+    cores = node.physical_cores if point.layout.exclusive or queue.always_exclusive else min(requested, node.physical_cores)
     share = node.memory_mb * cores // node.physical_cores
-    limits_mb = (limit and limit * cores for limit in (rules.max_mb_per_core, limits.max_mb_per_core))
+    limits_mb = (limit and limit * cores for limit in (rules.max_mb_per_core, queue.limits.max_mb_per_core))
     return min([share, *(limit for limit in limits_mb if limit is not None)])

@@ -130,6 +130,19 @@ def test_nodes_of_the_jobs_own_count_whole(tmp_path: Path) -> None:
     assert request_on(site(tmp_path, rules.replace("true", "null")), **shared, layout__nodes=3).gpus_counted == 1
 
 
+def test_whole_nodes_in_one_partition_only(tmp_path: Path) -> None:
+    """What a partition says of that stands above the cluster's: jobs of one GPU count for four in it, and for one beside it."""
+    table = "partitions: {whole: {always_exclusive: true}, shared: {always_exclusive: false}, rest: {}}"
+    for cluster, expected in (("true", 4), ("false", 1)):
+        profile = site(tmp_path, f"always_exclusive: {cluster}, {table}, qos: [{{max_gpus: 8}}]")
+        shared = {"layout__exclusive": "false", "layout__physical_cores_per_rank": 1, "layout__nodes": 2}
+        requests = [request_on(profile, **shared, slurm__partition=name) for name in ("whole", "shared", "rest")]
+        assert [request.gpus_counted for request in requests] == [4, 1, expected]
+        assert [request.mem_mb for request in requests[:2]] == [320_000, 10_000]
+        shared["layout__nodes"] = 3
+        assert request_on(profile, **shared).partition == "shared"
+
+
 def test_a_node_type_of_its_own_way(tmp_path: Path) -> None:
     """GPU request and partition of a node type stand above the cluster's."""
     types = "  b: {gpus: 4, physical_cores: 8, partition: other, gpu_request: gpus-per-node}\n"
