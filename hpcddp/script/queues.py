@@ -219,7 +219,7 @@ def _within(value: int | None, limit: int | None) -> bool:
 def _job(profile: ClusterProfile, point: Point, request: JobRequest) -> _Job:
     node = profile.node_type(point.layout.node_type)
     nodes, cpus = request.nodes, request.cpus_per_rank
-    whole = dataclasses.replace(request, exclusive=True)
+    exclusive = dataclasses.replace(request, exclusive=True)
     return _Job(
         node_type=point.layout.node_type or profile.default_node_type,
         nodes=nodes,
@@ -231,7 +231,7 @@ def _job(profile: ClusterProfile, point: Point, request: JobRequest) -> _Job:
         of_nodes=_Counts(
             gpus=nodes * (request.gpus_per_node if node.gpus is None else node.gpus),
             cpus=None if node.logical_cpus is None else nodes * node.logical_cpus,
-            cores=cores_counted(profile, point, whole),
+            cores=cores_counted(profile, point, exclusive),
         ),
         mem_mb=request.mem_mb,
         walltime_min=request.walltime_min,
