@@ -14,6 +14,7 @@ from hpcddp.core.stop_signal import block_stop_signal
 from hpcddp.worker.faults import fault_of
 from hpcddp.worker.finish import fail, reserve
 from hpcddp.worker.freed_memory import freed_memory
+from hpcddp.worker.local_caches import place_caches, remove_caches
 from hpcddp.worker.master import NoAddressError, check_address
 from hpcddp.worker.ranks import Rank, this_rank
 
@@ -36,10 +37,22 @@ def run(spec: dict[str, Any]) -> dict[str, object]:
         if freed_memory(job.point) == "kept":
             retain_freed_memory()
         check_address(rank)
-        return _run_attempt(job, rank, attempt)
+        if _has_caches(job):
+            place_caches(rank)
+        summary = _run_attempt(job, rank, attempt)
+        if _has_caches(job) and rank.local_rank == 0:
+            remove_caches(rank)
+        return summary
     except BaseException as error:
+        if _has_caches(job):
+            remove_caches(rank)
         # Where one rank does not find the address, rank 0 may wait for it: it would record nothing for minutes.
         fail(attempt, rank, error, fault_of(error, rank, job.point), for_all=isinstance(error, NoAddressError))
+
+
+def _has_caches(job: JobSpec) -> bool:
+    """Whether libraries may compile for a GPU, on a node that is not the user's own machine."""
+    return job.backend == "slurm" and job.point.device == "cuda"
 
 
 def _run_attempt(job: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
