@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from hpcddp.cluster.facts import is_fact
 from hpcddp.cluster.paths import typed_path
 from hpcddp.cluster.profile_file import read_profile
 from hpcddp.cluster.profile_names import FOLDER, own_profiles, profile_names
@@ -44,10 +45,12 @@ def _matching(host: str, files: Iterable[Path]) -> list[Path]:
 def login_hosts(file: Path) -> list[str]:
     """`login_hosts` of a profile, of which no more is read than that where it says so itself: there may be many profiles."""
     text = file.read_text(encoding="utf-8")
-    if not re.search(r"login_hosts|extends", text):
+    if not re.search(r"(login_hosts|extends)[\"']?\s*:", text):
         return []
     found = LOGIN_HOSTS.search(text)
     hosts = parse_yaml(found[0], str(file))["login_hosts"] if found else None
+    if isinstance(hosts, dict) and is_fact(hosts):
+        hosts = hosts.get("value")
     if isinstance(hosts, list) and all(isinstance(pattern, str) for pattern in hosts):
         return hosts
     return list(read_profile(file).login_hosts)

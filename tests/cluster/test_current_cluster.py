@@ -47,6 +47,13 @@ def test_login_hosts_are_those_of_the_whole_profile(name: str) -> None:
     assert login_hosts(FOLDER / f"{name}.yaml") == list(load_profile(name).login_hosts)
 
 
+def test_no_shipped_profile_is_read_whole_for_its_login_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are many, and each command without --cluster looks through them."""
+    monkeypatch.setattr("hpcddp.cluster.current_cluster.read_profile", lambda file: pytest.fail(f"{file} is read whole"))
+    for name in profile_names():
+        login_hosts(FOLDER / f"{name}.yaml")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -55,6 +62,7 @@ def test_login_hosts_are_those_of_the_whole_profile(name: str) -> None:
         "login_hosts: [\n  a.org,\n  b.org]\nenv: {}\n",
         "login_hosts: {value: [a.org, b.org], grade: A, source: wiki}\nsources: {wiki: W}\n",
         "extends: rcc\nlogin_hosts: [a.org, b.org]\n",
+        '"login_hosts": [a.org, b.org]\n',
     ],
 )
 def test_ones_own_profile_is_found_by_host_in_any_style(tmp_path: Path, text: str) -> None:
