@@ -74,9 +74,13 @@ def detect(target: Path | None, name: str | None) -> None:
     hpcddp clusters detect -o mycluster.yaml
     hpcddp render --cluster mycluster.yaml --nodes 2
     """
+    from hpcddp.cluster.profile_names import own_folder
     from hpcddp.detect.detect import detect_cluster
 
-    found = detect_cluster(name)
+    if target is not None and target.exists():
+        raise click.UsageError(f"{target} exists: give -o another name; `hpcddp clusters check {target}` compares it with Slurm")
+    is_own = target is not None and target.absolute().parent == own_folder()
+    found = detect_cluster(name or (target.stem if target is not None and is_own else None))
     for text in found.remarks:
         remark(text)
     if target is None:

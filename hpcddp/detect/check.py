@@ -11,7 +11,7 @@ from hpcddp.cluster.slurm_rules import GpuRequest
 from hpcddp.core.errors import UsageError
 from hpcddp.core.text import count, table
 from hpcddp.detect.compare_nodes import compare_nodes, nodes_by_type, partitions_of
-from hpcddp.detect.compare_rules import compare_partitions, compare_qos, compare_settings
+from hpcddp.detect.compare_rules import compare_own_memory, compare_partitions, compare_qos, compare_settings
 from hpcddp.detect.findings import Finding, judge
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live
 from hpcddp.detect.node_types import live_node_types
@@ -54,6 +54,7 @@ def compare(profile: ClusterProfile, live: LiveSlurm) -> tuple[Finding, ...]:
     findings = (
         *compare_nodes(profile, live.nodes, problems),
         *compare_partitions(profile, live, types, found),
+        *compare_own_memory(profile, live, found),
         *compare_qos(profile, live, types),
         *compare_settings(profile, live, types),
     )

@@ -63,6 +63,17 @@ def _limits(
         yield judge_limit(profile, f"{path}.{field}", value, rounded, SILENT)
 
 
+def compare_own_memory(profile: ClusterProfile, live: LiveSlurm, found: NodesByType) -> Iterator[Finding]:
+    """Of node types with a limit of their own; Slurm counts it per CPU."""
+    there = {partition.name: partition for partition in live.partitions or ()}
+    for key, kind in profile.node_types.items():
+        caps = [there[name].max_mb_per_cpu for name in sorted(partitions_of(profile, key)) if name in there]
+        smts = [node.smt for node in found[key]]
+        limits = [cap * smt for cap in caps if cap is not None for smt in smts if smt is not None]
+        if kind.max_mb_per_core is not None:
+            yield judge_limit(profile, f"node_types.{key}.max_mb_per_core", kind.max_mb_per_core, limits, SILENT)
+
+
 def _listed(there: object) -> str:
     return ", ".join(sorted(there)) if isinstance(there, dict) else ""
 

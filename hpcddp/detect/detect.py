@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hpcddp.backends.slurm_version import too_old
 from hpcddp.cluster.profile_names import profile_names
-from hpcddp.core.text import first_few
+from hpcddp.core.text import count, first_few
 from hpcddp.detect.document import Subject, default_type, document, trouble_words
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live, slurm_version
 from hpcddp.detect.node_list import node_list
@@ -122,5 +122,5 @@ def _indistinct(types: Sequence[LiveNodeType]) -> Iterator[str]:
             rivals = " or ".join(kind.rivals)
             yield f"a job for {kind.name} may be given {rivals}: no GPU type or feature sets it apart (slurm.nodelist does)"
         for name, number in kind.gpu_types[1:]:
-            others = f"{number} GPUs of type {name}" if name else f"{number} GPUs without a type"
+            others = f"{count(number, 'GPU')} {f'of type {name}' if name else 'without a type'}"
             yield f"{kind.name} has {others} besides: the profile asks for {kind.gres_type or 'any'}"

@@ -23,6 +23,7 @@ from hpcddp.detect.rules import (
     partition_limits,
     qos_limits,
     smallest,
+    smt_of,
 )
 from hpcddp.detect.trial import Verdict
 
@@ -69,7 +70,7 @@ def document(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -
         "note": _note(live, subject),
         "sources": _sources(live, subject),
         "default_node_type": default_type(types, partitions),
-        "node_types": {kind.name: _node_type(kind) for kind in types},
+        "node_types": {kind.name: _node_type(kind) | _own_memory(kind, partitions, types) for kind in types},
         "slurm": _slurm(live, types, partitions, subject.verdict),
         "fabric": {key: _unknown(note) for key, note in FABRIC_UNKNOWN.items()},
         "compute": {"kind": "system", "torch": _unknown("which build of torch these GPUs and processors need")},
@@ -133,8 +134,8 @@ def _said(value: object, subject: str, note: str | None = None) -> Fact:
     return _unknown(f"Slurm did not say: {subject}", SLURM) if value is None else _known(value, note)
 
 
-def _limit(value: int | None, subject: str, note: str | None = None) -> Fact:
-    return _known(None, note or "no limit") if value == NO_LIMIT else _said(value, subject, note)
+def _limit(value: int | None, subject: str, note: str | None = None, none: str = "no limit") -> Fact:
+    return _known(None, none) if value == NO_LIMIT else _said(value, subject, note)
 
 
 def _node_type(kind: LiveNodeType) -> Document:
@@ -158,6 +159,15 @@ def _node_type(kind: LiveNodeType) -> Document:
     }
     notes = {key: _unknown(note) for key, note in NODE_UNKNOWN.items() if key in found}
     return {key: found[key] or notes[key] for key in found if found[key] or key in notes}
+
+
+def _own_memory(kind: LiveNodeType, partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]) -> Document:
+    """Its memory per core, where its cores have fewer CPUs than others of its partition: Slurm counts it per CPU."""
+    caps = [each for each in partitions if each.name in kind.partitions and each.max_mb_per_cpu]
+    smt = kind.first.smt
+    if not caps or smt is None or smt == smt_of(caps[0], types):
+        return {}
+    return {"max_mb_per_core": _known(smt * (caps[0].max_mb_per_cpu or 0), f"MaxMemPerCPU of partition {caps[0].name}")}
 
 
 def _cores_note(node: LiveNode) -> str | None:
@@ -187,11 +197,9 @@ def _features_note(kind: LiveNodeType) -> str | None:
 
 def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[LivePartition], verdict: Verdict) -> Document:
     found: Document = {}
-    if len(partitions) > 1:
-        found["partitions"] = {each.name: _partition(live, each, types, verdict) for each in partitions}
-    elif partitions:
+    if len(partitions) == 1:
         found |= _only_partition(live, partitions[0], types)
-    else:
+    elif not partitions:
         found["partition"] = _unknown("Slurm did not say: scontrol show partitions", SLURM)
     found |= _requests(partitions, types, verdict)
     size = live.number("MaxArraySize")
@@ -201,6 +209,8 @@ def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[
         found["max_gpus_per_user"] = _known(usual.max_gpus_per_user, f"QOS {usual.name}")
     if usual and usual.max_cpus_per_user and smt:
         found["max_cores_per_user"] = _known(usual.max_cpus_per_user // smt, f"QOS {usual.name}")
+    if len(partitions) > 1:
+        found["partitions"] = {each.name: _partition(live, each, types, verdict) for each in partitions}
     found["qos"] = _qos_rules(live, partitions, types, verdict)
     return found
 
@@ -213,7 +223,7 @@ def _requests(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]
         "account_required": _unknown(refused, SLURM) if required is None else _known(required),
         "gpu_request": taken,
         "always_exclusive": _said(always_exclusive(partitions, types), "OverSubscribe of scontrol show partitions"),
-        "exclusive_needs_all_gpus": _unknown("does --exclusive leave GPUs to others? ask the site"),
+        "exclusive_needs_all_gpus": _unknown("ask the site who gets GPUs that --exclusive leaves"),
     }
 
 
@@ -229,9 +239,9 @@ def _only_partition(live: LiveSlurm, partition: LivePartition, types: Sequence[L
     limits = partition_limits(live, partition, types)
     return {
         "partition": _known(partition.name, _partition_note(partition)),
-        "default_walltime_min": _limit(limits.default_walltime_min, "DefaultTime"),
+        "default_walltime_min": _limit(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
         "max_mb_per_core": _limit(limits.max_mb_per_core, "MaxMemPerCPU"),
-        "default_mb_per_core": _limit(limits.default_mb_per_core, "DefMemPerCPU"),
+        "default_mb_per_core": _limit(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
     }
 
 
@@ -242,9 +252,9 @@ def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNo
         "default": _said(partition.default, "Default", _partition_note(partition)),
         "max_nodes": _limit(limits.max_nodes, "MaxNodes", "so many nodes are in it" if limits.few_nodes else None),
         "max_walltime_min": _limit(limits.max_walltime_min, "MaxTime"),
-        "default_walltime_min": _limit(limits.default_walltime_min, "DefaultTime"),
+        "default_walltime_min": _limit(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
         "max_mb_per_core": _limit(limits.max_mb_per_core, "MaxMemPerCPU"),
-        "default_mb_per_core": _limit(limits.default_mb_per_core, "DefMemPerCPU"),
+        "default_mb_per_core": _limit(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
     }
     if limits.min_nodes and limits.min_nodes > 1:
         found["min_nodes"] = _known(limits.min_nodes)

@@ -158,6 +158,8 @@ def test_commands(say: Say, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     assert run("clusters", "detect", "--name", "mine", "-o", file).stdout == ""
     assert file.read_text(encoding="utf-8") == printed.stdout
+    again = run("clusters", "detect", "-o", file)
+    assert (again.exit_code, "exists" in again.stderr) == (2, True)
     assert run("clusters", "check", file).exit_code == 0
     file.write_text(printed.stdout.replace("{value: 510904,", "{value: 515000,"), encoding="utf-8")
     drift = run("clusters", "check", file)
@@ -170,6 +172,15 @@ def test_commands(say: Say, tmp_path: Path) -> None:
     silent = run("clusters", "check", file)
     assert silent.exit_code == 5
     assert "Access/permission denied" in silent.stderr
+
+
+def test_a_file_in_the_settings_folder_has_its_own_name(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Profiles there are found by their file's name."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "hpcddp" / "clusters"
+    folder.mkdir(parents=True)
+    assert run("clusters", "detect", "-o", folder / "site7.yaml").exit_code == 0
+    assert run("clusters", "check", "site7").exit_code == 0
 
 
 def test_a_profile_without_slurm_has_nothing_to_compare(say: Say) -> None:

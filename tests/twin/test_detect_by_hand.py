@@ -1,0 +1,164 @@
+"""`hpcddp clusters detect` on sites whose slurm.conf, gres.conf and QOS are written by hand: it gives what Slurm says.
+
+A round trip through the generator of twins could be wrong twice; here nothing comes from a profile.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import read_profile
+from hpcddp.detect.check import check_cluster
+from hpcddp.detect.detect import Detected, detect_cluster
+from tests.twin.by_hand import COMMON, HandMade, slurm_by_hand
+from tests.twin.manager import Twins
+
+MIXED = (
+    COMMON
+    + """
+ClusterName=Mixed_1
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={dbd_port}
+AccountingStoragePass={folder}/munge.sock
+AccountingStorageEnforce=associations,limits,qos
+AccountingStorageTRES=gres/gpu
+MaxArraySize=5001
+GresTypes=gpu
+
+NodeName=DEFAULT State=CLOUD Sockets=2
+NodeName=c[01-06] CoresPerSocket=24 ThreadsPerCore=2 RealMemory=190000
+NodeName=g[01-04] CoresPerSocket=32 ThreadsPerCore=2 RealMemory=515000 Gres=gpu:a100:4 \\
+  Feature=a100,ib CoreSpecCount=4 MemSpecLimit=15000
+NodeName=g[05-06] CoresPerSocket=32 ThreadsPerCore=2 RealMemory=1030000 Gres=gpu:a100:4 Feature=a100,ib,himem
+NodeName=m01 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=380000 Gres=gpu:v100:3,gpu:p100:1
+NodeName=h[1-2] CoresPerSocket=8 ThreadsPerCore=1 RealMemory=96000 Gres=gpu:2
+
+PartitionName=short Default=YES Nodes=c[01-06] MaxTime=120 DefaultTime=30 MaxNodes=4
+PartitionName=gpu Nodes=g[01-06],m01 MaxTime=1-00:00:00 DefMemPerCPU=3000 MaxMemPerCPU=7000 \\
+  QOS=gpus AllowQos=normal,long
+PartitionName=lab Hidden=YES Nodes=h[1-2],g06 MaxTime=UNLIMITED OverSubscribe=EXCLUSIVE
+"""
+)
+
+MIXED_GRES = """
+NodeName=g[01-06] Name=gpu Type=a100 File={folder}/dev/gpu[0-3]
+NodeName=m01 Name=gpu Type=v100 File={folder}/dev/gpu[0-2]
+NodeName=m01 Name=gpu Type=p100 File={folder}/dev/gpu3
+NodeName=h[1-2] Name=gpu File={folder}/dev/gpu[0-1]
+"""
+
+QOS = ("add cluster Mixed_1", "add qos gpus Flags=DenyOnLimit MaxWall=720")
+
+ACCOUNTS = (
+    "modify qos gpus set MaxTRESPerJob=gres/gpu=16,node=5",
+    "add qos long Flags=DenyOnLimit,OverPartQOS MaxWall=1200 MaxTRESPerJob=node=2",
+    "add qos staff MaxTRESPerJob=node=9",
+    "modify qos normal set Flags=DenyOnLimit MaxTRESPerUser=gres/gpu=8,cpu=512 MaxSubmitJobsPerUser=50",
+    "add account bio,physics",
+    "add user root Account=bio,physics QosLevel=normal,long DefaultQOS=normal",
+    "modify user root set DefaultAccount=bio",
+)
+
+
+@pytest.fixture(scope="module")
+def mixed(twins: Twins, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandMade]:
+    """Three partitions of which one is hidden; a node is drained."""
+    twins.close()
+    with (
+        slurm_by_hand(tmp_path_factory.mktemp("mixed"), MIXED, MIXED_GRES, QOS, ACCOUNTS) as slurm,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in slurm.env.items():
+            patch.setenv(name, value)
+        slurm.run("scontrol", "update", "NodeName=g02", "State=DRAIN", "Reason=fan 3 is loud")
+        yield slurm
+
+
+@pytest.fixture(scope="module")
+def found(mixed: HandMade, tmp_path_factory: pytest.TempPathFactory) -> tuple[Detected, Path]:
+    """What detect writes there."""
+    found, file = detect_cluster(None), tmp_path_factory.mktemp("found") / "mine.yaml"
+    file.write_text(found.text, encoding="utf-8")
+    return found, file
+
+
+@pytest.fixture(scope="module")
+def profile(found: tuple[Detected, Path]) -> ClusterProfile:
+    """The same, read."""
+    return read_profile(found[1])
+
+
+def test_types_of_nodes(profile: ClusterProfile) -> None:
+    """Kinds of GPUs, memory and features make types; the default has GPUs and most nodes."""
+    found = {kind.names: (kind.gpus, kind.gres_type, kind.constraint) for kind in profile.node_types.values()}
+    assert found == {
+        "g[01-04]": (4, "a100", None),
+        "g[05-06]": (4, "a100", "himem"),
+        "m01": (3, "v100", None),
+        "h[1-2]": (2, None, None),
+        "c[01-06]": (0, None, None),
+    }
+    default = profile.node_type(None)
+    assert default.names == "g[01-04]"
+    assert (default.physical_cores, default.smt, default.memory_mb) == (60, 2, 500000)
+
+
+def test_partitions(profile: ClusterProfile) -> None:
+    """The default one has no GPUs; the hidden one is there; limits of a partition's QOS are its own."""
+    there = profile.slurm.partitions
+    assert list(there) == ["short", "gpu", "lab"]
+    assert [partition.default for partition in there.values()] == [True, False, False]
+    short, gpu, lab = there.values()
+    assert (short.max_nodes, short.max_walltime_min, short.default_walltime_min) == (4, 120, 30)
+    assert (gpu.max_nodes, gpu.max_walltime_min, gpu.max_mb_per_core, gpu.default_mb_per_core) == (5, 720, 14000, 6000)
+    assert gpu.qos == ("long",)
+    assert profile.node_types["v100"].max_mb_per_core == 7000  # one thread a core
+    assert lab.max_walltime_min is None
+    assert "hidden" in str(profile.facts["slurm.partitions.lab.default"].note)
+    names = {name: {str(profile.node_types[key].names) for key in each.node_types} for name, each in there.items()}
+    assert names == {"short": {"c[01-06]"}, "gpu": {"g[01-04]", "g[05-06]", "m01"}, "lab": {"h[1-2]", "g[05-06]"}}
+
+
+def test_qos_accounts_and_limits(profile: ClusterProfile) -> None:
+    """Those that the user may use; what each user may have; accounts that may be charged."""
+    rules = profile.slurm
+    assert [(rule.name, rule.max_nodes, rule.max_walltime_min) for rule in rules.qos] == [(None, None, None), ("long", 2, 1200)]
+    assert (rules.max_gpus_per_user, rules.max_cores_per_user, rules.max_array_size) == (8, 256, 5001)
+    assert rules.account_required is False
+    assert rules.gpu_request == "gres"
+    assert "bio, physics" in str(profile.note)
+    assert "(MaxSubmitJobs): 50" in str(profile.note)
+    assert profile.name == "mixed-1"
+
+
+def test_remarks(found: tuple[Detected, Path]) -> None:
+    """The drained node, and GPUs of two types on one node."""
+    remarks = "\n".join(found[0].remarks)
+    assert "1 drained: g02 (fan 3 is loud)" in remarks
+    assert "v100 has 1 GPU of type p100 besides" in remarks
+
+
+def test_the_file_works_as_it_stands(mixed: HandMade, found: tuple[Detected, Path], tmp_path: Path) -> None:
+    """check finds no drift, and Slurm takes the script of every type of nodes at once."""
+    file, profile = found[1], read_profile(found[1])
+    comparison = check_cluster(profile)
+    assert comparison.of("differs") == []
+    assert comparison.of("new") == []
+    for key, kind in profile.node_types.items():
+        if not kind.gpus:
+            continue
+        nodes = min(2, kind.count or 1)
+        options = ["--cluster", str(file), "--nodes", str(nodes), "--node-type", key, "--set", "account=bio"]
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcddp", "render", *options], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{key}: {done.stderr}"
+        taken, message = mixed.test_only(done.stdout)
+        assert taken, f"{key}: {message}"
