@@ -14,7 +14,7 @@ from hpcddp.core.schema import Path, SchemaError, did_you_mean
 
 NEWEST_SCHEMA = 1
 
-TOPOLOGY_WORDS = re.compile(r"X|NV[1-9]\d*|PIX|PXB|PHB|NODE|SYS")
+TOPOLOGY_WORDS = r"X|NV[1-9]\d*|PIX|PXB|PHB|NODE|SYS"
 """Of `nvidia-smi topo -m`."""
 
 Finding = tuple[Path, str]
@@ -116,7 +116,7 @@ def _topology(path: Path, node: NodeType, matrix: Mapping[str, tuple[str, ...]])
         if len(row) != len(matrix):
             yield (*path, name), f"{len(row)} words in row {name} of {len(matrix)}: a square is expected, a word for each row"
         for word in row:
-            if not TOPOLOGY_WORDS.fullmatch(word):
+            if not re.fullmatch(TOPOLOGY_WORDS, word):
                 yield (
                     (*path, name),
                     f"`{word}` is no word of `nvidia-smi topo -m`: X, NV3, PIX, PXB, PHB, NODE or SYS is expected",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.slurm_rules import Partition, Qos
@@ -33,8 +34,7 @@ class Queue:
         return min((limit for limit in known if limit is not None), default=None)
 
 
-@dataclass(frozen=True)
-class _Counts:
+class _Counts(NamedTuple):
     """What a job holds on all its nodes; None: not known."""
 
     gpus: int
@@ -42,8 +42,7 @@ class _Counts:
     cores: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Job:
+class _Job(NamedTuple):
     """What of a request the limits of a queue are about."""
 
     node_type: str | None
@@ -56,8 +55,7 @@ class _Job:
     walltime_min: int
 
 
-@dataclass(frozen=True)
-class _Check:
+class _Check(NamedTuple):
     """One limit of a queue: whether the job keeps it, the sentence where it does not, and where it holds."""
 
     fits: bool
@@ -107,7 +105,7 @@ def _unknown_names(profile: ClusterProfile, point: Point, request: JobRequest) -
 
 def walltime_limit_min(profile: ClusterProfile, point: Point, request: JobRequest) -> int | None:
     """The time limit at most of a job of this size in its queue; None: not known."""
-    job = dataclasses.replace(_job(profile, point, request), walltime_min=0)
+    job = _job(profile, point, request)._replace(walltime_min=0)
     limits = [queue.walltime_min for queue in _same_queues(profile, point, request) if _fits(queue, job)]
     return max((limit for limit in limits if limit is not None), default=None) if None not in limits else None
 
@@ -252,7 +250,7 @@ def _next_step(profile: ClusterProfile, point: Point, request: JobRequest, job: 
     """How to ask for a queue that fits, where the profile has one. Less memory a core may be all that another one gives, and one
     for debugging comes last.
     """
-    lighter = dataclasses.replace(job, mem_mb=None)
+    lighter = job._replace(mem_mb=None)
     queues = _queues(profile, point, profile.slurm.qos, None)
     fitting = [queue for queue in queues if _fits(queue, job)] or [queue for queue in queues if _fits(queue, lighter)]
     if not fitting:
