@@ -65,7 +65,7 @@ def sweep_text(start: Start) -> str:
 
 def _head(start: Start) -> Lines:
     profile, file = start.profile, shlex.quote(start.file.name)
-    sizes = "1 and 2 ranks" if start.is_local else f"GPUs of one node, then {_range(start.nodes)}"
+    sizes = "1 and 2 ranks" if start.is_local else _sizes(start)
     made = f"hpcddp init --cluster {profile.name if profile.file is None else start.cluster}"
     for text in (
         f"{start.workload['model']} on {start.workload['data']['name']}, {profile.title}: {sizes}.",
@@ -81,8 +81,10 @@ def _head(start: Start) -> Lines:
     yield f"cluster: {_yaml(start.cluster)}", ""
 
 
-def _range(nodes: Sequence[int]) -> str:
-    return f"1 to {nodes[-1]} nodes" if nodes[1:] else "all of them"
+def _sizes(start: Start) -> str:
+    """What the groups vary, in words."""
+    nodes = f"1 to {start.nodes[-1]} nodes" if start.nodes[1:] else "one node"
+    return f"GPUs of one node, then {nodes}" if start.gpus[1:] and start.nodes[1:] else nodes
 
 
 def _training(start: Start) -> Lines:
@@ -151,7 +153,7 @@ def _measuring(start: Start) -> Lines:
 
 
 def _slurm(start: Start) -> Lines:
-    rules = start.profile.slurm
+    rules = start.profile.rules_of(start.profile.node_type(None))
     if rules.account_required and not start.is_local:
         form = f"; {rules.account_form.sentence}" if rules.account_form else ""
         yield "# account: NAME", f"needed here, or in your settings, or SBATCH_ACCOUNT{form}"
