@@ -7,8 +7,9 @@ each file's own.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -17,6 +18,7 @@ from hpcddp.cluster.facts import is_fact
 from hpcddp.cluster.kinds import accepts_null, item_kind
 from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_checks import refuse_newer
 from hpcddp.cluster.profile_names import is_profile_file, profile_names, profile_path
 from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.errors import UsageError
@@ -33,9 +35,23 @@ class Layer:
     data: Any
 
 
-def read_layers(file: FilePath) -> list[Layer]:
-    """The profile in `file`, the one that it extends, and so on; UsageError for one that is not there, and for a circle."""
-    layers = [Layer(file, read_yaml(file))]
+def extended(file: FilePath, data: Any) -> tuple[Any, Callable[[Path], FilePath]]:
+    """What the profile `data` in `file` and those below it come to, facts still in it, and which file says what is at a path.
+
+    UsageError for a profile that is not there, and for a circle.
+    """
+    layers = _layers(Layer(file, data))
+    *above, root = layers
+    merged = _inherited(root)
+    for layer in reversed(above):
+        merged = _merged(merged, _inherited(layer), ClusterProfile)
+    own = {key: data[key] for key in NOT_INHERITED if key in data}
+    return {**own, **merged}, functools.partial(_file_of, layers)
+
+
+def _layers(own: Layer) -> list[Layer]:
+    """The profile, the one that it extends, and so on."""
+    layers = [own]
     while (base := _base(layers[-1])) is not None:
         layers.append(Layer(base, read_yaml(base)))
         if base.resolve() in [layer.file.resolve() for layer in layers[:-1]]:
@@ -44,20 +60,11 @@ def read_layers(file: FilePath) -> list[Layer]:
     for over, layer in itertools.pairwise(layers):
         _check_base(over, layer)
     if layers[1:]:
-        _check_name(layers[0])
+        _check_name(own)
     return layers
 
 
-def merge_layers(layers: Sequence[Layer]) -> Any:
-    """The document that the chain comes to, facts still in it."""
-    *above, root = layers
-    merged = _inherited(root) if above else root.data
-    for i, layer in enumerate(reversed(above), 1):
-        merged = _merged(merged, layer.data if i == len(above) else _inherited(layer), ClusterProfile)
-    return merged
-
-
-def file_of(path: Path, layers: Sequence[Layer]) -> FilePath:
+def _file_of(layers: Sequence[Layer], path: Path) -> FilePath:
     """The file of the chain that says what the merged document has at `path`; what none says is missing in the first."""
     return next((layer.file for layer in layers if _says(layer.data, path)), layers[0].file)
 
@@ -83,8 +90,12 @@ def _base(layer: Layer) -> FilePath | None:
 
 def _check_base(over: Layer, base: Layer) -> None:
     """A base is read by its own rules: a profile of this schema, whose sources keep their meaning."""
-    if not isinstance(base.data, dict) or base.data.get("schema") != 1:
-        raise located(SchemaError(("schema",), "a profile with `schema: 1` is expected"), base.file)
+    try:
+        refuse_newer(base.data)
+        if not isinstance(base.data, dict) or base.data.get("schema") != 1:
+            raise SchemaError(("schema",), "a profile with `schema: 1` is expected")
+    except SchemaError as error:
+        raise located(error, base.file) from error
     own, sources = (data if isinstance(data := layer.data.get("sources"), dict) else {} for layer in (over, base))
     for key in own:
         if key in sources and own[key] != sources[key]:

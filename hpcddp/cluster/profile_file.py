@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path as FilePath
 
 from hpcddp.cluster.environment_checks import check_environment
-from hpcddp.cluster.extends import Layer, file_of, merge_layers, read_layers
 from hpcddp.cluster.facts import check_source, check_sources, strip_facts
 from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.cluster.profile_checks import check_profile, refuse_newer
 from hpcddp.cluster.profile_names import FOLDER, is_profile_file, own_folder, profile_path
-from hpcddp.cluster.yamlfile import located
+from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.schema import Path, SchemaError, decode, dotted
 
 NOT_IN_THE_FILE = {
@@ -29,22 +28,32 @@ def load_profile(cluster: str) -> ClusterProfile:
 
 def read_profile(file: FilePath) -> ClusterProfile:
     """A profile from its file and those that it extends; UsageError names file and line of what does not fit."""
-    layers = read_layers(file)
+    data, file_of = _document(file)
     facts: dict[Path, Fact] = {}
     try:
-        profile = _decoded(merge_layers(layers), facts)
+        profile = _decoded(data, facts)
         if file.parent == own_folder() and profile.name != file.stem:
             words = f"`{profile.name}`: profiles in this folder are found by their file's name; write `name: {file.stem}`"
             raise SchemaError(("name",), words)
-        template = _template(profile, layers)
+        template = _template(profile, file_of(("template",)).parent)
     except SchemaError as error:
-        raise located(error, file_of(error.path, layers)) from error
+        raise located(error, file_of(error.path)) from error
     return dataclasses.replace(
         profile,
         facts={dotted(path): fact for path, fact in facts.items()},
         template=template,
         file=None if file.parent == FOLDER else str(file),
     )
+
+
+def _document(file: FilePath) -> tuple[object, Callable[[Path], FilePath]]:
+    """What the file and those that it extends come to, and which of them says what is at a path."""
+    data = read_yaml(file)
+    if not isinstance(data, dict) or "extends" not in data:
+        return data, lambda _: file
+    from hpcddp.cluster.extends import extended
+
+    return extended(file, data)
 
 
 def _decoded(data: object, facts: dict[Path, Fact]) -> ClusterProfile:
@@ -63,11 +72,10 @@ def _decoded(data: object, facts: dict[Path, Fact]) -> ClusterProfile:
     return profile
 
 
-def _template(profile: ClusterProfile, layers: Sequence[Layer]) -> str:
-    """The path of a template beside the profile that names it, or else the name of one in templates/. A profile reads no file
-    from elsewhere: what a template says is printed, and ends up in scripts and bundles.
+def _template(profile: ClusterProfile, folder: FilePath) -> str:
+    """The path of a template in the folder of the profile that names it, or else the name of one in templates/. A profile reads
+    no file from elsewhere: what a template says is printed, and ends up in scripts and bundles.
     """
-    folder = file_of(("template",), layers).parent
     beside = (folder / profile.template).resolve()
     if not is_below(beside, folder):
         words = f"`{profile.template}` lies elsewhere: put the template beside the profile, or below its folder"

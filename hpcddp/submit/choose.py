@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpcddp.cluster.current_cluster import current_cluster
 from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
@@ -85,7 +84,11 @@ def layout_sweep(
 
 def pick_cluster(name: str | None) -> ClusterProfile:
     """The profile of that name, or the one of this machine; UsageError says how to name one."""
-    known = name or current_cluster()
+    if name is not None:
+        return load_profile(name)
+    from hpcddp.cluster.current_cluster import current_cluster
+
+    known = current_cluster()
     if known is None:
         names = ", ".join([*own_profiles(), *profile_names()])
         raise UsageError(f"no cluster: give --cluster, set HPCDDP_CLUSTER, or name it in the sweep; known: {names}")
