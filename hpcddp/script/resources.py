@@ -43,7 +43,6 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         nodelist=slurm.nodelist,
         exclude=slurm.exclude,
         options=(*job_options(profile.slurm), *slurm.options),
-        srun_options=(*srun_options(profile, node, point), *slurm.srun_options),
         user=User(account=user.account, reservation=slurm.reservation or user.reservation, mail=user.mail),
     )
     queue = choose_queue(profile, point, slurm, request)
@@ -53,6 +52,10 @@ def job_request(profile: ClusterProfile, point: Point, slurm: SlurmOptions, user
         partition=queue.partition,
         mem_mb=slurm.mem_mb or _memory_share_mb(rules, queue, node, point),
         node_gpus=node.gpus if queue.always_exclusive else None,
+        srun_options=(
+            *srun_options(profile, node, point, exclusive=layout.exclusive or queue.always_exclusive),
+            *slurm.srun_options,
+        ),
         nodelist=slurm.nodelist or _pinned_nodes(profile, queue.partition, node, point),
     )
     found = list(broken_limits(profile, point, request))

@@ -53,17 +53,15 @@ def job_options(rules: SlurmRules) -> tuple[str, ...]:
     return (*thread, *rules.options)
 
 
-def srun_options(profile: ClusterProfile, node: NodeType, point: Point) -> tuple[str, ...]:
-    """Raw srun options that the profile gives for these ranks."""
-    masks = (f"--cpu-bind=mask_cpu:{','.join(node.cpu_masks)}",) if _fills_nodes(profile, node, point) else ()
+def srun_options(profile: ClusterProfile, node: NodeType, point: Point, *, exclusive: bool) -> tuple[str, ...]:
+    """Raw srun options that the profile gives for these ranks; `exclusive`: on nodes of their own."""
+    masks = (f"--cpu-bind=mask_cpu:{','.join(node.cpu_masks)}",) if exclusive and _fills_nodes(node, point) else ()
     return (*profile.slurm.srun_options, *masks)
 
 
-def _fills_nodes(profile: ClusterProfile, node: NodeType, point: Point) -> bool:
-    """Whether the ranks are one for each GPU of whole nodes, and srun starts each of them: what the masks are for."""
-    exclusive = point.layout.exclusive or profile.slurm.always_exclusive is True
-    each = point.layout.launcher == "direct" and point.ranks_per_node == len(node.cpu_masks)
-    return bool(node.cpu_masks) and exclusive and each
+def _fills_nodes(node: NodeType, point: Point) -> bool:
+    """Whether there is a rank for each of the masks, and srun starts each of them."""
+    return bool(node.cpu_masks) and point.layout.launcher == "direct" and point.ranks_per_node == len(node.cpu_masks)
 
 
 def own_srun_options(request: JobRequest) -> Iterator[str]:
