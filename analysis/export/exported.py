@@ -15,6 +15,7 @@ from hpcddp.analysis.records.attempts import AttemptRecords, read_attempts
 from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import Floats, losses_e9
+from hpcddp.analysis.runs.batches import batch_of_steps
 from hpcddp.analysis.runs.readings import FIGURES
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, runs_frame
@@ -142,7 +143,9 @@ def _series(run: Run, parts: Sequence[AttemptRecords]) -> tuple[Series, ...]:
     step_s = np.concatenate([part.steps.step_ns for part in parts]) / 1e9
     numbers = np.concatenate([part.steps.step for part in parts])
     unix_s = np.concatenate([_start_unix_s(part.launch) + np.cumsum(np.nan_to_num(part.steps.step_ns / 1e9)) for part in parts])
-    rate = np.divide(run.global_batch, step_s, out=np.full_like(step_s, np.nan), where=step_s > 0)
+    rate = np.divide(
+        batch_of_steps(numbers, run.epochs, run.global_batch), step_s, out=np.full_like(step_s, np.nan), where=step_s > 0
+    )
     loss = np.concatenate([losses_e9(part.steps) for part in parts]) / 1e9
     for place, end in ((0, run.loss_first), (-1, run.loss_last)):
         loss[place] = end if np.isnan(loss[place]) and end is not None else loss[place]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import numpy as np
 from hpcddp.analysis.records.csv_reader import Columns
 from hpcddp.analysis.records.rows import Rejected, RowFile, read_rows
 from hpcddp.core.attempt_records import TrainingEnd
+from hpcddp.core.epoch_plan import EpochPlan
+from hpcddp.core.point import Point
 from hpcddp.core.records import EPOCH_COLUMNS, MOST_LOSS_E9, epochs_file
 from hpcddp.core.schema import LARGEST_INT
 
@@ -65,6 +68,15 @@ def read_epochs(attempt: Path, end: TrainingEnd, warnings: list[str]) -> tuple[E
     return tuple(_epoch(dict(zip(rows, cells, strict=True))) for cells in zip(*rows.values(), strict=True))
 
 
+def check_batches(epochs: Sequence[Epoch], point: Point) -> None:
+    """Rejected where an epoch has another batch than the point's."""
+    plan = EpochPlan.of(point, samples=0)
+    for each in epochs:
+        if each.batch != plan.batch_of(each.epoch - 1):
+            due = plan.batch_of(each.epoch - 1)
+            raise Rejected(f"epochs.csv: row {each.epoch} has batch {each.batch}: the point's is {due} then")
+
+
 def check_epochs(rows: Columns, steps: int | None) -> None:
     """Rejected where rows cannot be true; `steps`: of the run."""
     count = rows["epoch"].size
@@ -79,6 +91,8 @@ def check_epochs(rows: Columns, steps: int | None) -> None:
     _reject(rows, "samples", rows["samples"] < rows["step"], "a step trains a sample at least")
     _reject(rows, "lr_e12", rows["lr_e12"] < 0, "a rate is not negative")
     _reject(rows, "batch", rows["batch"] < 1, "a batch has a sample at least")
+    trained = np.diff(rows["step"], prepend=0) * rows["batch"]
+    _reject(rows, "samples", np.diff(rows["samples"], prepend=0) != trained, "not so many steps of its batch")
     for name in ("train_loss_e9", "eval_loss_e9"):
         odd = (rows[name] < 0) | (rows[name] > MOST_LOSS_E9)
         _reject(rows, name, odd, "no cross entropy is negative, nor written above a million")

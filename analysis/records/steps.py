@@ -126,13 +126,17 @@ def _added(so_far: Any, column: Any) -> Any:
 
 def before(steps: RunSteps, end: int) -> RunSteps:
     """The steps whose number is less than `end`; all steady ones are."""
-    count = int(np.searchsorted(steps.step, end))
+    return some(steps, slice(int(np.searchsorted(steps.step, end))))
+
+
+def some(steps: RunSteps, which: slice | NDArray[np.bool_]) -> RunSteps:
+    """Some of the steps; windows and parts of ranks stay those of all steady ones."""
     return replace(
         steps,
-        **{name: getattr(steps, name)[:count] for name in OF_STEPS},
-        part_ns={part: values[:count] for part, values in steps.part_ns.items()},
-        own_ns=steps.own_ns[:, :count],
-        loss_e9=None if steps.loss_e9 is None else steps.loss_e9[:count],
+        **{name: getattr(steps, name)[which] for name in OF_STEPS},
+        part_ns={part: values[which] for part, values in steps.part_ns.items()},
+        own_ns=steps.own_ns[:, which],
+        loss_e9=None if steps.loss_e9 is None else steps.loss_e9[which],
     )
 
 
@@ -203,9 +207,9 @@ def median_or_none(values: Floats) -> float | None:
     return float(np.median(finite)) if finite.size else None
 
 
-def throughput_per_s(global_batch: int, step_ns: Fraction | float) -> Fraction:
-    """Samples per second: global_batch / step. An exact fraction, so that equal times give ratios of exactly 1."""
-    return Fraction(global_batch) * 10**9 / Fraction(step_ns)
+def throughput_per_s(samples: int, time_ns: Fraction | float) -> Fraction:
+    """Samples / the time they took. An exact fraction, so that equal times give ratios of exactly 1."""
+    return Fraction(samples) * 10**9 / Fraction(time_ns)
 
 
 def unaccounted(step: float, parts: Iterable[float | None]) -> float | None:

@@ -23,7 +23,7 @@ from hpcddp.analysis.verdicts.findings import Findings
 POINT = ["label", "series", "nodes", "gpus_per_node", "gpus", "ranks", "n"]
 BREAKDOWN = list(BREAKDOWN_COLUMNS)
 SCALING = [name for name in SCALING_COLUMNS if name not in BREAKDOWN or name in ("step_s", "step_hook_s")]
-RUNS = [name for name in RUN_COLUMNS if name not in ("timed_ns", "step_ns", *FIGURES, *ACCURACY_OF_RUN)]
+RUNS = [name for name in RUN_COLUMNS if name not in ("steady_samples", "timed_ns", "step_ns", *FIGURES, *ACCURACY_OF_RUN)]
 RUNS += ["step_s", *FIGURES, *ACCURACY_OF_RUN]
 
 

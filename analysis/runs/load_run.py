@@ -12,12 +12,13 @@ import numpy as np
 from hpcddp.analysis.records.attempt_files import EndFile, read_comm, read_end, read_launch
 from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, read_attempts
 from hpcddp.analysis.records.buckets import joined_hosts
-from hpcddp.analysis.records.epochs import Epoch, read_epochs
+from hpcddp.analysis.records.epochs import Epoch, check_batches, read_epochs
 from hpcddp.analysis.records.impossible import check_end, missing_gate
 from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
-from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns
+from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, some
 from hpcddp.analysis.runs.accuracy import loss_ends, samples_trained
+from hpcddp.analysis.runs.batches import batch_of_steps, most_often, samples_of
 from hpcddp.analysis.runs.communication import communication
 from hpcddp.analysis.runs.distribution import distribution
 from hpcddp.analysis.runs.find_step import read_timeline
@@ -76,8 +77,10 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
             parts = read_attempts(attempt, launch, end, run.point, warnings)
             end = merged_end(parts, end)
             run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
-            run = _timed(_with_restarts(run, end, parts), parts)
-            run = _with_epochs(run, read_epochs(attempt, end, warnings))
+            epochs = read_epochs(attempt, end, warnings)
+            if epochs and run.point:
+                check_batches(epochs, run.point)
+            run = _with_epochs(_timed(_with_restarts(run, end, parts), parts, epochs), epochs)
             buckets = buckets_of(parts, attempt, warnings)
             run = replace(run, exchange=communication(buckets) if buckets else None)
             run = replace(run, timeline=read_timeline(parts, joined([part.steps for part in parts])))
@@ -141,28 +144,41 @@ def _with_restarts(run: Run, end: TrainingEnd, attempts: Sequence[AttemptRecords
     )
 
 
-def _timed(run: Run, attempts: Sequence[AttemptRecords]) -> Run:
-    """No time spans a restart: each step is one attempt's, and each attempt's warm-up is left out."""
-    steps = joined([each.steps for each in attempts])
+def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch] | None) -> Run:
+    """No time spans a restart: each step is one attempt's, and each attempt's warm-up is left out.
+
+    Where the batch grows, rate, step and parts are of all steady steps; what compares steps with each other is of those of the
+    batch that most of them have.
+    """
+    stretches = [each.steps for each in attempts]
+    steps = joined(stretches)
     step_ns = mean_step_ns(steps)
     if step_ns is None or step_ns <= 0:
         raise Rejected(f"no timed step: all {steps.steady.size} belong to the warm-up or were not measured")
-    warming = np.concatenate([_warming(each) for each in attempts])
-    found = stalls(steps, ~warming)
+    batches = [batch_of_steps(each.step, epochs, run.global_batch or 0) for each in stretches]
+    steady_batches = np.concatenate(batches)[steps.steady]
+    warmings, batch = [_warming(each) for each in attempts], most_often(steady_batches)
+    if batch is not None:
+        alike = [found == batch for found in batches]
+        stretches = [some(each, which) for each, which in zip(stretches, alike, strict=True) if which.any()]
+        warmings = [each[which] for each, which in zip(warmings, alike, strict=True) if which.any()]
+    of_batch, warming = joined(stretches), np.concatenate(warmings)
+    found = stalls(of_batch, ~warming)
     hosts = joined_hosts([each.hosts for each in attempts])
     return replace(
         run,
         steady_steps=int(steps.steady.sum()),
         timed_ns=int(steps.sum_ns[steps.steady].sum()),
         step_ns=float(step_ns),
-        typical=typical_step(steps),
-        step_ci_percent=mean_half_percent(steps.sum_ns[steps.steady] / len(steps.window_ns)),
+        steady_samples=samples_of(steady_batches),
+        typical=typical_step(of_batch),
+        step_ci_percent=mean_half_percent(of_batch.sum_ns[of_batch.steady] / len(steps.window_ns)),
         windows_apart=windows_apart(steps),
         part_ns={part: part_mean_ns(steps, part) for part in RECORDED},
-        early=early(steps, warming, found is not None),
-        rhythm=rhythm(steps),
+        early=early(of_batch, warming, found is not None),
+        rhythm=rhythm(of_batch),
         stalls=found,
-        distribution=distribution([each.steps for each in attempts]),
+        distribution=distribution(stretches),
         samples_trained=_samples_trained(run, steps),
         losses=loss_ends(steps, run.loss_first, run.loss_last),
         rank_map=rank_map(steps, hosts),

@@ -50,10 +50,12 @@ class Run:
     """The GPUs' names, each once, joined by ` + `; None on a CPU."""
     fabric_gbps: float | None = None
     """Of all of a node's adapters, as the cluster's profile had it."""
-    global_batch: int | None = None
     epoch_samples: int | None = None
     """Samples of the training set."""
+    global_batch: int | None = None
+    """Of the first epoch, where it grows."""
     steady_steps: int | None = None
+    steady_samples: int | None = None
     timed_ns: int | None = None
     """What they took, summed over ranks."""
     step_ns: float | None = None
@@ -113,9 +115,9 @@ class Run:
     @property
     def rate_per_s(self) -> Fraction | None:
         """Samples of the steady steps / the time they took, the mean over ranks; exactly."""
-        if not (self.global_batch and self.steady_steps and self.timed_ns and self.point):
+        if not (self.steady_samples and self.timed_ns and self.point):
             return None
-        return throughput_per_s(self.global_batch, Fraction(self.timed_ns, self.steady_steps * self.point.ranks))
+        return throughput_per_s(self.steady_samples, Fraction(self.timed_ns, self.point.ranks))
 
     @property
     def trains(self) -> bool:

@@ -54,6 +54,7 @@ RUN_COLUMNS = {
     "epoch_samples": "Int64",
     "hook": "boolean",
     "steady_steps": "Int64",
+    "steady_samples": "Int64",
     "stopped_by": "string",
     "warmup_detected_steps": "Int64",
     "timed_ns": "Int64",

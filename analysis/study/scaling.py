@@ -101,8 +101,8 @@ def timed_runs(runs: pd.DataFrame) -> pd.DataFrame:
 
 def rates_per_s(timed: pd.DataFrame) -> list[Fraction]:
     """Samples per second of each run."""
-    rows = timed[["global_batch", "timed_ns", "steady_steps", "ranks"]].itertuples(index=False, name=None)
-    return [throughput_per_s(int(batch), Fraction(int(ns), int(steps) * int(ranks))) for batch, ns, steps, ranks in rows]
+    rows = timed[["steady_samples", "timed_ns", "ranks"]].itertuples(index=False, name=None)
+    return [throughput_per_s(int(samples), Fraction(int(ns), int(ranks))) for samples, ns, ranks in rows]
 
 
 def _ordered(series: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterator, Sequence
 
@@ -33,12 +34,20 @@ FAULTS_SHARE = 0.05
 LONG_START_S = 60
 """torch is imported in 2 to 5 s from a local disk, in 10 to 40 s from a shared file system."""
 
+GROWS = "workload.optimizer.batch_at_epochs"
+
 APART = {"env_id": "software environments", "node_type": "node types"}
 
 
 def notes(scaling: pd.DataFrame) -> list[str]:
     """All notes on a scaling table, each a sentence."""
-    return [*apart_notes(scaling), *superlinear_notes(scaling), *hook_notes(scaling), *spread_notes(scaling)]
+    return [
+        *apart_notes(scaling),
+        *batch_notes(scaling),
+        *superlinear_notes(scaling),
+        *hook_notes(scaling),
+        *spread_notes(scaling),
+    ]
 
 
 def apart_notes(scaling: pd.DataFrame) -> Iterator[str]:
@@ -47,6 +56,17 @@ def apart_notes(scaling: pd.DataFrame) -> Iterator[str]:
         kinds = sorted(scaling[column].fillna("unknown").unique())
         if len(kinds) > 1:
             yield f"{len(kinds)} {what} ({', '.join(kinds)}) are separate series: never averaged or compared"
+
+
+def batch_notes(scaling: pd.DataFrame) -> Iterator[str]:
+    """What is of all steps, and what of one batch, where it grows."""
+    growing = sum(bool(json.loads(series).get(GROWS)) for series in scaling["series"])
+    if growing:
+        which = "every row" if growing == len(scaling) else f"{growing} of {len(scaling)} rows"
+        yield (
+            f"the batch of {which} grows (batch_at_epochs): throughput and the parts of the step are of all timed steps, "
+            f"the spread of steps is of the batch that most of them have"
+        )
 
 
 def superlinear_notes(scaling: pd.DataFrame) -> Iterator[str]:

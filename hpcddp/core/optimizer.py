@@ -49,6 +49,11 @@ class Optimizer:
     """`schedule: step` only."""
     power: NonNegative = added_later(2.0)
     """`schedule: polynomial` only: the rate is (share of the steps that is left) to this power."""
+    batch_at_epochs: tuple[Positive, ...] = added_later(())
+    """`work: train` only: after so many epochs, such as [30, 60, 80], the batch per GPU is batch_factor times as large, instead
+    of a rate that falls (Smith et al. 2018, arXiv 1711.00489); with `scaling` the rate grows with it."""
+    batch_factor: Positive = added_later(2)
+    """`batch_at_epochs` only."""
     label_smoothing: NonNegative = added_later(0.0)
     """Share of the target that all classes get alike while training; evaluation is without."""
     ema_decay: NonNegative = added_later(0.0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Ddp, Measure, Point
-from hpcddp.core.training_rules import optimizer, rates, training
+from hpcddp.core.training_rules import batches, optimizer, rates, training
 
 MAX_TELEMETRY_HZ = 10
 
@@ -162,4 +162,4 @@ def _watching(point: Point) -> Iterator[str]:
         )
 
 
-RULES = (_parallel, _communication, _device, _duration, training, optimizer, rates, _restarting, _watching)
+RULES = (_parallel, _communication, _device, _duration, training, optimizer, rates, batches, _restarting, _watching)

@@ -10,7 +10,7 @@ from hpcddp.core.point import Measure, Point
 OF_MOMENTUM = ("momentum", "nesterov")
 OF_MOMENTS = ("betas", "eps")
 OF_STEP = ("decay_at_epochs", "decay_factor")
-OF_EPOCHS = ("warmup_epochs", "schedule", "ema_decay")
+OF_EPOCHS = ("warmup_epochs", "schedule", "batch_at_epochs", "ema_decay")
 
 
 def training(point: Point) -> Iterator[str]:
@@ -56,6 +56,24 @@ def optimizer(point: Point) -> Iterator[str]:
     for key in ("label_smoothing", "ema_decay"):
         if getattr(chosen, key) >= 1:
             yield f"workload.optimizer.{key} is {getattr(chosen, key):g}: it must be below 1. Lower it."
+
+
+def batches(point: Point) -> Iterator[str]:
+    """What a batch that grows needs, and epochs that there are not."""
+    chosen, epochs = point.workload.optimizer, point.measure.epochs
+    if not chosen.batch_at_epochs:
+        for key in _changed(chosen, ("batch_factor",)):
+            yield f"workload.optimizer.{key} is {chosen.batch_factor}, but batch_at_epochs names no epoch. Leave it out."
+        return
+    named = f"workload.optimizer.batch_at_epochs is {_text(chosen.batch_at_epochs)}"
+    if chosen.batch_factor == 1:
+        yield f"{named} and batch_factor is 1: the batch would stay as it is. Set batch_factor to 2 or more."
+    if list(chosen.batch_at_epochs) != sorted(set(chosen.batch_at_epochs)):
+        yield f"{named}: each must be later than the one before. Sort it."
+    if chosen.batch_at_epochs[0] < chosen.warmup_epochs:
+        yield f"{named} and warmup_epochs is {chosen.warmup_epochs:g}: the rate would still rise. Let the batch grow later."
+    if epochs is not None and max(chosen.batch_at_epochs) >= epochs:
+        yield f"{named}, and measure.epochs is {epochs}: no epoch comes after that. Lower it."
 
 
 def rates(point: Point) -> Iterator[str]:

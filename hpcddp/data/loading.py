@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import UsageError
 from hpcddp.data.sampling import EpochOrder, Share, eval_parts, generator_for, train_batches
 from hpcddp.data.source import Batch, DrawnSource, Source
@@ -23,20 +24,31 @@ class TrainLoader:
     """
 
     def __init__(  # noqa: PLR0913 - the contract with the worker
-        self, source: Source, *, batch_size: int, rank: int, ranks: int, workers: int, seed: int, pin_memory: bool
+        self,
+        source: Source,
+        *,
+        batch_size: int,
+        rank: int,
+        ranks: int,
+        workers: int,
+        seed: int,
+        pin_memory: bool,
+        grows_at: tuple[int, ...] = (),
+        factor: int = 1,
     ) -> None:
-        share = Share(batch_size, rank, ranks)
-        self.steps_per_epoch = len(source) // share.global_batch
-        if not self.steps_per_epoch:
+        self.plan = EpochPlan(len(source), ranks * batch_size, grows_at, factor)
+        largest = self.plan.largest_batch
+        if len(source) < largest:
+            grown = f", grown at epochs {', '.join(map(str, grows_at))}" if grows_at else ""
             raise UsageError(
-                f"{len(source):,} training samples do not fill one global batch of {share.global_batch:,} "
-                f"({ranks} x {batch_size}): lower batch_per_gpu or prepare more data"
+                f"{len(source):,} training samples do not fill one global batch of {largest:,} "
+                f"({ranks} x {largest // ranks}{grown}): lower batch_per_gpu or prepare more data"
             )
-        self._parts = _EpochParts(len(source), seed, share)
+        self._parts = _EpochParts(self.plan, seed, rank, ranks)
         self._loader = data_loader(_Batches(source), self._parts, workers, (seed, rank), pin_memory=pin_memory)
 
     def epoch(self, n: int, first_step: int = 0) -> Iterator[Batch]:
-        """The batches in the order of epoch `n`, `steps_per_epoch` in all, from `first_step` on; no other epoch must have run."""
+        """The batches in the order of epoch `n`, as many as the plan says, from `first_step` on; no other epoch must have run."""
         self._parts.epoch, self._parts.first_step = n, first_step
         return iter(self._loader)
 
@@ -56,17 +68,18 @@ def read_batch(source: Source, part: BatchSpec) -> Batch:
 class _EpochParts(Iterable[BatchSpec]):
     """Iterated anew by the DataLoader at the start of each epoch, in the rank's own process."""
 
-    def __init__(self, samples: int, seed: int, share: Share) -> None:
-        self._samples = samples
+    def __init__(self, plan: EpochPlan, seed: int, rank: int, ranks: int) -> None:
+        self._plan = plan
         self._seed = seed
-        self._share = share
+        self._rank, self._ranks = rank, ranks
         self.epoch = 0
         self.first_step = 0
 
     def __iter__(self) -> Iterator[BatchSpec]:
-        order = EpochOrder(self._samples, self._seed, self.epoch)
-        draw, steps = f"{self._seed}/{self.epoch}", range(self.first_step, self._samples // self._share.global_batch)
-        return ((draw, indices) for indices in train_batches(order, self._share, steps))
+        plan, order = self._plan, EpochOrder(self._plan.samples, self._seed, self.epoch)
+        share = Share(plan.batch_of(self.epoch) // self._ranks, self._rank, self._ranks)
+        draw, steps = f"{self._seed}/{self.epoch}", range(self.first_step, plan.steps_of(self.epoch))
+        return ((draw, indices) for indices in train_batches(order, share, steps))
 
 
 class _Batches(Dataset[Batch]):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcddp.core.catalog import train_samples
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
@@ -43,7 +44,7 @@ def read_progress(attempt: Path | None, point: Point | None) -> Progress:
     return Progress(
         steps_done=done,
         steps_total=total,
-        samples_per_s=None if point is None or pace is None else point.global_batch * pace,
+        samples_per_s=None if point is None or pace is None else _batch(point, done) * pace,
         start_up_s=_start_up_s(attempt) if attempt is not None and rows else None,
         left_s=None if total is None or pace is None else max(0, total - done) / pace,
     )
@@ -56,6 +57,12 @@ def _start_up_s(attempt: Path) -> float | None:
         return None
     found = None if launch is None else start_up(attempt, launch)
     return None if found is None else found.until_first_step_s
+
+
+def _batch(point: Point, steps: int) -> int:
+    """The global batch after so many steps."""
+    samples = train_samples(point.workload.data)
+    return point.global_batch if samples is None else EpochPlan.of(point, samples).batch_at(steps)
 
 
 def planned_steps(point: Point) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from hpcddp.core.catalog import parameters, train_samples
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.point import Point
 
 STEP_ROW_BYTES = 100
@@ -49,7 +50,7 @@ def steps_of(point: Point) -> int:
         return 0
     samples = train_samples(point.workload.data)
     if point.work in ("epoch", "train") and samples is not None:
-        return (measure.epochs or 1) * (samples // point.global_batch)
+        return EpochPlan.of(point, samples).first_step(measure.epochs or 1)
     return measure.warmup_steps + (measure.steps if measure.stop == "steps" else measure.max_steps)
 
 

@@ -58,7 +58,8 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
         with stepping(group.watchdog, training.log.timer, reader.pid if reader else None):
             result = train_timed(training)
         trained_s = time.monotonic()
-        telemetry = finish_telemetry(reader, spec.point, group, attempt, result.protocol.steady_from_step)
+        steady_from = result.protocol.steady_from_step
+        telemetry = finish_telemetry(reader, spec.point, group, attempt, steady_from, plan=training.feed.plan)
         complete = not result.interrupted
         # Before the profile, whose steps train further.
         evaluation = _evaluate_at_end(training, evaluated) if evaluated is not None and complete else None

@@ -74,7 +74,7 @@ def prepare(
     feed, epochs = make_feed(point, source, group, start.step), None
     if point.work == "train" and evaluated is not None:
         parts = TrainingParts(point, trainer, log, group, evaluated)
-        epochs = EpochRecorder(parts, feed.steps_per_epoch, attempt, start.state["epochs"] if start.state else None)
+        epochs = EpochRecorder(parts, feed.plan, attempt, start.state["epochs"] if start.state else None)
     resumes = point.measure.resume
     checkpointer = Checkpointer(spec, group, trainer, start, log.timer, epochs=epochs) if resumes else None
     return TrainingRun(spec, group, attempt, trainer, source.shape, feed, log, compile_s, checkpointer, epochs)
@@ -135,7 +135,7 @@ def _why_interrupted(training: TrainingRun, trained: Trained) -> str | None:
 def _train(training: TrainingRun) -> Trained:
     """Makes the steps that all ranks agree on, and waits for all ranks."""
     point, group, log = training.spec.point, training.group, training.log
-    agree_on_steps(group, timed_steps(point, training.feed.steps_per_epoch))
+    agree_on_steps(group, timed_steps(point, training.feed.plan))
     first_step = training.checkpointer.first_step if training.checkpointer else 0
     with naming_departed(group, lambda: first_step + log.counts()["rows"]):
         trained = train(

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.schema import encode
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
@@ -71,7 +72,7 @@ def checked(model: str, pairs: int) -> dict[str, Any] | None:
     assert trainer.ddp
     timer = StepTimer(HostClock())
     time_buckets(trainer.ddp, timer)
-    feed = ResidentFeed(source.batch(list(range(rank.rank * BATCH, (rank.rank + 1) * BATCH))), 1)
+    feed = ResidentFeed(source.batch(list(range(rank.rank * BATCH, (rank.rank + 1) * BATCH))), EpochPlan(BATCH, BATCH))
     found = check_comm(group, trainer, feed, timer, pairs)
     group.leave()
     record: dict[str, Any] | None = encode(found)

@@ -27,6 +27,7 @@ import torch
 from torch import nn
 
 from hpcddp.core.catalog import dataset_facts
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Batch
 from hpcddp.data.synthetic import SyntheticSource
@@ -76,7 +77,7 @@ class BlocksFeed:
     """Gives train() its one batch, and makes BLOCK bare steps before each BLOCK of its own."""
 
     def __init__(self, inner: Feed, bare: Callable[[Batch], None], batch: Batch) -> None:
-        self.steps_per_epoch, self.watch = inner.steps_per_epoch, inner.watch
+        self.plan, self.watch = inner.plan, inner.watch
         self._bare, self._batch = bare, batch
         self._steps = 0
         self._began_s = 0.0
@@ -161,7 +162,7 @@ def alternate(what: Point, folder: Path, loop: str) -> list[tuple[float, float]]
     batch = first_batch(what, source, group)
     for trainer in (bare, other):
         trainer.model.train()
-    feed = BlocksFeed(ResidentFeed(batch, 10_000), bare_loop(bare), batch)
+    feed = BlocksFeed(ResidentFeed(batch, EpochPlan(10_000 * len(batch[1]), len(batch[1]))), bare_loop(bare), batch)
     timer: StepTimer = StepTimer(clock_for("cuda"), losses=loss_reader_for("cuda"))
     if loop in ("equal", "fused"):
         step = bare_loop(with_fused_optimizer(other) if loop == "fused" else other)

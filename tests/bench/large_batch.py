@@ -45,6 +45,9 @@ RISING = {"warmup_epochs": 3.0}
 FALLING = {"schedule": "cosine"}
 SMOOTHED = {"label_smoothing": 0.1, "ema_decay": 0.8}
 
+GROWING = (25, {"batch_at_epochs": (5, 10, 15)})
+"""As large at the end: 48 steps an epoch at first, then 24, 12 and 6."""
+
 EVERYTHING = "all together"
 
 REMEDIES: Mapping[str, Mapping[str, Any]] = {
@@ -74,7 +77,7 @@ def main() -> int:
     chosen = parser.parse_args()
     seeds = range(1, chosen.seeds + 1)
     recipes: dict[str, tuple[int, Mapping[str, Any]]] = {"small batch": (SMALL, {}), "large batch": (LARGE, {})}
-    recipes |= {name: (LARGE, recipe) for name, recipe in REMEDIES.items()}
+    recipes |= {name: (LARGE, recipe) for name, recipe in REMEDIES.items()} | {"batch grows to 200": GROWING}
     with multiprocessing.Pool(min(2, os.cpu_count() or 1), torch.set_num_threads, (1,)) as pool:
         errors = iter(pool.map(error_percent, [(batch, seed, recipe) for batch, recipe in recipes.values() for seed in seeds], 1))
     by_name = {name: [next(errors) for _ in seeds] for name in recipes}
@@ -84,7 +87,7 @@ def main() -> int:
     print(row("large batch", LARGE, large))
     won = {name: won_back(small, large, found) for name, found in by_name.items()}
     for name, found in by_name.items():
-        print(row(name, LARGE, found), spread(won[name]))
+        print(row(name, recipes[name][0], found), spread(won[name]))
     figures = {name: {"won_back_percent": round(median(each), 1), "range": rounded(each)} for name, each in won.items()}
     holds = median(won[EVERYTHING]) >= BOUND_PERCENT
     lost = round(median(large) - median(small), 1)
@@ -151,8 +154,12 @@ def error_percent(training: Training) -> float:
     batch, seed, recipe = training
     chosen, (train, rest), device = point(batch, seed, recipe), digits(), torch.device("cpu")
     trainer = make_trainer(chosen.workload, train, device, 0)
-    loader = TrainLoader(train, batch_size=batch, rank=0, ranks=1, workers=0, seed=seed, pin_memory=False)
-    rates = RateSchedule(chosen, loader.steps_per_epoch)
+    grown: dict[str, Any] = {
+        "grows_at": chosen.workload.optimizer.batch_at_epochs,
+        "factor": chosen.workload.optimizer.batch_factor,
+    }
+    loader = TrainLoader(train, batch_size=batch, rank=0, ranks=1, workers=0, seed=seed, pin_memory=False, **grown)
+    rates = RateSchedule(chosen, loader.plan)
     trainer.model.train()
     step = 0
     for epoch in range(EPOCHS):

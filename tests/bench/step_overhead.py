@@ -30,6 +30,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.malloc import retain_freed_memory
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Batch
@@ -85,7 +86,7 @@ class AlternatingFeed:
     """Gives train() its one batch, and takes a bare step whenever it is asked for the next one."""
 
     def __init__(self, inner: Feed, bare: Callable[[Batch], None], batch: Batch) -> None:
-        self.steps_per_epoch, self.watch = inner.steps_per_epoch, inner.watch
+        self.plan, self.watch = inner.plan, inner.watch
         self._bare, self._batch = bare, batch
         self._began_s = 0.0
         self.bare_s: list[float] = []
@@ -152,7 +153,7 @@ def alternating(point: Point, folder: Path, hook: bool | None, ours_first: bool)
     trainers = [make_trainer(point.workload, source, group.device, group.rank.rank) for _ in range(2)]
     ours, bare = trainers if ours_first else reversed(trainers)
     batch = first_batch(point, source, group)
-    feed = AlternatingFeed(ResidentFeed(batch, 1000), bare_loop(bare), batch)
+    feed = AlternatingFeed(ResidentFeed(batch, EpochPlan(1000 * len(batch[1]), len(batch[1]))), bare_loop(bare), batch)
     bare.model.train()
     buckets = 0
     if hook is None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -17,9 +18,10 @@ def numbered(samples: int) -> TensorSource:
     return TensorSource(MNIST, torch.zeros(samples, *MNIST.shape, dtype=torch.uint8), torch.arange(samples))
 
 
-def loader(source: Source, **changes: int) -> TrainLoader:
+def loader(source: Source, **changes: Any) -> TrainLoader:
     """One rank, batches of 5, no workers, unless said otherwise."""
-    return TrainLoader(source, **{"batch_size": 5, "rank": 0, "ranks": 1, "workers": 0, "seed": 1, **changes}, pin_memory=False)
+    given: dict[str, Any] = {"batch_size": 5, "rank": 0, "ranks": 1, "workers": 0, "seed": 1, **changes}
+    return TrainLoader(source, **given, pin_memory=False)
 
 
 def labels(batches: Iterator[Batch]) -> list[list[int]]:
@@ -30,7 +32,7 @@ def test_an_epoch_has_the_promised_steps_and_drops_the_rest() -> None:
     """23 samples in global batches of 5 are 4 steps; no sample twice."""
     loading = loader(numbered(23))
     batches = labels(loading.epoch(0))
-    assert loading.steps_per_epoch == len(batches) == 4
+    assert loading.plan.steps_of(0) == len(batches) == 4
     assert len({label for batch in batches for label in batch}) == 20
 
 
@@ -120,3 +122,16 @@ def test_random_augmentation_is_told_seed_and_epoch() -> None:
         indices = labels(loader(plain, rank=1, ranks=2, seed=9).epoch(epoch))
         got = labels(loader(drawn, rank=1, ranks=2, seed=9).epoch(epoch))
         assert got == [[hash_of(f"9/{epoch}", index) for index in batch] for batch in indices]
+
+
+def test_a_batch_grows_between_epochs() -> None:
+    """Two epochs of batches of 5, then of 10, of the same samples as a loader of that batch has then, on every rank."""
+    grown = [loader(numbered(33), rank=rank, ranks=1 + rank, grows_at=(2,), factor=2) for rank in (0, 1)]
+    for rank, each in enumerate(grown):
+        large = loader(numbered(33), batch_size=10, rank=rank, ranks=1 + rank)
+        small = loader(numbered(33), rank=rank, ranks=1 + rank)
+        for epoch, like in ((0, small), (1, small), (2, large), (3, large)):
+            labels, due = ([batch[1].tolist() for batch in of.epoch(epoch)] for of in (each, like))
+            assert labels == due
+    with pytest.raises(UsageError, match=r"do not fill one global batch of 40 \(2 x 20, grown at epochs 2, 4\)"):
+        loader(numbered(33), ranks=2, grows_at=(2, 4), factor=2)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from hpcddp.core.catalog import CIFAR10, MNIST, DatasetFacts
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import Data, Layout, Measure, Point, Workload
@@ -32,6 +33,11 @@ def point(ranks: int = 1, *, nodes: int = 1, warmup: int = 2, steps: int = 4, ev
         work=work,
         device=device,
     )
+
+
+def plan(steps_per_epoch: int, batch: int = 16) -> EpochPlan:
+    """Epochs of so many steps."""
+    return EpochPlan(steps_per_epoch * batch, batch)
 
 
 def job(study: Path, what: Point, **changes: Any) -> JobSpec:

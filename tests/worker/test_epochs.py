@@ -217,16 +217,16 @@ def test_a_target_is_the_fraction_that_was_written() -> None:
 
 def test_a_training_must_outlast_its_warm_up() -> None:
     """In its first epoch where a target may end it there, in all epochs else."""
-    assert timed_steps(training(epochs=3), WARMUP_STEPS) == 2 * WARMUP_STEPS
+    assert timed_steps(training(epochs=3), given.plan(WARMUP_STEPS)) == 2 * WARMUP_STEPS
     with pytest.raises(HpcddpError, match=r"an epoch has 3 steps of 16 samples and measure\.warmup_steps is 3: "):
-        timed_steps(training(epochs=3, target_accuracy=0.5), WARMUP_STEPS)
+        timed_steps(training(epochs=3, target_accuracy=0.5), given.plan(WARMUP_STEPS))
     with pytest.raises(HpcddpError, match=r"3 epochs have 3 steps of 16 samples and measure\.warmup_steps is 3: "):
-        timed_steps(training(epochs=3), 1)
+        timed_steps(training(epochs=3), given.plan(1))
 
 
 def test_a_run_that_resumes_has_steps_to_write_a_checkpoint_between() -> None:
     """Within an epoch: one that is a single step has no place for it."""
     point = training(epochs=9, resume=True)
-    assert timed_steps(point, 2) == 18 - WARMUP_STEPS
+    assert timed_steps(point, given.plan(2)) == 18 - WARMUP_STEPS
     with pytest.raises(HpcddpError, match=r"an epoch is a single step of 16 samples, .*resume is true: .*set it to false"):
-        timed_steps(point, 1)
+        timed_steps(point, given.plan(1))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR, PolynomialLR, SequentialLR
 
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import Point
 from hpcddp.worker.training.rates import RateSchedule, scaled_rate
@@ -22,7 +23,7 @@ def training(**changes: Any) -> Point:
 
 
 def rates(**changes: Any) -> list[float]:
-    schedule = RateSchedule(training(**changes), STEPS)
+    schedule = RateSchedule(training(**changes), given.plan(STEPS))
     return [schedule.rate(step) for step in range(EPOCHS * STEPS)]
 
 
@@ -84,8 +85,17 @@ def test_scaling_rules(scaling: Any, times: float) -> None:
     assert scaled_rate(chosen, 64) == PEAK
 
 
+def test_a_batch_that_grows_keeps_the_rate_and_a_scaled_rate_grows_with_it() -> None:
+    """Twice the batch after four epochs: as it was, or twice the rate; a warm-up is over by then."""
+    plan = EpochPlan(STEPS * 16, 16, (4,), 2)
+    for changes, times in (({}, 1), ({"scaling": "linear", "base_batch": 16, "warmup_epochs": 3.0}, 2)):
+        schedule = RateSchedule(training(batch_at_epochs=(4,), **changes), plan)
+        assert [schedule.rate(step) for step in (4 * STEPS - 1, 4 * STEPS)] == [PEAK, times * PEAK]
+        assert schedule.varies == (times > 1)
+
+
 def test_nothing_changes_unasked() -> None:
     """The rate of every step is the one given, to the last bit, and nobody sets it."""
-    schedule = RateSchedule(training(), STEPS)
+    schedule = RateSchedule(training(), given.plan(STEPS))
     assert not schedule.varies
     assert {schedule.rate(step) for step in range(EPOCHS * STEPS)} == {PEAK}

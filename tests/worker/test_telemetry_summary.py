@@ -71,7 +71,7 @@ def test_shares_and_rates_of_a_node(tmp_path: Path) -> None:
     for row, received in zip(rows, (0, 1000, 1500, 4000, 9999), strict=True):
         row["net_rx_bytes"] = received
     write(node_file(tmp_path, "n1"), NODE_COLUMNS, rows)
-    found = node_summary(tmp_path, "n1", WINDOW, global_batch=4)
+    found = node_summary(tmp_path, "n1", WINDOW, samples=4 * WINDOW.steps)
     assert (found.host, found.window_s, found.samples, found.readings, found.gpus) == ("n1", 4, 32, 3, ())
     assert (found.cpu_busy_share, found.cpu_job_share) == (0.4, 0.3)
     assert found.cpu_foreign_share == pytest.approx(0.1)
@@ -82,7 +82,7 @@ def test_shares_and_rates_of_a_node(tmp_path: Path) -> None:
 def test_a_window_without_readings_is_unknown(tmp_path: Path) -> None:
     """Shorter than the time between two readings: nothing is claimed."""
     write(node_file(tmp_path, "n1"), NODE_COLUMNS, [{"unix_ns": 101 * S, "cpu_busy_ns": 1, "cpu_total_ns": 2}])
-    found = node_summary(tmp_path, "n1", WINDOW, global_batch=4)
+    found = node_summary(tmp_path, "n1", WINDOW, samples=4 * WINDOW.steps)
     assert (found.readings, found.cpu_busy_share, found.net_rx_bytes_per_s) == (1, None, None)
 
 
@@ -92,7 +92,7 @@ def test_gpus_are_apart(tmp_path: Path) -> None:
     write(gpus_file(tmp_path, "n1"), GPU_COLUMNS, rows)
     with gpus_file(tmp_path, "n1").open("a") as out:
         out.write("101500000000,0,9")
-    found = node_summary(tmp_path, "n1", WINDOW, global_batch=4).gpus
+    found = node_summary(tmp_path, "n1", WINDOW, samples=4 * WINDOW.steps).gpus
     assert [(gpu.gpu, gpu.readings, gpu.power_w_peak) for gpu in found] == [(0, 1, 1.0), (1, 1, 2.0)]
 
 

@@ -23,18 +23,18 @@ def with_work(point: Point, work: Literal["steps", "epoch"], warmup: int) -> Poi
 
 def test_steps_are_timed_after_the_warm_up() -> None:
     """`work: steps`: the warm-up comes on top."""
-    assert timed_steps(with_work(given.point(steps=4), "steps", 50), 1000) == 4
+    assert timed_steps(with_work(given.point(steps=4), "steps", 50), given.plan(1000)) == 4
 
 
 def test_an_epoch_is_one_pass_warm_up_included() -> None:
     """`work: epoch`: every sample once, so that the work is fixed."""
-    assert timed_steps(with_work(given.point(steps=4), "epoch", 50), 1000) == 950
+    assert timed_steps(with_work(given.point(steps=4), "epoch", 50), given.plan(1000)) == 950
 
 
 def test_an_epoch_must_outlast_its_warm_up() -> None:
     """Otherwise nothing is timed, and the error says what to change."""
     with pytest.raises(HpcddpError, match=r"an epoch has 50 steps of 4 samples and measure.warmup_steps is 50: .*lower it"):
-        timed_steps(with_work(given.point(), "epoch", 50), 50)
+        timed_steps(with_work(given.point(), "epoch", 50), given.plan(50))
 
 
 def test_an_epoch_runs_to_its_end(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hpcddp
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.point import Point
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
@@ -63,15 +64,26 @@ def start_reader(point: Point, rank: Rank, attempt: Path) -> ReaderProcess | Non
     return ReaderProcess(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
 
 
-def finish_telemetry(
-    reader: ReaderProcess | None, point: Point, group: ProcessGroup, attempt: Path, steady_from_step: int
+def finish_telemetry(  # noqa: PLR0913 - what was read, of which steps
+    reader: ReaderProcess | None,
+    point: Point,
+    group: ProcessGroup,
+    attempt: Path,
+    steady_from_step: int,
+    *,
+    plan: EpochPlan | None = None,
 ) -> Telemetry | None:
-    """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere."""
+    """All ranks call it when they have trained; `telemetry` of end.json on rank 0 (None if there is nothing), None elsewhere.
+
+    `plan`: what each step trains; None: the point's batch.
+    """
     own = None
     if reader:
         reader.stop()
         window = timed_window(attempt, group.rank.rank, steady_from_step)
-        source = reader.description.get("node_energy")
-        own = node_summary(attempt, group.rank.host, window, point.global_batch, source) if window else None
+        source, plan = reader.description.get("node_energy"), plan or EpochPlan(point.global_batch, point.global_batch)
+        if window:
+            samples = plan.samples_before(steady_from_step + window.steps) - plan.samples_before(steady_from_step)
+            own = node_summary(attempt, group.rank.host, window, samples, source)
     nodes = [decode_record(NodeTelemetry, entry) for entry in group.gather("telemetry", encode(own)) if entry]
     return run_summary(point.measure.telemetry_hz, nodes) if nodes else None

@@ -55,10 +55,9 @@ def timed_window(attempt: Path, rank: int, steady_from_step: int) -> TimedSpan |
     return TimedSpan(begin_ns, end_ns, steps) if steps else None
 
 
-def node_summary(
-    attempt: Path, host: str, window: TimedSpan, global_batch: int, energy_source: str | None = None
-) -> NodeTelemetry:
-    """What a node's readings say of the window; `energy_source` is where its energy and power are from."""
+def node_summary(attempt: Path, host: str, window: TimedSpan, samples: int, energy_source: str | None = None) -> NodeTelemetry:
+    """What a node's readings say of the window, in which so many samples were trained; `energy_source` is where its energy and
+    power are from."""
     rows = _within(window, _rows(node_file(attempt, host)))
     gpus: dict[int, list[Reading]] = {}
     for row in _within(window, _rows(gpus_file(attempt, host))):
@@ -68,7 +67,7 @@ def node_summary(
     return NodeTelemetry(
         host=host,
         window_s=window.s,
-        samples=window.steps * global_batch,
+        samples=samples,
         readings=len(rows),
         readings_s=(_time_ns(rows[-1]) - _time_ns(rows[0])) / 1e9 if len(rows) > 1 else None,
         cpu_busy_share=busy,

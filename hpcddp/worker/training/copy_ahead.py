@@ -27,7 +27,7 @@ class CopyAheadFeed:
     """
 
     def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
-        self.steps_per_epoch = loader.steps_per_epoch
+        self.plan = loader.plan
         self.watch = OrderWatch()
         self._batches = endless(loader, self.watch, first_step)
         self._device = device
@@ -39,7 +39,7 @@ class CopyAheadFeed:
 
     def next(self, timer: StepTimer) -> Batch:
         copy = self._ahead or self._begin(timer)
-        self._ahead = self._begin(timer) if self._taken % self.steps_per_epoch else None
+        self._ahead = self._begin(timer) if self.plan.epoch_at(self._taken)[1] else None
         timer.mark("data_wait")
         compute = torch.cuda.current_stream(self._device)
         compute.wait_event(copy.end)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.attempt_records import EvaluationResult
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.point import Point
 from hpcddp.core.stop_signal import stop_requested
 from hpcddp.data import Source
@@ -34,9 +35,9 @@ class TrainingParts:
 class EpochRecorder:
     """Of one rank; all ranks call `close` after the same steps. `earlier`: the `state` that the run goes on from."""
 
-    def __init__(self, parts: TrainingParts, steps_per_epoch: int, attempt: Path, earlier: Mapping[str, Any] | None) -> None:
+    def __init__(self, parts: TrainingParts, plan: EpochPlan, attempt: Path, earlier: Mapping[str, Any] | None) -> None:
         self._parts = parts
-        self._steps_per_epoch = steps_per_epoch
+        self._plan = plan
         first = parts.group.rank.rank == 0
         before = earlier if earlier and first else {}
         self._log = EpochLog(attempt, before.get("rows", ())) if first else None
@@ -54,7 +55,7 @@ class EpochRecorder:
     def begin(self, first_step: int) -> None:
         """The attempt's first step is about to begin; an epoch whose evaluation was cut by a stop signal ends here."""
         self._began_ns = time.monotonic_ns()
-        if first_step > self._epochs_before * self._steps_per_epoch:
+        if first_step > self._plan.first_step(self._epochs_before):
             self._close(first_step)
 
     def close(self, steps: int) -> None:
@@ -66,7 +67,7 @@ class EpochRecorder:
             self.interrupted = True
 
     def _close(self, steps: int, stops: Callable[[], bool] | None = None) -> None:
-        epoch, more = divmod(steps, self._steps_per_epoch)
+        epoch, more = self._plan.epoch_at(steps)
         if more:
             return
         parts = self._parts
@@ -127,12 +128,12 @@ class EpochRecorder:
         return EpochEnd(
             epoch=epoch,
             steps=steps,
-            samples=steps * parts.point.global_batch,
+            samples=self._plan.samples_before(steps),
             train_ns=self._train_ns(),
             elapsed_ns=self._elapsed_ns(),
             lr=parts.trainer.optimizer.param_groups[0]["lr"],
-            global_batch=parts.point.global_batch,
-            train_loss=loss_sum / (self._steps_per_epoch * parts.group.rank.world),
+            global_batch=self._plan.batch_of(epoch - 1),
+            train_loss=loss_sum / (self._plan.steps_of(epoch - 1) * parts.group.rank.world),
             evaluation=evaluation,
         )
 

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from hpcddp.core.catalog import dataset_facts
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
@@ -21,7 +22,7 @@ from hpcddp.worker.training.inputs import OrderWatch, endless, to_device
 class Feed(Protocol):
     """A rank's batches, epoch after epoch without an end."""
 
-    steps_per_epoch: int
+    plan: EpochPlan
     watch: OrderWatch
     """Of the epochs begun."""
 
@@ -38,7 +39,7 @@ class LoaderFeed:
     """Batches of a loader, each copied to the device when its step begins."""
 
     def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
-        self.steps_per_epoch = loader.steps_per_epoch
+        self.plan = loader.plan
         self.watch = OrderWatch()
         self._batches = endless(loader, self.watch, first_step)
         self._device = device
@@ -57,8 +58,8 @@ class LoaderFeed:
 class ResidentFeed:
     """One batch on the device, over and over: nothing is loaded, nothing is copied, no epoch begins."""
 
-    def __init__(self, batch: Batch, steps_per_epoch: int) -> None:
-        self.steps_per_epoch = steps_per_epoch
+    def __init__(self, batch: Batch, plan: EpochPlan) -> None:
+        self.plan = plan
         self.watch = OrderWatch()
         self._batch = batch
 
@@ -80,7 +81,8 @@ def training_source(spec: JobSpec) -> Source:
 def make_feed(point: Point, source: Source, group: ProcessGroup, first_step: int = 0) -> Feed:
     """The feed that `measure.input` asks for; its first batch is that of the run's step `first_step`."""
     if point.measure.input == "synthetic":
-        return ResidentFeed(first_batch(point, source, group), max(1, len(source) // point.global_batch))
+        plan = EpochPlan.of(point, max(len(source), point.global_batch))
+        return ResidentFeed(first_batch(point, source, group), plan)
     if point.workload.copy_ahead:
         return CopyAheadFeed(_loader(point, source, group), group.device, first_step)
     return LoaderFeed(_loader(point, source, group), group.device, first_step)
@@ -103,4 +105,6 @@ def _loader(point: Point, source: Source, group: ProcessGroup) -> TrainLoader:
         workers=point.workload.loader_workers_per_rank,
         seed=point.workload.seed,
         pin_memory=group.device.type == "cuda",
+        grows_at=point.workload.optimizer.batch_at_epochs,
+        factor=point.workload.optimizer.batch_factor,
     )

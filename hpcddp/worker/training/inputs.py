@@ -17,7 +17,7 @@ def endless(loader: TrainLoader, watch: OrderWatch, first_step: int = 0) -> Gene
 
     `watch` learns nothing of an epoch that is resumed in its middle: it did not begin with these batches.
     """
-    begun, skipped = divmod(first_step, loader.steps_per_epoch)
+    begun, skipped = loader.plan.epoch_at(first_step)
     watch.epochs = begun
     for epoch in itertools.count(begun):
         watch.begin_epoch()

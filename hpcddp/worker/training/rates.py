@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import Point
 
@@ -26,25 +27,26 @@ class RateSchedule:
     that a checkpoint would have to hold them, and a warm-up takes a second one, and a third around both.
     """
 
-    def __init__(self, point: Point, steps_per_epoch: int) -> None:
+    def __init__(self, point: Point, plan: EpochPlan) -> None:
         self._chosen = point.workload.optimizer
-        self._steps_per_epoch = steps_per_epoch
-        self._peak = scaled_rate(self._chosen, point.global_batch)
-        self._warmup = round(self._chosen.warmup_epochs * steps_per_epoch)
-        self._steps = (point.measure.epochs or 1) * steps_per_epoch
-        self.varies = self._warmup > 0 or self._chosen.schedule != "constant"
+        self._plan = plan
+        self._warmup = round(self._chosen.warmup_epochs * plan.steps_of(0))
+        self._steps = plan.first_step(point.measure.epochs or 1)
+        grows = bool(plan.grows_at) and self._chosen.scaling != "none"
+        self.varies = self._warmup > 0 or self._chosen.schedule != "constant" or grows
 
     def rate(self, step: int) -> float:
         """Of that step of the run, the first being 0."""
+        peak = scaled_rate(self._chosen, self._plan.batch_at(step))
         if step < self._warmup:
-            return self._peak * (step + 1) / self._warmup
-        return self._peak * self._share(step)
+            return peak * (step + 1) / self._warmup
+        return peak * self._share(step)
 
     def _share(self, step: int) -> float:
         """Of the peak, after the warm-up."""
         chosen = self._chosen
         if chosen.schedule == "step":
-            epochs = step // self._steps_per_epoch
+            epochs, _ = self._plan.epoch_at(step)
             return chosen.decay_factor ** sum(1 for epoch in chosen.decay_at_epochs if epoch <= epochs)
         past = (step - self._warmup) / (self._steps - self._warmup)
         if chosen.schedule == "cosine":

@@ -44,9 +44,9 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     `checkpointer`: of a run that resumes; it says where to begin, and ends the steps early when the ranks are told to stop.
     `epochs`: of `work: train`; it may end the run when an epoch has ended.
     """
-    window = StepWindow(point, feed.steps_per_epoch, log.times_ns, group, checkpointer)
+    window = StepWindow(point, feed.plan, log.times_ns, group, checkpointer)
     work = work_of(point, trainer)
-    rates = RateSchedule(point, feed.steps_per_epoch)
+    rates = RateSchedule(point, feed.plan)
     divergence, timer, timed_from = Divergence(group, log), log.timer, window.timed_from
     faults = PageFaults()
     checksums = {"at the start": checksum(trainer.module.parameters())}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 
 from hpcddp.core.attempt_records import MeasuringProtocol
+from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.rendezvous import ProcessGroup
@@ -23,15 +24,15 @@ class StepWindow:
     def __init__(
         self,
         point: Point,
-        steps_per_epoch: int,
+        plan: EpochPlan,
         times_ns: Sequence[int],
         group: ProcessGroup,
         checkpointer: Checkpointer | None = None,
     ) -> None:
         self._measure = point.measure
         self._rule: str = point.work if point.work in ("epoch", "train") else point.measure.stop
-        self._steps_per_epoch = steps_per_epoch
-        self._planned = point.measure.warmup_steps + timed_steps(point, steps_per_epoch)
+        self._plan = plan
+        self._planned = point.measure.warmup_steps + timed_steps(point, plan)
         self._times_ns = times_ns
         self._group = group
         self._checkpointer = checkpointer
@@ -75,7 +76,9 @@ class StepWindow:
     def record(self) -> MeasuringProtocol:
         """How the attempt was measured."""
         measure, first = self._measure, self.first_step
-        steady = steady_state(measure, self._times_ns, {step - first for step in self._pauses})
+        grows_at = self._plan.grows_after(first)  # steps of another batch are another length
+        of_one_batch = self._times_ns[: None if grows_at is None else grows_at - first]
+        steady = steady_state(measure, of_one_batch, {step - first for step in self._pauses})
         found = steady.interval
         return MeasuringProtocol(
             input=measure.input,
@@ -104,7 +107,7 @@ class StepWindow:
         """Where the first stretch of these steps ends."""
         if self._rule != "train":
             return steps.stop
-        return min(steps.stop, (steps.start // self._steps_per_epoch + 1) * self._steps_per_epoch)
+        return min(steps.stop, self._plan.first_step(self._plan.epoch_at(steps.start)[0] + 1))
 
     def _cut(self, steps: range) -> Iterator[range | PolledSteps]:
         """In one piece, or ended where a checkpoint is due, which is written before the rest is yielded."""
@@ -143,7 +146,7 @@ class StepWindow:
         return more_for_interval(self._measure, self._times_ns, set(self._pauses))
 
 
-def timed_steps(point: Point, steps_per_epoch: int) -> int:
+def timed_steps(point: Point, plan: EpochPlan) -> int:
     """How many are planned after the warm-up; of whole epochs theirs, less the warm-up.
 
     A run that its accuracy ends may end with its first epoch.
@@ -152,15 +155,15 @@ def timed_steps(point: Point, steps_per_epoch: int) -> int:
     if point.work not in ("epoch", "train"):
         return point.measure.steps
     shortest = 1 if point.measure.target_accuracy is not None else epochs
-    if shortest * steps_per_epoch <= warmup:
+    if plan.first_step(shortest) <= warmup:
         name = "an epoch has" if shortest == 1 else f"{shortest} epochs have"
         raise HpcddpError(
-            f"{name} {shortest * steps_per_epoch} steps of {point.global_batch} samples and measure.warmup_steps is {warmup}: "
+            f"{name} {plan.first_step(shortest)} steps of {point.global_batch} samples and measure.warmup_steps is {warmup}: "
             f"nothing is left to time; lower it, or take smaller batches or more data"
         )
-    if point.work == "train" and point.measure.resume and steps_per_epoch == 1:
+    if point.work == "train" and point.measure.resume and plan.steps_of(epochs - 1) == 1:
         raise HpcddpError(
-            f"an epoch is a single step of {point.global_batch} samples, and measure.resume is true: checkpoints are written "
-            f"between two steps of an epoch; set it to false, or take smaller batches or more data"
+            f"an epoch is a single step of {plan.batch_of(epochs - 1)} samples, and measure.resume is true: checkpoints are "
+            f"written between two steps of an epoch; set it to false, or take smaller batches or more data"
         )
-    return epochs * steps_per_epoch - warmup
+    return plan.first_step(epochs) - warmup

@@ -93,7 +93,7 @@ def read_node(attempt: Path, host: str, made: Path, seconds: Sequence[int], monk
             for row in gpus.rows():
                 of_gpus.row(row)
     monkeypatch.undo()
-    return node_summary(attempt, host, WINDOW, global_batch=64, energy_source=energy.source if energy else None)
+    return node_summary(attempt, host, WINDOW, samples=64 * WINDOW.steps, energy_source=energy.source if energy else None)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,35 @@
+"""The batch of each step, where it grows between epochs, and the steps that are alike in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcddp.analysis.records.epochs import Epoch
+from hpcddp.core.schema import LARGEST_INT
+
+Batches = NDArray[np.int64]
+"""Global, of each step."""
+
+
+def batch_of_steps(numbers: NDArray[np.int64], epochs: Sequence[Epoch] | None, batch: int) -> Batches:
+    """By the rows of epochs; `batch`: of a run that has none."""
+    if not epochs:
+        return np.full(numbers.size, batch, np.int64)
+    ends, batches = (np.array([getattr(each, name) for each in epochs], np.int64) for name in ("step", "batch"))
+    return np.asarray(batches[np.minimum(np.searchsorted(ends, numbers, side="right"), ends.size - 1)])
+
+
+def most_often(batches: Batches) -> int | None:
+    """The batch that most of these steps have, of a tie the smallest; None where all have one, or there is none."""
+    found, counts = np.unique(batches, return_counts=True)
+    return int(found[counts.argmax()]) if found.size > 1 else None
+
+
+def samples_of(batches: Batches) -> int | None:
+    """What these steps train; None where that is more than can be true."""
+    found, counts = np.unique(batches, return_counts=True)
+    samples = sum(batch * steps for batch, steps in zip(found.tolist(), counts.tolist(), strict=True))
+    return samples if samples <= LARGEST_INT else None
