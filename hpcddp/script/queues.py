@@ -78,7 +78,7 @@ def choose_queue(profile: ClusterProfile, point: Point, slurm: SlurmOptions, req
 
 
 def beyond_queue(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
-    """A sentence for each limit of its QOS and partition that the request does not keep."""
+    """A sentence for each limit of its QOS and partition that the request does not keep; one where both have the same."""
     if unknown := _unknown_names(profile, point, request):
         yield unknown
         return
@@ -87,7 +87,7 @@ def beyond_queue(profile: ClusterProfile, point: Point, request: JobRequest) -> 
     broken = [check for check in _checks(queue, job) if not check.fits]
     if broken:
         step = _next_step(profile, point, request, job)
-        yield from (f"{check.text} on {profile.name} {_place(queue, check)}. {step}" for check in broken)
+        yield from dict.fromkeys(f"{check.text} on {profile.name} {_place(queue, check)}. {step}" for check in broken)
 
 
 def _unknown_names(profile: ClusterProfile, point: Point, request: JobRequest) -> str | None:

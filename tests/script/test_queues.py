@@ -212,3 +212,10 @@ def test_marconi100_names_the_qos_and_gives_none_unasked() -> None:
     assert "Use `--set slurm.qos=m100_qos_bprod`." in refusal(profile, layout__nodes=17)
     assert queue(request_on(profile, slurm__intent="debug")) == ("m100_usr_prod", None)
     assert queue(request_on(profile, layout__nodes=17, slurm__qos="m100_qos_bprod")) == ("m100_usr_prod", "m100_qos_bprod")
+
+
+def test_a_limit_that_rule_and_partition_share_is_said_once(tmp_path: Path) -> None:
+    """The profile of a site may write it at both."""
+    both = "  partitions: {main: {max_nodes: 4}, old: {}}\n  qos: [{partition: main, max_nodes: 4}]\n"
+    said = refusal(site(tmp_path, both), layout__nodes=5)
+    assert said.count("5 nodes asked for, at most 4 allowed on site in partition main") == 1

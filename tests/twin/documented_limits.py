@@ -43,6 +43,7 @@ def _all_limits(profile: ClusterProfile) -> Iterator[DocumentedLimit]:
         yield from _size_limits(f"partition {partition.name}", base, table)
         yield from _node_limits(f"node type {base.node_type}", base, node)
         yield from _user_limits(profile, base, node)
+        yield from _forms(profile, base)
 
 
 def _fits_another(profile: ClusterProfile, own: Qos, partition: TwinPartition, request: Request) -> bool:
@@ -122,3 +123,17 @@ def _user_limits(profile: ClusterProfile, base: Request, node: NodeType) -> Iter
             if rules.max_cores_per_user % nodes == 0:
                 several = dataclasses.replace(base, nodes=nodes)
                 yield from _change(several, "max_cores_per_user", "cores_per_rank", rules.max_cores_per_user // nodes)
+
+
+def _forms(profile: ClusterProfile, base: Request) -> Iterator[DocumentedLimit]:
+    """An account of another form, and memory where it must not be asked for."""
+    if profile.rules_of(profile.node_types[base.node_type]).account_form is not None:
+        other = dataclasses.replace(base, account="another")
+        yield DocumentedLimit(name=f"node type {base.node_type}: account_form", within=base, past=other)
+    if profile.slurm.memory_option == "forbidden":
+        yield DocumentedLimit(name="memory_option", within=base, past=dataclasses.replace(base, mem_mb=1000))
+
+
+def unreachable_limits(profile: ClusterProfile) -> set[str]:
+    """Names of limits that no request was found for that keeps all others."""
+    return {limit.name for limit in _all_limits(profile)} - {limit.name for limit in documented_limits(profile)}

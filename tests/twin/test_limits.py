@@ -6,7 +6,7 @@ import pytest
 
 from hpcddp.cluster.profile_file import load_profile
 from tests.twin.controllers import Controllers
-from tests.twin.documented_limits import documented_limits
+from tests.twin.documented_limits import documented_limits, unreachable_limits
 from tests.twin.given_requests import refusal_by_hpcddp, refusal_by_slurm
 from tests.twin.shipped_profiles import slurm_profiles
 
@@ -16,6 +16,23 @@ UNKNOWN_TO_SLURM = {
     "vista node type gh: gpus": "nodes come with their GPUs, and a request does not say how many",
 }
 """Limits of profiles for which a request has no words."""
+
+
+NARROWER = {
+    "rcc: max_cores_per_user": "a user's GPUs and the cores of one type's nodes are fewer",
+    "leonardo: node type booster: count": "no QOS allows so many nodes",
+    "lumi-g: node type mi250x: count": "no partition allows so many nodes",
+    "marconi100: node type ac922: count": "no QOS allows so many nodes",
+    "marenostrum5-acc: node type h100: count": "no QOS allows so many nodes",
+    "vista: node type gh: count": "no partition allows so many nodes",
+}
+"""Limits that nobody meets, as another one comes first."""
+
+
+def test_every_limit_is_met_by_a_request() -> None:
+    """But for those behind a narrower one."""
+    profiles = [load_profile(name) for name in slurm_profiles()]
+    assert {f"{each.name}: {limit}" for each in profiles for limit in unreachable_limits(each)} == set(NARROWER)
 
 
 @pytest.mark.parametrize("cluster", slurm_profiles())

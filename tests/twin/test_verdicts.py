@@ -42,6 +42,11 @@ CASES: Sequence[Case] = (
         is_met=lambda profile, request, ours, slurms: "so other nodes could be timed instead" in ours and not slurms,
     ),
     Case(
+        rule="MaxMemPerCPU: Slurm raises the CPUs of a task where --mem is more (CPUs/Task in `scontrol show job`, 22.05). "
+        "hpcddp refuses, as the job would not be what its point says.",
+        is_met=lambda profile, request, ours, slurms: "MB to the cores of this job" in ours and not slurms,
+    ),
+    Case(
         rule="Where nodes come with their GPUs, a request does not say how many: Slurm cannot refuse more than there are.",
         is_met=lambda profile, request, ours, slurms: (
             profile.slurm.gpu_request == "none" and ours.startswith("layout.gpus_per_node is") and not slurms
