@@ -1,0 +1,143 @@
+"""The end of docs/clusters.md, from the code and the profiles: every key of a profile, and the sources of variables.
+
+What stands above the mark is written by hand, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcddp.cluster.environment import When
+from hpcddp.cluster.field_docs import as_yaml, field_docs
+from hpcddp.cluster.profile import ClusterProfile, Fact
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_names import profile_names
+from hpcddp.core.point import Workload
+from hpcddp.core.schema import AtLeast
+
+FILE = Path(__file__).parents[2] / "docs" / "clusters.md"
+
+MARK = "<!-- From here on `make docs` writes this page. -->"
+
+NO_KEYS = ("facts", "file")
+"""Fields of a profile that are no keys of its file."""
+
+KEYS = """
+## Keys of a profile
+
+`NAME` stands for a name of yours, `[]` for each entry of a list. A key that is not required may be left out, and then has its default.
+Where an editor reads the schema, it shows the same.
+"""
+
+VARIABLES = """
+## Where variables of the profiles come from
+
+Each entry of `env_rules` in the profiles that come with hpcddp, with the jobs that it is for and its source.
+
+| cluster | variable | jobs | source |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    by_hand = FILE.read_text(encoding="utf-8").partition(MARK)[0].rstrip("\n")
+    tables = "\n".join(line for path, cls in sections() for line in _table(path, cls))
+    return f"{by_hand}\n\n{MARK}\n{KEYS}\n{tables}\n{VARIABLES}{''.join(f'{row}{chr(10)}' for row in _variables())}"
+
+
+def sections(cls: type = ClusterProfile, prefix: str = "") -> Iterator[tuple[str, type]]:
+    """`""`, `node_types.NAME`, `slurm`, `slurm.qos[]`, ... with their dataclasses."""
+    yield prefix, cls
+    hints = typing.get_type_hints(cls, include_extras=True)
+    for field in dataclasses.fields(cls):
+        for end, kind in _parts(hints[field.name]):
+            if dataclasses.is_dataclass(kind) and kind is not Workload and field.name not in NO_KEYS and kind is not Fact:
+                yield from sections(typing.cast(type, kind), f"{prefix}.{field.name}{end}".lstrip("."))
+
+
+def keys() -> list[str]:
+    """Every key of a profile, such as `slurm.qos[].max_nodes`."""
+    return [
+        f"{path}.{field.name}".lstrip(".")
+        for path, cls in sections()
+        for field in dataclasses.fields(cls)
+        if path or field.name not in NO_KEYS
+    ]
+
+
+def _parts(kind: Any) -> Iterator[tuple[str, Any]]:
+    """What a value of the type is made of, with what its key is followed by: nothing, `[]` or `.NAME`."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        yield from (("[]" + end, part) for end, part in _parts(args[0]))
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
+        yield from ((".NAME" + end, part) for end, part in _parts(args[1]))
+    elif args and origin is not typing.Literal:
+        yield from (found for arg in args if arg is not type(None) for found in _parts(arg))
+    elif not isinstance(kind, AtLeast | str | int | float):
+        yield "", kind
+
+
+def _table(path: str, cls: type) -> Iterator[str]:
+    meaning, hints = field_docs(cls), typing.get_type_hints(cls, include_extras=True)
+    yield f"### {f'`{path}`' if path else 'The profile'}\n"
+    yield f"{as_yaml(inspect.getdoc(cls) or '')}\n"
+    yield "| key | type | default | meaning |\n|---|---|---|---|"
+    for field in dataclasses.fields(cls):
+        if path or field.name not in NO_KEYS:
+            key = f"{path}.{field.name}".lstrip(".")
+            cells = (f"`{key}`", _type(hints[field.name]), _default(field), meaning.get(field.name, ""))
+            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    yield ""
+
+
+TYPES = {int: "whole number", float: "number", bool: "true or false", str: "text", object: "any"}
+
+
+def _type(kind: Any) -> str:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return " or ".join(f"`{arg}`" for arg in args)
+    if origin is tuple:
+        return f"list of {_type(args[0])}"
+    if origin is typing.Annotated:
+        return f"{_type(args[0])}, {args[1].minimum} or more"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"mapping of {_type(args[1])}"
+    if args:
+        return " or ".join(_type(arg) for arg in args if arg is not type(None))
+    return "keys of its own" if dataclasses.is_dataclass(kind) else TYPES[kind]
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING or dataclasses.is_dataclass(field.default) or field.default == ():
+        return ""
+    if field.default is dataclasses.MISSING:
+        return "required"
+    if isinstance(field.default, tuple):
+        return "one without limits"
+    return f"`{ {'None': 'null', 'True': 'true', 'False': 'false'}.get(str(field.default), str(field.default)) }`"
+
+
+def _variables() -> Iterator[str]:
+    for name in profile_names():
+        profile = load_profile(name)
+        for rule in profile.env_rules:
+            value = "what a command finds" if rule.command is not None else f"`{rule.value}`"
+            source = " ".join(profile.sources[rule.source].split())
+            yield f"| {name} | `{rule.name}`: {value} | {_jobs(rule.when)} | {source} |"
+
+
+def _jobs(when: When) -> str:
+    words = [
+        f"{key} {', '.join(value) if isinstance(value, tuple) else value}"
+        for key, value in ((field.name.replace("_", " "), getattr(when, field.name)) for field in dataclasses.fields(when))
+        if value
+    ]
+    return "; ".join(words) or "all"
