@@ -30,8 +30,20 @@ NO_KEYS = ("facts", "file")
 KEYS = """
 ## Keys of a profile
 
-`NAME` stands for a name of yours, `[]` for each entry of a list. A key that is not required may be left out, and then has its default.
-Where an editor reads the schema, it shows the same.
+`NAME` stands for a name of yours, `[]` for each entry of a list. A key that is not required may be left out, and then has its
+default. Of `default_workload` the keys are those of a sweep's [workload](sweep-reference.md#workload).
+
+### A fact
+
+Any value may stand as `{value: 32, grade: A, source: wiki}`, with these keys:
+
+| key | meaning |
+|---|---|
+| `value` | the value itself, null where it is unknown |
+| `grade` | A: the site's or vendor's own pages; B: several independent users; C: one user, or an inference; `"?"`: not verified |
+| `source` | a key of `sources` |
+| `note` | what a reader should know of it |
+| `conflicts` | a list of facts: what other sources say instead |
 """
 
 VARIABLES = """
@@ -91,8 +103,7 @@ def _table(path: str, cls: type) -> Iterator[str]:
     yield "| key | type | default | meaning |\n|---|---|---|---|"
     for field in dataclasses.fields(cls):
         if path or field.name not in NO_KEYS:
-            key = f"{path}.{field.name}".lstrip(".")
-            cells = (f"`{key}`", _type(hints[field.name]), _default(field), meaning.get(field.name, ""))
+            cells = (f"`{field.name}`", _type(hints[field.name]), _default(field), meaning.get(field.name, ""))
             yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""
 

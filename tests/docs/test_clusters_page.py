@@ -1,0 +1,116 @@
+"""docs/clusters.md: every command in it runs, every key of a profile and the source of every variable is in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.cluster.profile_names import profile_names
+from hpcddp.cluster.yamlfile import parse_yaml
+from hpcddp.detect.trial import Verdict
+from tests.commands.conftest import Run, run
+from tests.detect.given_live import ONE, detected_text
+from tests.docs.profile_keys import FILE, keys
+
+__all__ = ["run"]  # a fixture
+
+PAGE = FILE.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"(?:^    .*\n|^\n(?=    ))+", PAGE, re.MULTILINE)
+COMMANDS = [line.strip() for line in PAGE.split("\n") if line.startswith("    hpcddp ")]
+
+LIVE = replace(ONE, associations=tuple(replace(each, account="abc01") for each in ONE.associations or ()))
+"""What Slurm answers on the machine of whoever reads the page."""
+
+
+def named_files() -> dict[str, str]:
+    """Files that blocks of the page show, by the name in their first line."""
+    texts = ["\n".join(line[4:] for line in block.split("\n")) for block in BLOCKS]
+    named = [(re.match(r"# (\S+\.yaml)\n", text.lstrip("\n")), text.lstrip("\n")) for text in texts]
+    return {found[1]: text for found, text in named if found}
+
+
+@pytest.fixture
+def reader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the page names, on a machine whose Slurm answers."""
+    verdict = Verdict(gpu_request="gres", accounts=("abc01",), account_required=True)
+    monkeypatch.setattr("hpcddp.detect.detect.read_live", lambda deadline_s: LIVE)
+    monkeypatch.setattr("hpcddp.detect.check.read_live", lambda deadline_s: LIVE)
+    monkeypatch.setattr("hpcddp.detect.detect.try_requests", lambda *_: verdict)
+    monkeypatch.setattr("hpcddp.commands.clusters_survey._run", _no_job)
+    monkeypatch.setattr("hpcddp.commands.clusters_survey._update", lambda *_: None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    (tmp_path / ".config" / "hpcddp" / "clusters").mkdir(parents=True)
+    for name, text in named_files().items():
+        Path(name).expanduser().write_text(text)
+    (tmp_path / "theirs.yaml").write_text(detected_text(LIVE, verdict))
+    (tmp_path / "mine.sh.j2").write_text('{% extends "base.sh.j2" %}\n{% block teardown %}\necho bye\n{% endblock %}\n')
+    return tmp_path
+
+
+def _no_job(*_: Any) -> Any:
+    from hpcddp.core.survey_record import SurveyRecord
+
+    return SurveyRecord(job="7", date="2026-01-01", nodes=())
+
+
+def test_every_command_runs(reader: Path, run: Run) -> None:
+    """In the order of the page, each with what those before it wrote."""
+    run("render", "--cluster", "rcc", "--set", "account=abc01", "-o", "job.sh")
+    assert len(COMMANDS) > 10
+    for command in COMMANDS:
+        words = shlex.split(command, comments=True)[1:]
+        target = words[words.index(">") + 1] if ">" in words else None
+        result = run(*(words[: words.index(">")] if target else words))
+        assert result.exit_code == 0, f"{command}: {result.output}"
+        if target:
+            Path(target).expanduser().write_text(result.stdout)
+
+
+def test_shown_profiles_are_read(reader: Path) -> None:
+    """Those that the page shows in full."""
+    names = [name for name in named_files() if "clusters/" in name or name.startswith("site")]
+    assert len(names) >= 2
+    for name in names:
+        assert load_profile(str(Path(name).expanduser())).node_types
+
+
+def test_other_yaml_is_yaml() -> None:
+    """Fragments of profiles, each a document of its own or a line of a list of examples."""
+    fragments = ["\n".join(line[4:] for line in block.split("\n")).strip() for block in BLOCKS if "hpcddp " not in block]
+    for text in fragments:
+        for part in text.split("\n") if text.startswith("compute: {") else [text]:
+            if re.match(r"(# \S+\.yaml|\w+:)", part):
+                assert isinstance(parse_yaml(part, "the page"), dict), part
+
+
+def section(path: str) -> str:
+    """The table of a part of the profile."""
+    heading = f"### `{path}`\n" if path else "### The profile\n"
+    return PAGE.partition(heading)[2].partition("\n### ")[0]
+
+
+def test_every_key_of_a_profile_is_there() -> None:
+    """In the table of its part; those of a fact too."""
+    missing = []
+    for key in keys():
+        path, _, name = key.rpartition(".")
+        missing += [] if f"\n| `{name}` |" in section(path) else [key]
+    assert missing == []
+    assert all(f"\n| `{name}` |" in PAGE for name in ("value", "grade", "source", "note", "conflicts"))
+
+
+def test_the_source_of_every_variable_is_there() -> None:
+    """Of each entry of env_rules in a profile that comes with hpcddp, in one row."""
+    rows = PAGE.partition("## Where variables of the profiles come from")[2].splitlines()
+    for name in profile_names():
+        profile = load_profile(name)
+        for rule in profile.env_rules:
+            source = " ".join(profile.sources[rule.source].split())
+            assert any(row.startswith(f"| {name} | `{rule.name}`") and row.endswith(f"| {source} |") for row in rows), rule
