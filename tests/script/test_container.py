@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -42,7 +43,8 @@ def called(tmp_path: Path, profile: ClusterProfile, launch: ScriptLaunch) -> lis
     assert shellcheck(text) == ""
     env = {**stand_ins(tmp_path), "HOME": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_JOB_ACCOUNT": "proj"}
     (tmp_path / "bin" / "srun").write_text(SRUN)
-    (tmp_path / "bin" / "apptainer").symlink_to("/bin/true")
+    for name in ("apptainer", "ch-run", "podman-hpc"):
+        (tmp_path / "bin" / name).symlink_to("/bin/true")
     done = subprocess.run(["bash"], input=text, env=env, cwd=tmp_path, text=True, capture_output=True, check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()
@@ -106,6 +108,18 @@ def test_variables_and_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     words = called(tmp_path, contained("apptainer"), launch_on("$HOME/data", "~/data", "${NOWHERE}", "$NOWHERE/data", "/no/such"))
     assert [word for word in words if word.startswith("--bind=")] == [f"--bind={tmp_path}/data:{tmp_path}/data"] * 2
+
+
+@pytest.mark.parametrize("runtime", ["apptainer", "charliecloud", "podman-hpc"])
+def test_a_node_without_the_runtime(tmp_path: Path, runtime: Runtime) -> None:
+    """The job says so and ends, before any rank starts."""
+    _, point, request = plain_profile()
+    env = {**stand_ins(tmp_path), "PATH": f"{tmp_path}/bin"}
+    for name in ("head", "id", "bash"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    text = render(contained(runtime), point, request, launch_on("/runs"))
+    done = subprocess.run(["/bin/bash"], input=text, env=env, text=True, capture_output=True, check=False)
+    assert (done.returncode, "hpcddp: this node has n" in done.stderr, Path(env["OUT"]).exists()) == (1, True, False)
 
 
 @pytest.mark.parametrize("path", ["/data:2", "/a,b", "/a\nb"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +13,7 @@ from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS
 from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
 from hpcddp.worker.telemetry.job_cpu import ProcessTree, job_cpu_ns
 from hpcddp.worker.telemetry.node import IB_WORD_BYTES, TICK_NS, NodeReader
+from hpcddp.worker.telemetry.reader import open_gpus
 
 
 def write(file: Path, text: str) -> None:
@@ -223,6 +226,15 @@ def test_gpus_of_others_are_not_read() -> None:
     assert names(nvml, CUDA_VISIBLE_DEVICES="3,1") == ["d", "b"]
     assert names(nvml, CUDA_VISIBLE_DEVICES="GPU-c0000000-1111,GPU-a0") == ["c", "a"]
     assert GpuReader(nvml, 1, {"CUDA_VISIBLE_DEVICES": "MIG-1-2"})._gpus == ["MIG-1-2"]
+
+
+def test_a_part_of_the_nodes_gpus_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each rank sees its own GPU only, power and energy of one would pass for those of four."""
+    monkeypatch.setitem(sys.modules, "pynvml", cast(ModuleType, Nvml("V100", "V100", "V100", "V100")))
+    assert open_gpus(4)[1] is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert open_gpus(4) == (None, "the node's first rank sees 1 of its 4 GPUs")
+    assert open_gpus(1)[1] is None
 
 
 @pytest.mark.parametrize("visible", ["4", "GPU-", "GPU-x", "", "none"])

@@ -39,7 +39,7 @@ def main() -> None:
     die_with_parent(rank_pid, signal.SIGKILL)
     for meant_for_the_job in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(meant_for_the_job, signal.SIG_IGN)
-    reader, why = _open_gpus(int(gpus))
+    reader, why = open_gpus(int(gpus))
     energy = node_energy()
     about = {"hz": float(hz), "gpus": reader.describe() if reader else [], "no_gpus": why}
     print(json.dumps(about | ({"node_energy": energy.source} if energy else {})), flush=True)
@@ -71,12 +71,15 @@ def repeat(action: Callable[[], None], period_s: float) -> None:
             return
 
 
-def _open_gpus(count: int) -> tuple[GpuReader | None, str | None]:
+def open_gpus(count: int) -> tuple[GpuReader | None, str | None]:
     """A reader, or why there is none."""
     if not count:
         return None, "the run uses no GPU"
     try:
-        return GpuReader(importlib.import_module("pynvml"), count), None
+        gpus = GpuReader(importlib.import_module("pynvml"), count)
+        if (visible := len(gpus.describe())) < count:  # sums over a part would pass for the node's
+            return None, f"the node's first rank sees {visible} of its {count} GPUs"
+        return gpus, None
     except ImportError as error:
         return None, f"no NVML: {error}; nvidia-ml-py, where the job is submitted or where it runs, brings it"
     except NoGpus as error:
