@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import errno
+import importlib
 from typing import Any, NoReturn
 
 import click
 
 from hpcddp import __version__
-from hpcddp.commands.analyze import analyze
-from hpcddp.commands.audit import audit
-from hpcddp.commands.bench import bench
-from hpcddp.commands.bundle import bundle
-from hpcddp.commands.cancel import cancel
-from hpcddp.commands.clean import clean
-from hpcddp.commands.clusters import clusters
-from hpcddp.commands.compare import compare
-from hpcddp.commands.completion import completion
-from hpcddp.commands.data import data
-from hpcddp.commands.export import export
-from hpcddp.commands.init import init
-from hpcddp.commands.lint import lint
-from hpcddp.commands.logs import logs
-from hpcddp.commands.plan import plan
-from hpcddp.commands.proposal import proposal
-from hpcddp.commands.render import render
-from hpcddp.commands.reproduce import reproduce
-from hpcddp.commands.schema import schema
-from hpcddp.commands.status import status
-from hpcddp.commands.studies import studies
-from hpcddp.commands.submit import submit
 from hpcddp.core.errors import FAILED, USAGE, HpcddpError
 from hpcddp.core.text import escape_controls
+
+DAILY = ("init", "render", "plan", "submit", "status", "logs", "cancel", "analyze")
+OTHERS = (
+    *("compare", "proposal", "bundle", "reproduce", "export", "audit", "bench", "lint", "clean"),
+    *("studies", "clusters", "data", "schema", "completion"),
+)
+"""The other commands; each is in the file of its name in `hpcddp/commands/`."""
 
 EPILOG = """\b
 Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),
@@ -39,10 +25,16 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),
 
 
 class Commands(click.Group):
-    """A group that prints errors without a traceback and lists commands in the order of the work."""
+    """A group that prints errors without a traceback, lists commands in the order of the work, and imports only the one used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return [*DAILY, *OTHERS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in (*DAILY, *OTHERS):
+            return None
+        command: click.Command = getattr(importlib.import_module(f"hpcddp.commands.{cmd_name}"), cmd_name)
+        return command
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         try:
@@ -87,9 +79,3 @@ def main() -> None:
     hpcddp status .                            what is queued, running, done, failed
     hpcddp analyze .                           tables and figures
     """
-
-
-DAILY = (init, render, plan, submit, status, logs, cancel, analyze)
-OTHERS = (compare, proposal, bundle, reproduce, export, audit, bench, lint, clean, studies, clusters, data, schema, completion)
-for command in (*DAILY, *OTHERS):
-    main.add_command(command)

@@ -29,8 +29,9 @@ def walk(command: click.Command, name: str) -> Iterator[tuple[str, click.Command
     """`hpcddp`, `hpcddp data`, `hpcddp data prepare`, ... with their commands."""
     yield name, command
     if isinstance(command, click.Group):
-        for key, child in command.commands.items():
-            yield from walk(child, f"{name} {key}")
+        context = click.Context(command)
+        for key in command.commands or command.list_commands(context):
+            yield from walk(command.get_command(context, key) or command, f"{name} {key}")
 
 
 def _contents(commands: list[tuple[str, click.Command]]) -> Iterator[str]:
