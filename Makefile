@@ -6,6 +6,7 @@
 #   make docs     writes the pages of docs/ that are made from the code
 #   make bench    what start-up and measuring cost, what measuring finds on a slow wire; wants a quiet machine, half an hour
 #   make soak     the tests that take long
+#   make wheelhouse  what `pip install` needs where there is no internet, with checksums; see docs/clusters.md
 #   make gpu      what touches CUDA, on the GPUs of this machine, in ten minutes; says so where there is none
 
 VENV := .venv
@@ -15,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
 NEWEST := python3 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for p in $(NEWEST); do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint docs bench soak gpu packages
+.PHONY: demo test lint docs bench soak gpu wheelhouse packages
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed-demo
@@ -53,6 +54,27 @@ lint: $(VENV)/installed-test packages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	shellcheck .ci/run
+
+# uv knows which packages another Python and platform need, which pip asks of its own; the wheels are then downloaded by pip.
+FOR_PYTHON ?= 3.12
+FOR_PLATFORM ?= x86_64-manylinux_2_28
+FOR_EXTRAS ?=
+WHEELS := wheelhouse
+MACHINE = $(firstword $(subst -manylinux_2_, ,$(FOR_PLATFORM)))
+GLIBC = $(lastword $(subst -manylinux_2_, ,$(FOR_PLATFORM)))
+TAGS = $(foreach minor,$(shell seq $(GLIBC) -1 5),manylinux_2_$(minor)_$(MACHINE)) manylinux2014_$(MACHINE) linux_$(MACHINE)
+
+wheelhouse: $(BIN)/python
+	@[ -x $(BIN)/uv ] || $(BIN)/python -m pip install --quiet uv
+	rm -rf $(WHEELS)
+	mkdir $(WHEELS)
+	$(BIN)/uv pip compile --quiet --python $(BIN)/python setup.cfg $(addprefix --extra ,$(FOR_EXTRAS)) --generate-hashes \
+		--python-version $(FOR_PYTHON) --python-platform $(FOR_PLATFORM) --output-file $(WHEELS)/requirements.txt
+	$(BIN)/python -m pip download --quiet --dest $(WHEELS) --no-deps --require-hashes --requirement $(WHEELS)/requirements.txt \
+		--only-binary=:all: --python-version $(FOR_PYTHON) $(addprefix --platform ,$(TAGS))
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) .
+	cd $(WHEELS) && sha256sum *.whl > SHA256SUMS
+	@echo "== $$(ls $(WHEELS)/*.whl | wc -l) wheels for Python $(FOR_PYTHON) on $(FOR_PLATFORM) in $(WHEELS)/"
 
 docs: $(VENV)/installed-test
 	$(BIN)/python -m tests.docs
