@@ -16,6 +16,7 @@ from hpcddp.cluster.slurm_rules import Qos
 from hpcddp.cluster.yamlfile import read_yaml
 from hpcddp.core.catalog import check_workload
 from hpcddp.core.errors import UsageError
+from hpcddp.core.gpu_peaks import gpu_peak
 
 SHIPPED = profile_names()
 SITES = [name for name in SHIPPED if name != "local"]
@@ -111,6 +112,15 @@ def test_what_is_unknown_says_how_to_find_it(name: str) -> None:
     """A value that nobody verified is null or a claim, and has a remark; null of another grade is known to be nothing."""
     facts = load_profile(name).facts
     assert [path for path, fact in facts.items() if fact.grade == "?" and not (fact.note or fact.conflicts)] == []
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_gpus_have_peaks(name: str) -> None:
+    """A GPU is named as torch names it, so that its peaks are found; one of which that is not known says so."""
+    profile = load_profile(name)
+    for key, node in profile.node_types.items():
+        fact = profile.facts[f"node_types.{key}.gpu"]
+        assert gpu_peak(str(node.gpu)) is not None or "peaks" in str(fact.note) or "nvidia-smi -L" in str(fact.note)
 
 
 @pytest.mark.parametrize("name", SITES)

@@ -29,7 +29,7 @@ def test_open_questions_are_said_once(run: Run) -> None:
     first, second = (run("render", "--cluster", "perlmutter", "--set", "account=abc") for _ in range(2))
     assert (first.exit_code, first.stdout) == (0, second.stdout)
     assert "not documented of perlmutter" in first.stderr
-    assert "qos regular max_nodes" in first.stderr
+    assert "slurm default_walltime_min: ask: " in first.stderr
     assert "a100-40 memory_mb" in first.stderr
     assert "a100-80" not in first.stderr
     assert "latency_us" not in first.stderr
