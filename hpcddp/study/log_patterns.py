@@ -39,6 +39,12 @@ LOG_PATTERNS: tuple[LogPattern, ...] = (
         "take a smaller workload.batch_per_gpu in the sweep, which makes it another point; then submit",
     ),
     LogPattern(re.compile(r"no `module` command"), "its node has no `module` command", FIX_COMPUTE),
+    LogPattern(re.compile(r"hpcddp: this node has no (?P<a>[\w -]+)"), "its node has no {0}", FIX_COMPUTE),
+    LogPattern(
+        re.compile(r"hpcddp: Slurm's address of (?P<node>[\w.-]+) is '(?P<a>[^']*)', which is no number"),
+        "Slurm's address of {node} is `{0}`, which is no number",
+        "take `rendezvous.master_address` out of the cluster's profile, or give a `master_suffix`; then submit it again",
+    ),
     LogPattern(
         re.compile(
             r"Unable to locate a modulefile for '(?P<a>[^']+)'|The following module\(s\) are unknown: \"(?P<b>[^\"]+)\""

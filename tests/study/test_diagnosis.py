@@ -259,6 +259,11 @@ def test_a_line_that_the_sentence_has_is_not_told_twice() -> None:
             "hpcddp: this node has no `module` command; the profile's module_init says where it is defined",
             "its node has no `module` command",
         ),
+        ("hpcddp: this node has no apptainer or singularity", "its node has no apptainer or singularity"),
+        (
+            "hpcddp: Slurm's address of gn01 is 'gn01', which is no number; the profile's rendezvous.master_suffix may help",
+            "Slurm's address of gn01 is `gn01`, which is no number",
+        ),
         ("/var/spool/job7/slurm_script: line 9: conda: command not found", "`conda` is not there on its node"),
         ("slurmstepd: error: execve(): python3: No such file or directory", "`python3` is not there on its node"),
         ("hpcddp: line 1: exec: python3: not found", "`python3` is not there on its node"),

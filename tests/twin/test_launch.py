@@ -118,3 +118,21 @@ def test_gpus_by_task(user: User) -> None:
     own = launch["environment"]
     assert (own["SLURM_GPUS_PER_TASK"], own["SLURM_GPUS_ON_NODE"], own["SLURM_CPUS_ON_NODE"]) == ("v100:1", "2", "2")
     assert (launch["profile"]["slurm"]["local_device"], end["state"], len(end["ranks"])) == ("zero", "done", 2)
+
+
+@pytest.mark.soak
+def test_by_hand_and_in_one_allocation(user: User) -> None:
+    """As submitted: the script finds its hpcddp in the image, here by a bind, and each step starts a container of its own."""
+    profile = profile_of("charliecloud", user.home / "image")
+    profile["compute"]["container"]["binds"].append(str(Path(__file__).parents[2]))
+    (user.home / "charliecloud.yaml").write_text(json.dumps(profile))
+    sweep = SWEEP.format(name="charliecloud", nodes=1, ranks=1, launcher="direct", data="{name: synthetic-mnist}")
+    (user.home / "both.yaml").write_text(f"{sweep}points: {{nodes: {{layout.nodes: [1, 2]}}}}\n")
+    user.hpcddp("submit", "both.yaml", "--one-allocation", "-y")
+    (user.home / "by hand").mkdir()
+    script = user.hpcddp("render", "both.yaml", "--where", "layout.nodes == 2", "--set", "account=proj").stdout
+    user.twin.run(["sbatch"], text=script, cwd=user.home / "by hand")
+    user.twin.wait_jobs(200)
+    assert user.failures() == {}
+    assert "2 runs: 2 done" in user.hpcddp("status", "both").stdout
+    assert "gates     1 of 1 runs pass" in user.hpcddp("analyze", "by hand/jobs/adhoc").stdout
