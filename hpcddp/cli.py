@@ -31,10 +31,11 @@ class Commands(click.Group):
         return [*DAILY, *OTHERS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in (*DAILY, *OTHERS):
-            return None
-        command: click.Command = getattr(importlib.import_module(f"hpcddp.commands.{cmd_name}"), cmd_name)
-        return command
+        known = self.list_commands(ctx)
+        for name in [cmd_name] if cmd_name in known else known:  # click suggests one of all
+            if name not in self.commands:
+                self.add_command(getattr(importlib.import_module(f"hpcddp.commands.{name}"), name))
+        return super().get_command(ctx, cmd_name)
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         try:

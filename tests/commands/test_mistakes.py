@@ -179,3 +179,9 @@ def test_many_points_that_were_added_are_counted(run: Run, tmp_path: Path) -> No
     (line,) = [line for line in run("plan", "many.yaml").stderr.splitlines() if "added to compare" in line]
     assert line.count("n01-g") == 4
     assert " and 196 more; `baselines: false` leaves them out" in line
+
+
+def test_an_unknown_command_is_compared_with_all(run: Run) -> None:
+    """Though none of them is imported but for that."""
+    refused = run("rendr")
+    assert (refused.exit_code, refused.stderr.splitlines()[0]) == (2, "No such command 'rendr'. Did you mean 'render'?")

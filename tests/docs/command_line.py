@@ -30,7 +30,7 @@ def walk(command: click.Command, name: str) -> Iterator[tuple[str, click.Command
     yield name, command
     if isinstance(command, click.Group):
         context = click.Context(command)
-        for key in command.commands or command.list_commands(context):
+        for key in command.list_commands(context) if command is main else command.commands:
             yield from walk(command.get_command(context, key) or command, f"{name} {key}")
 
 
