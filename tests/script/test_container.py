@@ -16,9 +16,10 @@ from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.cluster.environment import Container, EnvRule, When
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
+from hpcddp.script.lint import lint_script
 from hpcddp.script.render import ScriptLaunch, render
 from tests.given_one_allocation import batch_of, submission_plan
-from tests.script.test_render import AWKWARD, SUBMITTED, by_hand, plain_profile, shellcheck, stand_ins
+from tests.script.test_render import AWKWARD, SUBMITTED, by_hand, plain_profile, stand_ins
 
 Runtime = Literal["apptainer", "pyxis", "podman-hpc", "cscs", "charliecloud"]
 RUNTIMES = get_args(get_type_hints(Container)["runtime"])
@@ -40,7 +41,7 @@ def called(tmp_path: Path, profile: ClusterProfile, launch: ScriptLaunch) -> lis
     """Words that start the ranks: srun's options for a container, then what each task runs."""
     _, point, request = plain_profile()
     text = render(profile, point, request, launch)
-    assert shellcheck(text) == ""
+    assert lint_script(text) == []
     env = {**stand_ins(tmp_path), "HOME": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_JOB_ACCOUNT": "proj"}
     (tmp_path / "bin" / "srun").write_text(SRUN)
     for name in ("apptainer", "ch-run", "podman-hpc"):
@@ -145,7 +146,7 @@ def test_torch_is_asked_inside(runtime: Runtime) -> None:
     rule = EnvRule(name="NCCL_X", value="1", when=When(nccl="<2.21"), source="jobs")
     _, point, request = plain_profile()
     text = render(dataclasses.replace(contained(runtime), env_rules=(rule,)), point, request, launch_on("/runs"))
-    assert shellcheck(text) == ""
+    assert lint_script(text) == []
     by_srun = "srun --nodes=1 --ntasks=1 " if runtime in ("pyxis", "cscs") else ""
     assert f"""timeout 300 {by_srun}"${{container[@]}}" python3 -c '""" in text
     assert text.index("\ncontainer=(") < text.index("HPCDDP_NCCL=") < text.index("\nsrun ")
@@ -157,6 +158,6 @@ def test_each_step_of_one_allocation(tmp_path: Path, runtime: Runtime) -> None:
     plan = dataclasses.replace(submission_plan(tmp_path, axes="{layout.nodes: [1, 2]}"), profile=contained(runtime))
     prepare(tmp_path / "job", batch_of(plan, tmp_path))
     text = (tmp_path / "job" / SCRIPT).read_text()
-    assert shellcheck(text) == ""
+    assert lint_script(text) == []
     assert text.count(' "${container[@]}" \\\n') == 4
     assert text.count(f'show "{os.fspath(tmp_path)}"\n') == 1

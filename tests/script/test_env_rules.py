@@ -18,12 +18,13 @@ from hpcddp.cluster.environment import EnvRule, When
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.script.job_request import User
+from hpcddp.script.lint import lint_script
 from hpcddp.script.render import render
 from hpcddp.script.resources import job_request
 from hpcddp.sweep.expand import resolve
 from hpcddp.sweep.file import make_sweep
 from tests.given_one_allocation import batch_of, submission_plan
-from tests.script.test_render import SUBMITTED, shellcheck, stand_ins
+from tests.script.test_render import SUBMITTED, stand_ins
 
 SHOW = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
 """What a rank is here: it prints what it was given."""
@@ -55,7 +56,7 @@ def script(profile: ClusterProfile, *settings: str) -> str:
     point = resolve(sweep, profile)
     launch = dataclasses.replace(SUBMITTED, command=SHOW)
     text = render(profile, point, job_request(profile, point, sweep.slurm, User(account="proj")), launch)
-    assert shellcheck(text) == ""
+    assert lint_script(text) == []
     return text
 
 
@@ -155,7 +156,7 @@ def test_steps_of_one_allocation(tmp_path: Path) -> None:
     batch = batch_of(dataclasses.replace(plan, profile=rcc(*rules)), tmp_path)
     prepare(tmp_path / "job", batch)
     text = (tmp_path / "job" / SCRIPT).read_text()
-    assert shellcheck(text) == ""
+    assert lint_script(text) == []
     found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30 (\d)", text)
     assert [(int(nodes), words) for words, nodes in found] == [(2, "'export NCCL_NET='\"'\"'AWS Libfabric'\"'\"''"), (1, "''")]
     assert (text.count("NCCL_NET="), text.count("export NCCL_CROSS_NIC=1\n"), text.count('eval "$HPCDDP_RANK_ENV"; ')) == (
