@@ -36,7 +36,8 @@ def partitions(profile: ClusterProfile) -> list[TwinPartition]:
     return [_partition(profile, name) for name in _names(profile)]
 
 
-def _names(profile: ClusterProfile) -> list[str]:
+def _named(profile: ClusterProfile) -> list[str]:
+    """Partitions that the profile names."""
     rules = profile.slurm
     named = [
         *rules.partitions,
@@ -44,10 +45,14 @@ def _names(profile: ClusterProfile) -> list[str]:
         *(kind.partition for kind in profile.node_types.values()),
         *(rule.partition for rule in rules.qos),
     ]
-    names = dict.fromkeys(name for name in named if name is not None)
+    return list(dict.fromkeys(name for name in named if name is not None))
+
+
+def _names(profile: ClusterProfile) -> list[str]:
+    rules, names = profile.slurm, _named(profile)
     is_unnamed = not rules.partition and not rules.partitions and any(rule.partition is None for rule in rules.qos)
     free = [key for key, kind in profile.node_types.items() if kind.partition is None]
-    return [*names, PARTITION] if is_unnamed and free else list(names)
+    return [*names, PARTITION] if is_unnamed and free else names
 
 
 def _partition(profile: ClusterProfile, name: str) -> TwinPartition:
@@ -61,7 +66,7 @@ def _partition(profile: ClusterProfile, name: str) -> TwinPartition:
     return TwinPartition(
         name=name,
         node_types=node_types,
-        is_default=given.default is True or (name == PARTITION and name not in rules.partitions),
+        is_default=given.default is True or (name == PARTITION and name not in _named(profile)),
         limits=dataclasses.replace(
             given,
             max_walltime_min=given.max_walltime_min or _longest_min(holding),
