@@ -108,7 +108,7 @@ def _fitting(file: Path, cluster: str, job_options: tuple[str, ...], own: Settin
     from hpcddp.core.errors import UsageError
     from hpcddp.submit.choose import job_requests
     from hpcddp.submit.options import PointOptions
-    from hpcddp.submit.plan import without_folder
+    from hpcddp.submit.remarks import without_folder
 
     try:
         chosen = choose_and_remark(file, PointOptions(job_options=job_options))

@@ -17,7 +17,7 @@ from hpcddp.core.text import merge_similar
 from hpcddp.script.job_request import JobRequest, User
 from hpcddp.script.resources import job_request
 from hpcddp.submit.options import LayoutOptions, PointOptions
-from hpcddp.submit.plan import added_words
+from hpcddp.submit.remarks import added_words
 from hpcddp.sweep.conditions import matching
 from hpcddp.sweep.expand import PlannedPoint, expand
 from hpcddp.sweep.file import SweepFile, make_sweep, read_sweep, with_job_options, with_line, without_effect

@@ -18,7 +18,8 @@ from hpcddp.submit.budget import budget_words, hours_of_runs
 from hpcddp.submit.failed_runs import none_failed_words, reasons_text
 from hpcddp.submit.one_allocation import allocation_words
 from hpcddp.submit.pending import PendingRuns
-from hpcddp.submit.plan import plan_row, points_table, queue_columns, queue_words, remarks, total_hours
+from hpcddp.submit.plan import plan_row, points_table, queue_columns, queue_words, total_hours
+from hpcddp.submit.remarks import remarks
 
 
 def pending_remarks(pending: PendingRuns) -> Iterator[str]:

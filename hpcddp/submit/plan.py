@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.cluster.settings import config_file
-from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.hours import Budget, Hours
-from hpcddp.core.point import Layout, Point, flat_keys
-from hpcddp.core.text import count, first_few, merge_similar, size, table
+from hpcddp.core.point import flat_keys
+from hpcddp.core.text import count, size, table
 from hpcddp.script.job_request import JobRequest
-from hpcddp.script.resources import cores_per_rank, hours_at_most
+from hpcddp.script.resources import hours_at_most
 from hpcddp.sweep.disk_usage import bytes_of, files_of
 from hpcddp.sweep.expand import PlannedPoint
 
@@ -147,72 +144,6 @@ def _hours_text(hours: float | None) -> str | None:
 def plan_plain(rows: Sequence[PlanRow]) -> dict[str, object]:
     """The rows and their sums, for JSON."""
     return {"totals": asdict(totals(rows)), "points": [asdict(row) for row in rows]}
-
-
-def baseline_words(points: Sequence[PlannedPoint]) -> str:
-    """`1 GPU and 1 node`: what speedups of these points will be relative to; empty where it is neither."""
-    trained = [planned.point for planned in points if planned.point.work != "comm"]
-    on_one_node = {point.layout.gpus_per_node for point in trained if point.layout.nodes == 1}
-    full = max((point.layout.gpus_per_node for point in trained), default=1)
-    one = "1 GPU" if any(point.device == "cuda" for point in trained) else "1 rank"
-    return " and ".join([one] * (1 in on_one_node) + ["1 node"] * (full > 1 and full in on_one_node))
-
-
-def added_words(points: Sequence[PlannedPoint]) -> list[str]:
-    """A sentence on the baselines that were added to the points, where there are such."""
-    added = [planned for planned in points if planned.is_added]
-    if not added:
-        return []
-    names, groups = first_few([p.point.label for p in added]), ", ".join(dict.fromkeys(name for p in added for name in p.groups))
-    return [f"added to compare {groups} with: {names}; `baselines: false` leaves {'it' if len(added) == 1 else 'them'} out"]
-
-
-def remarks(profile: ClusterProfile, points: Sequence[PlannedPoint]) -> Iterator[str]:
-    """What a referee would ask about the request, a sentence each with the next step; each once for all points."""
-    if points and profile.status == "retired":
-        yield f"{profile.name} is retired: jobs can be rendered and checked on a twin, not run."
-    yield from _few_cores(profile, [planned.point.layout for planned in points])
-    yield from merge_similar(text for planned in points for text in _remarks_on(profile, planned.point))
-
-
-def _few_cores(profile: ClusterProfile, layouts: Iterable[Layout]) -> Iterator[str]:
-    """One sentence for each type of node, however many numbers of cores are tried there."""
-    few: dict[tuple[str | None, int], set[int]] = {}
-    for layout in layouts:
-        node, cores = profile.node_type(layout.node_type), layout.physical_cores_per_rank
-        if node.physical_cores and node.gpus and cores is not None and cores * node.gpus < node.physical_cores:
-            few.setdefault((layout.node_type, node.physical_cores // node.gpus), set()).add(cores)
-    for (node_type, share), numbers in few.items():
-        yield (
-            f"layout.physical_cores_per_rank is {', '.join(map(str, sorted(numbers)))}: a node of type {node_type} has {share} "
-            f"physical cores per GPU, and data loading may starve on less. Set {share}, or keep it on purpose."
-        )
-
-
-def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
-    node, layout = profile.node_type(point.layout.node_type), point.layout
-    if point.device == "cpu" and node.gpus:
-        yield f"device is cpu: the GPUs of {profile.name}'s nodes would stand idle. Set it to cuda, or keep it on purpose."
-    if not layout.exclusive and not profile.slurm.always_exclusive:
-        yield "layout.exclusive is false: strangers on a node slow a baseline and make a speedup look larger. Set it to true."
-    workers, cores = point.workload.loader_workers_per_rank, cores_per_rank(point)
-    if cores is not None and workers > cores * node.smt:
-        yield (
-            f"workload.loader_workers_per_rank is {workers}: a rank has {count(cores * node.smt, 'CPU')}, which reading "
-            f"and training would share. Set at most {cores * node.smt}, or keep it on purpose."
-        )
-
-
-def without_folder(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]) -> list[str]:
-    """A sentence for each data set on disk that has no folder, neither in its points nor in the user's settings."""
-    trained = (planned.point.workload.data for planned in points if planned.point.work != "comm")
-    rootless = {data.name: data for data in trained if data.root is None}
-    return [
-        f"data `{name}` has no folder, so every run would fail: --set workload.data.root=FOLDER, "
-        f"or `data_roots: {{{name}: FOLDER}}` in {config_file()}"
-        for name, data in rootless.items()
-        if name not in data_roots and is_on_disk(data)
-    ]
 
 
 def total_hours(rows: Sequence[PlanRow]) -> Hours | None:

@@ -14,7 +14,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
 from hpcddp.script.render import ScriptLaunch, launch_by_hand, render
 from hpcddp.submit.choose import ChosenPoints, job_requests, slurm_user
-from hpcddp.submit.plan import without_folder
+from hpcddp.submit.remarks import without_folder
 
 
 def missing_settings(points: ChosenPoints, settings: Settings) -> Iterator[str]:

@@ -26,7 +26,7 @@ from hpcddp.script.job_request import JobRequest
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import ChosenPoints, job_requests
 from hpcddp.submit.options import SubmitOptions
-from hpcddp.submit.plan import without_folder
+from hpcddp.submit.remarks import without_folder
 from hpcddp.submit.snapshot import take_snapshot
 from hpcddp.sweep.expand import PlannedPoint
 from hpcddp.sweep.file import SweepFile
