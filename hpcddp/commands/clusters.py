@@ -91,7 +91,7 @@ def detect(target: Path | None, name: str | None) -> None:
 
 
 @clusters.command()
-@click.argument("name", required=False, metavar="[NAME|FILE]")
+@click.argument("name", required=False, metavar="[NAME|FILE]", shell_complete=complete.clusters)
 @format_option
 @click.pass_context
 def check(ctx: click.Context, name: str | None, format_: str) -> None:

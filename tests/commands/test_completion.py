@@ -57,6 +57,7 @@ def test_commands_and_their_values(tmp_path: Path) -> None:
     "words",
     [
         ("clusters", "show"),
+        ("clusters", "check"),
         ("render", "--cluster"),
         ("submit", "x.yaml", "--cluster"),
         ("init", "--cluster"),
