@@ -7,10 +7,8 @@ written, it is said every time.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
-import textwrap
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -33,6 +31,8 @@ def open_questions(profile: ClusterProfile, node_types: Collection[str | None]) 
 
 def questions_text(profile: ClusterProfile, questions: Mapping[str, Fact]) -> str:
     """The questions with where to look, those with the same answer together, for a terminal."""
+    import textwrap
+
     from hpcddp.cluster.show import placed
 
     names: dict[str, list[str]] = {}
@@ -46,17 +46,17 @@ def questions_text(profile: ClusterProfile, questions: Mapping[str, Fact]) -> st
 
 def is_news(profile: ClusterProfile, questions: Mapping[str, Fact]) -> bool:
     """Whether this user has not been given one of these questions on this profile before; from now on they have."""
-    digests = {hashlib.sha256(f"{path}: {fact.note}".encode()).hexdigest()[:16] for path, fact in questions.items()}
+    lines = {" ".join(f"{path}: {fact.note}".split()) for path, fact in questions.items()}
     file = _state_folder() / re.sub(r"[^\w.-]", "_", profile.name)
     try:
-        known = set(file.read_text(encoding="utf-8", errors="replace").split())
+        known = set(file.read_text(encoding="utf-8", errors="replace").splitlines())
     except OSError:
         known = set()
-    if digests <= known:
+    if lines <= known:
         return False
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("\n".join(sorted(known | digests)), encoding="utf-8")
+        file.write_text("\n".join(sorted(known | lines)), encoding="utf-8")
     return True
 
 
