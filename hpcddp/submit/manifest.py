@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 
 from hpcddp import __version__
+from hpcddp.cluster.compute_environment import recorded_lock
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import point_to_dict
 from hpcddp.core.records import SCHEMA, write_json
@@ -62,6 +63,7 @@ def _record(study: Study, plan: SubmissionPlan, before: StudyRecord) -> StudyRec
         sweep=dict(plan.source.document),
         repeat=plan.source.sweep.repeat,
         points=tuple(points.values()),
+        environments={**before.environments, **recorded_lock(plan.profile)},
     )
 
 

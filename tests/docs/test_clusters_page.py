@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpcddp.cluster.compute_environment import MadeEnvironment
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.profile_names import profile_names
 from hpcddp.cluster.yamlfile import parse_yaml
@@ -44,6 +45,8 @@ def reader(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("hpcddp.detect.detect.try_requests", lambda *_: verdict)
     monkeypatch.setattr("hpcddp.commands.clusters_survey._run", _no_job)
     monkeypatch.setattr("hpcddp.commands.clusters_survey._update", lambda *_: None)
+    made = MadeEnvironment(python=tmp_path / "env/bin/python", lock=tmp_path / "made.lock", image=None)
+    monkeypatch.setattr("hpcddp.cluster.compute_environment.create_environment", lambda profile, squashfs: made)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     (tmp_path / ".config" / "hpcddp" / "clusters").mkdir(parents=True)
