@@ -1,4 +1,4 @@
-"""`hpcddp env create`: the environment that ranks run in, made as the profile's `compute.create` says.
+"""`hpcddp env create`: the environment that ranks run in, made as the profile's `compute: {create:}` says.
 
 The exact versions lie in the environment, `requirements.lock`, and in the profile's lock file where it names one: the next time
 they are installed from there. A study's study.json keeps those that its runs were submitted with.

@@ -25,7 +25,7 @@ class EnvironmentRecipe:
     """How `hpcddp env create` makes the environment."""
 
     path: str
-    """Its folder, variables allowed; `compute.python` is below it."""
+    """Its folder, variables allowed; its Python, which `python` of `compute` names, is below it."""
     tool: Literal["venv", "uv"] = "venv"
     python: str = "python3"
     """What it is made with: a command, or for uv a version (`3.12`)."""

@@ -26,7 +26,7 @@ def env() -> None:
 @cluster_option
 @click.option("--squashfs", is_flag=True, help="Also as one file, from which a parallel file system reads it fast.")
 def create(cluster: str | None, squashfs: bool) -> None:
-    """Make it as the profile's `compute.create` says: tool, folder, Python, requirements or lock file.
+    """Make it as the profile's `compute: {create: ...}` says: tool, folder, Python, requirements or lock file.
 
     What to write into the profile comes to stdout.
 
