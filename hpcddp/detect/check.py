@@ -64,16 +64,19 @@ def compare(profile: ClusterProfile, live: LiveSlurm) -> tuple[Finding, ...]:
 def _tried(profile: ClusterProfile, live: LiveSlurm, deadline_s: float) -> Iterator[Finding]:
     """How GPUs are requested, and whether an account must be named: what `sbatch --test-only` takes."""
     trial = _trial(profile, live)
-    why = "the default node type has no GPUs to ask for"
+    why = "the profile has no default node type"
     said = (_kind_request(profile) or profile.slurm.gpu_request) if trial else profile.slurm.gpu_request
     verdict, names = Verdict(why=why), Names(accounts=my_accounts(live), qos=_qos_to_try(profile))
     if trial is not None:
         verdict = try_requests(trial, _requests_to_try(said), names, deadline_s)
         why = f"sbatch --test-only: {verdict.why}"
-        yield judge(profile, "slurm.gpu_request", said, [verdict.gpu_request], why)
+        yield judge("slurm.gpu_request", said, [verdict.gpu_request], why)
     required = False if enforces_accounts(live) is False else verdict.account_required
+    memory = [verdict.memory_option] if profile.slurm.memory_option or verdict.memory_option != "free" else []
+    if memory:
+        yield judge("slurm.memory_option", profile.slurm.memory_option, memory, why)
     if profile.slurm.account_required is not None:
-        yield judge(profile, "slurm.account_required", profile.slurm.account_required, [required], why)
+        yield judge("slurm.account_required", profile.slurm.account_required, [required], why)
 
 
 def _requests_to_try(said: GpuRequest) -> list[GpuRequest]:
@@ -94,16 +97,14 @@ def _kind_request(profile: ClusterProfile) -> GpuRequest | None:
 
 
 def _trial(profile: ClusterProfile, live: LiveSlurm) -> Trial | None:
-    """A node of the default type; None where it has no GPUs."""
+    """A node of the default type; None where the profile has none."""
     if not profile.node_types or profile.default_node_type is None:
         return None
     kind = profile.node_type(None)
-    if not kind.gpus:
-        return None
     names = partitions_of(profile, profile.default_node_type)
     usable = [partition.name for partition in my_partitions(live) if partition.name in names]
     partition = usable[0] if usable else next(iter(sorted(names)), None)
-    return Trial(partition=partition, constraint=kind.constraint, gres_type=kind.gres_type, gpus=kind.gpus)
+    return Trial(partition=partition, constraint=kind.constraint, gres_type=kind.gres_type, gpus=kind.gpus or 1)
 
 
 def comparison_text(profile: ClusterProfile, comparison: Comparison) -> str:

@@ -97,7 +97,7 @@ def _compare_type(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) 
         field = path if kind.names is None else f"{path}.names"
         yield Finding(field=field, verdict="differs", profile=kind.names or kind.count or "described", slurm="no such node")
         return
-    yield judge(profile, f"{path}.count", kind.count, [len(nodes)], NOT_LISTED)
+    yield judge(f"{path}.count", kind.count, [len(nodes)], NOT_LISTED)
     yield _names(profile, key, nodes)
     observed: dict[str, list[object]] = {
         "sockets": [node.sockets or None for node in nodes],
@@ -106,7 +106,7 @@ def _compare_type(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) 
         "memory_mb": [node.job_memory_mb or None for node in nodes],
     }
     for field, values in observed.items():
-        yield judge(profile, f"{path}.{field}", getattr(kind, field), values, NOT_LISTED)
+        yield judge(f"{path}.{field}", getattr(kind, field), values, NOT_LISTED)
     yield from _gpus(profile, key, nodes)
     yield from _features(profile, key, nodes)
 
@@ -118,7 +118,7 @@ def _names(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Find
         return Finding(field=f"node_types.{key}.names", verdict="new", slurm=there)
     if node_list(_expanded(said)) == there:
         there = said
-    return judge(profile, f"node_types.{key}.names", said, [there], NOT_LISTED)
+    return judge(f"node_types.{key}.names", said, [there], NOT_LISTED)
 
 
 def _gpus(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Iterator[Finding]:
@@ -129,10 +129,10 @@ def _gpus(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> Itera
         yield Finding(field=f"{path}.gpus", verdict="unknown", profile=kind.gpus, why=why)
         return
     counts = [None if node.gpus is None else _gpu_count(node, kind.gres_type) for node in nodes]
-    yield judge(profile, f"{path}.gpus", kind.gpus, counts, NOT_LISTED)
+    yield judge(f"{path}.gpus", kind.gpus, counts, NOT_LISTED)
     types = [name for node in nodes for name, _ in _requested_types(node, kind.gres_type)]
     if kind.gres_type is not None:
-        yield judge(profile, f"{path}.gres_type", kind.gres_type, [name or "no type" for name in types], NOT_LISTED)
+        yield judge(f"{path}.gres_type", kind.gres_type, [name or "no type" for name in types], NOT_LISTED)
     elif any(types):  # an untyped request fits typed GPUs, too
         words = ", ".join(sorted({name for name in types if name}))
         yield Finding(field=f"{path}.gres_type", verdict="new", slurm=words)
@@ -156,14 +156,14 @@ def _features(profile: ClusterProfile, key: str, nodes: Sequence[LiveNode]) -> I
         fitting = [
             kind.constraint if _has_constraint(node, kind.constraint) else words for node, words in zip(nodes, lists, strict=True)
         ]
-        yield judge(profile, f"{path}.constraint", kind.constraint, fitting, NOT_LISTED)
+        yield judge(f"{path}.constraint", kind.constraint, fitting, NOT_LISTED)
     if kind.partition:
         lists = [None if node.partitions is None else ", ".join(node.partitions) or "none" for node in nodes]
         inside = [
             kind.partition if kind.partition in (node.partitions or ()) else words
             for node, words in zip(nodes, lists, strict=True)
         ]
-        yield judge(profile, f"{path}.partition", kind.partition, inside, NOT_LISTED)
+        yield judge(f"{path}.partition", kind.partition, inside, NOT_LISTED)
 
 
 def _unknown_nodes(profile: ClusterProfile, nodes: Sequence[LiveNode], found: NodesByType) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from hpcddp.cluster.profile import ClusterProfile
@@ -36,12 +37,10 @@ def compare_partitions(
         else:
             yield Finding(field=f"slurm.partitions.{name}", verdict="differs", profile=name, slurm=f"has {_listed(there)}")
     if rules.partition is not None:
-        yield judge(
-            profile, "slurm.partition", rules.partition, [rules.partition if rules.partition in there else _listed(there)], SILENT
-        )
+        yield judge("slurm.partition", rules.partition, [rules.partition if rules.partition in there else _listed(there)], SILENT)
     used = _used(profile, live)
     exclusive = always_exclusive(used, types)
-    yield judge(profile, "slurm.always_exclusive", bool(rules.always_exclusive), [exclusive], SILENT)
+    yield judge("slurm.always_exclusive", bool(rules.always_exclusive), [exclusive], SILENT)
     plain = [partition_limits(live, each, types) for each in used if each.name not in rules.partitions]
     yield from _limits(profile, "slurm", rules, plain, types) if plain else ()
 
@@ -100,24 +99,25 @@ def _served(profile: ClusterProfile, said: Partition, live: LivePartition, found
     """Which types it has nodes of, whether it is the default, which QOS it allows."""
     path = f"slurm.partitions.{live.name}"
     if said.default is not None:
-        yield judge(profile, f"{path}.default", said.default, [live.default], SILENT)
+        yield judge(f"{path}.default", said.default, [live.default], SILENT)
     there = sorted(key for key, nodes in found.items() if any(live.name in (node.partitions or ()) for node in nodes))
     if said.node_types and there:
         words = ", ".join(sorted(said.node_types))
-        yield judge(profile, f"{path}.node_types", words, [", ".join(there)], SILENT)
+        yield judge(f"{path}.node_types", words, [", ".join(there)], SILENT)
     if said.qos and live.allowed_qos is not None:
         missing = sorted(set(said.qos) - set(live.allowed_qos)) if live.allowed_qos else []
         words = ", ".join(said.qos)
-        yield judge(profile, f"{path}.qos", words, [", ".join(live.allowed_qos) if missing else words], SILENT)
+        yield judge(f"{path}.qos", words, [", ".join(live.allowed_qos) if missing else words], SILENT)
 
 
 def compare_qos(profile: ClusterProfile, live: LiveSlurm, types: Sequence[LiveNodeType]) -> Iterator[Finding]:
     """Each rule beside the QOS of that name and the partitions that it holds in."""
     rules = profile.slurm.qos
+    counts = Counter((rule.name, rule.partition) for rule in rules)
+    of_plug_in = {rule.name for rule in rules if counts[rule.name, rule.partition] > 1 or rule.node_types}
     for i, rule in enumerate(rules):
         path = f"slurm.qos.{i}"
-        same = [other for other in rules if (other.name, other.partition) == (rule.name, rule.partition)]
-        if len(same) > 1 or rule.node_types:
+        if rule.name in of_plug_in:
             yield Finding(field=path, verdict="unknown", profile=rule.name, why=PLUG_IN)
             continue
         yield from _rule(profile, path, rule, live, types)
@@ -129,9 +129,7 @@ def _rule(profile: ClusterProfile, path: str, rule: Qos, live: LiveSlurm, types:
             yield Finding(field=f"{path}.name", verdict="unknown", profile=rule.name, why=NO_QOS)
         else:
             names = {qos.name for qos in live.qos}
-            yield judge(
-                profile, f"{path}.name", rule.name, [rule.name if rule.name in names else ", ".join(sorted(names))], NO_QOS
-            )
+            yield judge(f"{path}.name", rule.name, [rule.name if rule.name in names else ", ".join(sorted(names))], NO_QOS)
             if rule.name not in names:
                 return
     qos = _qos_of(rule, live)
@@ -148,8 +146,10 @@ def _rule(profile: ClusterProfile, path: str, rule: Qos, live: LiveSlurm, types:
     for field, value in own.items():
         both = [_effective(field, value, getattr(each, field)) for each in limits] or [value]
         observed = [*both, *([value] if value else [])]
-        said = getattr(rule, field)
-        yield judge_limit(profile, f"{path}.{field}", None if field == "min_nodes" and said == 1 else said, observed, NO_QOS)
+        said = None if field == "min_nodes" and rule.min_nodes == 1 else getattr(rule, field)
+        if said is None and profile.slurm.partitions:  # the partitions' own limits are in their table
+            observed = [_effective(field, value, None)]
+        yield judge_limit(profile, f"{path}.{field}", said, observed, NO_QOS)
     for field in ("max_gpus", "max_cpus"):
         yield judge_limit(profile, f"{path}.{field}", getattr(rule, field), [getattr(qos, field)], NO_QOS)
 
@@ -180,4 +180,4 @@ def compare_settings(profile: ClusterProfile, live: LiveSlurm, types: Sequence[L
     yield judge_limit(profile, "slurm.max_cores_per_user", rules.max_cores_per_user, [cores], NO_QOS)
     if rules.max_array_size:
         why = "scontrol show config does not say it"
-        yield judge(profile, "slurm.max_array_size", rules.max_array_size, [live.number("MaxArraySize")], why)
+        yield judge("slurm.max_array_size", rules.max_array_size, [live.number("MaxArraySize")], why)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from hpcddp.backends.slurm_version import too_old
 from hpcddp.cluster.profile_names import profile_names
+from hpcddp.cluster.slurm_rules import GpuRequest
 from hpcddp.core.text import count, first_few
 from hpcddp.detect.document import Subject, default_type, document, trouble_words
 from hpcddp.detect.live import READING_S, TIME_LIMIT_S, LiveSlurm, read_live, slurm_version
@@ -20,6 +21,9 @@ from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.rules import enforces_accounts, my_accounts, my_partitions, qos_to_try
 from hpcddp.detect.trial import Names, Trial, Verdict, try_requests
 from hpcddp.detect.write import profile_text
+
+WITH_GPUS: tuple[GpuRequest, ...] = ("gres", "gpus-per-node", "gpus-per-task", "none")
+"""Ways to ask for GPUs; none comes last, as a job without GPUs is taken anywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +47,15 @@ def detect_cluster(name: str | None) -> Detected:
 
 def described_types(live: LiveSlurm) -> tuple[LiveNodeType, ...]:
     """Types of the nodes that the user may ask for."""
-    return live_node_types(node for node in live.nodes or () if _may_use(node, live))
+    return live_node_types(_usable_nodes(live))
 
 
-def _may_use(node: LiveNode, live: LiveSlurm) -> bool:
-    if live.partitions is None or node.partitions is None:
-        return True
-    return not {partition.name for partition in my_partitions(live)}.isdisjoint(node.partitions)
+def _usable_nodes(live: LiveSlurm) -> list[LiveNode]:
+    """Those in a partition that the user may submit to, as far as Slurm says."""
+    nodes, usable = live.nodes or (), {partition.name for partition in my_partitions(live)}
+    return [
+        node for node in nodes if live.partitions is None or node.partitions is None or not usable.isdisjoint(node.partitions)
+    ]
 
 
 def cluster_name(live: LiveSlurm) -> str:
@@ -72,10 +78,10 @@ def trial_of(live: LiveSlurm, kind: LiveNodeType) -> Trial:
 def _try(live: LiveSlurm, types: Sequence[LiveNodeType], deadline_s: float) -> Verdict:
     name = default_type(types, my_partitions(live))
     kind = next((each for each in types if each.name == name), None)
-    if kind is None or not kind.gpus:
+    if kind is None:
         return Verdict(account_required=False if enforces_accounts(live) is False else None)
     names = Names(accounts=my_accounts(live), qos=qos_to_try(live))
-    return try_requests(trial_of(live, kind), ("gres", "gpus-per-node", "gpus-per-task", "none"), names, deadline_s)
+    return try_requests(trial_of(live, kind), WITH_GPUS if kind.gpus else ("none",), names, deadline_s)
 
 
 def _remarks(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -> Iterator[str]:
@@ -84,14 +90,14 @@ def _remarks(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -
     if old := too_old(slurm_version(live)):
         yield old
     if subject.verdict.why:
-        yield f"`sbatch --test-only` takes no GPU of the default type here: {subject.verdict.why}"
+        yield f"`sbatch --test-only` takes no job for the default type of nodes: {subject.verdict.why}"
     yield from (f"nodes: {text}" for text in trouble_words(live.nodes or ()))
     yield from _closed(live)
     yield from _indistinct(types)
     if not types:
         yield "no node is described: `node_types` is empty"
     elif not any(kind.gpus for kind in types):
-        yield "no node has GPUs, as far as Slurm says (GresTypes, Gres)"
+        yield "this Slurm counts no GPUs: whether its nodes have any is for you to find, and a job gets them without an option"
     if subject.name != (live.setting("ClusterName") or subject.name):
         yield f"the profile is called {subject.name}; --name gives it another name"
 
@@ -99,12 +105,12 @@ def _remarks(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -
 def _closed(live: LiveSlurm) -> Iterator[str]:
     """Partitions that the user may not use, with the nodes that are in no other."""
     usable = {partition.name for partition in my_partitions(live)}
+    described = {node.name for node in _usable_nodes(live)}
     for partition in live.partitions or ():
         if partition.name not in usable:
-            lost = [
-                node.name for node in live.nodes or () if partition.name in (node.partitions or ()) and not _may_use(node, live)
-            ]
-            nodes = f"; its nodes {node_list(lost)} are left out" if lost else ""
+            there = [node.name for node in live.nodes or () if partition.name in (node.partitions or ())]
+            lost = node_list(name for name in there if name not in described)
+            nodes = f"; its nodes {lost} are left out" if lost else ""
             yield f"partition {partition.name} is not for you ({_who(partition)}){nodes}"
 
 

@@ -14,6 +14,7 @@ from hpcddp.detect.nodes import LiveNode
 from hpcddp.detect.partitions import LivePartition
 from hpcddp.detect.rules import (
     always_exclusive,
+    counts_gpus,
     default_qos,
     is_possible,
     most_threads,
@@ -70,7 +71,7 @@ def document(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -
         "note": _note(live, subject),
         "sources": _sources(live, subject),
         "default_node_type": default_type(types, partitions),
-        "node_types": {kind.name: _node_type(kind) | _own_memory(kind, partitions, types) for kind in types},
+        "node_types": {kind.name: _node_type(kind, types) | _own_memory(kind, partitions, types) for kind in types},
         "slurm": _slurm(live, types, partitions, subject.verdict),
         "fabric": {key: _unknown(note) for key, note in FABRIC_UNKNOWN.items()},
         "compute": {"kind": "system", "torch": _unknown("which build of torch these GPUs and processors need")},
@@ -138,7 +139,7 @@ def _limit(value: int | None, subject: str, note: str | None = None, none: str =
     return _known(None, none) if value == NO_LIMIT else _said(value, subject, note)
 
 
-def _node_type(kind: LiveNodeType) -> Document:
+def _node_type(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Document:
     """Its keys in the order of the profiles that come with hpcddp."""
     first, broken = kind.first, trouble_words(kind.nodes)
     untyped = "its GPUs have no type: gpu:N asks for them" if kind.gpus and not kind.gres_type else None
@@ -151,14 +152,21 @@ def _node_type(kind: LiveNodeType) -> Document:
         "physical_cores": _said(first.physical_cores or None, "CPUTot and CoresPerSocket", _cores_note(first)),
         "smt": None if first.smt is None else _known(first.smt, _smt_note(first)),
         "memory_mb": _said(first.job_memory_mb or None, "RealMemory", _memory_note(first)),
-        "gpus": _said(kind.gpus, "Gres", _mixed_note(kind)),
-        **({"gpu": None, "gpu_memory_gb": None, "gpu_link": None, "socket_link": None} if kind.gpus != 0 else {}),
+        "gpus": _gpus(kind, types),
+        **({} if kind.gpus == 0 and counts_gpus(types) else dict.fromkeys(("gpu", "gpu_memory_gb", "gpu_link", "socket_link"))),
         "gres_type": _known(kind.gres_type, untyped) if kind.gpus else None,
         "constraint": _known(kind.constraint, features) if kind.constraint or features else None,
         "local_disk_gb": None,
     }
     notes = {key: _unknown(note) for key, note in NODE_UNKNOWN.items() if key in found}
     return {key: found[key] or notes[key] for key in found if found[key] or key in notes}
+
+
+def _gpus(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Fact:
+    """Where Slurm counts no GPUs at all, the nodes may have them all the same: some sites give them with the node."""
+    if not counts_gpus(types):
+        return _unknown("this Slurm counts no GPUs: nvidia-smi -L on a node")
+    return _said(kind.gpus, "Gres", _mixed_note(kind))
 
 
 def _own_memory(kind: LiveNodeType, partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]) -> Document:
@@ -217,11 +225,14 @@ def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[
 
 def _requests(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType], verdict: Verdict) -> Document:
     refused = f"sbatch --test-only: {verdict.why}" if verdict.why else "not tried"
-    taken = Fact(value="gres", grade="?", source=SLURM, note=refused) if verdict.gpu_request is None else _request(verdict)
+    usual = "gres" if counts_gpus(types) else "none"
+    taken = Fact(value=usual, grade="?", source=SLURM, note=refused) if verdict.gpu_request is None else _request(verdict)
     required = verdict.account_required
+    memory = verdict.memory_option
     return {
         "account_required": _unknown(refused, SLURM) if required is None else _known(required),
         "gpu_request": taken,
+        **({} if memory in (None, "free") else {"memory_option": _known(memory, "of --mem, by sbatch --test-only")}),
         "always_exclusive": _said(always_exclusive(partitions, types), "OverSubscribe of scontrol show partitions"),
         "exclusive_needs_all_gpus": _unknown("ask the site who gets GPUs that --exclusive leaves"),
     }

@@ -28,24 +28,24 @@ class Finding:
     """Of an unknown one: why Slurm does not say it."""
 
 
-def judge(profile: ClusterProfile, field: str, said: object, observed: Sequence[object], why: str) -> Finding:
-    """What the profile says beside the values that Slurm has (several, where its nodes differ); None among them is unknown.
-
-    A profile's null is drift only where its fact says that there is none: with grade "?" or without a fact it is not known.
-    """
+def judge(field: str, said: object, observed: Sequence[object], why: str) -> Finding:
+    """What the profile says beside the values that Slurm has (several, where its nodes differ); None among them is unknown."""
     known = [value for value in dict.fromkeys(observed) if value is not None]
     slurm = known[0] if len(known) == 1 else ", ".join(map(str, known))
     if not known:
         return Finding(field=field, verdict="unknown", profile=said, why=why)
     if known == [said]:
         return Finding(field=field, verdict="agrees", profile=said, slurm=slurm)
-    if said is None and is_open(profile, field):
+    if said is None:
         return Finding(field=field, verdict="new", slurm=slurm)
-    return Finding(field=field, verdict="differs", profile="none" if said is None else said, slurm=slurm)
+    return Finding(field=field, verdict="differs", profile=said, slurm=slurm)
 
 
 def judge_limit(profile: ClusterProfile, field: str, said: int | None, observed: Sequence[int | None], why: str) -> Finding:
-    """The same of a limit, of which there may be none; the first of the values is shown, any of them agrees."""
+    """The same of a limit, of which there may be none; the first of the values is shown, any of them agrees.
+
+    A profile's null is drift only where its fact says that there is none: with grade "?" or without a fact it is not known.
+    """
     known = [value for value in observed if value is not None]
     if not known:
         return Finding(field=field, verdict="unknown", profile=said, why=why)

@@ -104,7 +104,7 @@ def _by_features(nodes: Sequence[LiveNode]) -> list[LiveNodeType]:
 
 def _names(types: Sequence[LiveNodeType]) -> list[str]:
     """The GPU's model and, where that is not enough, what else differs; a number where nothing says it in a word."""
-    names = [_base(each) for each in types]
+    names = [_base(each) for each in types] if any(each.gpus for each in types) else ["node"] * len(types)
     for describe in _DIFFERENCES:
         clashing = [name for name, count in Counter(names).items() if count > 1]
         for clash in clashing:

@@ -137,6 +137,11 @@ def my_partitions(live: LiveSlurm) -> list[LivePartition]:
     return sorted((partition for partition in live.partitions or () if partition.allows(accounts)), key=rank)
 
 
+def counts_gpus(types: Iterable[LiveNodeType]) -> bool:
+    """Whether Slurm knows of any GPU; where it does not, a job takes no option for them."""
+    return any(kind.gpus for kind in types)
+
+
 def always_exclusive(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]) -> bool | None:
     """Whether a job has its nodes alone in every partition with GPUs; in every one at all, where none has any."""
     there = {name for kind in types if kind.gpus for name in kind.partitions}

@@ -6,11 +6,15 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from hpcddp.backends.slurm_commands import run
+from hpcddp.backends.slurm_commands import UNANSWERED, UnansweredError, run
 from hpcddp.cluster.slurm_rules import GpuRequest
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.text import one_line
+
+MemoryOption = Literal["forbidden", "required", "nonzero"]
+"""As `slurm.memory_option` of a profile."""
 
 ACCOUNTS = 20
 """Accounts that are tried."""
@@ -25,6 +29,10 @@ ABOUT_ACCOUNT = re.compile(r"account|assoc", re.IGNORECASE)
 """Of a refusal: another account may be taken."""
 
 
+SOME_MB = 1000
+"""What `--mem` is tried with."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One node of a type, as a job asks for it."""
@@ -34,6 +42,8 @@ class Trial:
     gres_type: str | None
     gpus: int
     qos: str | None = None
+    mem_mb: int | None = None
+    """None: the job does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +56,17 @@ class Verdict:
     accounts: tuple[str, ...] = ()
     """Those that it was taken with."""
     account_required: bool | None = None
+    memory_option: MemoryOption | Literal["free"] | None = None
     why: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """What a job may be submitted with."""
+
+    accounts: Sequence[str]
+    qos: Sequence[str | None]
+    """In the order to try them; None: without naming one."""
 
 
 def gpu_option(request: GpuRequest, gres_type: str | None, gpus: int) -> str | None:
@@ -59,17 +79,23 @@ def gpu_option(request: GpuRequest, gres_type: str | None, gpus: int) -> str | N
     }.get(request)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Names:
-    """What a job may be submitted with."""
-
-    accounts: Sequence[str]
-    qos: Sequence[str | None]
-    """In the order to try them; None: without naming one."""
-
-
 def try_requests(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadline_s: float) -> Verdict:
-    """The first of the requests that is taken, with any QOS and account, and the accounts that it is taken with."""
+    """The first of the requests that is taken, with any QOS and account, without and with `--mem`; what else is taken then.
+
+    No answer is no refusal: nothing is known then.
+    """
+    try:
+        for mem_mb in (None, SOME_MB):
+            verdict = _try_qos(replace(trial, mem_mb=mem_mb), requests, names, deadline_s)
+            if verdict.gpu_request is not None:
+                return verdict
+    except HpcddpError as error:
+        return Verdict(why=one_line(str(error)))
+    return verdict
+
+
+def _try_qos(trial: Trial, requests: Sequence[GpuRequest], names: Names, deadline_s: float) -> Verdict:
+    """Other QOS are tried only where the refusal is about that."""
     verdict = Verdict()
     for qos in names.qos[:QOS]:
         verdict = _try_with(replace(trial, qos=qos), requests, names.accounts, deadline_s)
@@ -85,9 +111,23 @@ def _try_with(trial: Trial, requests: Sequence[GpuRequest], accounts: Sequence[s
         taken, why = _taken_with(trial, request, tried, deadline_s)
         if taken:
             names = tuple(name for name in taken if name is not None)
-            required = bool(names) and refusal(trial, request, None, deadline_s) is not None
-            return Verdict(gpu_request=request, qos=trial.qos, accounts=names, account_required=required)
+            return Verdict(
+                gpu_request=request,
+                qos=trial.qos,
+                accounts=names,
+                account_required=bool(names) and refusal(trial, request, None, deadline_s) is not None,
+                memory_option=_memory_option(trial, request, taken[0], deadline_s),
+            )
     return Verdict(why=why)
+
+
+def _memory_option(trial: Trial, request: GpuRequest, account: str | None, deadline_s: float) -> MemoryOption | Literal["free"]:
+    """Of `--mem`, given what was taken: required if that had it, else whether it is refused, or refused as 0."""
+    if trial.mem_mb is not None:
+        return "required"
+    if refusal(replace(trial, mem_mb=SOME_MB), request, account, deadline_s) is not None:
+        return "forbidden"
+    return "free" if refusal(replace(trial, mem_mb=0), request, account, deadline_s) is None else "nonzero"
 
 
 def _taken_with(
@@ -107,14 +147,15 @@ def _taken_with(
 
 
 def refusal(trial: Trial, request: GpuRequest, account: str | None, deadline_s: float) -> str | None:
-    """What sbatch says against one node so; None where it takes it."""
+    """What sbatch says against one node so; None where it takes it. HpcddpError where there is no answer."""
     options = {"partition": trial.partition, "constraint": trial.constraint, "qos": trial.qos, "account": account}
     command = ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", "--time=1", "--wrap=true", "--output=/dev/null"]
     command += [f"--{name}={value}" for name, value in options.items() if value]
+    command += [] if trial.mem_mb is None else [f"--mem={trial.mem_mb}M"]
     if option := gpu_option(request, trial.gres_type, trial.gpus):
         command.append(option)
-    try:
-        done = run(command, timeout_s=max(0.1, deadline_s - time.monotonic()))
-    except HpcddpError as error:
-        return str(error)
-    return one_line(done.stderr) or f"exit code {done.returncode}" if done.returncode else None
+    done = run(command, timeout_s=max(0.1, deadline_s - time.monotonic()))
+    words = one_line(done.stderr) or f"exit code {done.returncode}"
+    if done.returncode and UNANSWERED.search(words):
+        raise UnansweredError(words)
+    return words if done.returncode else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,19 +55,21 @@ def detected(file: Path) -> ClusterProfile:
 
 def same_nodes(detected: ClusterProfile, controller: Controller, key: str) -> NodeType:
     """The detected type of the nodes that are of that type in the profile."""
-    names = {node.name for node in controller.shape.nodes if node.type == key}
+    names = {name for node in controller.shape.nodes if node.type == key for name in expand(node.name)}
     return next(kind for kind in detected.node_types.values() if names <= set(expand(kind.names or "")))
 
 
 def test_node_types(controller: Controller, detected: ClusterProfile) -> None:
     """Count, cores, threads, memory and GPUs of every type; its features are in the note where they are not needed."""
-    for key, kind in controller.profile.node_types.items():
+    kinds = controller.profile.node_types
+    counts_gpus = any(has_gres(controller.profile, kind) for kind in kinds.values())
+    for key, kind in kinds.items():
         found = same_nodes(detected, controller, key)
         assert found.physical_cores == kind.physical_cores
         assert found.smt == kind.smt
         assert found.memory_mb == memory_mb(kind)
         gpus = kind.gpus if has_gres(controller.profile, kind) else 0
-        assert found.gpus == gpus
+        assert found.gpus == (gpus if counts_gpus else None)
         assert found.gres_type == (kind.gres_type if gpus else None)
         if kind.sockets is not None:
             assert found.sockets == kind.sockets
@@ -93,13 +96,15 @@ def test_requests(controller: Controller, detected: ClusterProfile) -> None:
     assert found.always_exclusive == bool(said.always_exclusive)
     assert found.account_required == bool(said.account_required)
     assert found.gpu_request in {"gres", said.gpu_request}  # a Slurm that takes both has no rule of its own
+    assert found.memory_option == said.memory_option
     assert found.max_array_size == 1001
 
 
 def test_the_file_works_as_it_stands(controller: Controller, detected: ClusterProfile, file: Path, tmp_path: Path) -> None:
     """`render --cluster FILE --nodes 2` makes a script that this Slurm takes."""
     command = [sys.executable, "-m", "hpcddp", "render", "--cluster", str(file), "--nodes", "2"]
-    account = next(iter(controller.shape.site.accounts))
+    accounts = re.search(r"Accounts you may charge: ([^,.\s]+)", str(detected.note))
+    account = accounts[1] if accounts else "none"
     done = subprocess.run([*command, "--set", f"account={account}"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     taken, message = controller.test_only(done.stdout)
