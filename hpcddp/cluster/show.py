@@ -12,8 +12,8 @@ from typing import Any
 from hpcddp.cluster.fact_text import Rows, fact_text, fits, mark, pairs, values, wrapped
 from hpcddp.cluster.paths import typed_path
 from hpcddp.cluster.profile import ClusterProfile
-from hpcddp.cluster.profile_file import load_profile
-from hpcddp.cluster.profile_names import own_folder, own_profiles, profile_names
+from hpcddp.cluster.profile_file import load_profile, read_profile
+from hpcddp.cluster.profile_names import FOLDER, own_folder, own_profiles, profile_names
 from hpcddp.cluster.show_sections import env_rules, partitions, qos_rules, rendezvous, slurm_rules, storage, topologies
 from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import encode
@@ -34,7 +34,8 @@ def list_clusters() -> list[dict[str, object]]:
     """One row per profile that can be read, the user's own ones last: name, status, nodes, GPUs per node, title; None is unknown.
     A row also has the file of one of the user's own, and what that extends.
     """
-    return [_summary(profile) for profile in (*map(load_profile, profile_names()), *_own_profiles()[0])]
+    shipped = (read_profile(FOLDER / f"{name}.yaml") for name in profile_names())
+    return [_summary(profile) for profile in (*shipped, *_own_profiles()[0])]
 
 
 def unreadable_profiles() -> list[str]:

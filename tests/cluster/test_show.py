@@ -10,7 +10,8 @@ import pytest
 from hpcddp.cluster.fact_text import WIDTH
 from hpcddp.cluster.profile_file import load_profile, read_profile
 from hpcddp.cluster.profile_names import profile_names
-from hpcddp.cluster.show import cluster_plain, clusters_table, list_clusters, show_cluster
+from hpcddp.cluster.show import cluster_plain, clusters_table, list_clusters, show_cluster, unreadable_profiles
+from tests.cluster.conftest import own_profile
 from tests.golden import check
 
 BARE = "schema: 1\nname: bare\ntitle: Nothing is known\n"
@@ -27,6 +28,18 @@ def test_list() -> None:
     text = clusters_table(list_clusters())
     check("clusters/list.txt", text + "\n")
     assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_ones_own_are_listed_with_where_they_come_from() -> None:
+    """Behind the shipped ones; what cannot be read is said, and the others are listed."""
+    mine = own_profile("mine", "extends: rcc\nnode_types: {v100-sxm2: null}\n")
+    own_profile("other", "")
+    clash, wrong = own_profile("rcc", ""), own_profile("wrong", "extends: rc\n")
+    rows = list_clusters()
+    assert [row["name"] for row in rows] == [*profile_names(), "mine", "other"]
+    assert (rows[-2]["nodes"], rows[-2]["extends"], rows[-2]["file"]) == (10, "rcc", str(mine))
+    assert clusters_table(rows).splitlines()[-1] == f"Yours, in {mine.parent}: mine (extends rcc), other"
+    assert [text.partition(": ")[0] for text in unreadable_profiles()] == [f"{clash}:2:1", f"{wrong}:4:1"]
 
 
 @pytest.mark.parametrize("name", profile_names())
