@@ -51,6 +51,31 @@ co2_option = click.option(
 )
 
 
+class TakesCommand(click.Command):
+    """What follows `--` is a command of the user's own, with options of its own; `command_of` gives it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[COMMAND_KEY] = args[place + 1 :]
+            if not args[place + 1 :]:
+                raise click.UsageError("behind -- stands a command, such as `-- python train.py`", ctx)
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+COMMAND_KEY = "hpcddp.command"
+
+
+def command_of(ctx: click.Context) -> Sequence[str]:
+    """The words of the user's own command; none where there is no `--`."""
+    found: Sequence[str] = ctx.meta.get(COMMAND_KEY, ())
+    return found
+
+
 def threshold_option(help_: str) -> Callable[[Command], Command]:
     """--threshold of whatever compares two studies, in per cent."""
     return click.option(

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcddp.commands.options import (
+    TakesCommand,
     check_sources,
     choose_and_remark,
     choosing,
+    command_of,
     format_option,
     job_option,
     laying_out,
@@ -23,7 +25,7 @@ from hpcddp.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hpcddp.cluster.profile import ClusterProfile
     from hpcddp.cluster.settings import Settings
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from hpcddp.sweep.file import Sweep
 
 
-@click.command()
+@click.command(cls=TakesCommand)
 @click.argument("sweep", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @choosing
 @measuring
@@ -43,7 +45,10 @@ if TYPE_CHECKING:
 @click.option("-o", "target", type=click.Path(), help="Write to this file; a folder for a sweep of several points, or as NAME/.")
 @click.option("--explain", is_flag=True, help="Show beside each line of a point's script where it comes from.")
 @format_option
+@click.pass_context
 def render(
+    ctx: click.Context,
+    /,
     sweep: Path | None,
     points: PointOptions,
     layout: LayoutOptions,
@@ -54,17 +59,25 @@ def render(
 ) -> None:
     """Print the sbatch script of a point, ready for `sbatch`.
 
+    With a command behind `--`, that of a job in which each rank runs it, with the variables that torch.distributed reads.
+
     \b
     hpcddp render --cluster rcc --nodes 4
     hpcddp render --cluster marconi100 --nodes 16 --set slurm.walltime_min=60 -o job.sh
     hpcddp render jobs/rcc-bigmnist.yaml -o scripts/
     hpcddp render --cluster rcc --comm on --profile-steps 5
     hpcddp render --cluster rcc --nodes 4 --explain
+    hpcddp render --cluster rcc --nodes 2 -- python train.py --lr 0.1
     """
     from hpcddp.core.text import count
     from hpcddp.submit.scripts_by_hand import missing_settings, scripts_by_hand
 
     check_sources(sweep, points, layout, workload=workload)
+    if command := command_of(ctx):
+        if sweep is not None or workload is not None or explain:
+            raise click.UsageError("a command behind -- has no sweep, no --workload and no --explain: give --cluster and --nodes")
+        _write_one(_script_of_command(points, layout, command), target)
+        return
     if explain and target is not None:
         raise click.UsageError("--explain prints what is not a script: leave -o out, or write it with `> FILE`")
     if format_ == "json" and not explain:
@@ -82,7 +95,7 @@ def render(
     folder_meant = output is not None and (output.is_dir() or str(target).endswith("/"))
     if len(scripts) == 1 and not folder_meant:
         (text,) = scripts.values()
-        click.echo(text, nl=False) if output is None else output.write_text(text, encoding="utf-8")
+        _write_one(text, target)
         return
     if output is None:
         raise click.UsageError(f"{len(scripts)} points: give -o FOLDER, or choose one with --where and --group")
@@ -92,6 +105,21 @@ def render(
     for label, text in scripts.items():
         (output / f"{label}.sh").write_text(text, encoding="utf-8")
     remark(f"{count(len(scripts), 'script')} in {output}")
+
+
+def _write_one(text: str, target: str | None) -> None:
+    click.echo(text, nl=False) if target is None else Path(target).write_text(text, encoding="utf-8")
+
+
+def _script_of_command(points: PointOptions, layout: LayoutOptions, command: Sequence[str]) -> str:
+    from hpcddp.submit.comm_benchmark import untrained_layout
+    from hpcddp.submit.scripts_by_hand import missing_settings, script_of_command
+
+    found, settings = remark_on(untrained_layout(layout, points)), read_settings()
+    for text in missing_settings(found, settings):
+        remark(text)
+    _remark_open_questions(found)
+    return script_of_command(found, settings, command)
 
 
 def _remark_open_questions(found: ChosenPoints) -> None:

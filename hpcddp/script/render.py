@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ class ScriptLaunch:
 
     command: str
     """Shell text that every task of the step runs, already quoted: a rank, or the torchrun of a node."""
+    title: str | None = None
+    """Of a command of the user's own, whose ranks are told their numbers by torch's variables; None: a point's worker."""
     output: str | None = None
     """srun's log patterns; None: the batch log."""
     error: str | None = None
@@ -69,6 +72,12 @@ def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None)
     command = command_by_hand(profile.compute.python, spec.point)
     folders = ("$HPCDDP_RUNS", "$PWD", *_data_folder(spec))
     return ScriptLaunch(command=command, spec=to_json(spec_to_dict(spec)), run_root=run_root, folders=folders)
+
+
+def launch_command(words: Sequence[str], run_root: str | None) -> ScriptLaunch:
+    """The user's own command, run by each rank where the job was submitted."""
+    text = shlex.join(words)
+    return ScriptLaunch(command=text, title=_word(text) and text, run_root=run_root, folders=("$HPCDDP_RUNS", "$PWD"))
 
 
 def folders_of(spec: JobSpec) -> tuple[str, ...]:

@@ -18,12 +18,12 @@ NO_BASELINES = "baselines=false"
 
 
 def untrained_layout(layout: LayoutOptions, options: PointOptions) -> ChosenPoints:
-    """A point of that layout that trains nothing, where no sweep file is given."""
+    """A point of that layout that is of no training of hpcddp's, where no sweep file is given."""
     chosen = choose_layout(layout, options, lambda profile: {"model": "none", "data": {"name": "none"}}, "bench-comm")
     wanted = chosen.source.sweep
     full = with_node_type(wanted.layout, chosen.profile)
     point = Point(cluster=chosen.profile.name, workload=wanted.workload, layout=full, device=wanted.device)
-    return replace(chosen, points=[PlannedPoint(point, ())])
+    return replace(chosen, points=[PlannedPoint(comm_point(point), ())])
 
 
 def comm_benchmarks(chosen: ChosenPoints) -> ChosenPoints:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hpcddp.cluster.profile import ClusterProfile
@@ -12,7 +13,7 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
-from hpcddp.script.render import ScriptLaunch, launch_by_hand, render
+from hpcddp.script.render import ScriptLaunch, launch_by_hand, launch_command, render
 from hpcddp.submit.choose import ChosenPoints, job_requests, slurm_user
 from hpcddp.submit.remarks import without_folder
 
@@ -34,6 +35,21 @@ def scripts_by_hand(points: ChosenPoints, settings: Settings) -> dict[str, str]:
     profile, requests = points.profile, job_requests(points, settings)
     chosen = [planned.point for planned in points.points]
     return {point.label: render(profile, point, requests[point.label], by_hand(profile, point, settings)) for point in chosen}
+
+
+def script_of_command(points: ChosenPoints, settings: Settings, words: Sequence[str]) -> str:
+    """The script that runs a command of the user's own as every rank of the only point's layout."""
+    (planned,) = points.points
+    (request,) = job_requests(points, settings).values()
+    run_root = settings.run_root_here()
+    launch = launch_command(words, None if run_root is None else str(run_root))
+    return render(points.profile, planned.point, replace(request, name=_job_name(words)), launch)
+
+
+def _job_name(words: Sequence[str]) -> str:
+    """The script's name among the words, or the first of them."""
+    script = next((word for word in words if word.endswith(".py")), words[0])
+    return Path(script).stem
 
 
 def by_hand(profile: ClusterProfile, point: Point, settings: Settings) -> ScriptLaunch:

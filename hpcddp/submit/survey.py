@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hpcddp.backends.base import Backend
 from hpcddp.core.errors import HpcddpError, UsageError
-from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
 from hpcddp.core.survey_record import SurveyRecord
 from hpcddp.study.study_records import read_record
@@ -16,7 +15,6 @@ from hpcddp.submit.comm_benchmark import untrained_layout
 from hpcddp.submit.options import LayoutOptions, PointOptions
 from hpcddp.submit.smoke import wait_for_ends
 from hpcddp.submit.submission_plan import SubmissionPlan, make_submissions
-from hpcddp.sweep.expand import PlannedPoint
 
 ENTRY = "hpcddp.worker.survey.job:run"
 
@@ -29,10 +27,9 @@ def survey_points(layout: LayoutOptions, options: PointOptions) -> ChosenPoints:
     chosen = untrained_layout(wanted, options)
     if chosen.profile.backend != "slurm":
         raise UsageError(f"{chosen.profile.name} has no Slurm: a survey is a job on nodes that are not this machine")
-    point = comm_point(chosen.points[0].point)
     slurm = replace(chosen.source.sweep.slurm, walltime_min=min(WALLTIME_MIN, chosen.source.sweep.slurm.walltime_min))
     source = replace(chosen.source, sweep=replace(chosen.source.sweep, slurm=slurm))
-    return replace(chosen, source=source, points=[PlannedPoint(point, ())])
+    return replace(chosen, source=source)
 
 
 def run_survey(study: Study, plan: SubmissionPlan, backend: Backend) -> SurveyRecord:

@@ -240,3 +240,41 @@ def test_a_sweeps_template_lies_with_the_sweep(run: Run, tmp_path: Path, templat
     assert refused.exit_code == 2
     assert f"{file}:5:3: slurm.template: " in refused.stderr
     assert complaint in refused.stderr
+
+
+def test_a_command_of_ones_own(run: Run) -> None:
+    """Every rank runs it, quoted, with torch's variables; the job is called like its script, and asks for what a point would."""
+    result = run("render", "--cluster", "marconi100", "--nodes", 2, "--", "python", "train.py", "--name", "a b")
+    assert result.exit_code == 0
+    assert "#SBATCH --job-name=train\n" in result.stdout
+    assert "#SBATCH --gres=gpu:4\n" in result.stdout
+    assert "\n  python train.py --name 'a b'\nrc=$?" in result.stdout
+    assert "RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_STEP_NUM_TASKS LOCAL_WORLD_SIZE=4" in result.stdout
+    assert "HPCDDP_SPEC" not in result.stdout
+    assert "export HPCDDP_CLUSTER=marconi100\n" in result.stdout
+
+
+def test_a_command_by_torchrun(run: Run) -> None:
+    """One torchrun a node, which is given the layout."""
+    layout = ("--nodes", 2, "--set", "layout.launcher=torchrun")
+    text = run("render", "--cluster", "marconi100", *layout, "--", "torchrun", "train.py").stdout
+    assert "PET_NNODES=$SLURM_STEP_NUM_NODES PET_NPROC_PER_NODE=4" in text
+    assert "--ntasks-per-node=1 " in text
+    assert "LOCAL_RANK" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cluster", "rcc", "--"], "behind -- stands a command"),
+        ([str(JOBS / "rcc-bigmnist.yaml"), "--", "python", "train.py"], "a command behind -- has no sweep"),
+        (["--cluster", "rcc", "--explain", "--", "python", "train.py"], "no --explain"),
+        (["--cluster", "rcc", "--", "python", "a\nb"], "holds a line break"),
+        (["--cluster", "local", "--", "python", "train.py"], "has no Slurm"),
+    ],
+)
+def test_commands_that_cannot_be_rendered(run: Run, arguments: list[str], message: str) -> None:
+    """A sentence, and exit code 2."""
+    result = run("render", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr

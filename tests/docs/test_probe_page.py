@@ -20,7 +20,7 @@ def test_the_script_and_its_commands(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     (script,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "train.py").write_text(script.replace("samples_per_step=32", "samples_per_step=32, warmup_steps=5, steps=20"))
-    commands = re.findall(r"^    ((?:python|torchrun|hpcddp) .*)$", text, re.MULTILINE)
+    commands = re.findall(r"^    ((?:python|torchrun|hpcddp) [^|\n]*)$", text, re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["python", "torchrun", "hpcddp"]
     variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     said = [subprocess.run(c.split(), cwd=tmp_path, env=variables, capture_output=True, text=True, check=True) for c in commands]
