@@ -65,7 +65,8 @@ JobCompType=jobcomp/filetxt
 JobCompLoc={completions_file(folder)}
 
 # Short waits, so that tests need not wait for them.
-SchedulerParameters=sched_interval=2,bf_interval=2
+# batch_sched_delay: a job that comes soon after another is looked at only so many seconds later (default 3).
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 KillWait=5
 MinJobAge=60
 
