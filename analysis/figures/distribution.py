@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from hpcddp.analysis.figures.breakdown import Line, at_edge, layout_lines
+from hpcddp.analysis.figures.breakdown import Layout, at_edge, lay_lines
 from hpcddp.analysis.figures.colours import FAINT, GRID, INK, MEAN, STEPS
 from hpcddp.analysis.figures.marks import MarkedFigure, mark_box
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
@@ -82,16 +82,16 @@ def distribution_figure(
 ) -> MarkedFigure:
     """`scaling`: rows of scaling_frame, of which those in `steps` (rows of times_frame) are drawn from top to bottom."""
     edges, found = ridges(steps)
-    lines = layout_lines(scaling.loc[list(found)], names, short)
-    with new_figure(style, AROUND_MM + ROW_MM * len(lines)) as (figure, (ax,)):
-        for height, line in enumerate(lines):
+    layout = lay_lines(scaling.loc[list(found)], names, short, ROW_MM)
+    with new_figure(style, AROUND_MM + ROW_MM * layout.height) as (figure, (ax,)):
+        for line in layout.lines:
             if line.row is None:
-                at_edge(ax, line.text, (0, height), "data", 0)
+                at_edge(ax, line.text, (0, line.at), "data", 0)
             else:
                 ridge = found[line.row.name]
-                _ridge(ax, height, edges, ridge)
-                mark_box(ax, (edges[0], edges[-1]), (height - 0.42, height + 0.5), {"layout": line.text, **ridge.values})
-        _axes(ax, lines, edges, found)
+                _ridge(ax, line.at, edges, ridge)
+                mark_box(ax, (edges[0], edges[-1]), (line.at - 0.42, line.at + 0.5), {"layout": line.text, **ridge.values})
+        _axes(ax, layout, edges, found)
         by = f"nodes x {unit(scaling['device'].iloc[0])}s per node"
         if style.titles:
             entitle(ax, style, f"Steps, by {by}")
@@ -133,7 +133,7 @@ def _of_point(timed: Bins, warmup: Bins, edges: NDArray[np.float64]) -> Ridge:
     )
 
 
-def _ridge(ax: Axes, height: int, edges: NDArray[np.float64], ridge: Ridge) -> None:
+def _ridge(ax: Axes, height: float, edges: NDArray[np.float64], ridge: Ridge) -> None:
     """The timed steps stand on the row's line, those of the warm-up hang below it; each as high as its fullest column."""
     for shares, up, colour in ((ridge.timed_shares, 0.72, STEPS["timed"]), (ridge.warmup_shares, -0.2, STEPS["warm-up"])):
         if shares.max() > 0:
@@ -163,10 +163,11 @@ def _beside(ax: Axes, column: int, text: str, height: float, colour: str) -> Non
     ax.annotate(text, (1, height), xytext=(pt(COLUMN_PT[column]), 0), color=colour, annotation_clip=False, **where)  # type: ignore[arg-type]
 
 
-def _axes(ax: Axes, lines: Sequence[Line], edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
-    names = ["" if line.row is None else f"{line.text}\n{quantity(found[line.row.name].median_s * 1e3)} ms" for line in lines]
-    ax.set_yticks(range(len(lines)), names, linespacing=1.0)
-    ax.set_ylim(len(lines) - 0.35, -0.95)
+def _axes(ax: Axes, layout: Layout, edges: NDArray[np.float64], found: Mapping[object, Ridge]) -> None:
+    bars = [(line.text, found[line.row.name]) for line in layout.lines if line.row is not None]
+    names = [f"{text}\n{quantity(ridge.median_s * 1e3)} ms" for text, ridge in bars]
+    ax.set_yticks(list(layout.bars.values()), names, linespacing=1.0)
+    ax.set_ylim(layout.height - 0.35, -0.95)
     ax.set_xlim(edges[0], edges[-1])
     ax.axvline(1, color=FAINT, linewidth=pt(0.6), zorder=0)
     ax.tick_params(axis="y", length=0)

@@ -32,7 +32,8 @@ def tracks(points: pd.DataFrame) -> list[pd.DataFrame]:
     within = points[points["nodes"] == 1].sort_values("gpus")
     across = [group.sort_values("nodes") for _, group in points.groupby("gpus_per_node") if group["nodes"].nunique() > 1]
     lines = [*([within] if len(within) > 1 else []), *across]
-    return lines or [points.sort_values(["gpus", "nodes"])]
+    ordered = points.sort_values(["gpus", "nodes"])
+    return lines or [ordered[i : i + 1] for i in range(len(ordered))]
 
 
 def ideals(points: pd.DataFrame, largest: int) -> list[tuple[str, str, list[tuple[int, float]]]]:

@@ -10,7 +10,7 @@ import pandas as pd
 from hpcddp.analysis.figures.accuracy import accuracy_figure, base_of, chosen_points, to_accuracy_figure
 from hpcddp.analysis.figures.marks import MarkedFigure
 from hpcddp.analysis.figures.style import DEFAULT, Style
-from hpcddp.analysis.study.series import Apart, full_names, short_names
+from hpcddp.analysis.study.series import Apart, differing, full_names, short_names
 
 MAX_PANELS = 4
 """Series in the figure of speedups; the table has them all."""
@@ -25,7 +25,7 @@ def training_drawings(
     evaluated = epochs[epochs["accuracy"].notna() & epochs["series"].isin(list(apart))]
     if len(evaluated):
         evaluated = _with_points(evaluated)
-        names, every = chosen_points(evaluated, short_names(apart))
+        names, every = chosen_points(evaluated, short_names(differing(evaluated["series"].unique())))
         shown = evaluated[evaluated["point"].isin(list(names))]
         aims = set(targets["target"].dropna())
         figures["accuracy"] = partial(accuracy_figure, shown, names, aims.pop() if len(aims) == 1 else None, style)

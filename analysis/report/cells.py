@@ -9,7 +9,7 @@ import pandas as pd
 
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.axes import is_number
-from hpcddp.analysis.study.series import Apart, value_text
+from hpcddp.analysis.study.series import Apart, text_of
 from hpcddp.analysis.util.wording import quantity, unit
 
 Spec = tuple[Column, Callable[[Any], Cell]]
@@ -60,7 +60,7 @@ def key_columns(apart: Apart) -> Iterator[Spec]:
 def _key(apart: Apart, key: str) -> Callable[[Any], Cell]:
     def cell(row: Any) -> Cell:
         value = apart[row["series"]][key]
-        return Cell(value_text(value), value if is_number(value) else value_text(value))
+        return Cell(text_of(key, value), value if is_number(value) else text_of(key, value))
 
     return cell
 

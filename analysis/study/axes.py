@@ -95,8 +95,6 @@ def is_number(value: Any) -> bool:
 
 def axis_text(value: Any) -> str:
     """A value as short text; None is what torch, or the cluster, does by itself."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
     return "default" if value is None else value_text(value)
 
 

@@ -106,8 +106,18 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
 
 
 def full_names(apart: Apart) -> dict[str, str]:
-    """Key text -> `batch/GPU 64, workers 2`: everything that distinguishes the series from the others."""
-    return {text: words(values) for text, values in apart.items()}
+    """Key text -> `batch/GPU 64, workers 2`: everything that distinguishes the series from the others, and has a value."""
+    return {text: words(with_values(values) or values) for text, values in apart.items()}
+
+
+def with_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that have one."""
+    return {name: value for name, value in values.items() if not is_unset(name, value)}
+
+
+def is_unset(name: str, value: Any) -> bool:
+    """Whether a key has no value; what is found at launch has one, known or not."""
+    return value is None and name not in map(short_name, FOUND)
 
 
 def short_names(apart: Apart) -> dict[str, str]:
@@ -126,11 +136,18 @@ def short_name(key: str) -> str:
 
 def words(values: Mapping[str, Any]) -> str:
     """`batch/GPU 64, workers 2`"""
-    return ", ".join(f"{name} {value_text(value)}" for name, value in values.items())
+    return ", ".join(f"{name} {text_of(name, value)}" for name, value in values.items())
+
+
+def text_of(name: str, value: Any) -> str:
+    """A value by its key's short name; `default` of a key without one."""
+    return "default" if is_unset(name, value) else value_text(value)
 
 
 def value_text(value: Any) -> str:
     """A key's value as short text; unknown where there is none."""
     if isinstance(value, list):
         return "+".join(map(str, value))
-    return "unknown" if value is None else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "unknown" if value is None else str(value).removesuffix(".0")

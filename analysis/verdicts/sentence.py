@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.series import Apart, value_text
+from hpcddp.analysis.study.series import Apart, value_text, with_values
 from hpcddp.analysis.util.wording import percent, quantity, times, unit, units
 from hpcddp.analysis.verdicts.context import listed
 from hpcddp.core.repetitions import FEWEST
@@ -85,7 +85,7 @@ def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts
 
 def _which(values: Mapping[str, Any]) -> str:
     """`With 64 samples per GPU and precision fp16, `: what distinguishes a series from the others."""
-    words = [_phrase(name, value) for name, value in values.items()]
+    words = [_phrase(name, value) for name, value in with_values(values).items()]
     return f"With {listed(words)}, " if words else ""
 
 

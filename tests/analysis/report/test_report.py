@@ -102,7 +102,7 @@ def test_true_and_false_are_words() -> None:
         *((column, [cell({"series": key}).value for key in apart]) for column, cell in key_columns(apart)), strict=True
     )
     assert [column.numeric for column in columns] == [False, True, False]
-    assert list(rows) == [["True", "False"], [2, 16], ["unknown", "True"]]
+    assert list(rows) == [["on", "off"], [2, 16], ["default", "on"]]
 
 
 def test_rates_that_hardly_differ_have_numbers_beside_the_axis(tmp_path: Path) -> None:

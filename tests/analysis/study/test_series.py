@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from hpcddp.analysis.study.series import (
     differing,
     full_names,
@@ -53,6 +55,14 @@ def test_series_are_named_by_what_differs() -> None:
     texts = [text(point(1, 4)), text(point(1, 4, batch_per_gpu=64)), text(point(1, 4, loader_workers_per_rank=8))]
     assert list(short_names(differing(texts)).values()) == ["batch/GPU 32, workers 2", "batch/GPU 64", "workers 8"]
     assert full_names(differing(texts))[texts[1]] == "batch/GPU 64, workers 2"
+
+
+def test_a_key_without_a_value_is_not_unknown() -> None:
+    """It is left out, or said to be the default; what a launch finds may be unknown."""
+    names: list[dict[str, Any]] = [{"base batch": None, "exclusive": True}, {"base batch": 64, "exclusive": False}, {"GPU": None}]
+    found = full_names(dict(zip("abc", names, strict=True)))
+    assert list(found.values()) == ["exclusive on", "base batch 64, exclusive off", "GPU unknown"]
+    assert short_names({"a": names[1], "b": names[0]})["b"] == "base batch default, exclusive on"
 
 
 def test_long_values_keep_what_tells_them_apart() -> None:
