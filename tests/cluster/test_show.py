@@ -34,7 +34,7 @@ def test_ones_own_are_listed_with_where_they_come_from() -> None:
     """Behind the shipped ones; what cannot be read is said, and the others are listed."""
     mine = own_profile("mine", "extends: rcc\nnode_types: {v100-sxm2: null}\n")
     own_profile("other", "")
-    clash, wrong = own_profile("rcc", ""), own_profile("wrong", "extends: rc\n")
+    clash, wrong = own_profile("local", ""), own_profile("wrong", "extends: rc\n")
     rows = list_clusters()
     assert [row["name"] for row in rows] == [*profile_names(), "mine", "other"]
     assert (rows[-2]["nodes"], rows[-2]["extends"], rows[-2]["file"]) == (10, "rcc", str(mine))
