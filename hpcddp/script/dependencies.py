@@ -7,6 +7,7 @@ Values that are not given (null) are passed over: a line is what is there.
 from __future__ import annotations
 
 import functools
+import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ def dependencies(render: Render, inputs: Mapping[str, Input]) -> tuple[Sequence[
     base = render(records)
     found: list[list[InputValue]] = [[] for _ in base]
     for name, each in inputs.items():
-        for path, value in _values(each.plain, ()):
+        for path, value in _values(each, each.plain, ()):
             lines: set[int] = set()
             for plain in _changed(each, path, value):
                 try:
@@ -81,21 +82,26 @@ def changed_lines(base: Sequence[str], other: Sequence[str]) -> set[int]:
     return lines
 
 
-def _values(plain: Any, path: Path) -> Iterator[tuple[Path, object]]:
-    """Every value that is given, every list, and every entry of it."""
+def _values(source: Input, plain: Any, path: Path) -> Iterator[tuple[Path, object]]:
+    """Every value that is given, every list, and every entry of it; of a mapping by name every entry."""
     if isinstance(plain, dict):
+        if path and _is_mapping(source.cls, path[:-1]):
+            yield path, plain
         for key, item in plain.items():
-            yield from _values(item, (*path, key))
+            yield from _values(source, item, (*path, key))
     elif isinstance(plain, list):
         yield path, plain
         for at, item in enumerate(plain):
-            yield from _values(item, (*path, at))
+            yield from _values(source, item, (*path, at))
     elif plain is not None:
         yield path, plain
 
 
 def _changed(source: Input, path: Path, value: object) -> Iterator[Any]:
-    """The input with another value there, or with none; of a list only the empty one."""
+    """The input with another value there, or with none; of a list only the empty one, of an entry by name only none."""
+    if isinstance(value, dict):
+        yield _without(source.plain, path)
+        return
     if isinstance(value, list):
         if value:
             yield _with(source.plain, path, [])
@@ -137,14 +143,29 @@ def _without(plain: Any, path: Path) -> Any:
 
 def _literals(kind: Any, path: Path) -> set[object]:
     """The values that a key may have where only some are possible; otherwise none."""
+    return {arg for hint in _hints(kind, path) if typing.get_origin(hint) is typing.Literal for arg in typing.get_args(hint)}
+
+
+def _is_mapping(kind: Any, path: Path) -> bool:
+    """Whether the keys there are names of the user's."""
+    return any(_is_subclass(typing.get_origin(hint), Mapping) for hint in _hints(kind, path))
+
+
+def _hints(kind: Any, path: Path) -> Iterator[Any]:
+    """The types that a value may have there."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Literal:
-        return set() if path else set(args)
     if origin is typing.Annotated:
-        return _literals(args[0], path)
-    if is_dataclass(kind):
-        hint = typing.get_type_hints(kind, include_extras=True).get(path[0]) if path else None
-        return _literals(hint, path[1:])
-    if origin is not None and isinstance(origin, type) and issubclass(origin, (tuple, Mapping)):
-        return _literals(args[-1 if issubclass(origin, Mapping) else 0], path[1:]) if path else set()
-    return set().union(*(_literals(each, path) for each in args))
+        yield from _hints(args[0], path)
+    elif origin in (typing.Union, types.UnionType):
+        yield from (hint for arg in args for hint in _hints(arg, path))
+    elif not path:
+        yield kind
+    elif is_dataclass(kind):
+        hint = typing.get_type_hints(kind, include_extras=True).get(path[0])
+        yield from _hints(hint, path[1:])
+    elif _is_subclass(origin, tuple) or _is_subclass(origin, Mapping):
+        yield from _hints(args[-1 if _is_subclass(origin, Mapping) else 0], path[1:])
+
+
+def _is_subclass(origin: Any, of: type) -> bool:
+    return isinstance(origin, type) and issubclass(origin, of)

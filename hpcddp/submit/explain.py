@@ -130,6 +130,11 @@ def _names(profile: ClusterProfile) -> Mapping[str, Sequence[str]]:
     return {
         "layout.node_type": tuple(profile.node_types),
         "default_node_type": tuple(profile.node_types),
+        **{f"slurm.qos.{at}.partition": tuple(profile.slurm.partitions) for at in range(len(profile.slurm.qos))},
+        **{f"node_types.{name}.partition": tuple(profile.slurm.partitions) for name in profile.node_types},
+        "slurm.partition": tuple(profile.slurm.partitions),
+        **{f"env_rules.{at}.when.nodes": ("1", ">1", ">99999") for at in range(len(profile.env_rules))},
+        **{f"env_rules.{at}.when.nccl": ("<9", ">=9") for at in range(len(profile.env_rules))},
         **{f"{prefix}workload.{key}": names for prefix in ("", "default_") for key, names in workload.items()},
     }
 
@@ -140,19 +145,20 @@ def _origins(
     """Each key once: the entries of a list are one value."""
     found: dict[tuple[str, str], Path] = {}
     for each in values:
+        of_list = isinstance(each.path[-1], int) or isinstance(each.value, list)
         path = each.path[:-1] if isinstance(each.path[-1], int) else each.path
-        found[each.input, dotted(path)] = path
+        if not (of_list and any(other.path[: len(path)] == path and len(other.path) > len(path) + 1 for other in values)):
+            found[each.input, dotted(path)] = path
     for (name, key), path in found.items():
         value: Any = inputs[name].plain
         for part in path:
             value = value[part]
+        value = path[-1] if isinstance(value, dict) else value  # an entry by name: its name is what the line has
         if name == "profile":
             fact = next((profile.facts[known] for known in _prefixes(path) if known in profile.facts), None)
-            if fact is None:
-                yield Origin(input=name, key=key, value=value)
-            else:
-                reference = profile.sources.get(fact.source)
-                yield Origin(input=name, key=key, value=value, grade=fact.grade, source=fact.source, reference=reference)
+            source = fact.source if fact else profile.env_rules[path[1]].source if path[0] == "env_rules" and path[1:] else None
+            reference, grade = profile.sources.get(source or ""), fact.grade if fact else None
+            yield Origin(input=name, key=key, value=value, grade=grade, source=source, reference=reference)
         elif (place := places[name](key)) is not None:
             yield Origin(input=name, key=key, value=value, place=place)
 

@@ -20,7 +20,7 @@ HEAD = (
     "[grade, source], of the sweep and of the settings (where they are given).",
 )
 
-SINGLE_KEYS = 4
+SINGLE_KEYS = 6
 """So many keys of a record are written out with their values; more are counted by their part of the record."""
 
 GUTTER = "      "
@@ -77,7 +77,8 @@ def _named(origin: Origin) -> str:
     value = origin.value if isinstance(origin.value, str) else json.dumps(origin.value)
     if origin.input != "profile":
         return f"{'settings ' * (origin.input == 'settings')}{origin.key}: {value} ({origin.place})"
-    return f"{origin.key}: {value} {f'[{origin.grade}, {origin.source}]' if origin.grade else '[no source]'}"
+    trust = ", ".join(each for each in (origin.grade, origin.source) if each) or "no source"
+    return f"{origin.key}: {value} [{trust}]"
 
 
 def _cut(text: str, width: int) -> str:

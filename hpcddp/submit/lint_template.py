@@ -51,9 +51,9 @@ def lint_template(template: Path, profile: ClusterProfile) -> list[TemplateFindi
 def _scripts(profile: ClusterProfile) -> Iterator[list[MarkedLine]]:
     workload = {"model": MODELS[0], "data": {"name": f"synthetic-{next(iter(DATASETS))}"}}
     for setting in FORMS:
-        options = PointOptions(settings=(setting, "account=NAME"))
+        options = PointOptions(settings=(setting,))
         sweep = layout_sweep(profile, LayoutOptions(nodes=2), options, lambda _: workload, "lint").sweep
         point = resolve(sweep, profile)
-        request = job_request(profile, point, sweep.slurm, User(account=sweep.account))
+        request = job_request(profile, point, sweep.slurm, User())
         for launch in (launch_by_hand(profile, JobSpec(point=point, study="$HPCDDP_RUNS/adhoc"), None), SUBMITTED):
             yield render_marked(profile, point, request, launch)

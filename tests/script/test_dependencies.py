@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hpcddp.core.errors import UsageError
 from hpcddp.script.dependencies import Input, changed_lines, dependencies
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mast:
+    """What stands under a name of the user's."""
+
+    sails: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +29,10 @@ class Ship:
     kind: Literal["galley", "cog"] = "galley"
     crew: tuple[str, ...] = ()
     port: str | None = None
+    masts: Mapping[str, Mast] = field(default_factory=dict)
+
+
+MASTS = {"fore": {"sails": 2}, "main": {"sails": 1}}
 
 
 def lines(records: Mapping[str, Any]) -> list[str]:
@@ -37,13 +48,16 @@ def lines(records: Mapping[str, Any]) -> list[str]:
         *[f"with {name}" for name in ship.crew],
         *(["a crew"] if ship.crew else []),
         f"port {ship.port}",
+        f"main {next(iter(ship.masts), None)}",
         "",
     ]
 
 
 def test_each_kind_of_value_is_found() -> None:
     """And nothing else: no limit that is not reached, no value that is not given."""
-    base, found = dependencies(lines, {"ship": Input(cls=Ship, plain={**vars(Ship()), "crew": ["Jason", "Orpheus"]})})
+    base, found = dependencies(
+        lines, {"ship": Input(cls=Ship, plain={**vars(Ship()), "crew": ["Jason", "Orpheus"], "masts": MASTS})}
+    )
     named = {line: [".".join(map(str, each.path)) for each in values] for line, values in zip(base, found, strict=True)}
     assert named == {
         "begin": [],
@@ -55,6 +69,7 @@ def test_each_kind_of_value_is_found() -> None:
         "with Orpheus": ["crew", "crew.1"],
         "a crew": ["crew"],
         "port None": [],
+        "main fore": ["masts.fore"],
         "": [],
     }
 

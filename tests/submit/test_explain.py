@@ -259,7 +259,8 @@ def test_rules_of_a_site_with_masks_and_variables() -> None:
     lines = explain(of_records, {"profile": profile_input(profile)}, profile, {})
     golden.check("scripts/sites/lumi-g-4.sh", "".join(f"{line.text}\n" for line in lines))
     named = {line.text.split("=")[0]: {origin.key for origin in line.origins} for line in lines}
-    assert "env_rules.0.value" in named["export NCCL_SOCKET_IFNAME"]
+    assert named["export NCCL_SOCKET_IFNAME"] >= {"env_rules.0.value", "env_rules.0.when.nodes"}
+    assert "slurm.qos.0.partition" in named["#SBATCH --partition"]
     assert "sources.oellm" in named["# source: github.com/OpenEuroLLM/oellm-autoexp@c6d0cc0, config/slurm/lumi.yaml"]
     assert any("node_types.mi250x.cpu_masks" in keys for keys in named.values())
 
