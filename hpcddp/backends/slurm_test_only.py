@@ -9,8 +9,12 @@ from pathlib import Path
 from hpcddp.backends import slurm_commands
 from hpcddp.backends.slurm_commands import SBATCH_RETRIES, UNANSWERED, UnansweredError
 
-_NO_SLURM = re.compile(r"^sbatch: fatal: ", re.MULTILINE)
-"""sbatch before it has spoken to any controller: `Could not establish a configuration source`."""
+_NOT_JUDGED = re.compile(
+    r"^sbatch: fatal: |Rate limit exceeded|backup controller in standby mode|Protocol authentication error|Incompatible versions",
+    re.MULTILINE,
+)
+"""No controller has judged the request: sbatch found none (`Could not establish a configuration source`), or it would not hear
+(slurm_errno.c)."""
 
 _PREFIX = re.compile(r"^(sbatch: )?((error|fatal): )?(allocation failure: |Batch job submission failed: )?")
 
@@ -33,7 +37,7 @@ def test_only(script: str, timeout_s: float) -> str | None:
     if done.returncode == 0:
         return None
     text = done.stderr.strip() or f"it ended with {done.returncode} and said nothing"
-    if done.returncode < 0 or SBATCH_RETRIES in text or UNANSWERED.search(text) or _NO_SLURM.search(text):
+    if done.returncode < 0 or SBATCH_RETRIES in text or UNANSWERED.search(text) or _NOT_JUDGED.search(text):
         raise UnansweredError(f"sbatch: {_PREFIX.sub('', text.splitlines()[-1])}")
     return refusal_words(text)
 

@@ -99,6 +99,7 @@ def test_a_job_that_may_wait_all_the_same_is_not_refused_for_sure(say: Say, tmp_
         ("exec sleep 600", "not checked with Slurm: sbatch did not answer within"),
         ("echo 'sbatch: error: Unable to contact slurm controller (connect failure)' >&2; exit 1", "Unable to contact"),
         ("echo 'sbatch: fatal: Could not establish a configuration source' >&2; exit 1", "no configuration"),
+        ("echo 'allocation failure: Rate limit exceeded, please retry later' >&2; exit 1", "Rate limit exceeded"),
         ("grep -q -e --nodes=1 $2 && exit 0; exec sleep 600", "2 requests of 3 not checked with Slurm: sbatch did not answer"),
     ],
 )
