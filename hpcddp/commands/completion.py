@@ -13,7 +13,7 @@ from hpcddp.core.errors import UsageError
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script by which a shell completes hpcddp at Tab: commands, options, clusters, sweeps, groups, node types.
 
-    Write it to a file once, and have the shell read that at its start; fish reads its folder by itself.
+    Write it to a file once, and have the shell read that at its start; zsh behind its line with compinit, fish by itself.
 
     \b
     hpcddp completion bash > ~/.hpcddp.bash; echo '. ~/.hpcddp.bash' >> ~/.bashrc
