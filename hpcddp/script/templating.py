@@ -72,6 +72,7 @@ def _environment(*folders: str, marks: bool = False) -> SandboxedEnvironment:
         loader=Below(folders),
         undefined=jinja2.StrictUndefined,
         extensions=["hpcddp.script.template_marks.Marks"] if marks else [],
+        optimized=False,  # folding constants costs 2 ms, and a template is rendered once
         autoescape=False,  # shell text: every value goes through `word`
         trim_blocks=True,
         lstrip_blocks=True,
