@@ -21,7 +21,7 @@ OTHERS = (
 
 EPILOG = """\b
 Exit codes: 0 ok, 1 failed, 2 usage, 3 incomplete (points missing),
-4 differs from the reference or something is found, 5 refused by Slurm."""
+4 differs from the reference or something is found, 5 Slurm refused or did not answer."""
 
 
 class Commands(click.Group):

@@ -287,7 +287,9 @@ def _qos_rules(
 ) -> list[Document]:
     """First what a job gets that asks for none, or the one to ask for. With one partition its limits are in every rule."""
     only = partition_limits(live, partitions[0], types) if len(partitions) == 1 else None
-    named = sorted(named_qos(live, verdict.qos), key=lambda qos: qos.name != verdict.qos)
+    allowed = (partitions[0].allowed_qos if only else None) or [qos.name for qos in live.qos or ()]
+    mine = [qos for qos in named_qos(live, verdict.qos) if qos.name in allowed]
+    named = sorted(mine, key=lambda qos: qos.name != verdict.qos)
     rules = [_qos_rule(qos.name, limits) for qos in named if is_possible(limits := qos_limits(qos, only))]
     if verdict.qos is None:
         usual = default_qos(live)
