@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from hpcddp.cluster.profile import Fact
+from hpcddp.cluster.yamlfile import BOOL, FLOAT, INT, NULL
 
 WIDTH = 128
 """Of a line; a longer fact takes a line for each of its parts."""
@@ -101,4 +102,7 @@ def scalar(value: object) -> str:
     import yaml
 
     text = yaml.safe_dump([value], default_flow_style=True, width=10**9, allow_unicode=True).strip()[1:-1]
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) and text != value else text
+    if not isinstance(value, str):
+        return text
+    is_plain = text == value and not any(kind.fullmatch(value) for kind in (NULL, BOOL, INT, FLOAT))  # of YAML 1.2
+    return value if is_plain else json.dumps(value, ensure_ascii=False)

@@ -11,7 +11,28 @@ from hpcddp.detect.write import WIDTH, profile_text
 
 TEXTS = st.one_of(
     st.sampled_from(
-        ["gn[01-06]", "a: b", "# c", "1:30:00", "no", "null", "?", "it's", 'say "so"', "{x}", "&a", "- x", "12", "~", ""]
+        [
+            "gn[01-06]",
+            "a: b",
+            "# c",
+            "1:30:00",
+            "no",
+            "null",
+            "?",
+            "it's",
+            'say "so"',
+            "{x}",
+            "&a",
+            "- x",
+            "12",
+            "~",
+            "",
+            "0E0",
+            "0o17",
+            "1e5",
+            ".5",
+            "TRUE",
+        ]
     ),
     st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=300),
 )
