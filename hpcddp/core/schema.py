@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import math
 import types
@@ -111,6 +110,8 @@ def dotted(path: Path) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the nearest known word, else the list of all of them."""
+    import difflib  # 1 ms of every command, for errors only
+
     words = sorted(known)
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     if near:
