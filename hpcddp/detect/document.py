@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpcddp.cluster.profile import Fact
 from hpcddp.core.text import first_few
-from hpcddp.detect.fields import NO_LIMIT
+from hpcddp.detect.facts import SLURM, UNKNOWN, known, limited, said, unknown
 from hpcddp.detect.live import LiveSlurm, slurm_version
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.nodes import LiveNode
@@ -27,9 +27,6 @@ from hpcddp.detect.rules import (
     smt_of,
 )
 from hpcddp.detect.trial import Verdict
-
-SLURM, UNKNOWN = "slurm", "unknown"
-"""Keys of the profile's `sources`."""
 
 Document = dict[str, object]
 
@@ -73,8 +70,8 @@ def document(live: LiveSlurm, types: Sequence[LiveNodeType], subject: Subject) -
         "default_node_type": default_type(types, partitions),
         "node_types": {kind.name: _node_type(kind, types) | _own_memory(kind, partitions, types) for kind in types},
         "slurm": _slurm(live, types, partitions, subject.verdict),
-        "fabric": {key: _unknown(note) for key, note in FABRIC_UNKNOWN.items()},
-        "compute": {"kind": "system", "torch": _unknown("which build of torch these GPUs and processors need")},
+        "fabric": {key: unknown(note) for key, note in FABRIC_UNKNOWN.items()},
+        "compute": {"kind": "system", "torch": unknown("which build of torch these GPUs and processors need")},
         "env": {},
         "default_workload": {"model": "resnet50", "data": {"name": "synthetic-imagenet"}, "batch_per_gpu": 32},
     }
@@ -122,51 +119,34 @@ def _sources(live: LiveSlurm, subject: Subject) -> dict[str, str]:
     }
 
 
-def _known(value: object, note: str | None = None) -> Fact:
-    return Fact(value=value, grade="A", source=SLURM, note=note)
-
-
-def _unknown(note: str, source: str = UNKNOWN) -> Fact:
-    return Fact(value=None, grade="?", source=source, note=note)
-
-
-def _said(value: object, subject: str, note: str | None = None) -> Fact:
-    """A fact, or that Slurm did not say it."""
-    return _unknown(f"Slurm did not say: {subject}", SLURM) if value is None else _known(value, note)
-
-
-def _limit(value: int | None, subject: str, note: str | None = None, none: str = "no limit") -> Fact:
-    return _known(None, none) if value == NO_LIMIT else _said(value, subject, note)
-
-
 def _node_type(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Document:
     """Its keys in the order of the profiles that come with hpcddp."""
     first, broken = kind.first, trouble_words(kind.nodes)
     untyped = "its GPUs have no type: gpu:N asks for them" if kind.gpus and not kind.gres_type else None
     features = _features_note(kind)
     found: dict[str, Fact | None] = {
-        "count": _known(len(kind.nodes), "; ".join(broken) or None),
-        "names": _known(kind.names),
+        "count": known(len(kind.nodes), "; ".join(broken) or None),
+        "names": known(kind.names),
         "cpu": None,
-        "sockets": _said(first.sockets or None, "Sockets of scontrol show node"),
-        "physical_cores": _said(first.physical_cores or None, "CPUTot and CoresPerSocket", _cores_note(first)),
-        "smt": None if first.smt is None else _known(first.smt, _smt_note(first)),
-        "memory_mb": _said(first.job_memory_mb or None, "RealMemory", _memory_note(first)),
+        "sockets": said(first.sockets or None, "Sockets of scontrol show node"),
+        "physical_cores": said(first.physical_cores or None, "CPUTot and CoresPerSocket", _cores_note(first)),
+        "smt": None if first.smt is None else known(first.smt, _smt_note(first)),
+        "memory_mb": said(first.job_memory_mb or None, "RealMemory", _memory_note(first)),
         "gpus": _gpus(kind, types),
         **({} if kind.gpus == 0 and counts_gpus(types) else dict.fromkeys(("gpu", "gpu_memory_gb", "gpu_link", "socket_link"))),
-        "gres_type": _known(kind.gres_type, untyped) if kind.gpus else None,
-        "constraint": _known(kind.constraint, features) if kind.constraint or features else None,
+        "gres_type": known(kind.gres_type, untyped) if kind.gpus else None,
+        "constraint": known(kind.constraint, features) if kind.constraint or features else None,
         "local_disk_gb": None,
     }
-    notes = {key: _unknown(note) for key, note in NODE_UNKNOWN.items() if key in found}
+    notes = {key: unknown(note) for key, note in NODE_UNKNOWN.items() if key in found}
     return {key: found[key] or notes[key] for key in found if found[key] or key in notes}
 
 
 def _gpus(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> Fact:
     """Where Slurm counts no GPUs at all, the nodes may have them all the same: some sites give them with the node."""
     if not counts_gpus(types):
-        return _unknown("this Slurm counts no GPUs: nvidia-smi -L on a node")
-    return _said(kind.gpus, "Gres", _mixed_note(kind))
+        return unknown("this Slurm counts no GPUs: nvidia-smi -L on a node")
+    return said(kind.gpus, "Gres", _mixed_note(kind))
 
 
 def _own_memory(kind: LiveNodeType, partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]) -> Document:
@@ -175,7 +155,7 @@ def _own_memory(kind: LiveNodeType, partitions: Sequence[LivePartition], types: 
     smt = kind.first.smt
     if not caps or smt is None or smt == smt_of(caps[0], types):
         return {}
-    return {"max_mb_per_core": _known(smt * (caps[0].max_mb_per_cpu or 0), f"MaxMemPerCPU of partition {caps[0].name}")}
+    return {"max_mb_per_core": known(smt * (caps[0].max_mb_per_cpu or 0), f"MaxMemPerCPU of partition {caps[0].name}")}
 
 
 def _cores_note(node: LiveNode) -> str | None:
@@ -208,15 +188,15 @@ def _slurm(live: LiveSlurm, types: Sequence[LiveNodeType], partitions: Sequence[
     if len(partitions) == 1:
         found |= _only_partition(live, partitions[0], types)
     elif not partitions:
-        found["partition"] = _unknown("Slurm did not say: scontrol show partitions", SLURM)
+        found["partition"] = unknown("Slurm did not say: scontrol show partitions", SLURM)
     found |= _requests(partitions, types, verdict)
     size = live.number("MaxArraySize")
-    found["max_array_size"] = _said(size, "MaxArraySize of scontrol show config")
+    found["max_array_size"] = said(size, "MaxArraySize of scontrol show config")
     usual, smt = default_qos(live), most_threads(types)
     if usual and usual.max_gpus_per_user:
-        found["max_gpus_per_user"] = _known(usual.max_gpus_per_user, f"QOS {usual.name}")
+        found["max_gpus_per_user"] = known(usual.max_gpus_per_user, f"QOS {usual.name}")
     if usual and usual.max_cpus_per_user and smt:
-        found["max_cores_per_user"] = _known(usual.max_cpus_per_user // smt, f"QOS {usual.name}")
+        found["max_cores_per_user"] = known(usual.max_cpus_per_user // smt, f"QOS {usual.name}")
     if len(partitions) > 1:
         found["partitions"] = {each.name: _partition(live, each, types, verdict) for each in partitions}
     found["qos"] = _qos_rules(live, partitions, types, verdict)
@@ -230,11 +210,11 @@ def _requests(partitions: Sequence[LivePartition], types: Sequence[LiveNodeType]
     required = verdict.account_required
     memory = verdict.memory_option
     return {
-        "account_required": _unknown(refused, SLURM) if required is None else _known(required),
+        "account_required": unknown(refused, SLURM) if required is None else known(required),
         "gpu_request": taken,
-        **({} if memory in (None, "free") else {"memory_option": _known(memory, "of --mem, by sbatch --test-only")}),
-        "always_exclusive": _said(always_exclusive(partitions, types), "OverSubscribe of scontrol show partitions"),
-        "exclusive_needs_all_gpus": _unknown("ask the site who gets GPUs that --exclusive leaves"),
+        **({} if memory in (None, "free") else {"memory_option": known(memory, "of --mem, by sbatch --test-only")}),
+        "always_exclusive": said(always_exclusive(partitions, types), "OverSubscribe of scontrol show partitions"),
+        "exclusive_needs_all_gpus": unknown("ask the site who gets GPUs that --exclusive leaves"),
     }
 
 
@@ -243,34 +223,34 @@ def _request(verdict: Verdict) -> Fact:
         return Fact(
             value="none", grade="C", source=SLURM, note="sbatch --test-only takes no option for GPUs, and a job without one"
         )
-    return _known(verdict.gpu_request, "sbatch --test-only takes it")
+    return known(verdict.gpu_request, "sbatch --test-only takes it")
 
 
 def _only_partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType]) -> Document:
     limits = partition_limits(live, partition, types)
     return {
-        "partition": _known(partition.name, _partition_note(partition)),
-        "default_walltime_min": _limit(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
-        "max_mb_per_core": _limit(limits.max_mb_per_core, "MaxMemPerCPU"),
-        "default_mb_per_core": _limit(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
+        "partition": known(partition.name, _partition_note(partition)),
+        "default_walltime_min": limited(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
+        "max_mb_per_core": limited(limits.max_mb_per_core, "MaxMemPerCPU"),
+        "default_mb_per_core": limited(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
     }
 
 
 def _partition(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType], verdict: Verdict) -> Document:
     limits = partition_limits(live, partition, types)
     found: Document = {
-        "node_types": _known([kind.name for kind in types if partition.name in kind.partitions]),
-        "default": _said(partition.default, "Default", _partition_note(partition)),
-        "max_nodes": _limit(limits.max_nodes, "MaxNodes", "so many nodes are in it" if limits.few_nodes else None),
-        "max_walltime_min": _limit(limits.max_walltime_min, "MaxTime"),
-        "default_walltime_min": _limit(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
-        "max_mb_per_core": _limit(limits.max_mb_per_core, "MaxMemPerCPU"),
-        "default_mb_per_core": _limit(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
+        "node_types": known([kind.name for kind in types if partition.name in kind.partitions]),
+        "default": said(partition.default, "Default", _partition_note(partition)),
+        "max_nodes": limited(limits.max_nodes, "MaxNodes", "so many nodes are in it" if limits.few_nodes else None),
+        "max_walltime_min": limited(limits.max_walltime_min, "MaxTime"),
+        "default_walltime_min": limited(limits.default_walltime_min, "DefaultTime", none="none: the limit itself"),
+        "max_mb_per_core": limited(limits.max_mb_per_core, "MaxMemPerCPU"),
+        "default_mb_per_core": limited(limits.default_mb_per_core, "DefMemPerCPU", none="none"),
     }
     if limits.min_nodes and limits.min_nodes > 1:
-        found["min_nodes"] = _known(limits.min_nodes)
+        found["min_nodes"] = known(limits.min_nodes)
     if allowed := [qos.name for qos in named_qos(live, verdict.qos) if qos.name in (partition.allowed_qos or ())]:
-        found["qos"] = _known(allowed)
+        found["qos"] = known(allowed)
     return found
 
 
@@ -301,4 +281,4 @@ def _qos_rules(
 
 def _qos_rule(name: str | None, limits: Mapping[str, int | None], note: str | None = None) -> Document:
     written = {key: value for key, value in limits.items() if value and (key, value) != ("min_nodes", 1)}
-    return {"name": _known(name, note), **{key: _known(value) for key, value in written.items()}}
+    return {"name": known(name, note), **{key: known(value) for key, value in written.items()}}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import json
+import os
+import pwd
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -81,7 +82,7 @@ class _Form(Generic[Records]):
 
 def read_live(deadline_s: float) -> LiveSlurm:
     """Asks all questions at once, until `deadline_s` on the monotonic clock; NoAnswerError where none was answered."""
-    user = getpass.getuser()
+    user = _user()
     with ThreadPoolExecutor(max_workers=5) as pool:
         nodes = pool.submit(_first, "nodes", _node_forms(), deadline_s)
         partitions = pool.submit(_partitions, deadline_s)
@@ -100,6 +101,14 @@ def read_live(deadline_s: float) -> LiveSlurm:
     if all(found is None for found, _ in answers):
         raise NoAnswerError("Slurm did not answer:\n" + "\n".join(f"  {text}" for text in live.problems))
     return _without_accounting(live)
+
+
+def _user() -> str:
+    """As Slurm knows whoever asks; a user without an entry in the password database has a number only."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER", str(os.getuid()))
 
 
 def slurm_version(live: LiveSlurm) -> str | None:
