@@ -41,6 +41,7 @@ def broken_limits(profile: ClusterProfile, point: Point, request: JobRequest) ->
     yield from own_srun_options(request)
     yield from _beyond_nodes(profile, point, node)
     yield from _untyped(profile, point, request, node)
+    yield from _in_partition_of_others(profile, point, request)
     yield from _beyond_one_node(profile, point, request, node)
     yield from _memory_options(profile, point, request)
     yield from _beyond_memory_per_core(profile, point, request)
@@ -75,6 +76,17 @@ def _untyped(profile: ClusterProfile, point: Point, request: JobRequest, node: N
         yield (
             f"layout.node_type {point.layout.node_type}: the profile of {profile.name} knows no GPU type, constraint or "
             f"partition to ask Slurm for it, so other nodes could be timed instead. Name the nodes with slurm.nodelist."
+        )
+
+
+def _in_partition_of_others(profile: ClusterProfile, point: Point, request: JobRequest) -> Iterator[str]:
+    """A partition that other node types name as theirs; what the table of partitions says of types, `beyond_queue` says."""
+    wanted = point.layout.node_type or profile.default_node_type
+    others = [name for name, node in profile.node_types.items() if request.partition and node.partition == request.partition]
+    if others and wanted not in others and request.partition not in profile.slurm.partitions:
+        yield (
+            f"slurm.partition is {request.partition}: its nodes are of type {' or '.join(others)}, and layout.node_type is "
+            f"{wanted}. Use `--set slurm.partition=null` or `--set layout.node_type={others[0]}`."
         )
 
 

@@ -219,3 +219,12 @@ def test_a_limit_that_rule_and_partition_share_is_said_once(tmp_path: Path) -> N
     both = "  partitions: {main: {max_nodes: 4}, old: {}}\n  qos: [{partition: main, max_nodes: 4}]\n"
     said = refusal(site(tmp_path, both), layout__nodes=5)
     assert said.count("5 nodes asked for, at most 4 allowed on site in partition main") == 1
+
+
+def test_a_partition_of_other_nodes_is_refused(tmp_path: Path) -> None:
+    """The profile says by its node types whose it is: a job in it would run on nodes that its point does not mean."""
+    profile = site(tmp_path)
+    said = refusal(profile, slurm__partition="old")
+    assert "slurm.partition is old: its nodes are of type v100, and layout.node_type is a100." in said
+    assert queue(request_on(profile, layout__node_type="v100")) == ("old", None)
+    assert queue(request_on(profile, layout__node_type="v100", slurm__partition="old")) == ("old", None)
