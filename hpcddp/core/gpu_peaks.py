@@ -48,7 +48,7 @@ _H100 = "NVIDIA H100 Tensor Core GPU, data sheet"
 _H200 = "NVIDIA H200 Tensor Core GPU, data sheet"
 _GH200 = "NVIDIA GH200 Grace Hopper Superchip, data sheet"
 _B200 = "NVIDIA HGX Platform, data sheet (eighth of HGX B200)"
-_A10G = "NVIDIA A10G for AWS, data sheet of 2022-02-17, as public tables quote it; tf32 half of bf16, as on every GA102"
+_A10G = "NVIDIA A10G for AWS, data sheet of 2022-02-17, fp32 by TechPowerUp, as public tables quote both; tf32 half of bf16"
 _MI250X = (
     "OLCF, Frontier User Guide (110 units at 1.7 GHz a die, fp64 256 operations a cycle and unit), and for the other formats AMD "
     "lab notes, AMD matrix cores (fp32 256, fp16 and bf16 1,024)"
