@@ -22,6 +22,10 @@ NOT_IN_SLURM = "cpu, gpu, gpu_memory_gb, links, disks, fabric, storage, compute,
 """Of a profile, what Slurm knows nothing of."""
 
 
+COLUMN = 28
+"""Characters of a value in the table, which fits 100 columns then."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Every field that was compared, or could not be."""
@@ -118,14 +122,21 @@ def comparison_text(profile: ClusterProfile, comparison: Comparison) -> str:
         parts.append(f"{profile.name} agrees with its Slurm: {count(agree, 'value')} compared")
     if new:
         header = ("field", "Slurm")
-        rows = [(finding.field, finding.slurm) for finding in new]
+        rows = [(finding.field, _shown(finding.slurm)) for finding in new]
         parts.append(f"Not in the profile, but known to Slurm\n{table(header, rows, left=header)}")
     return "\n\n".join(parts)
 
 
 def _rows(findings: Sequence[Finding]) -> str:
     header = ("field", "profile", "Slurm")
-    return table(header, [(finding.field, finding.profile, finding.slurm) for finding in findings], left=header)
+    rows = [(finding.field, _shown(finding.profile), _shown(finding.slurm)) for finding in findings]
+    return table(header, rows, left=header)
+
+
+def _shown(value: object) -> str:
+    """Within a column: lists of nodes may be long, and JSON has them in full."""
+    text = str(value)
+    return text if len(text) <= COLUMN else f"{text[: COLUMN - 3]}..."
 
 
 def not_compared(comparison: Comparison) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
 
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.core.schema import decode, encode
-from hpcddp.detect.check import compare
+from hpcddp.detect.check import Comparison, compare, comparison_plain, comparison_text
 from hpcddp.detect.findings import Finding
 from hpcddp.detect.live import LiveSlurm
 from tests.detect.given_live import ONE, TWO, detected
@@ -126,6 +127,15 @@ def test_nodes_of_no_type() -> None:
     types = {key: kind for key, kind in profile.node_types.items() if key == "a100-488g"}
     found = of(compare(dataclasses.replace(profile, node_types=types), ONE), "differs")
     assert found["node_types"].slurm == "h[1-2] (4 gpu:a100)"
+
+
+def test_long_lists_are_cut_in_the_table_only() -> None:
+    """The table fits 100 columns; JSON has everything."""
+    names = ",".join(f"x{i}" for i in range(0, 200, 2))
+    profile = changed(CLUSTERS["one"][1], "node_types.a100-488g.names", names)
+    found = Comparison(findings=compare(profile, ONE))
+    assert max(map(len, comparison_text(profile, found).splitlines())) <= 100
+    assert names in json.dumps(comparison_plain(profile, found))
 
 
 def test_types_without_names_are_found_by_their_request() -> None:
