@@ -17,10 +17,10 @@ from hpcddp.core.schema import Path, SchemaError, decode
 
 T = TypeVar("T")
 
-NULL = re.compile(r"~|null|Null|NULL|")
-BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
-INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+NULL = re.compile(r"(?:~|null|Null|NULL|)$")
+BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)$")
+INT = re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
+FLOAT = re.compile(r"(?:[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$")
 
 
 def read_yaml(file: FilePath) -> Any:
@@ -111,8 +111,7 @@ def _loader() -> Any:
                 keys.add(key.value)
 
     for tag, pattern in (("null", NULL), ("bool", BOOL), ("int", INT), ("float", FLOAT)):
-        exact = re.compile(f"(?:{pattern.pattern})$")
-        Loader.yaml_implicit_resolvers.setdefault(None, []).append((f"tag:yaml.org,2002:{tag}", exact))
+        Loader.yaml_implicit_resolvers.setdefault(None, []).append((f"tag:yaml.org,2002:{tag}", pattern))
     Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: _int(loader.construct_scalar(node)))
     Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _float(loader.construct_scalar(node)))
     return Loader

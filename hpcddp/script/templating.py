@@ -7,7 +7,6 @@ prints becomes a script, though, and so runs as the user's code.
 from __future__ import annotations
 
 import functools
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +48,8 @@ def render_template(template: str, filters: Filters, values: Mapping[str, object
 
 def _place(error: Exception, folders: tuple[str, ...]) -> str | None:
     """`FILE:LINE` of the template that raised it."""
+    import traceback  # 2 ms of every script, for errors only
+
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folders)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
 
