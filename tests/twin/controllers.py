@@ -56,10 +56,9 @@ class Controller:
         for command in accounting.early_commands(self.profile):
             self._sacctmgr(command)
         started.append(daemons.start_slurmctld(folder, env))
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(self._sacctmgr, accounting.qos_commands(self.profile)))
         user = pwd.getpwuid(os.getuid()).pw_name
-        for command in accounting.account_commands(self.profile, self.shape.site.accounts, user):
+        accounts = accounting.account_commands(self.profile, self.shape.site.accounts, user)
+        for command in (*accounting.qos_commands(self.profile), *accounts):  # one by one: slurmctld once missed a QOS
             self._sacctmgr(command)
         return started
 
