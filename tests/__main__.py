@@ -1,7 +1,8 @@
 """All tests, as `make test` runs them: `python -m tests`.
 
-Three sessions of pytest share the processors: the tests on a Slurm, which mostly wait for it, those of the analysis and of the
-studies' pages, and the rest, which is shown as it goes; what pytest says of the other two follows. Tests in which workers time
+Four sessions of pytest share the processors: the tests on a Slurm, which mostly wait for it, those on controllers without nodes,
+those of the analysis and of the studies' pages, and the rest, which is shown as it goes; what pytest says of the others follows.
+Tests in which workers time
 themselves (marked `timed`) come last and by themselves: beside others they would time these as well.
 """
 
@@ -20,7 +21,11 @@ from tests.twin.signals import Ended, ending_signals_raise
 UNTIMED = ("-m", "not slurm and not soak and not timed")
 ANALYSIS = ("tests/analysis", "tests/commands/test_study_commands.py")
 REST = (*UNTIMED, *(f"--ignore={path}" for path in ANALYSIS))
-BESIDE = {"on a Slurm": ("-m", "slurm and not soak"), "of analysis and studies": (*UNTIMED, *ANALYSIS)}
+BESIDE = {
+    "on a Slurm": ("-m", "slurm and not soak and not controllers"),
+    "on controllers": ("-m", "controllers and not soak"),
+    "of analysis and studies": (*UNTIMED, *ANALYSIS),
+}
 TIMED = ("-m", "timed and not slurm and not soak")
 
 Session = subprocess.Popen[bytes]

@@ -104,6 +104,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     fixtures = getattr(item, "fixturenames", ())
     if "twins" in fixtures:
         item.add_marker("slurm")
+    if "controllers" in fixtures:
+        item.add_marker("controllers")
     if "link" in fixtures:
         item.add_marker("timed")
 

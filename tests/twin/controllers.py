@@ -23,7 +23,7 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import HpcddpError
 from tests.twin import accounting, daemons
 from tests.twin.folder import write_folder
-from tests.twin.lock import only_twin
+from tests.twin.lock import CONTROLLERS_LOCK, only_twin
 from tests.twin.processes import MARK, Daemon, kill_marked, stop
 from tests.twin.shape import Shape, Site, free_ports, make_shape
 from tests.twin.signals import ending_signals_raise, signals_held
@@ -91,7 +91,7 @@ class Controllers:
     def __enter__(self) -> Controllers:
         try:
             self._stack.enter_context(ending_signals_raise())
-            self._stack.enter_context(only_twin(self.folder))
+            self._stack.enter_context(only_twin(self.folder, CONTROLLERS_LOCK))
             self._stack.callback(kill_marked, self.folder)
             self._stack.callback(stop, self._daemons)
             for name in ("log", "pid"):
