@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,12 @@ def test_status_of_several_studies_asks_slurm_three_times_at_most(
     slurm.run(["scancel", base_id(jobs[0])])
     commands = list[str]()
     run = slurm_commands.run
-    monkeypatch.setattr(slurm_commands, "run", lambda command: commands.append(command[0]) or run(command))  # type: ignore[func-returns-value]
+
+    def noted(command: Sequence[str], timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+        commands.append(command[0])
+        return run(command, timeout_s)
+
+    monkeypatch.setattr(slurm_commands, "run", noted)
     phases = {name: {(state.phase, state.detail) for state in states} for name, states in all_states(studies).items()}
     waits = {("queued", "held by its user; `scontrol release` lets it go (JobHeldUser)")}
     by = " by you" if ("failed", "cancelled by you (CANCELLED)") in phases["a"] else ""  # accounting says so, seconds later
