@@ -30,7 +30,7 @@ MACHINE = {"machine": "a processor", "driver": "580.1", "versions": {"torch": "2
 
 def touching() -> set[str]:
     """Files whose code names CUDA, NCCL or NVML: comments and docstrings do not count."""
-    files = [file for folder in ("worker", "data") for file in (ROOT / "hpcddp" / folder).rglob("*.py")]
+    files = [file for folder in ("worker", "data", "probe") for file in (ROOT / "hpcddp" / folder).rglob("*.py")]
     return {str(file.relative_to(ROOT)) for file in files if NAMES_CUDA.search(_code(file))}
 
 

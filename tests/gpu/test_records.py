@@ -22,6 +22,7 @@ from tests.gpu.results import Figures
 
 @touches(
     "hpcddp/worker/launch_record.py",
+    "hpcddp/worker/main.py",
     "hpcddp/worker/training/profiling.py",
     stand_in="versions are made up; the profiler sees no kernels",
 )
