@@ -7,6 +7,7 @@ has its row. Standard library only, Python 3.10.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,8 +69,14 @@ def start_up(attempt: Path, launch: LaunchRecord) -> StartUp | None:
 
 def _first_step_unix_ns(file: Path) -> int | None:
     try:
-        with file.open("rb") as lines:
-            rows = lines.read(HEAD_BYTES).decode("ascii", errors="replace").split("\n")
+        rows = _head(file).decode("ascii", errors="replace").split("\n")
         return int(rows[1].split(",")[STEP_COLUMNS_1.index("start_ns")])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _head(file: Path) -> bytes:
+    """Nothing of what is no regular file: reading a FIFO would wait."""
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    with open(handle, "rb") as opened:
+        return opened.read(HEAD_BYTES) if stat.S_ISREG(os.fstat(handle).st_mode) else b""

@@ -56,6 +56,13 @@ def test_a_process_knows_when_it_was_started() -> None:
     assert -0.05 * S < int(done.stdout) - before_ns < 0.35 * S
 
 
+def test_rows_that_are_a_fifo_are_none(tmp_path: Path) -> None:
+    """Whoever may write in a study can make one, and reading it would wait for ever."""
+    steps_file(tmp_path, 0).parent.mkdir()
+    os.mkfifo(steps_file(tmp_path, 0))
+    assert start_up(tmp_path, launch()) is None
+
+
 def stat(proc: Path, pid: int, name: str, parent: int, ticks: int) -> None:
     """/proc/PID/stat of a process that started so many ticks after the machine."""
     (proc / str(pid)).mkdir(parents=True)
