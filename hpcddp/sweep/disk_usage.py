@@ -17,7 +17,7 @@ TRACE_STEP_BYTES = 200_000
 """Gzipped; it grows with the number of operations of a step."""
 
 RANK_OVERHEAD_BYTES = 1_800
-RUN_OVERHEAD_BYTES = 18_000
+RUN_OVERHEAD_BYTES = 20_000
 """Logs and submitit's result per rank; launch.json, end.json, script and specification per run.
 tests/twin/test_study_rcc.py holds them against what a study leaves."""
 
