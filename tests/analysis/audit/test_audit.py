@@ -203,7 +203,7 @@ def test_long_tables_end_in_seconds(tmp_path: Path, header: str, row: Callable[[
         return time.process_time() - begin
 
     cpu_s(50)
-    assert cpu_s(4000) < 8 * cpu_s(1000)
+    assert min(cpu_s(4000) for _ in range(2)) < 8 * min(cpu_s(1000) for _ in range(3))  # the least: others share the processors
 
 
 @pytest.mark.parametrize(
