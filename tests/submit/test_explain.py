@@ -49,7 +49,7 @@ echo done
 {% endblock %}
 """
 
-CONFIG = "account: abc01\nrun_root: /work/runs\n"
+CONFIG = "account: abc01\nrun_root: /scratch/runs\n"
 
 
 def filled(folder: Path, patch: pytest.MonkeyPatch) -> Path:
@@ -145,9 +145,9 @@ KINDS: dict[str, tuple[str, dict[str, Any], Callable[[Path], None]]] = {
         replaced("hpcddp/config.yaml", "abc01", "abc02"),
     ),
     "a folder of the settings": (
-        '[ -n "${HPCDDP_RUNS:-}" ] || HPCDDP_RUNS=/work/runs',
-        {"input": "settings", "key": "run_root", "value": "/work/runs"},
-        replaced("hpcddp/config.yaml", "/work/runs", "/work/other"),
+        '[ -n "${HPCDDP_RUNS:-}" ] || HPCDDP_RUNS=/scratch/runs',
+        {"input": "settings", "key": "run_root", "value": "/scratch/runs"},
+        replaced("hpcddp/config.yaml", "/scratch/runs", "/scratch/other"),
     ),
 }
 
