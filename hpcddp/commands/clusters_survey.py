@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcddp.commands.options import laying_out, remark, set_option, yes_option
+from hpcddp.commands.options import laying_out, read_settings, remark, remark_on, set_option, yes_option
 
 if TYPE_CHECKING:
     from hpcddp.cluster.profile import ClusterProfile
@@ -35,7 +35,6 @@ def survey(file: Path, layout: LayoutOptions, settings: tuple[str, ...], runs: P
     """
     from hpcddp.cluster.profile_file import read_profile
     from hpcddp.cluster.survey_facts import disagreements
-    from hpcddp.commands.options import remark_on
     from hpcddp.submit.options import PointOptions
     from hpcddp.submit.survey import survey_points
 
@@ -48,16 +47,12 @@ def survey(file: Path, layout: LayoutOptions, settings: tuple[str, ...], runs: P
 
 def _run(chosen: ChosenPoints, folder: Path, yes: bool) -> SurveyRecord:
     from hpcddp.backends.choose import make_backend
-    from hpcddp.cluster.settings import load_settings
     from hpcddp.core.run_root import Study
     from hpcddp.core.text import count
     from hpcddp.submit.submission_plan import check_plan, plan_submission
     from hpcddp.submit.survey import run_survey
 
-    own, remarks = load_settings()
-    for text in remarks:
-        remark(text)
-    plan = plan_submission(chosen, own)
+    plan = plan_submission(chosen, read_settings())
     check_plan(plan)
     (request,) = plan.requests.values()
     minutes = f"at most {request.walltime_min} min on {count(request.nodes, 'node')}"
