@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpcddp.detect.fields import NO_LIMIT, integer, json_at, json_limit, limit, names, number, tres, word
+from hpcddp.detect.fields import NO_LIMIT, integer, json_at, json_limit, limit, names, number, smallest, tres, word
 
 Resources = Mapping[str, int] | None
 """Counts by name; None: Slurm does not say."""
@@ -122,7 +122,7 @@ def _association_of_columns(columns: list[str]) -> Association:
         partition=word(partition),
         qos=names(qos),
         default_qos=word(default),
-        max_jobs=_smaller(limit(most), limit(group)),
+        max_jobs=smallest(limit(most), limit(group)),
     )
 
 
@@ -133,11 +133,5 @@ def _association_of_json(entry: Mapping[str, object]) -> Association:
         partition=word(entry.get("partition")),
         qos=names(entry.get("qos")),
         default_qos=word(json_at(entry, "default/qos")),
-        max_jobs=_smaller(most, group),
+        max_jobs=smallest(most, group),
     )
-
-
-def _smaller(one: int | None, other: int | None) -> int | None:
-    """Of two limits that hold at the same time."""
-    numbers = [each for each in (one, other) if each]
-    return min(numbers) if numbers else NO_LIMIT if NO_LIMIT in (one, other) else None

@@ -9,12 +9,12 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.slurm_rules import Partition, Qos, SlurmRules
 from hpcddp.detect.accounting import LiveQos
 from hpcddp.detect.compare_nodes import NodesByType, partitions_of
-from hpcddp.detect.fields import NO_LIMIT
+from hpcddp.detect.fields import NO_LIMIT, smallest
 from hpcddp.detect.findings import Finding, judge, judge_limit
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.partitions import LivePartition
-from hpcddp.detect.rules import PartitionLimits, always_exclusive, default_qos, most_threads, partition_limits, smallest
+from hpcddp.detect.rules import PartitionLimits, always_exclusive, default_qos, most_threads, partition_limits
 
 SILENT = "Slurm does not say it"
 PLUG_IN = "Slurm has one QOS of that name: several rules of it are the site's own plug-in"

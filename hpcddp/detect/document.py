@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hpcddp.cluster.profile import Fact
 from hpcddp.core.text import first_few
 from hpcddp.detect.facts import SLURM, UNKNOWN, known, limited, said, unknown
+from hpcddp.detect.fields import smallest
 from hpcddp.detect.live import LiveSlurm, slurm_version
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.nodes import LiveNode
@@ -23,7 +24,6 @@ from hpcddp.detect.rules import (
     named_qos,
     partition_limits,
     qos_limits,
-    smallest,
     smt_of,
 )
 from hpcddp.detect.trial import Verdict

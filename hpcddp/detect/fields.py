@@ -81,6 +81,13 @@ def json_limit(value: object) -> int | None:
     return integer(value.get("number"))
 
 
+def smallest(*limits: int | None) -> int | None:
+    """Of limits that hold at the same time; None where none is known."""
+    known = [each for each in limits if each is not None]
+    numbers = [each for each in known if each != NO_LIMIT]
+    return min(numbers) if numbers else NO_LIMIT if known else None
+
+
 def json_at(data: object, path: str) -> Any:
     """`json_at(qos, "limits/max/wall_clock/per/job")`; None where a part of the path is missing."""
     for key in path.split("/"):

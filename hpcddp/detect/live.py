@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from hpcddp.backends.slurm_commands import query
@@ -121,7 +121,7 @@ def _without_accounting(live: LiveSlurm) -> LiveSlurm:
     if live.has_accounting is not False:
         return live
     problems = tuple(text for text in live.problems if not text.startswith(("QOS: ", "accounts: ")))
-    return LiveSlurm(nodes=live.nodes, partitions=live.partitions, config=live.config, qos=(), associations=(), problems=problems)
+    return replace(live, qos=(), associations=(), problems=problems)
 
 
 def _first(subject: str, forms: Sequence[_Form[Records]], deadline_s: float) -> tuple[Records | None, str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hpcddp.detect.node_list import node_list
@@ -67,19 +67,8 @@ def live_node_types(nodes: Iterable[LiveNode]) -> tuple[LiveNodeType, ...]:
     """All types, those with GPUs and most nodes first."""
     types = [each for same in _by_hardware(nodes) for each in _by_features(same)]
     types.sort(key=lambda each: (not each.gpus, -len(each.nodes), each.nodes[0].name))
-    named = [_with(each, name=name) for each, name in zip(types, _names(types), strict=True)]
+    named = [replace(each, name=name) for each, name in zip(types, _names(types), strict=True)]
     return tuple(_with_constraint(each, named) for each in named)
-
-
-def _with(kind: LiveNodeType, *, name: str, constraint: str | None = None, rivals: tuple[str, ...] = ()) -> LiveNodeType:
-    return LiveNodeType(
-        nodes=kind.nodes,
-        features=kind.features,
-        other_features=kind.other_features,
-        name=name,
-        constraint=constraint,
-        rivals=rivals,
-    )
 
 
 def _by_hardware(nodes: Iterable[LiveNode]) -> list[list[LiveNode]]:
@@ -178,10 +167,10 @@ def _with_constraint(kind: LiveNodeType, types: Sequence[LiveNodeType]) -> LiveN
     if not rivals:
         return kind
     if apart:
-        return _with(kind, name=kind.name, constraint=apart[0])
+        return replace(kind, constraint=apart[0])
     left = [other.name for other in rivals if set(kind.features) <= {*other.features, *other.other_features}]
     constraint = "&".join(kind.features) if kind.features and len(left) < len(rivals) else None
-    return _with(kind, name=kind.name, constraint=constraint, rivals=tuple(left))
+    return replace(kind, constraint=constraint, rivals=tuple(left))
 
 
 def _rivals(kind: LiveNodeType, other: LiveNodeType) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcddp.detect.accounting import LiveQos
-from hpcddp.detect.fields import NO_LIMIT
+from hpcddp.detect.fields import NO_LIMIT, smallest
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import LiveNodeType
 from hpcddp.detect.nodes import LiveNode
@@ -32,13 +32,6 @@ class PartitionLimits:
     default_mb_per_core: int | None
     few_nodes: bool
     """Whether the limit on nodes is that it has no more of any type."""
-
-
-def smallest(*limits: int | None) -> int | None:
-    """Of limits that hold at the same time; None where none is known."""
-    known = [each for each in limits if each is not None]
-    numbers = [each for each in known if each != NO_LIMIT]
-    return min(numbers) if numbers else NO_LIMIT if known else None
 
 
 def partition_limits(live: LiveSlurm, partition: LivePartition, types: Sequence[LiveNodeType]) -> PartitionLimits:

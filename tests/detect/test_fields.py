@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcddp.detect.fields import NO_LIMIT, gpus, json_limit, limit, names, pairs, raw_memory_per_cpu, tres
+from hpcddp.detect.fields import NO_LIMIT, gpus, json_limit, limit, names, pairs, raw_memory_per_cpu, smallest, tres
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,15 @@ def test_limits_in_text(text: str | None, number: int | None) -> None:
 def test_limits_in_json(value: object, number: int | None) -> None:
     """A number as newer versions write it, or a plain one."""
     assert json_limit(value) == number
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [((4, 8), 4), ((NO_LIMIT, 8), 8), ((None, 8), 8), ((NO_LIMIT, None), NO_LIMIT), ((None, None), None), ((), None)],
+)
+def test_the_smaller_limit_holds(limits: tuple[int | None, ...], found: int | None) -> None:
+    """No limit and an unknown one do not hold; one that is unknown is not none."""
+    assert smallest(*limits) == found
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,8 @@ from hpcddp.detect.check import compare
 from hpcddp.detect.fields import NO_LIMIT
 from hpcddp.detect.live import LiveSlurm
 from hpcddp.detect.node_types import live_node_types
-from hpcddp.detect.rules import enforces_accounts, my_partitions, my_qos, partition_limits, qos_to_try, smallest
+from hpcddp.detect.rules import enforces_accounts, my_partitions, my_qos, partition_limits, qos_to_try
 from tests.detect.given_live import ONE, detected, node, partition
-
-
-@pytest.mark.parametrize(
-    ("limits", "found"),
-    [((4, 8), 4), ((NO_LIMIT, 8), 8), ((None, 8), 8), ((NO_LIMIT, None), NO_LIMIT), ((None, None), None), ((), None)],
-)
-def test_the_smaller_limit_holds(limits: tuple[int | None, ...], found: int | None) -> None:
-    """No limit and an unknown one do not hold; one that is unknown is not none."""
-    assert smallest(*limits) == found
 
 
 def test_a_partition_with_some_of_a_types_nodes() -> None:
