@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.records import AFTER_PAUSE, WARMUP
+from hpcddp.core.records import AFTER_PAUSE, PARTS, WARMUP
 from hpcddp.probe.batches import batches
 from hpcddp.probe.group import script_group
 from hpcddp.probe.script_point import Wanted, samples_of, script_point
@@ -146,16 +146,19 @@ class Measurement:
 
     def mark(self, part: str) -> None:
         """The time since the last mark was of that part: data_wait, h2d_exposed, forward, backward, comm_exposed or optimizer."""
+        if part not in PARTS:
+            raise HpcddpError(f"no part of a step is called {part!r}: {', '.join(PARTS)}")
         self._timer.mark(part)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._hooks:
             self._hooks.remove()
+        self._timer.ignore_buckets()
         if self._run is None:
             if kind is None:
                 print("hpcddp: nothing was measured: the loop must take its batches from steps(loader)", file=sys.stderr)
             return
-        if error is None or isinstance(error, GeneratorExit):
+        if error is None:
             self._run.finish(self._hooks.optimizer_steps if self._hooks else 0)
         else:
             self._run.fail(error)

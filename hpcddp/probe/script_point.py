@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from hpcddp.core.point import Data, Layout, Measure, OwnScript, Point, Workload
+from hpcddp.worker.launch_record import script_file
 from hpcddp.worker.rendezvous import ProcessGroup
 
 PRECISIONS: Mapping[str, Literal["fp32", "fp16", "bf16", "fp64"]] = {
@@ -69,11 +69,6 @@ def bare(model: nn.Module) -> nn.Module:
     """Without what DDP and torch.compile put around it."""
     inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
     return bare(inner) if isinstance(inner, nn.Module) and len(list(model.children())) == 1 else model
-
-
-def script_file() -> Path:
-    """What Python runs."""
-    return Path(getattr(sys.modules["__main__"], "__file__", None) or "interactive.py")
 
 
 def script_name() -> str:

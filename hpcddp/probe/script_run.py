@@ -6,24 +6,24 @@ import itertools
 import math
 import os
 import sys
-import time
-import traceback
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
 
-from hpcddp.core.attempt_records import ClockOffset, ErrorRecord, Fault, MeasuringProtocol, RankClock
+from hpcddp.core.attempt_records import ClockOffset, Fault, MeasuringProtocol, RankClock
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import expanded
-from hpcddp.core.point import Point, point_to_dict
-from hpcddp.core.records import SCHEMA, error_file, write_json
+from hpcddp.core.point import Point
+from hpcddp.core.point_file import describe_point
+from hpcddp.core.records import error_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.worker.attempt_records import RunFacts, record_end, record_training_launch
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.faults import own_words
-from hpcddp.worker.finish import reserve, write_failure
+from hpcddp.worker.finish import error_record, reserve, write_failure
 from hpcddp.worker.freed_memory import PageFaults
 from hpcddp.worker.node_share import node_share
 from hpcddp.worker.rank_result import RankResult
@@ -49,8 +49,8 @@ class ScriptRun:
         self._group, self._model, self._timer = group, model, timer
         folder = Path(expanded(os.environ.get("HPCDDP_RUNS") or "jobs", "HPCDDP_RUNS")).absolute() / ADHOC
         run = group.share("run", _next_run(Study(folder), point) if group.rank.rank == 0 else None)
-        backend = "slurm" if os.environ.get("SLURM_JOB_ID") else "local"
-        self._spec = JobSpec(point=point, run=run, study=str(folder), backend=backend)  # type: ignore[arg-type]
+        backend: Literal["slurm", "local"] = "slurm" if os.environ.get("SLURM_JOB_ID") else "local"
+        self._spec = JobSpec(point=point, run=run, study=str(folder), backend=backend)
         self._attempt = self._spec.attempt_dir(group.rank.job, group.rank.restart)
         if group.rank.rank == 0:
             reserve(self._attempt)
@@ -62,17 +62,22 @@ class ScriptRun:
         """Made so far."""
         self._checksums: dict[str, str] = {}
         self._faults = PageFaults()
+        self._faults_from = 0
         self._clock_at_start: ClockOffset | None = None
 
     def begin(self) -> None:
         """Before the first step."""
         self._clock_at_start = offset_to_rank_0(self._group, self._timer.unix_now(), "start")
         self._note_parameters("at the start")
-        self._timer.restart()
+        self._continue()
 
     def pause(self) -> None:
         """Between warm-up and timed steps."""
         self.log.pause()
+        self._continue()
+
+    def _continue(self) -> None:
+        self._faults_from = self.steps
         self._faults.begin()
         self._timer.restart()
 
@@ -80,11 +85,12 @@ class ScriptRun:
         """The loop is over: all records, and on rank 0 a line that says where they are."""
         warmup = self._spec.point.measure.warmup_steps
         self.log.pause()
-        self._faults.end(max(0, self.steps - warmup))
+        self._faults.end(self.steps - self._faults_from)
         with self.log:
             pass
         if self.steps <= warmup:
-            self._fail(f"the loop ended after {self.steps} steps, and the first {warmup} are warm-up: nothing was timed. {MORE}")
+            words = f"the loop ended after {self.steps} steps, and the first {warmup} are warm-up: nothing was timed. {MORE}"
+            self._fail(self._fault(words))
             return
         self._note_parameters("at the end")
         result = self._result(warmup)
@@ -107,25 +113,21 @@ class ScriptRun:
     def fail(self, error: BaseException) -> None:
         """The loop raised: the run does not count, and says why."""
         rank = self._group.rank
-        record = ErrorRecord(
-            rank=rank.rank,
-            host=rank.host,
-            unix_ns=time.time_ns(),
-            type=type(error).__name__,
-            message=own_words(error),
-            traceback="".join(traceback.format_exception(error)),
-        )
-        write_json(error_file(self._attempt, rank.rank), encode(record))
+        fault = self._fault(f"rank {rank.rank} on {rank.host}: {type(error).__name__}: {own_words(error)}")
+        write_json(error_file(self._attempt, rank.rank), encode(error_record(rank, error, fault)))
+        self.log.__exit__(type(error), error, None)
+        self._fail(fault)
+
+    def _fault(self, sentence: str) -> Fault:
+        rank = self._group.rank
+        return Fault(kind="error", rank=rank.rank, host=rank.host, sentence=sentence)
+
+    def _fail(self, fault: Fault) -> None:
         if self._reader:
             self._reader.stop()
-        self.log.__exit__(type(error), error, None)
-        self._fail(f"rank {rank.rank} on {rank.host}: {type(error).__name__}: {own_words(error)}")
-
-    def _fail(self, sentence: str) -> None:
-        rank = self._group.rank
-        if rank.rank == 0:
-            write_failure(self._attempt, Fault(kind="error", rank=rank.rank, host=rank.host, sentence=sentence))
-            print(f"hpcddp: {sentence}", file=sys.stderr, flush=True)
+        if self._group.rank.rank == 0:
+            write_failure(self._attempt, fault)
+            print(f"hpcddp: {fault.sentence}", file=sys.stderr, flush=True)
 
     def _result(self, warmup: int) -> RankResult:
         rank, log = self._group.rank, self.log
@@ -196,9 +198,7 @@ def _finite(loss: float | None) -> float | None:
 
 def _next_run(study: Study, point: Point) -> int:
     """The first that has no folder, which is made; and the point's description, where there is none."""
-    file = study.point_file(point.label)
-    if not file.exists():
-        write_json(file, {"schema": SCHEMA, "id": point.id, "point": point_to_dict(point)})
+    describe_point(study, point)
     for run in itertools.count(1):
         try:
             study.run_dir(point.label, run).mkdir(parents=True)

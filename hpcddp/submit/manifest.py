@@ -8,8 +8,8 @@ import dataclasses
 from hpcddp import __version__
 from hpcddp.cluster.compute_environment import recorded_lock
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.point import point_to_dict
-from hpcddp.core.records import SCHEMA, write_json
+from hpcddp.core.point_file import described
+from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.core.study_record import StudyPoint, StudyRecord, SweepChanges
@@ -27,8 +27,7 @@ def write_manifest(study: Study, plan: SubmissionPlan) -> None:
     """
     for planned in plan.points:
         point = planned.point
-        described_point = {"schema": SCHEMA, "id": point.id, "point": point_to_dict(anchored(point))}
-        write_json(study.point_file(point.label), described_point, sync=False)  # there may be thousands
+        write_json(study.point_file(point.label), described(anchored(point)), sync=False)  # there may be thousands
     _write(study, plan)
 
 

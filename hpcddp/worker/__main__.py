@@ -12,10 +12,9 @@ import os
 from pathlib import Path
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.jobspec import JobSpec, spec_from_dict, spec_to_dict
+from hpcddp.core.jobspec import spec_from_dict, spec_to_dict
 from hpcddp.core.paths import expanded
-from hpcddp.core.point import point_to_dict
-from hpcddp.core.records import SCHEMA, write_json
+from hpcddp.core.point_file import describe_point
 from hpcddp.core.run_root import Study
 from hpcddp.worker.main import run
 from hpcddp.worker.ranks import this_rank
@@ -30,16 +29,10 @@ def main() -> None:
     spec = dataclasses.replace(given, study=expanded(given.study, "study"))
     first = this_rank(spec.backend).rank == 0
     if first:
-        _describe_point(spec)
+        describe_point(Study(Path(spec.study)), spec.point)
     summary = run(spec_to_dict(spec))
     if first:
         print(json.dumps(summary, sort_keys=True), flush=True)
-
-
-def _describe_point(spec: JobSpec) -> None:
-    file = Study(Path(spec.study)).point_file(spec.label)
-    if not file.exists():
-        write_json(file, {"schema": SCHEMA, "id": spec.point.id, "point": point_to_dict(spec.point)})
 
 
 if __name__ == "__main__":

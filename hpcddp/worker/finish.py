@@ -64,7 +64,7 @@ def fail(attempt: Path, rank: Rank, error: BaseException, fault: Fault, *, for_a
         with contextlib.suppress(OSError):
             traceback.print_exception(error)
         with contextlib.suppress(OSError):
-            write_json(error_file(attempt, rank.rank), encode(_error_record(rank, error, fault)))
+            write_json(error_file(attempt, rank.rank), encode(error_record(rank, error, fault)))
         if (rank.rank == 0 or for_all) and not (attempt / "end.json").exists():
             write_failure(attempt, _first_fault(attempt) or fault)
     finally:
@@ -88,7 +88,8 @@ def _first_fault(attempt: Path) -> Fault | None:
     return first.fault if first else None
 
 
-def _error_record(rank: Rank, error: BaseException, fault: Fault) -> ErrorRecord:
+def error_record(rank: Rank, error: BaseException, fault: Fault) -> ErrorRecord:
+    """What ranks/RANK.error.json says of an error that is being handled."""
     return ErrorRecord(
         rank=rank.rank,
         host=rank.host,

@@ -73,11 +73,15 @@ def software(point: Point) -> dict[str, str | None]:
 
 def script_digest() -> str | None:
     """12 hexadecimal digits of the SHA-256 of what Python runs; None where that is no file."""
-    file = getattr(sys.modules["__main__"], "__file__", None)
     try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else None
+        return hashlib.sha256(script_file().read_bytes()).hexdigest()[:12]
     except OSError:
         return None
+
+
+def script_file() -> Path:
+    """What Python runs; of an interactive one a file that is not there."""
+    return Path(getattr(sys.modules["__main__"], "__file__", None) or "interactive.py")
 
 
 def env_id(found: Mapping[str, str | None], device_kind: str, freed: str | None = None) -> str:

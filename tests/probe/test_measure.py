@@ -18,8 +18,9 @@ from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.core.errors import HpcddpError
-from hpcddp.probe import measure
+from hpcddp.probe import measure, script_run
 from hpcddp.probe.script_point import without_secrets
+from hpcddp.worker.freed_memory import PageFaults
 from tests.probe.loops import BATCH, STEPS, WARMUP, Loop, ddp, group, loader, network, plain_step, study_at
 from tests.worker import forked
 
@@ -227,6 +228,8 @@ def test_a_loop_that_is_left_too_early(tmp_path: Path) -> None:
     """Nothing was timed: the run failed, and says what to change."""
     run = only(measured(tmp_path, 1, left_during_warmup))
     assert run.state == "missing"
+    (end,) = (tmp_path / "runs").glob("adhoc/*/r1/*/end.json")
+    assert json.loads(end.read_text())["fault"]["kind"] == "error"
     assert "the first 4 are warm-up: nothing was timed" in str(run.reason)
 
 
@@ -269,6 +272,71 @@ def twice() -> None:
 def test_one_loop_for_each_measurement(tmp_path: Path) -> None:
     """The same loop again is another run; hooks of the first measurement are gone."""
     assert [run.state for run in measured(tmp_path, 1, twice).runs] == ["counts", "counts"]
+
+
+def goes_on_training() -> None:
+    """The same model, after it was measured."""
+    with group():
+        model: Any = ddp(network())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        measurement = measure(model, optimizer, samples_per_step=BATCH, warmup_steps=1, steps=2)
+        with measurement as steps:
+            for batch in steps(loader()):
+                plain_step(batch, model, optimizer, steps)
+        for images, labels in loader():
+            nn.functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+        assert measurement._timer._open.buckets == []
+        assert measurement._timer._open.marks == []
+
+
+def test_training_that_goes_on_leaves_nothing_behind(tmp_path: Path) -> None:
+    """DDP keeps a hook for good: what it exchanges later is of no step, and takes no memory."""
+    assert only(measured(tmp_path, 2, goes_on_training)).state == "counts"
+
+
+def with_warmup(steps: int) -> None:
+    """So many of them; page faults that are counted from the process's beginning would be as of none."""
+
+    class Begun(PageFaults):
+        begun = False
+
+        def begin(self) -> None:
+            self.begun = True
+            super().begin()
+
+        def end(self, steps: int) -> None:
+            assert self.begun
+            super().end(steps)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(script_run, "PageFaults", Begun)
+        Loop(network(), options={"warmup_steps": steps}).run()
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 4])
+def test_page_faults_are_those_of_the_steps(tmp_path: Path, warmup: int) -> None:
+    """Of the timed ones, and of the one warm-up step behind the pause, which is counted too."""
+    measured(tmp_path, 1, with_warmup, warmup)
+    (end,) = (tmp_path / "runs").glob("adhoc/*/r1/*/end.json")
+    faults = json.loads(end.read_text())["ranks"][0]["page_faults"]
+    assert faults["steps"] == STEPS + min(warmup, 1)
+
+
+def of_a_part_that_is_none() -> None:
+    """A word that no column has."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with measure(model, optimizer, samples_per_step=BATCH) as steps:
+        for batch in steps(loader()):
+            plain_step(batch, model, optimizer, steps)
+            with pytest.raises(HpcddpError, match="no part of a step is called 'clipping': data_wait, h2d_exposed"):
+                steps.mark("clipping")
+            break
+
+
+def test_parts_have_names(tmp_path: Path) -> None:
+    """At once, not when rows are written."""
+    forked.values(tmp_path / "output", 1, _with_runs, tmp_path / "runs", of_a_part_that_is_none)
 
 
 def own_hook() -> None:

@@ -65,6 +65,7 @@ class StepTimer:
         self._step = first_step
         self.going = False
         """Between restart and drain: steps follow each other."""
+        self._takes_buckets = True
         self._last, self._start_unix_ns = clock.anchor()
 
     def mark(self, part: str) -> None:
@@ -78,8 +79,13 @@ class StepTimer:
     def bucket(self, index: int, size_bytes: int, ready: Stamp) -> Bucket:
         """An all-reduce of this step begins. Its end may be stamped in another thread."""
         bucket = Bucket(index, size_bytes, ready)
-        self._open.buckets.append(bucket)
+        if self._takes_buckets:
+            self._open.buckets.append(bucket)
         return bucket
+
+    def ignore_buckets(self) -> None:
+        """No further all-reduce is of a step: a hook stays in DDP when what it measured is over."""
+        self._takes_buckets = False
 
     def loss(self, loss: Any) -> None:
         """Of this step, a tensor with one element; copied in the device's queue, so that nothing waits."""
