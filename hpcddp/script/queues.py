@@ -86,7 +86,7 @@ def beyond_queue(profile: ClusterProfile, point: Point, request: JobRequest) -> 
     queue = _nearest(_same_queues(profile, point, request), job)
     broken = [check for check in _checks(queue, job) if not check.fits]
     if broken:
-        step = _next_step(profile, point, request, job)
+        step = _next_step(profile, point, request, job, queue)
         yield from dict.fromkeys(f"{check.text} on {profile.name} {_place(queue, check)}. {step}" for check in broken)
 
 
@@ -246,13 +246,15 @@ def _place(queue: Queue, check: _Check) -> str:
     return name or "without a QOS (`slurm.qos`)"
 
 
-def _next_step(profile: ClusterProfile, point: Point, request: JobRequest, job: _Job) -> str:
-    """How to ask for a queue that fits, where the profile has one. Less memory a core may be all that another one gives, and one
-    for debugging comes last.
+def _next_step(profile: ClusterProfile, point: Point, request: JobRequest, job: _Job, refusing: Queue) -> str:
+    """How to ask for a queue that fits, where the profile has one. Where memory is not what is refused, it may be one that gives
+    less of it; one for debugging comes last.
     """
     lighter = job._replace(mem_mb=None)
     queues = _queues(profile, point, profile.slurm.qos, None)
-    fitting = [queue for queue in queues if _fits(queue, job)] or [queue for queue in queues if _fits(queue, lighter)]
+    fitting = [queue for queue in queues if _fits(queue, job)]
+    if not fitting and not _fits(refusing, lighter):
+        fitting = [queue for queue in queues if _fits(queue, lighter)]
     if not fitting:
         return f"`{profile.show_command}` lists the limits."
     best = min(fitting, key=lambda queue: queue.rule.intent == "debug")

@@ -221,6 +221,18 @@ def test_a_limit_that_rule_and_partition_share_is_said_once(tmp_path: Path) -> N
     assert said.count("5 nodes asked for, at most 4 allowed on site in partition main") == 1
 
 
+def test_memory_that_no_partition_gives(tmp_path: Path) -> None:
+    """Another queue is no help, and the one that refuses is none either."""
+    table = (
+        "  partitions: {main: {default: true, max_mb_per_core: 5000}, more: {max_mb_per_core: 6000}, old: {node_types: [v100]}}\n"
+    )
+    profile = site(tmp_path, table)
+    assert "Use `--set slurm.partition=more`." in refusal(profile, slurm__partition="main", slurm__mem_mb=32 * 6000)
+    for partition in ("main", "more"):
+        said = refusal(profile, slurm__partition=partition, slurm__mem_mb=32 * 6000 + 1)
+        assert said.endswith("site.yaml` lists the limits.")
+
+
 def test_a_partition_of_other_nodes_is_refused(tmp_path: Path) -> None:
     """The profile says by its node types whose it is: a job in it would run on nodes that its point does not mean."""
     profile = site(tmp_path)
