@@ -11,7 +11,7 @@ from hpcddp.cluster.facts import check_source, check_sources, strip_facts
 from hpcddp.cluster.paths import is_below
 from hpcddp.cluster.profile import ClusterProfile, Fact
 from hpcddp.cluster.profile_checks import check_profile, refuse_newer
-from hpcddp.cluster.profile_names import FOLDER, is_profile_file, own_folder, profile_path
+from hpcddp.cluster.profile_names import FOLDER, is_profile_file, own_profiles, profile_path
 from hpcddp.cluster.yamlfile import located, read_yaml
 from hpcddp.core.schema import Path, SchemaError, decode, dotted
 
@@ -32,7 +32,7 @@ def read_profile(file: FilePath) -> ClusterProfile:
     facts: dict[Path, Fact] = {}
     try:
         profile = _decoded(data, facts)
-        if file.parent == own_folder() and profile.name != file.stem:
+        if file == own_profiles().get(file.stem) and profile.name != file.stem:
             words = f"`{profile.name}`: profiles in this folder are found by their file's name; write `name: {file.stem}`"
             raise SchemaError(("name",), words)
         template = _template(profile, file_of(("template",)).parent)
