@@ -44,7 +44,7 @@ def _matching(host: str, files: Iterable[Path]) -> list[Path]:
 
 def login_hosts(file: Path) -> list[str]:
     """`login_hosts` of a profile, of which no more is read than that where it says so itself: there may be many profiles."""
-    text = file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8", errors="replace")
     if not re.search(r"(login_hosts|extends)[\"']?\s*:", text):
         return []
     found = LOGIN_HOSTS.search(text)

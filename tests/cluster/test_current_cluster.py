@@ -81,6 +81,13 @@ def test_ones_own_profile_goes_before_the_shipped_one() -> None:
 
 
 @pytest.mark.usefixtures("on_host")
+def test_a_profile_in_another_encoding_stops_no_command() -> None:
+    """It is none of this host's, and is complained of where it is used."""
+    own_profile("mine", "").write_bytes("title: Köln".encode("latin-1"))
+    assert current_cluster() == "rcc"
+
+
+@pytest.mark.usefixtures("on_host")
 def test_two_of_ones_own_are_not_guessed_between() -> None:
     """Both files are named, and what decides."""
     files = [own_profile(name, "extends: rcc\n") for name in ("first", "second")]
