@@ -13,7 +13,7 @@ from hpcddp.analysis.records.epochs import Epoch
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import Ratio, ratio
 from hpcddp.analysis.study.epochs import GIVEN, reached, target_of
-from hpcddp.analysis.util.wording import duration
+from hpcddp.analysis.util.wording import effort
 from hpcddp.core.text import count
 
 
@@ -89,11 +89,11 @@ def _percent(target: Fraction) -> str:
 
 
 def time_text(found: ComparedTime) -> str:
-    """`93.00 % after 57.2 s (12 epochs) -> 50.1 s (12 epochs): B is there 1.15 times as fast (95 % 1.10-1.21)`"""
+    """`93.00 % after 57.2 s (12 epochs) -> 50.1 s (12 epochs): B is there 1.142 times as fast (95 % 1.101-1.213)`"""
     if found.ratio is None or found.target is None or found.a is None or found.b is None:
         return f"not compared: {found.why_not}"
     which = "" if found.of == GIVEN else f", {found.of},"
-    mine, theirs = (f"{duration(_middle_s(each))} ({each.epochs:g} epochs)" for each in (found.a, found.b))
+    mine, theirs = (effort(_middle_s(each), each.epochs) for each in (found.a, found.b))
     ends = "" if found.ratio.low is None else f" ({found.ratio.kind} {found.ratio.low:.3f}-{found.ratio.high:.3f})"
     return f"{_percent(found.target)}{which} after {mine} -> {theirs}: B is there {found.ratio.ratio:.3f} times as fast{ends}"
 

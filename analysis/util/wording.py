@@ -71,6 +71,11 @@ def duration(seconds: float) -> str:
     return clock(seconds)
 
 
+def effort(seconds: float, epochs: float) -> str:
+    """`57:46 (12 epochs)`; medians, so that epochs may be half ones."""
+    return f"{duration(seconds)} ({epochs:g} epoch{'' if epochs == 1 else 's'})"
+
+
 def clock(seconds: float) -> str:
     """`1:02:03`, below an hour `2:03`."""
     minutes, rest = divmod(round(seconds), 60)

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.study.epochs import GIVEN
-from hpcddp.analysis.util.wording import duration, times
+from hpcddp.analysis.util.wording import effort, times
 from hpcddp.analysis.verdicts.sentence import AT_MOST, HARDLY, size_words
 from hpcddp.core.text import count
 
@@ -37,17 +37,12 @@ def _sentence(rows: list[Row], name: str, sizes: dict[tuple[int, int], str]) -> 
     if not there:
         return f"{target}{which} was reached by less than half of the runs{lacking}."
     first, last = there[0], there[-1]
-    begin = f"{target}{which} takes {_effort(first)} with {size(first)}"
+    begin = f"{target}{which} takes {effort(first['train_s'], first['epochs'])} with {size(first)}"
     if len(there) == 1:
         return f"{begin}{lacking}."
     end = enough(there)
     stop = "" if end is last else f"; more than {size(end)} do not reach it sooner"
-    return f"{begin} and {_effort(last)} with {size(last)}{_faster(first, last)}{stop}{lacking}."
-
-
-def _effort(row: Row) -> str:
-    """`57:46 (12 epochs)`"""
-    return f"{duration(row['train_s'])} ({row['epochs']:.3g} epochs)"
+    return f"{begin} and {effort(last['train_s'], last['epochs'])} with {size(last)}{_faster(first, last)}{stop}{lacking}."
 
 
 def _faster(first: Row, last: Row) -> str:

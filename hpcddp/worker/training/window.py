@@ -119,11 +119,10 @@ class StepWindow:
             yield (polled := PolledSteps(steps, checkpointer.poll))
             steps = range(polled.stop, steps.stop)
             if steps:
-                self.interrupted = polled.action == "stop"
-                checkpointer.write(polled.stop, last=self.interrupted)
-                if self.interrupted:
-                    self.steps = polled.stop
+                if polled.action == "stop":
+                    self.interrupt(polled.stop)
                 else:
+                    checkpointer.write(polled.stop, last=False)
                     self._pauses.append(polled.stop)
 
     def _more(self, begin: int) -> int:

@@ -49,3 +49,9 @@ def test_a_run_that_did_not_reach_it_says_so_in_place_of_a_ratio(tmp_path: Path)
     found, text = against(tmp_path, [((50, 90), 10.0)] * 2, [((50, 95), 10.0), ((50, 60), 10.0)])
     assert (found["ratio"], found["b"]["reached"], found["b"]["train_s"]) == (None, 1, None)
     assert "not compared: 2 of 2 runs of A and 1 of 2 runs of B reached 90.00 %" in text
+
+
+def test_one_epoch_is_no_plural(tmp_path: Path) -> None:
+    """The median of two runs may be half an epoch more."""
+    _, text = against(tmp_path, [((95,), 10.0)] * 2, [((95,), 10.0), ((50, 95), 10.0)])
+    assert "90.00 % after 10.0 s (1 epoch) -> 15.0 s (1.5 epochs)" in text
