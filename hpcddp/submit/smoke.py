@@ -5,16 +5,14 @@ GPUs?
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from hpcddp.backends.base import Backend, JobState, Submission, pause_s
+from hpcddp.backends.base import Backend, JobState, Submission
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.smoke_record import SmokeSummary
 from hpcddp.study.study_records import read_record
+from hpcddp.submit.short_jobs import run_short_jobs
 from hpcddp.submit.submission_plan import SubmissionPlan, make_submissions
 
 ENTRY = "hpcddp.worker.smoke:run"
@@ -22,56 +20,31 @@ ENTRY = "hpcddp.worker.smoke:run"
 WALLTIME_MIN = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SmokeJob:
-    job: str
-    submission: Submission
-    on: str
-    """` on v100`; empty where all points are on nodes of one type."""
-
-
 def run_smoke(study: Study, plan: SubmissionPlan, backend: Backend) -> str:
     """Submits a smoke job for each type of node, waits for all and says what they found; HpcddpError with every problem."""
     study = Study(study.folder.absolute())
     submissions = smoke_submissions(study, plan, backend)
-    for submission in submissions.values():
-        backend.check(submission)
-    jobs: list[_SmokeJob] = []
-    try:
-        for node_type, submission in submissions.items():
-            on = f" on {node_type}" if len(submissions) > 1 else ""
-            jobs.append(_SmokeJob(job=backend.submit(submission), submission=submission, on=on))
-        states = wait_for_ends({each.job: each.submission.name for each in jobs}, backend)
-    except (KeyboardInterrupt, HpcddpError):
-        if jobs:
-            backend.cancel({each.job: each.submission.name for each in jobs})  # nobody is left to hear what they find
-        raise
-    found = [_found(study, each, states[each.job]) for each in jobs]
+    jobs = run_short_jobs(list(submissions.values()), backend)
+    places = [f" on {node_type}" if len(submissions) > 1 else "" for node_type in submissions]
+    found = [_found(study, job, state, on) for (job, state), on in zip(jobs, places, strict=True)]
     if problems := [problem for problem, _ in found if problem]:
         raise HpcddpError("\n".join(problems))
     return "\n".join(summary for _, summary in found)
 
 
-def wait_for_ends(jobs: Mapping[str, str], backend: Backend) -> Mapping[str, JobState]:
-    """Waits until these jobs (id -> name) have ended, also while their cluster does not answer; their states then."""
-    begun_s = time.monotonic()
-    while True:
-        states = backend.poll(jobs)
-        if all(state.phase in ("done", "failed") for state in states.values()):
-            return states
-        time.sleep(pause_s(time.monotonic() - begun_s))
+def _found(study: Study, job: str, state: JobState, on: str) -> tuple[str, str]:
+    """What a job found that would fail runs, and what it found; one of them is empty.
 
-
-def _found(study: Study, each: _SmokeJob, state: JobState) -> tuple[str, str]:
-    """What a job found that would fail runs, and what it found; one of them is empty."""
-    job, summary = each.job, read_record(SmokeSummary, study.smoke_dir(each.job) / "smoke.json")
+    `on` is ` on v100`; empty where all points are on nodes of one type.
+    """
+    summary = read_record(SmokeSummary, study.smoke_dir(job) / "smoke.json")
     if summary is None:
         why = state.detail or "it left no result"
-        return f"smoke test{each.on}: job {job} {state.phase}: {why}; see {study.job_dir(job)}", ""
+        return f"smoke test{on}: job {job} {state.phase}: {why}; see {study.job_dir(job)}", ""
     if not summary.ok:
         problems = "".join(f"\n  {problem}" for problem in summary.problems)
-        return f"smoke test{each.on}: job {job} found what would fail every run{' there' if each.on else ''}:{problems}", ""
-    return "", f"smoke test{each.on}   job {job}   {_summary(summary)}"
+        return f"smoke test{on}: job {job} found what would fail every run{' there' if on else ''}:{problems}", ""
+    return "", f"smoke test{on}   job {job}   {_summary(summary)}"
 
 
 def smoke_submissions(study: Study, plan: SubmissionPlan, backend: Backend) -> dict[str, Submission]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import replace
 
 from hpcddp.backends.base import Backend
@@ -13,7 +12,7 @@ from hpcddp.study.study_records import read_record
 from hpcddp.submit.choose import ChosenPoints
 from hpcddp.submit.comm_benchmark import untrained_layout
 from hpcddp.submit.options import LayoutOptions, PointOptions
-from hpcddp.submit.smoke import wait_for_ends
+from hpcddp.submit.short_jobs import run_short_jobs
 from hpcddp.submit.submission_plan import SubmissionPlan, make_submissions
 
 ENTRY = "hpcddp.worker.survey.job:run"
@@ -36,14 +35,7 @@ def run_survey(study: Study, plan: SubmissionPlan, backend: Backend) -> SurveyRe
     """Submits the job, waits for it, and reads what it found; HpcddpError where it found nothing."""
     study = Study(study.folder.absolute())
     (submission,) = make_submissions(study, plan, backend.name, [(plan.points[0].point, 1)])
-    submission = dataclasses.replace(submission, entry=ENTRY, title="survey")
-    backend.check(submission)
-    job = backend.submit(submission)
-    try:
-        state = wait_for_ends({job: submission.name}, backend)[job]
-    except (KeyboardInterrupt, HpcddpError):
-        backend.cancel({job: submission.name})  # nobody is left to hear what it finds
-        raise
+    ((job, state),) = run_short_jobs([replace(submission, entry=ENTRY, title="survey")], backend)
     found = read_record(SurveyRecord, study.survey_dir(job) / "survey.json")
     if found is None:
         why = state.detail or "it left no result"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,13 +21,11 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.smoke_record import SmokeData, SmokeFindings, SmokeSummary
+from hpcddp.worker import answers
 from hpcddp.worker.ranks import Rank, this_rank
 
 MEET_WITHIN = timedelta(minutes=4)
 """A first import of torch by every node at once may take minutes on a parallel file system; the job has ten."""
-
-ANSWER_WITHIN_S = 180.0
-"""Ranks answer through files; a network file system may show a new file a minute late (NFS's acdirmax is 60 s)."""
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
@@ -69,15 +66,17 @@ def examine(job: JobSpec, rank: Rank) -> SmokeFindings:
     )
 
 
-def summarize(job: JobSpec, rank: Rank, answers: Sequence[SmokeFindings]) -> SmokeSummary:
-    """The findings of all ranks in one summary; `answers` in the order of ranks."""
-    silent = sorted(set(range(rank.world)) - {each.rank for each in answers})
-    problems = [problem for each in answers for problem in each.problems]
+def summarize(job: JobSpec, rank: Rank, found: Sequence[SmokeFindings]) -> SmokeSummary:
+    """The findings of all ranks in one summary; `found` in the order of ranks."""
+    silent = sorted(set(range(rank.world)) - {each.rank for each in found})
+    problems = [problem for each in found for problem in each.problems]
     if silent:
         ranks = ", ".join(map(str, silent))
-        problems.append(f"no answer from rank {ranks} in {ANSWER_WITHIN_S:.0f} s: is {job.study} the same folder on every node?")
-    found_on = _hosts(answers, readable=True)
-    missing_on = [host for host in _hosts(answers, readable=False) if host not in found_on]
+        problems.append(
+            f"no answer from rank {ranks} in {answers.ANSWER_WITHIN_S:.0f} s: is {job.study} the same folder on every node?"
+        )
+    found_on = _hosts(found, readable=True)
+    missing_on = [host for host in _hosts(found, readable=False) if host not in found_on]
     root = data_root_as_given(job)
     if missing_on:
         problems.append(f"the data folder {root} is not there, or not readable, on {', '.join(missing_on)}")
@@ -86,7 +85,7 @@ def summarize(job: JobSpec, rank: Rank, answers: Sequence[SmokeFindings]) -> Smo
         problems=tuple(dict.fromkeys(problems)),
         node_type=job.point.layout.node_type or _default_node_type(job),
         data=SmokeData(root=root, seen_by=tuple(found_on), missing_on=tuple(missing_on)),
-        ranks=tuple(answers),
+        ranks=tuple(found),
     )
 
 
@@ -146,8 +145,8 @@ def _data_root(job: JobSpec, problems: list[str]) -> str | None:
         return None
 
 
-def _hosts(answers: Sequence[SmokeFindings], *, readable: bool) -> list[str]:
-    return list(dict.fromkeys(each.host for each in answers if each.data_seen is readable))
+def _hosts(found: Sequence[SmokeFindings], *, readable: bool) -> list[str]:
+    return list(dict.fromkeys(each.host for each in found if each.data_seen is readable))
 
 
 def _answer_file(folder: Path, rank: int) -> Path:
@@ -155,9 +154,5 @@ def _answer_file(folder: Path, rank: int) -> Path:
 
 
 def _answers(folder: Path, rank: Rank) -> list[SmokeFindings]:
-    """What the ranks left, as soon as all have, or what is there when the time is over."""
-    give_up_at = time.monotonic() + ANSWER_WITHIN_S
-    files = [_answer_file(folder, peer) for peer in range(rank.world)]
-    while time.monotonic() < give_up_at and not all(file.exists() for file in files):
-        time.sleep(0.2)
-    return [decode_record(SmokeFindings, json.loads(file.read_text(encoding="utf-8"))) for file in files if file.exists()]
+    there = answers.answered([_answer_file(folder, peer) for peer in range(rank.world)])
+    return [decode_record(SmokeFindings, json.loads(file.read_text(encoding="utf-8"))) for file in there]

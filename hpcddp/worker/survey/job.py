@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,9 @@ from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.survey_record import LinkSurvey, NodeSurvey, SurveyRecord
+from hpcddp.worker.answers import ANSWER_WITHIN_S, answered
 from hpcddp.worker.ranks import Rank, this_rank
 from hpcddp.worker.survey.node import survey_node
-
-ANSWER_WITHIN_S = 180.0
-"""Nodes answer through files; a network file system may show a new file a minute late (NFS's acdirmax is 60 s)."""
 
 SIZES = tuple(4**power for power in range(5, 14))
 """Bytes: 1 KiB to 64 MiB."""
@@ -70,11 +67,8 @@ def _link(job: JobSpec, rank: Rank) -> tuple[LinkSurvey | None, str]:
 
 def _answers(folder: Path, rank: Rank) -> tuple[list[NodeSurvey], str]:
     """What the nodes left, as soon as all have, or what is there when the time is over, and who did not answer."""
-    give_up_at = time.monotonic() + ANSWER_WITHIN_S
     files = [folder / "nodes" / f"{node:05d}.json" for node in range(rank.nodes)]
-    while time.monotonic() < give_up_at and not all(file.exists() for file in files):
-        time.sleep(0.2)
-    there = [file for file in files if file.exists()]
+    there = answered(files)
     missing = ", ".join(str(int(file.stem)) for file in files if file not in there)
     silent = f"no answer from node {missing} in {ANSWER_WITHIN_S:.0f} s: is {folder} the same on every node?" if missing else ""
     return [decode_record(NodeSurvey, json.loads(file.read_text(encoding="utf-8"))) for file in there], silent
