@@ -47,8 +47,12 @@ PARAMETERS = {
     ("resnet50", 10): 23_520_842,
     ("vgg11", 1000): 132_863_336,
     ("vgg11", 10): 9_225_610,
+    ("vit_b_16", 1000): 86_567_656,
+    ("vit_b_16", 10): 85_152_010,
+    ("vit_l_16", 1000): 304_326_632,
+    ("vit_l_16", 10): 302_439_434,
 }
-"""(model, classes) -> parameters; 10 classes are the variants for 32 x 32 images (3 x 3 stem, one linear layer)."""
+"""(model, classes) -> parameters; 10 classes: variants for 32 x 32 images (3 x 3 stem, one linear layer, 4 x 4 patches)."""
 
 MODELS = tuple(sorted({name for name, _ in PARAMETERS}))
 

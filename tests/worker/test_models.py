@@ -9,6 +9,7 @@ import torch
 
 from hpcddp.core.catalog import PARAMETERS
 from hpcddp.core.errors import HpcddpError
+from hpcddp.worker.telemetry.flops import flops_per_sample
 from hpcddp.worker.training.models import build_model
 
 
@@ -26,6 +27,23 @@ def test_small_images_fit(name: str, height: int, channels: int) -> None:
     model = build_model(name, classes=10, height=height, seed=1).eval()
     with torch.no_grad():
         assert model(torch.zeros(2, channels, height, height)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(("name", "forward_flops"), [("vit_b_16", 35.1e9), ("vit_l_16", 123.1e9)])
+def test_vision_transformers_compute_what_is_published(name: str, forward_flops: float) -> None:
+    """torchvision's tables have 17.56 and 61.55 billion multiplications and additions of a 224 x 224 image's forward."""
+    with torch.device("meta"):
+        model = build_model(name, classes=1000, height=224, seed=1)
+    counted = flops_per_sample(model, (3, 224, 224))
+    assert counted == pytest.approx(3 * forward_flops, rel=0.01)
+
+
+def test_a_vision_transformer_of_small_images() -> None:
+    """A 32 x 32 image has 64 patches."""
+    with torch.device("meta"):
+        model = build_model("vit_b_16", classes=10, height=32, seed=1)
+        assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert dict(model.named_parameters())["encoder.pos_embedding"].shape[1] == 64 + 1
 
 
 def test_the_seed_decides() -> None:

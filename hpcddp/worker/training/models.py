@@ -16,6 +16,12 @@ from hpcddp.core.schema import did_you_mean
 SMALL = 64
 """Images of fewer rows than this lose everything in a stem made for 224 x 224: they get the small variant."""
 
+VIT = {
+    "vit_b_16": {"num_layers": 12, "num_heads": 12, "hidden_dim": 768, "mlp_dim": 3072},
+    "vit_l_16": {"num_layers": 24, "num_heads": 16, "hidden_dim": 1024, "mlp_dim": 4096},
+}
+"""Sizes as Dosovitskiy et al. (2021, arXiv 2010.11929, table 1) have them, and torchvision."""
+
 
 def build_model(name: str, *, classes: int, height: int, seed: int) -> nn.Module:
     """A fresh model with the same parameters in every rank; `package.module:factory` is called with (classes)."""
@@ -27,6 +33,8 @@ def build_model(name: str, *, classes: int, height: int, seed: int) -> nn.Module
     if name == "mnist-cnn":
         return mnist_cnn(classes)
     small = height < SMALL
+    if name in VIT:
+        return _vit(name, classes, height, small)
     return _vgg11(classes, small) if name == "vgg11" else _resnet(name, classes, small)
 
 
@@ -56,6 +64,14 @@ def _vgg11(classes: int, small: bool) -> nn.Module:
     if small:
         features: Any = model.features
         return nn.Sequential(features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+    return model
+
+
+def _vit(name: str, classes: int, height: int, small: bool) -> nn.Module:
+    """Small: patches of 4 x 4 pixels, so that a 32 x 32 image has 64 of them; of 16 x 16 it would have 4."""
+    vision_transformer = _torchvision(name).VisionTransformer
+    patch = 4 if small else 16
+    model: nn.Module = vision_transformer(image_size=height, patch_size=patch, num_classes=classes, **VIT[name])
     return model
 
 
