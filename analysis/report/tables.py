@@ -27,6 +27,7 @@ from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
+from hpcddp.analysis.study.frames import TOKENS_PER_S
 from hpcddp.analysis.study.series import Apart, full_names
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times
 from hpcddp.analysis.verdicts.findings import Findings
@@ -76,6 +77,7 @@ def scaling(points: pd.DataFrame, apart: Apart) -> Table:
         (Column("n"), number_of("n", str)),
         (Column("samples/s"), number_of("samples_per_s", quantity)),
         (Column(_spread_head(points["interval"]), within=IN_BRACKETS), _spread),
+        (Column("tokens/s"), number_of(TOKENS_PER_S, quantity)),
         *(spec for base, head in _baselines(points).items() for spec in _against(base, head, points)),
         *costs,
     ]

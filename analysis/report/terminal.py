@@ -14,7 +14,7 @@ from hpcddp.analysis.report.effect_tables import effect_lines, plain_effects
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import EPOCH
 from hpcddp.analysis.report.terminal_table import terminal_forms
-from hpcddp.analysis.report.write import named, plain_rows
+from hpcddp.analysis.report.write import named, plain_rows, with_tokens
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.study.frames import EXCHANGE
 from hpcddp.analysis.study.readings import any_read
@@ -56,7 +56,7 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "runs": {"done": len(done), "pass": len(_of_state(found, "counts")), "expected": len(found.records.runs)},
         "rejected": [{"run": run.name, "reason": run.reason} for run in _of_state(found, "rejected")],
         "missing": [{"run": run.name, "reason": run.reason} for run in _of_state(found, "missing")],
-        "points": plain_rows(named(found.scaling, full_names(found.apart)).rename(columns=MEANS)),
+        "points": plain_rows(with_tokens(named(found.scaling, full_names(found.apart)).rename(columns=MEANS))),
         "limits": plain_rows(found.limits),
         "collectives": plain_rows(found.fits),
         "laws": plain_rows(named(found.laws, full_names(found.apart))),

@@ -13,7 +13,7 @@ import pandas as pd
 
 from hpcddp.analysis.runs.readings import FIGURES
 from hpcddp.analysis.study.axes import effect_rows
-from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS
+from hpcddp.analysis.study.frames import ACCURACY_OF_RUN, RUN_COLUMNS, TOKENS_PER_S
 from hpcddp.analysis.study.scaling import BREAKDOWN_COLUMNS, SCALING_COLUMNS
 from hpcddp.analysis.study.series import full_names
 from hpcddp.analysis.util.failures import Failures
@@ -51,9 +51,9 @@ def report_frames(found: Findings) -> dict[str, Make]:
         return (named(table, names) if is_named else table) if len(table) else None
 
     return {
-        "scaling": lambda: named(found.scaling, names)[SCALING],
+        "scaling": lambda: with_tokens(named(found.scaling, names)[SCALING]),
         "breakdown": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
-        "runs": lambda: named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS],
+        "runs": lambda: with_tokens(named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS]),
         "readings": lambda: where_rows(found.readings),
         **{name: partial(where_rows, table, is_named=is_named) for name, (table, is_named) in of_series.items()},
     }
@@ -93,6 +93,11 @@ def csv_text(table: pd.DataFrame) -> str:
 def named(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """The table with its series in words."""
     return table.assign(series=table["series"].map(lambda key: names.get(key, ""), na_action="ignore"))
+
+
+def with_tokens(table: pd.DataFrame) -> pd.DataFrame:
+    """The table, without tokens per second where no script says how many it trains on."""
+    return table.drop(columns=TOKENS_PER_S) if table[TOKENS_PER_S].isna().all() else table
 
 
 def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -20,6 +20,8 @@ class Used:
 
     flops_per_sample: int | None = None
     """Products and convolutions of forward and backward, a multiplication and an addition counting two."""
+    tokens_per_sample: float | None = None
+    """Where the user's own script says how many it trains on."""
     arithmetic: str | None = None
     """A name of gpu_peaks.PRECISIONS, or MIXED."""
     peak_memory_bytes: int | None = None
@@ -39,6 +41,7 @@ def used(known: Used, point: Point | None, end: TrainingEnd) -> Used:
     return replace(
         known,
         flops_per_sample=end.flops_per_sample if point.measure.input != "io" else None,
+        tokens_per_sample=None if end.tokens_per_step is None else end.tokens_per_step / point.workload.batch_per_gpu,
         peak_memory_bytes=max(memory) if memory and all(memory) else None,
         page_faults_per_step=_page_faults_per_step(end.ranks),
         energy_j_per_1000_samples=end.telemetry.energy_j_per_1000_samples if end.telemetry else None,

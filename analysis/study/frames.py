@@ -32,6 +32,9 @@ ACCURACY_OF_RUN = {
 steps and over ranks.
 """
 
+TOKENS_PER_S = "tokens_per_s"
+"""Column of what only some scripts of the user's own say: a report in which nobody did is without it."""
+
 RUN_COLUMNS = {
     "label": "string",
     "run": "Int64",
@@ -79,6 +82,7 @@ RUN_COLUMNS = {
     "eval_correct": "Int64",
     **FIGURES,
     **ACCURACY_OF_RUN,
+    TOKENS_PER_S: "Float64",
 }
 """`series` is the text of the run's series key; `gpus` counts devices (with `device: cpu` what stands for them), `ranks`
 processes; `timed_ns` is what the steady steps took, summed over ranks, and `step_ns` the mean over both; `hook`: gradients
@@ -152,6 +156,7 @@ def _achieved(run: Run, samples_per_s: float | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         "arithmetic": found.arithmetic,
         "peak_memory_bytes": found.peak_memory_bytes,
+        TOKENS_PER_S: samples_per_s * found.tokens_per_sample if samples_per_s and found.tokens_per_sample else None,
         "energy_j_per_1000_samples": found.energy_j_per_1000_samples,
     }
     if run.point and samples_per_s and found.flops_per_sample:

@@ -15,7 +15,7 @@ from hpcddp.analysis.runs.intervals import spread
 from hpcddp.analysis.study.accuracy import ACCURACY_COLUMNS, accuracy
 from hpcddp.analysis.study.costs import COST_COLUMNS, costs
 from hpcddp.analysis.study.effects import Ratio, ratio
-from hpcddp.analysis.study.frames import EXCHANGE, RUN_COLUMNS, TYPICAL
+from hpcddp.analysis.study.frames import EXCHANGE, RUN_COLUMNS, TOKENS_PER_S, TYPICAL
 from hpcddp.analysis.study.series import order, same_workload
 from hpcddp.core.point import Point
 from hpcddp.core.records import PARTS
@@ -64,6 +64,7 @@ SCALING_COLUMNS = {
     **{f"step_{name}_s": "Float64" for name in TYPICAL},
     **BREAKDOWN_COLUMNS,
     **ACCURACY_COLUMNS,
+    TOKENS_PER_S: "Float64",
 }
 """One row per layout and series; values are medians over runs. Throughput comes from runs without the communication hook, or
 from runs with it where `hook` is true. `interval` says what low and high are: `95 %`, `range`, or NA for a single run. The
@@ -135,6 +136,7 @@ def _point_row(runs: pd.DataFrame) -> dict[str, Any]:
         "samples_per_s_low": low,
         "samples_per_s_high": high,
         "interval": interval,
+        TOKENS_PER_S: None if timed[TOKENS_PER_S].isna().any() else float(timed[TOKENS_PER_S].median()),
         "step_s": _step_s(timed),
         "step_hook_s": _step_s(hooked) if len(hooked) else None,
         **{f"step_{name}_s": _median(timed[f"step_{name}_s"]) for name in TYPICAL},

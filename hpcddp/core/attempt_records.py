@@ -199,6 +199,8 @@ class TrainingEnd(AttemptEnd):
     comm_check: CommCheck | None = None
     telemetry: Telemetry | None = None
     flops_per_sample: Count | None = None
+    tokens_per_step: Count | None = added_later(None)
+    """Of a rank, where a script of the user's own says so."""
     epoch_rows: Count | None = added_later(None)
     """Of epochs.csv; None where epochs are not what the point trains."""
     epoch_crc32: Count | None = added_later(None)

@@ -31,6 +31,8 @@ def measure(  # noqa: PLR0913 - a user's words
     iterations_per_step: int = 1,
     warmup_steps: int = 50,
     steps: int = 500,
+    tokens_per_step: int | None = None,
+    flops_per_step: float | None = None,
 ) -> Measurement:
     """Measures the loop inside `with measure(...) as steps: for batch in steps(loader): ...`, and ends it when enough is known.
 
@@ -39,13 +41,18 @@ def measure(  # noqa: PLR0913 - a user's words
     samples_per_step: of this rank, in a step.
     iterations_per_step: of the loop in a step, where gradients of several batches add up before the optimizer's step.
     warmup_steps, steps: before timing begins, and timed.
+    tokens_per_step: of this rank, in a step: a second rate beside samples.
+    flops_per_step: floating-point operations of this rank's forward and backward in a step.
 
     HpcddpError says what cannot be measured; the training itself never fails of it once steps are made.
     """
-    if min(samples_per_step, iterations_per_step, steps) < 1 or warmup_steps < 0:
-        raise HpcddpError("samples_per_step, iterations_per_step and steps are 1 at least, and warmup_steps no less than 0")
     wanted = Wanted(
-        samples_per_step=samples_per_step, iterations_per_step=iterations_per_step, warmup_steps=warmup_steps, steps=steps
+        samples_per_step=samples_per_step,
+        iterations_per_step=iterations_per_step,
+        warmup_steps=warmup_steps,
+        steps=steps,
+        tokens_per_step=tokens_per_step,
+        flops_per_step=flops_per_step,
     )
     return Measurement(model, [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer), wanted)
 
@@ -159,7 +166,11 @@ class Measurement:
                 print("hpcddp: nothing was measured: the loop must take its batches from steps(loader)", file=sys.stderr)
             return
         if error is None:
-            self._run.finish(self._hooks.optimizer_steps if self._hooks else 0)
+            self._run.finish(
+                self._hooks.optimizer_steps if self._hooks else 0,
+                tokens_per_step=self._wanted.tokens_per_step,
+                flops_per_sample=self._wanted.flops_per_sample,
+            )
         else:
             self._run.fail(error)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data, Layout, Measure, OwnScript, Point, Workload
 from hpcddp.worker.launch_record import script_file
 from hpcddp.worker.rendezvous import ProcessGroup
@@ -34,6 +35,20 @@ class Wanted:
     iterations_per_step: int
     warmup_steps: int
     steps: int
+    tokens_per_step: int | None
+    flops_per_step: float | None
+
+    def __post_init__(self) -> None:
+        positive = {name: value for name, value in vars(self).items() if name != "warmup_steps" and value is not None}
+        wrong = {name: value for name, value in positive.items() if value < 1}
+        if wrong or self.warmup_steps < 0:
+            given = ", ".join(f"{name}={value}" for name, value in (wrong or {"warmup_steps": self.warmup_steps}).items())
+            raise HpcddpError(f"measure({given}): each of its numbers is 1 at least, and only warmup_steps may be 0")
+
+    @property
+    def flops_per_sample(self) -> int | None:
+        """As end.json has it."""
+        return None if self.flops_per_step is None else round(self.flops_per_step / self.samples_per_step)
 
 
 def script_point(  # noqa: PLR0913 - what a point is made of

@@ -81,7 +81,7 @@ class ScriptRun:
         self._faults.begin()
         self._timer.restart()
 
-    def finish(self, optimizer_steps: int) -> None:
+    def finish(self, optimizer_steps: int, *, tokens_per_step: int | None, flops_per_sample: int | None) -> None:
         """The loop is over: all records, and on rank 0 a line that says where they are."""
         warmup = self._spec.point.measure.warmup_steps
         self.log.pause()
@@ -101,10 +101,11 @@ class ScriptRun:
             compile_s=None,
             comm_check=None,
             telemetry=telemetry,
-            flops_per_sample=None,
+            flops_per_sample=flops_per_sample,
             history=(),
             epoch_rows=None,
             epoch_crc32=None,
+            tokens_per_step=tokens_per_step,
         )
         passed = record_end(self._spec, self._group, self._attempt, result, facts)
         if self._group.rank.rank == 0:

@@ -79,6 +79,7 @@ class RunFacts:
     epoch_rows: int | None
     epoch_crc32: int | None
     """Of epochs.csv; None where epochs are not what the point trains."""
+    tokens_per_step: int | None = None
 
 
 def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankResult, facts: RunFacts) -> bool | None:
@@ -107,6 +108,7 @@ def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankRe
         comm_check=facts.comm_check,
         telemetry=facts.telemetry,
         flops_per_sample=facts.flops_per_sample,
+        tokens_per_step=facts.tokens_per_step,
         history=tuple(facts.history),
         epoch_rows=facts.epoch_rows,
         epoch_crc32=facts.epoch_crc32,

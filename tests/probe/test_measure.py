@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,16 @@ import pytest
 import torch
 from torch import nn
 
-from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.frames import runs_frame
-from hpcddp.analysis.study.load import StudyRecords, load_study
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.core.errors import HpcddpError
 from hpcddp.probe import measure, script_run
 from hpcddp.probe.script_point import without_secrets
 from hpcddp.worker.freed_memory import PageFaults
 from tests.probe.loops import BATCH, STEPS, WARMUP, Loop, ddp, group, loader, network, plain_step, study_at
+from tests.probe.records import measured, only, parts_of, with_runs
 from tests.worker import forked
-
-
-def measured(folder: Path, world: int, function: Callable[..., Any], *arguments: Any) -> StudyRecords:
-    """Runs the function in so many ranks, and reads the study that it left."""
-    forked.values(folder / "output", world, _with_runs, folder / "runs", function, *arguments)
-    return load_study(study_at(folder / "runs"))
-
-
-def _with_runs(runs: Path, function: Callable[..., Any], *arguments: Any) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HPCDDP_RUNS", str(runs))
-        function(*arguments)
 
 
 def in_ddp() -> None:
@@ -46,17 +33,6 @@ def in_ddp() -> None:
 def in_one_process() -> None:
     """The plain loop in a single process that formed no group."""
     Loop(network()).run()
-
-
-def only(found: StudyRecords) -> Run:
-    """Its one run."""
-    (run,) = found.runs
-    return run
-
-
-def parts_of(run: Run) -> set[str]:
-    """Parts of the step that took time."""
-    return {name for name, mean in (run.part_ns or {}).items() if mean}
 
 
 def test_two_ranks_are_measured(tmp_path: Path) -> None:
@@ -207,7 +183,7 @@ def of_an_iterator() -> None:
 
 def test_a_loader_that_cannot_begin_again(tmp_path: Path) -> None:
     """What was timed until it ended counts, and it is said that it was less than asked for."""
-    outcomes = forked.ranks(tmp_path / "output", 1, _with_runs, tmp_path / "runs", of_an_iterator)
+    outcomes = forked.ranks(tmp_path / "output", 1, with_runs, tmp_path / "runs", of_an_iterator)
     assert "3 of 12 steps were timed: the loop ended before. Give steps() a loader that can begin again" in outcomes[0].output
     run = only(load_study(study_at(tmp_path / "runs")))
     assert (run.state, run.steady_steps) == ("counts", 3)
@@ -336,7 +312,7 @@ def of_a_part_that_is_none() -> None:
 
 def test_parts_have_names(tmp_path: Path) -> None:
     """At once, not when rows are written."""
-    forked.values(tmp_path / "output", 1, _with_runs, tmp_path / "runs", of_a_part_that_is_none)
+    forked.values(tmp_path / "output", 1, with_runs, tmp_path / "runs", of_a_part_that_is_none)
 
 
 def own_hook() -> None:
