@@ -19,23 +19,17 @@ from hpcddp.backends import slurm_commands
 from hpcddp.backends.base import Batch, JobState, Submission, job_name
 from hpcddp.backends.slurm_allocation import cancel_tasks
 from hpcddp.backends.slurm_array import in_arrays
-from hpcddp.backends.slurm_commands import SBATCH_RETRIES, UNANSWERED, UnansweredError
+from hpcddp.backends.slurm_commands import UnansweredError
 from hpcddp.backends.slurm_recovery import find_job, retry
+from hpcddp.backends.slurm_send import send
 from hpcddp.backends.slurm_states import job_states
 from hpcddp.backends.slurm_version import too_old, version_here
 from hpcddp.cluster.slurm_rules import SlurmRules
 from hpcddp.core.array_tasks import read_task
-from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
+from hpcddp.core.errors import FullError, HpcddpError, UsageError
 from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.point import point_from_dict
 from hpcddp.core.run_root import Study
-
-RESEND_PAUSES_S = (2.0, 10.0, 30.0)
-"""Pauses after a submission that did not reach its controller, before it is sent again."""
-
-
-_FULL = re.compile(rf"(Assoc|QOS)\w*Submit\w*|Resource temporarily unavailable|{SBATCH_RETRIES}")
-"""sbatch's words at a limit on jobs that wait or run (MaxSubmitJobs of an association or QOS, MaxJobCount of the cluster)."""
 
 
 class SlurmBackend:
@@ -56,16 +50,20 @@ class SlurmBackend:
 
     def check(self, submission: Submission) -> None:
         """UsageError for an account that is not the user's, or a folder whose name sbatch would take for a pattern."""
+        self.check_folder(submission.study.folder, submission.account)
+
+    def check_folder(self, place: Path, account: str | None) -> None:
+        """The same of a job that writes there and is charged to that account."""
         if not self._is_login_node:
             raise HpcddpError("no `srun` on this machine: submit from a login node of the cluster")
         if self._older_slurm:
             raise HpcddpError(f"{self._older_slurm}; nothing is submitted. `hpcddp render` writes the script all the same")
-        folder = str(submission.study.folder)
+        folder = str(place)
         if re.search(r"[%\\\n]", folder):
             raise UsageError(f"{folder!r}: a path with %, a backslash or a line break means something else to sbatch; use --runs")
         known = self.accounts
-        if submission.account is not None and known is not None and submission.account.lower() not in map(str.lower, known):
-            raise UsageError(f"account `{submission.account}` is not yours to charge; Slurm lists {', '.join(known)}")
+        if account is not None and known is not None and account.lower() not in map(str.lower, known):
+            raise UsageError(f"account `{account}` is not yours to charge; Slurm lists {', '.join(known)}")
 
     @functools.cached_property
     def _is_login_node(self) -> bool:
@@ -103,46 +101,14 @@ class SlurmBackend:
         if self._rules.submissions_per_s:
             self._next_s = time.monotonic() + 1 / self._rules.submissions_per_s
         try:
-            job = self._send(batch, command)
-        except RefusedError as error:
-            if _FULL.search(str(error)):
-                shutil.rmtree(folder)
-                raise FullError(str(error)) from None
+            job = send(batch.name, command, lambda: self.find(batch.study, batch.name, batch.token))
+        except FullError:
+            shutil.rmtree(folder)
             raise
         _link(batch.study.job_dir(job), folder)
         if not batch.is_array and batch.one_allocation is None:
             return [job]
         return [f"{job}{'_' if batch.is_array else '+'}{task}" for task in range(len(batch.submissions))]
-
-    def _send(self, batch: Batch, command: Sequence[str]) -> str:
-        for pause_s in RESEND_PAUSES_S:
-            if job := self._send_once(batch, command):
-                return job
-            time.sleep(pause_s)
-        raise HpcddpError(f"{batch.name}: Slurm's controller comes and goes; the job is not queued, submit again later")
-
-    def _send_once(self, batch: Batch, command: Sequence[str]) -> str | None:
-        """The job's id; None where no answer came and the job surely is not queued: it may be sent again."""
-        try:
-            done = slurm_commands.run(command)
-            failed = done.returncode != 0
-            text = done.stderr.strip() or done.stdout.strip() or f"sbatch ended with {done.returncode} and said nothing"
-            if not failed and (found := re.search(r"^Submitted batch job (\d+)", done.stdout, re.MULTILINE)):
-                return found.group(1)
-            if done.returncode > 0 and not UNANSWERED.search(text):
-                raise RefusedError(f"{batch.name}: {text}")
-        except UnansweredError as error:
-            failed, text = True, str(error)
-        unsure = f"{batch.name}: {text}. Whether it is queued will be looked up when you submit again"
-        try:
-            job = self.find(batch.study, batch.name, batch.token)
-        except HpcddpError as error:
-            raise HpcddpError(unsure) from error
-        if job is None and not failed:
-            raise HpcddpError(unsure)  # accepted, but where?
-        if job is None and SBATCH_RETRIES in text:
-            raise RefusedError(f"{batch.name}: {text}")
-        return job
 
     def find(self, study: Study, name: str, token: str) -> str | None:
         """By its name and folder, and makes its link. A job without a folder was never submitted."""

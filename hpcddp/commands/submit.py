@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from hpcddp.commands.options import choose_and_remark, choosing, measuring, read_settings, remark, submitting
+from hpcddp.commands.options import (
+    TakesCommand,
+    check_sources,
+    choose_and_remark,
+    choosing,
+    command_of,
+    laying_out,
+    measuring,
+    read_settings,
+    remark,
+    remark_on,
+    submitting,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpcddp.core.run_root import Study
     from hpcddp.submit.choose import ChosenPoints
-    from hpcddp.submit.options import PointOptions, SubmitOptions
+    from hpcddp.submit.options import LayoutOptions, PointOptions, SubmitOptions
+    from hpcddp.submit.session import Console
     from hpcddp.submit.until_ci import Known
 
+OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "smoke", "until_ci")
+"""Options that are about several runs, by their names in SubmitOptions."""
 
-@click.command()
-@click.argument("sweep", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+
+@click.command(cls=TakesCommand)
+@click.argument("sweep", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @choosing
 @measuring
+@laying_out
 @click.option(
     "--until-ci", type=click.FloatRange(min=0, min_open=True), metavar="PERCENT", help="Add runs until medians are known to this."
 )
@@ -28,8 +48,10 @@ if TYPE_CHECKING:
 )
 @submitting
 @click.pass_context
-def submit(ctx: click.Context, /, sweep: Path, points: PointOptions, options: SubmitOptions) -> None:
-    """Submit what is missing or failed of a sweep.
+def submit(
+    ctx: click.Context, /, sweep: Path | None, points: PointOptions, layout: LayoutOptions, options: SubmitOptions
+) -> None:
+    """Submit what is missing or failed of a sweep, or a command of your own.
 
     Returns at once; with --wait, when all runs are over. Runs land beside the sweep, in a folder of its name. Ends with 5
     where Slurm refuses.
@@ -40,31 +62,60 @@ def submit(ctx: click.Context, /, sweep: Path, points: PointOptions, options: Su
     With --one-allocation all runs are steps of one job with the nodes of the largest point, largest points first, for the
     sum of their times; what its time limit leaves is requeued, and what is done is not run again.
 
+    With a command behind `--` it submits what `render` prints for it: each rank runs it, here, with the variables that
+    torch.distributed reads. Script and output go to jobs/commands/, a folder for each job.
+
     \b
     hpcddp submit jobs/rcc-bigmnist.yaml --where 'layout.nodes <= 2' --smoke
     hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --input synthetic --input io --profile-steps 5
     hpcddp submit jobs/local-mnist.yaml --set repeat=1 --wait -y
     hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --until-ci 2 --wait
     hpcddp submit jobs/rcc-bigmnist.yaml --group nodes --one-allocation
+    hpcddp submit --cluster rcc --nodes 2 -- python train.py --lr 0.1
     """
+    check_sources(sweep, points, layout)
+    if command := command_of(ctx):
+        ctx.exit(_submit_command(sweep, points, layout, options, command))
+    if sweep is None:
+        raise click.UsageError("give a sweep file, or a layout and a command: --nodes 2 -- python train.py")
     ctx.exit(submit_chosen(choose_and_remark(sweep, points), options))
+
+
+def _submit_command(
+    sweep: Path | None, points: PointOptions, layout: LayoutOptions, options: SubmitOptions, words: Sequence[str]
+) -> int:
+    from hpcddp.submit.comm_benchmark import command_layout
+    from hpcddp.submit.command import command_job, submit_command
+
+    of_runs = next((f"--{name.replace('_', '-')}" for name in OF_RUNS if getattr(options, name)), None)
+    if sweep is not None or points.also or of_runs is not None:
+        raise click.UsageError(f"a command behind -- has no {of_runs or 'sweep'}: give --cluster and --nodes")
+    if options.runs is not None:
+        os.environ["HPCDDP_RUNS"] = str(options.runs.absolute())  # where the job's records go, too
+    job = command_job(remark_on(command_layout(layout, points)), read_settings(), words, options)
+    return submit_command(job, options, _console())
 
 
 def submit_chosen(points: ChosenPoints, options: SubmitOptions) -> int:
     """Submits these points with the settings of the user, on this terminal; the exit code."""
-    from hpcddp.submit.session import Console, submit_points
+    from hpcddp.submit.session import submit_points
 
     if options.smoke and options.after:
         raise click.UsageError("--smoke tests now what --after waits for: give one of them")
     if options.failed and options.until_ci is not None:
         raise click.UsageError("--failed submits no run that has not failed, and --until-ci adds runs: give one of them")
-    console = Console(
+    return submit_points(points, read_settings(), options, _console(), _precision)
+
+
+def _console() -> Console:
+    from hpcddp.submit.session import Console
+
+    return Console(
         echo=click.echo,
         remark=remark,
         progress=lambda text: click.echo(text, err=True),
         confirm=lambda question: click.confirm(question, abort=True, err=True),
     )
-    return submit_points(points, read_settings(), options, console, _precision)
 
 
 def _precision(study: Study) -> Known:

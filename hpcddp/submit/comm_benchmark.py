@@ -26,6 +26,14 @@ def untrained_layout(layout: LayoutOptions, options: PointOptions) -> ChosenPoin
     return replace(chosen, points=[PlannedPoint(comm_point(point), ())])
 
 
+def command_layout(layout: LayoutOptions, options: PointOptions) -> ChosenPoints:
+    """The layout that a command of the user's own runs on; UsageError where there is no Slurm."""
+    chosen = untrained_layout(layout, options)
+    if chosen.profile.backend != "slurm":
+        raise UsageError(f"{chosen.profile.name} has no Slurm: start the command here as it is, or with torchrun")
+    return chosen
+
+
 def comm_benchmarks(chosen: ChosenPoints) -> ChosenPoints:
     """One run for each layout of the points; UsageError where no layout has two ranks."""
     found = {point.id: point for point in (comm_point(planned.point) for planned in chosen.points)}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from hpcddp.cluster.ownership import group_above, trusted_gids
-from hpcddp.core.hours import Hours
+from hpcddp.core.hours import Budget, Hours
 from hpcddp.core.job_ids import base_id, slurm_id
 from hpcddp.core.run_key import run_ranges
 from hpcddp.core.text import count
@@ -79,8 +79,12 @@ def unasked_words(pending: PendingRuns, *, waits: bool, adds_runs: bool) -> str 
     if not limit or (waits and adds_runs):
         return None
     runs = pending.runs if waits else pending.affordable()
-    hours = sum(hours_of_runs(pending.plan, runs), Hours())
-    return f"not asking: at most {hours}, and ask_above is {limit}" if limit.holds(hours) else None
+    return small_words(limit, sum(hours_of_runs(pending.plan, runs), Hours()))
+
+
+def small_words(limit: Budget, hours: Hours) -> str | None:
+    """Why so much needs no question; None where it does, or where there is no limit below which none is needed."""
+    return f"not asking: at most {hours}, and ask_above is {limit}" if limit and limit.holds(hours) else None
 
 
 def unknown_words(unknown: Sequence[RunState]) -> str:

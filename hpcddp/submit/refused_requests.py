@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hpcddp.backends.slurm_test_only import refusal_words
 from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.core.errors import RefusedError
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 from hpcddp.script.job_request import JobRequest
@@ -145,6 +147,12 @@ def explain(profile: ClusterProfile, point: Point, request: JobRequest, words: s
     values = _values(profile, point, request)
     text = f"Slurm {what.format(**values)} (sbatch: {words}). {step.format(**values)}"
     return Refusal(text=text, is_certain=not is_full and _UNAVAILABLE not in words)
+
+
+def explained(profile: ClusterProfile, point: Point, request: JobRequest, error: RefusedError) -> RefusedError:
+    """The error of a submission, whose words are `NAME: sbatch's own`, with what of the request it is about and the next step."""
+    words = refusal_words(str(error).partition(": ")[2])
+    return type(error)(explain(profile, point, request, words).text)
 
 
 def _values(profile: ClusterProfile, point: Point, request: JobRequest) -> Mapping[str, str]:

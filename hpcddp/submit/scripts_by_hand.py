@@ -43,10 +43,10 @@ def script_of_command(points: ChosenPoints, settings: Settings, words: Sequence[
     (request,) = job_requests(points, settings).values()
     run_root = settings.run_root_here()
     launch = launch_command(words, None if run_root is None else str(run_root))
-    return render(points.profile, planned.point, replace(request, name=_job_name(words)), launch)
+    return render(points.profile, planned.point, replace(request, name=command_name(words)), launch)
 
 
-def _job_name(words: Sequence[str]) -> str:
+def command_name(words: Sequence[str]) -> str:
     """The script's name among the words, or the first of them."""
     script = next((word for word in words if word.endswith(".py")), words[0])
     return Path(script).stem

@@ -17,7 +17,7 @@ def run_short_jobs(submissions: Sequence[Submission], backend: Backend) -> list[
     try:
         for submission in submissions:
             jobs[backend.submit(submission)] = submission.name
-        states = _wait_for_ends(jobs, backend)
+        states = wait_for_ends(jobs, backend)
     except (KeyboardInterrupt, HpcddpError):
         if jobs:
             backend.cancel(jobs)  # nobody is left to hear what they find
@@ -25,7 +25,7 @@ def run_short_jobs(submissions: Sequence[Submission], backend: Backend) -> list[
     return [(job, states[job]) for job in jobs]
 
 
-def _wait_for_ends(jobs: Mapping[str, str], backend: Backend) -> Mapping[str, JobState]:
+def wait_for_ends(jobs: Mapping[str, str], backend: Backend) -> Mapping[str, JobState]:
     """Until these jobs (id -> name) have ended, also while their cluster does not answer; their states then."""
     begun_s = time.monotonic()
     while True:

@@ -1,0 +1,152 @@
+"""`hpcddp submit -- COMMAND`: a command of the user's own as one job, which each rank runs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcddp.backends.slurm import SlurmBackend
+from hpcddp.backends.slurm_recovery import find_job
+from hpcddp.backends.slurm_send import send
+from hpcddp.cluster.ownership import trusted_gids
+from hpcddp.cluster.settings import Settings
+from hpcddp.core.errors import FAILED, RefusedError
+from hpcddp.core.text import count
+from hpcddp.core.umask import not_for_others
+from hpcddp.script.resources import hours_at_most
+from hpcddp.submit.choose import ChosenPoints
+from hpcddp.submit.options import SubmitOptions
+from hpcddp.submit.overview import small_words, submitted_words
+from hpcddp.submit.refused_requests import explained
+from hpcddp.submit.remarks import remarks
+from hpcddp.submit.request_check import check_requests
+from hpcddp.submit.scripts_by_hand import command_name, script_of_command
+from hpcddp.submit.session import Console
+from hpcddp.submit.short_jobs import wait_for_ends
+from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, lacks_account, obstacles, plan_submission
+
+FOLDER = "commands"
+"""Of the run root: scripts and logs of commands, a folder for each job."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandJob:
+    """A job that is to run a command."""
+
+    plan: SubmissionPlan
+    script: str
+    """As `hpcddp render` prints it."""
+    name: str
+    """The job's, unique: what became of it is found by it where Slurm's answer is lost."""
+    folder: Path
+    """Its script and its log."""
+
+    @property
+    def script_file(self) -> Path:
+        return self.folder / "job.sbatch"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "job.log"
+
+
+def command_job(points: ChosenPoints, settings: Settings, words: Sequence[str], options: SubmitOptions) -> CommandJob:
+    """The job of the command in the only point's layout; UsageError for what the cluster would refuse."""
+    name = f"{command_name(words)}.{secrets.token_hex(4)}"
+    root = options.runs or settings.run_root_here() or Path("jobs")
+    return CommandJob(
+        plan=plan_submission(points, settings, options),
+        script=script_of_command(points, settings, words),
+        name=name,
+        folder=root.absolute() / FOLDER / name,
+    )
+
+
+def submit_command(job: CommandJob, options: SubmitOptions, console: Console) -> int:
+    """Shows the job, submits it, says where it is to be found, and waits for it as far as the options say; the exit code."""
+    backend = SlurmBackend(job.plan.profile.slurm)
+    _show(job, console)
+    if options.dry_run:
+        _end_dry_run(job, console)
+        return 0
+    check_plan(job.plan)
+    backend.check_folder(job.folder, job.plan.source.sweep.account or job.plan.settings.account)
+    _confirm(job, options, console)
+    number = _send(job)
+    console.echo(submitted_words([number], None, options.after))
+    console.echo(f"script       {_typed(job.script_file)}\noutput       {_typed(job.log)}")
+    console.progress(f"squeue -j {number}; tail -F {_typed(job.log)}; scancel {number}")
+    return _wait(number, job, backend, console) if options.wait else 0
+
+
+def _show(job: CommandJob, console: Console) -> None:
+    for text in remarks(job.plan.profile, job.plan.points):
+        console.remark(text)
+    (request,) = job.plan.requests.values()
+    size = f"{count(request.nodes, 'node')} x {count(request.ranks_per_node, 'rank')}"
+    where = f"partition {request.partition}" if request.partition else "no partition asked for"
+    console.echo(f"1 job on {job.plan.profile.name}: {size}, {where}, at most {hours_at_most(request)}")
+
+
+def _end_dry_run(job: CommandJob, console: Console) -> None:
+    """Says what would be refused, and that nothing was submitted."""
+    for text in obstacles(job.plan):
+        console.remark(text)
+    if not lacks_account(job.plan):
+        found = check_requests(job.plan, [(planned.point, 1) for planned in job.plan.points])
+        for text in (*([found.remark] if found.remark else []), *found.certain, *found.uncertain):
+            console.remark(text)
+    console.echo("nothing submitted: this was a dry run; `hpcddp render` prints the script")
+
+
+def _confirm(job: CommandJob, options: SubmitOptions, console: Console) -> None:
+    (request,) = job.plan.requests.values()
+    words = small_words(job.plan.settings.ask_above, hours_at_most(request))
+    if words is not None:
+        console.remark(words)
+    elif not options.yes:
+        console.confirm("Submit?")
+
+
+def _send(job: CommandJob) -> str:
+    """The job's id. RefusedError says what of the request Slurm refuses, and the next step."""
+    with not_for_others(trusted_gids(job.plan.settings)):
+        job.folder.mkdir(parents=True)
+        job.script_file.write_text(job.script, encoding="utf-8")
+    here = Path.cwd()
+    unsure = f"`squeue --me --name={job.name}` says whether it is queued; if it is not, submit again"
+    try:
+        return send(job.name, _sbatch(job, here), lambda: find_job(job.name, here), unsure)
+    except RefusedError as error:
+        shutil.rmtree(job.folder)
+        (planned,), (request,) = job.plan.points, job.plan.requests.values()
+        raise explained(job.plan.profile, planned.point, request, error) from error
+
+
+def _sbatch(job: CommandJob, here: Path) -> list[str]:
+    """Name, log and folder are options, so that the script is as `render` prints it."""
+    after = [f"--dependency=afterok:{':'.join(job.plan.after)}"] if job.plan.after else []
+    options = [f"--job-name={job.name}", f"--output={job.log}", f"--chdir={here}", *after]
+    return ["sbatch", *options, str(job.script_file)]
+
+
+def _wait(number: str, job: CommandJob, backend: SlurmBackend, console: Console) -> int:
+    """Until the job is over; Ctrl-C ends only the waiting."""
+    try:
+        state = wait_for_ends({number: job.name}, backend)[number]
+    except KeyboardInterrupt:
+        console.remark(f"the job goes on: squeue -j {number}")
+        raise
+    console.echo(f"{state.phase}{f': {state.detail}' if state.detail else ''}")
+    return 0 if state.phase == "done" else FAILED
+
+
+def _typed(path: Path) -> str:
+    """As the user would write it: from here where it lies below."""
+    here = Path.cwd()
+    return shlex.quote(os.path.relpath(path) if here in path.parents else str(path))

@@ -1,0 +1,129 @@
+"""`hpcddp submit -- COMMAND`: one job, with the script that `render` prints, and what is said of it. Slurm is a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from tests.backends.fake_slurm import Say, calls, stand_ins
+from tests.commands.conftest import Run
+
+LAYOUT = ("--cluster", "rcc", "--nodes", "2", "--gpus-per-node", "2", "--set", "account=proj")
+COMMAND = ("--", "python", "train.py", "--lr", "0.1")
+
+Submit = Callable[..., Result]
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """sbatch queues job 7; nothing else is known of."""
+    monkeypatch.setattr("hpcddp.backends.slurm_send.RESEND_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
+    say = stand_ins(tmp_path, monkeypatch, ("srun", "squeue", "sacct", "sacctmgr", "scontrol"), "exit 0")
+    say("sbatch", "echo 'Submitted batch job 7'")
+    return say
+
+
+@pytest.fixture
+def submit(run: Run, say: Say) -> Submit:
+    return lambda *options: run("submit", *LAYOUT, *options, *COMMAND)
+
+
+def test_the_script_is_as_rendered(run: Run, submit: Submit, tmp_path: Path) -> None:
+    """Byte for byte; the id, the script, where the output goes and what follows it are said."""
+    result = submit("-y")
+    assert result.exit_code == 0, result.output
+    (folder,) = (tmp_path / "jobs" / "commands").iterdir()
+    assert (folder / "job.sbatch").read_text() == run("render", *LAYOUT, *COMMAND).stdout
+    (call,) = calls(tmp_path, "sbatch")
+    assert f"--job-name={folder.name} --output={folder}/job.log --chdir={tmp_path} {folder}/job.sbatch" in call
+    assert result.stdout.splitlines() == [
+        "1 job on rcc: 2 nodes x 2 ranks, partition gpu, at most 1.0 node hours, 2.0 GPU hours",
+        "submitted    1 job    7",
+        f"script       jobs/commands/{folder.name}/job.sbatch",
+        f"output       jobs/commands/{folder.name}/job.log",
+    ]
+    assert f"squeue -j 7; tail -F jobs/commands/{folder.name}/job.log; scancel 7\n" in result.stderr
+
+
+def test_each_submission_is_a_job(submit: Submit, tmp_path: Path) -> None:
+    """A command has no records that say whether it is done: who submits it twice wants two jobs, told apart by their names."""
+    assert [submit("-y").exit_code, submit("-y").exit_code] == [0, 0]
+    assert len({call.split()[1] for call in calls(tmp_path, "sbatch")}) == 2
+
+
+def test_a_lost_answer_is_looked_up(submit: Submit, say: Say, tmp_path: Path) -> None:
+    """The job is found by its name and folder, and nothing is sent twice; where nobody answers, what to ask is said."""
+    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1')
+    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
+    say("squeue", f"printf '8\\037%s\\037PENDING\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
+    result = submit("-y")
+    assert (result.exit_code, "submitted    1 job    8" in result.stdout) == (0, True), result.output
+    assert len(calls(tmp_path, "sbatch")) == 1
+    say("squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
+    result = submit("-y")
+    assert (result.exit_code, len(calls(tmp_path, "sbatch"))) == (1, 2), result.output
+    assert "`squeue --me --name=train." in result.stderr
+
+
+def test_a_refusal_has_its_next_step(submit: Submit, say: Say, tmp_path: Path) -> None:
+    """Slurm's words, what of the request they are about, and what to do; 5, and no folder is left."""
+    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
+    result = submit("-y")
+    assert result.exit_code == 5, result.output
+    assert "sbatch: Invalid qos specification" in result.stderr
+    assert "or use --set slurm.qos=NAME." in result.stderr
+    assert list((tmp_path / "jobs" / "commands").iterdir()) == []
+
+
+def test_a_dry_run_writes_nothing(submit: Submit, say: Say, tmp_path: Path) -> None:
+    """What Slurm would refuse is said, and no job is queued."""
+    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
+    result = submit("--dry-run")
+    assert (result.exit_code, "Slurm refuses" in result.stderr) == (0, True), result.output
+    assert [call.split()[1] for call in calls(tmp_path, "sbatch")] == ["--test-only"]
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_it_is_asked_for_and_awaited(submit: Submit, say: Say, tmp_path: Path) -> None:
+    """Without -y no job without an answer; with --wait the exit code says how the job ended, and --after waits for another."""
+    assert (submit().exit_code, (tmp_path / "jobs").exists()) == (1, False)
+    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
+    for state, code in (("COMPLETED", 0), ("FAILED", 1)):
+        say("squeue", f"printf '7\\037%s\\037{state}\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
+        assert submit("-y", "--wait", "--after", "4711").exit_code == code
+    assert "--dependency=afterok:4711" in calls(tmp_path, "sbatch")[0]
+
+
+def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--runs is the run root of the job, too, wherever it was relative to."""
+    monkeypatch.setenv("HPCDDP_RUNS", "")
+    say("sbatch", 'echo "$HPCDDP_RUNS" > runs; echo "Submitted batch job 7"')
+    assert submit("-y", "--runs", "elsewhere").exit_code == 0
+    assert (tmp_path / "runs").read_text() == f"{tmp_path}/elsewhere\n"
+    assert len(list((tmp_path / "elsewhere" / "commands").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("submit",), "give a sweep file, or a layout and a command"),
+        (("submit", *LAYOUT, "--smoke", *COMMAND), "a command behind -- has no --smoke"),
+        (("submit", *LAYOUT, "--max-running", "2", *COMMAND), "a command behind -- has no --max-running"),
+        (("submit", *LAYOUT, "--comm", "on", *COMMAND), "a command behind -- has no sweep"),
+        (("submit", *LAYOUT, "--"), "behind -- stands a command"),
+        (("submit", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here as it is, or with torchrun"),
+        (("render", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here as it is, or with torchrun"),
+        (("submit", *LAYOUT, "--set", "slurm.walltime_min=99999", *COMMAND), "slurm.walltime_min is 99999, at most"),
+        (("submit", "--cluster", "rcc", "--nodes", "2", "-y", *COMMAND), "rcc needs an account"),
+    ],
+)
+def test_what_cannot_be_is_refused(run: Run, say: Say, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    """With 2, before anything is written or sent."""
+    result = run(*arguments)
+    assert (result.exit_code, words in result.stderr) == (2, True), result.output
+    assert not (tmp_path / "jobs").exists()
