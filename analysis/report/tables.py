@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.report.accuracy_table import accuracy, to_accuracy
+from hpcddp.analysis.report.binding_table import bindings
 from hpcddp.analysis.report.cells import (
     Spec,
     giga,
@@ -50,6 +51,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "limits": lambda: limits(found.limits),
         "readings of GPUs": lambda: gpu_readings(found.readings, apart),
         "readings of nodes": lambda: node_readings(found.readings, apart),
+        "bindings": lambda: bindings(found.records.runs),
         "collectives": lambda: collectives(found.fits),
         "laws": lambda: laws(found.laws, full_names(found.apart)),
     }

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.steps import Floats, RunSteps
+from hpcddp.analysis.runs.bindings import NodeBindings, node_bindings
 from hpcddp.analysis.runs.long_steps import FEWEST, threshold
 from hpcddp.analysis.util.regular_files import read_object
 from hpcddp.core.attempt_records import GateResult
@@ -64,6 +65,8 @@ class RunSignals:
     foreign: Mapping[str, float | None]
     """Host -> others' share of its CPU time in the timed steps."""
     processors: Processors
+    bindings: tuple[NodeBindings, ...] = ()
+    """Where each rank was bound, by node; nothing where that was not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,7 @@ def read_signals(
         slurm=launch.backend == "slurm",
         foreign={str(node.host): node.cpu_foreign_share for node in nodes},
         processors=_processors(attempt, point.layout.node_type if point else None, launch, nodes),
+        bindings=node_bindings(launch),
     )
 
 

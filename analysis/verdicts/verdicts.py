@@ -5,6 +5,7 @@
     steps.py          too few steps, warm-up inside the window, burst network
     comparability.py  noisy baseline, mixed hardware, out of line with prediction, baseline missing
     cores.py          CPU starvation
+    binding.py        shared cores, far socket
     input.py          input-bound
     stalls.py         stalls
     comm.py           latency-bound, communication-bound
@@ -27,6 +28,7 @@ from typing import Any
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
+from hpcddp.analysis.verdicts.binding import cores_shared, far_socket
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
 from hpcddp.analysis.verdicts.comparability import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
@@ -51,6 +53,8 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "burst network": burst_network,
     "out of line with prediction": out_of_line,
     "CPU starvation": cpu_starvation,
+    "shared cores": cores_shared,
+    "far socket": far_socket,
     "input-bound": input_bound,
     "stalls": stalls,
     "straggler": straggler,

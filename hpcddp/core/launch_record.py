@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode_record
 
@@ -81,6 +82,8 @@ class LaunchRecord:
     ranks_per_node: Positive = 1
     cpus_of_ranks: tuple[Count, ...] = ()
     """Logical CPUs that each rank may run on."""
+    bindings: tuple[RankBinding, ...] = added_later(())
+    """Of each rank: which processors these are, its memory, and where its GPU is."""
     gpus: tuple[str, ...]
     """The GPUs' names, each once."""
     device: str | None = None

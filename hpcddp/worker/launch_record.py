@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from hpcddp import __version__
+from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, TrainingData
@@ -24,6 +25,7 @@ from hpcddp.core.point import Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
 from hpcddp.core.start_up import launched_unix_ns
 from hpcddp.worker import gates
+from hpcddp.worker.binding import own_binding, pci_address
 from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.rendezvous import ProcessGroup
 
@@ -126,6 +128,7 @@ class _Peer:
     host: str
     gpu: str | None
     cpus: int
+    binding: RankBinding
     env_id: str
     launched_unix_ns: int | None
 
@@ -136,7 +139,12 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
     freed = freed_memory(spec.point)
     environment = env_id(found, group.device.type, freed)
     here = _Peer(
-        host=rank.host, gpu=_gpu_name(group.device), cpus=usable_cpus(), env_id=environment, launched_unix_ns=launched_unix_ns()
+        host=rank.host,
+        gpu=_gpu_name(group.device),
+        cpus=usable_cpus(),
+        binding=own_binding(pci_address(rank.gpu) if group.device.type == "cuda" else None),
+        env_id=environment,
+        launched_unix_ns=launched_unix_ns(),
     )
     peers = group.gather_records("launch", here)
     if not peers:
@@ -158,6 +166,7 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
         ranks=rank.world,
         ranks_per_node=rank.ranks_per_node,
         cpus_of_ranks=tuple(peer.cpus for peer in peers),
+        bindings=tuple(peer.binding for peer in peers),
         gpus=tuple(sorted({peer.gpu for peer in peers if peer.gpu})),
         device=group.device.type,
         freed_memory=freed,

@@ -48,6 +48,7 @@ VALUES: dict[str, dict[str, list[Any]]] = {
         "hosts": ["r000", [0], {}],
         "profile": [[], "p", {"node_types": [1]}, {"node_types": {"v100": 3}}, {"default_node_type": []}],
         "cpus_of_ranks": [8, ["8"], [-1], [None], [10**19]],
+        "bindings": ["0-7", [7], [{"cpus": 3}], [{"cpus": "0", "gpu_socket": -1}], [{"cpus": "0", "sockets": ["a"]}]],
         "ranks_per_node": [0, "2", -4],
         "data": ["x", {"samples": "many"}, {"samples": -1}, {"samples": 1e300}],
         "versions": [[], {"torch": {"a": []}}, "2.7"],

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from hpcddp.core.attempt_records import GateResult
+from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.point import Point, comm_point, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
@@ -74,6 +75,8 @@ class Model:
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Of the points: see synthetic.point."""
     cpus_per_rank: int = 32
+    bindings: Sequence[RankBinding] = ()
+    """Of the first ranks of every run; none are recorded where there are more."""
     job_share: float = 0.05
     """Of the node's CPU time, by each rank with its loaders."""
     foreign: float = 0.005
@@ -163,7 +166,11 @@ def _recorded(model: Model, each: Point, run: int, draw: Random) -> Recorded:
         job=str(100 + run),
         gates=encode([*_passed(each), *model.gates] if run == 1 else _passed(each)),
         protocol={"steady_from_step": 1, "warmup_steps": 1, "warmup_detected_steps": detected, "stopped_by": "steps"},
-        launch={"profile": PROFILE, "cpus_of_ranks": [model.cpus_per_rank] * each.ranks},
+        launch={
+            "profile": PROFILE,
+            "cpus_of_ranks": [model.cpus_per_rank] * each.ranks,
+            "bindings": encode(model.bindings[: each.ranks]),
+        },
         end={"telemetry": _telemetry(model, each)},
     )
 

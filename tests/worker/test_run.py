@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from torch.nn.parallel import DistributedDataParallel
 
+from hpcddp.core.cpu_list import cpu_list
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data
@@ -117,6 +118,7 @@ def test_launch_says_where_it_ran(done: Path) -> None:
     assert len(launch["env_id"]) == 12
     assert launch["versions"]["torch"]
     assert launch["tf32"] is None  # a GPU's
+    assert [binding["cpus"] for binding in launch["bindings"]] == [cpu_list(os.sched_getaffinity(0))] * 4
 
 
 def test_the_arithmetic_of_fp32_is_known() -> None:

@@ -19,6 +19,7 @@ from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.core.attempt_records import GateResult
+from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.point import Point
 from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.sweep.file import read_sweep
@@ -108,6 +109,14 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
         {"CPU starvation", "input-bound"},
     ),
     "more ranks than cores": (changed(cpu=True, cpus_per_rank=2, job_share=0.0155), {"CPU starvation"}),
+    "every rank on the first core": (
+        changed(layouts=IN_NODE, bindings=[RankBinding(cpus="0-3", cores="0", node_cores=32)] * 4),
+        {"shared cores"},
+    ),
+    "ranks far from their GPUs": (
+        changed(layouts=IN_NODE, bindings=[RankBinding(cpus="0-127", sockets=(0,), gpu="0004:04:00.0", gpu_socket=8)] * 4),
+        {"far socket"},
+    ),
     "slow data": (changed(data_wait=0.4), {"input-bound"}),
     "a little slow data": (changed(data_wait=0.13), {"input-bound"}),
     "a late rank": (changed(hook=True, layouts=[(1, 1), (1, 4)], late_rank=(2, 0.08), exposed=0.12), {"straggler"}),
