@@ -88,7 +88,7 @@ def test_the_address_is_nvmls_where_torch_is_older(monkeypatch: pytest.MonkeyPat
         nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
         nvmlDeviceGetPciInfo=lambda gpu: SimpleNamespace(busId={"GPU-a": "00000000:17:00.0", "GPU-b": "00000004:C1:00.0"}[gpu]),
     )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     assert pci_address(1) == "0004:c1:00.0"
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     assert pci_address(1) is None
