@@ -21,7 +21,7 @@ RECORDED = ("launcher", "communication", "git_commit", "tf32", "clock")
 OF_NODE = ("cpu", "kernel", "gpu_driver", "cpus_usable")
 """Keys of nodes/HOST.json."""
 
-OF_THE_JOB = ("SLURM_", "MASTER_", "CUDA_VISIBLE_DEVICES")
+OF_THE_JOB = ("SLURM_", "MASTER_", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """Variables that differ between any two jobs."""
 
 

@@ -78,6 +78,7 @@ def software_words(found: SurveyRecord) -> str:
         return ""
     versions: Mapping[str, str | None] = node.versions
     built = f" ({' '.join(node.arch_list)})" if node.arch_list else ""
-    parts = [f"{name} {versions[key]}" for name, key in (("CUDA", "cuda"), ("NCCL", "nccl")) if versions.get(key)]
+    names = (("CUDA", "cuda"), ("ROCm", "rocm"), ("NCCL", "nccl"), ("RCCL", "rccl"))
+    parts = [f"{name} {versions[key]}" for name, key in names if versions.get(key)]
     parts += [f"torch {versions['torch']}{built}"] if versions.get("torch") else []
     return ", ".join([*([str(node.node.gpu_driver)] if node.node and node.node.gpu_driver else []), *parts])

@@ -48,10 +48,21 @@ _H100 = "NVIDIA H100 Tensor Core GPU, data sheet"
 _H200 = "NVIDIA H200 Tensor Core GPU, data sheet"
 _GH200 = "NVIDIA GH200 Grace Hopper Superchip, data sheet"
 _B200 = "NVIDIA HGX Platform, data sheet (eighth of HGX B200)"
+_GB200 = "NVIDIA, Blackwell architecture technical brief (GB200 at 1,200 W), as glennklockwood.com/garden/processors/B200 has it"
+_L4 = "Lightning's throughput.py, which names NVIDIA's Ada white paper"
+_A100_64GB = (
+    "CINECA, introduction to Leonardo (22.4 in fp32), as notes of a course of June 2026 have it; the others as many times "
+    "that as an A100's"
+)
 _A10G = "NVIDIA A10G for AWS, data sheet of 2022-02-17, fp32 by TechPowerUp, as public tables quote both; tf32 half of bf16"
 _MI250X = (
     "OLCF, Frontier User Guide (110 units at 1.7 GHz a die, fp64 256 operations a cycle and unit), and for the other formats AMD "
     "lab notes, AMD matrix cores (fp32 256, fp16 and bf16 1,024)"
+)
+_MI300X = "AMD, MI300 series microarchitecture (github.com/ROCm/legacy-rocm-build@089d751, docs/conceptual/gpu-arch/mi300.md)"
+_MI300A = (
+    "AMD's page of the MI300A, as vengineer.hatenablog.com (2023-12-11) copies it: 228 units at 2.1 GHz; tf32 by the "
+    "operations a cycle and unit of the MI300X"
 )
 
 _DRIVER = "github.com/openxla/xla@4336d12, target_config/specs: as the GPU's driver reports it"
@@ -62,6 +73,8 @@ _L40S_TABLES = "NVIDIA L40S, data sheet, as public tables quote it"
 _GH200_NEWS = (
     "NVIDIA, announcement of the GH200 with HBM3e (August 2023), of the one with 96 GB HBM3, as nishikiout.net quotes it"
 )
+_DRIVER_300 = "github.com/openxla/xla@300ec95, target_config/specs: as the GPU's driver reports it"
+_L4_SHOP = "NVIDIA L4, data sheet, as store.sourcecode.com copies it"
 _FRONTIER = "OLCF, Frontier User Guide: 1.6 TB/s a die"
 
 PEAKS = (
@@ -94,11 +107,13 @@ PEAKS = (
         memory_source=_DRIVER,
     ),
     Peak(name=r"A100(-PCIE-40GB| 80GB PCIe)", source=_A100, fp64=19.5, fp32=19.5, tf32=156, fp16=312, bf16=312),
+    Peak(name=r"A100-SXM-64GB", source=_A100_64GB, fp64=22.4, fp32=22.4, tf32=179.2, fp16=358.4, bf16=358.4),
     Peak(name=r"A40", source=_A40, fp32=37.4, tf32=74.8, fp16=149.7, bf16=149.7, memory_gbs=696, memory_source=_A40_COPY),
     Peak(name=r"A10", source=_A10, fp32=31.2, tf32=62.5, fp16=125, bf16=125, memory_gbs=600, memory_source=_A10_A10G),
     Peak(name=r"A10G", source=_A10G, fp32=31.52, tf32=35, fp16=70, bf16=70, memory_gbs=600, memory_source=_A10_A10G),
     Peak(name=r"RTX 3090", source=_GA102, fp32=35.6, tf32=35.6, fp16=71, bf16=71),
     Peak(name=r"RTX 4090", source=_ADA, fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2),
+    Peak(name=r"L4", source=_L4, fp32=30.3, tf32=60, fp16=121, bf16=121, memory_gbs=300, memory_source=_L4_SHOP),
     Peak(name=r"L40S", source=_L40S, fp32=91.6, tf32=183, fp16=362, bf16=362, memory_gbs=864, memory_source=_L40S_TABLES),
     Peak(
         name=r"H100 80GB HBM3",
@@ -138,7 +153,18 @@ PEAKS = (
         memory_gbs=4000,
         memory_source=_GH200_NEWS,
     ),
-    Peak(name=r"B200", source=_B200, fp16=2250, bf16=2250),
+    Peak(name=r"B200", source=_B200, fp16=2250, bf16=2250, memory_gbs=7672.32, memory_source=_DRIVER_300),
+    Peak(
+        name=r"GB200",
+        source=_GB200,
+        fp64=45,
+        fp32=90,
+        tf32=1250,
+        fp16=2500,
+        bf16=2500,
+        memory_gbs=7928.064,
+        memory_source=_DRIVER_300,
+    ),
     Peak(
         name=r"AMD Instinct MI250X",
         source=_MI250X,
@@ -148,6 +174,18 @@ PEAKS = (
         bf16=191.5,
         memory_gbs=1600,
         memory_source=_FRONTIER,
+    ),
+    Peak(name=r"AMD Instinct MI300A", source=_MI300A, fp64=122.6, fp32=122.6, tf32=490.3, fp16=980.6, bf16=980.6),
+    Peak(
+        name=r"AMD Instinct MI300X",
+        source=_MI300X,
+        fp64=163.4,
+        fp32=163.4,
+        tf32=653.7,
+        fp16=1307.4,
+        bf16=1307.4,
+        memory_gbs=5300,
+        memory_source=_MI300X,
     ),
 )
 

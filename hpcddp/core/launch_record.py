@@ -143,11 +143,12 @@ class TrainingLaunch(LaunchRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuFacts:
-    """A GPU as CUDA describes it."""
+    """A GPU as CUDA or HIP describes it."""
 
     name: str
     memory_bytes: int
     capability: str
+    """`9.0`; of AMD's GPUs the architecture, gfx90a."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,7 +118,7 @@ GPU_COLUMNS = (
     "temperature_c",
     "throttle_reasons",
 )
-"""A reading of a GPU by NVML; `gpu` counts as CUDA does in this job, `energy_mj` since the driver was loaded."""
+"""A reading of a GPU by NVML or AMD SMI; `gpu` counts as CUDA does in this job, `energy_mj` since the driver was loaded."""
 
 WARMUP = 1
 """Bit of `flags`: the step belongs to the warm-up and counts in no statistic."""

@@ -19,7 +19,7 @@ from hpcddp.worker.memory_fit import NO_CONVOLUTION, out_of_memory
 from hpcddp.worker.ranks import Rank
 
 CONTACT = re.compile(
-    r"gloo|\bnccl|connection (was )?(closed|reset|refused)|broken pipe|socket|(?<!re)store|process ?group|timed? ?out"
+    r"gloo|\bnccl|\brccl|connection (was )?(closed|reset|refused)|broken pipe|socket|(?<!re)store|process ?group|timed? ?out"
     r"|failed to recv",
     re.IGNORECASE,
 )

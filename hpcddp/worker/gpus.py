@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 
@@ -28,23 +29,33 @@ def no_gpu(rank: Rank) -> str | None:
     """Why this rank cannot train on a GPU, None when it can."""
     if torch.version.cuda is None and torch.version.hip is None:
         return (
-            f"torch {torch.__version__} on {rank.host} is built without CUDA: "
+            f"torch {torch.__version__} on {rank.host} is built without CUDA or ROCm: "
             f"install the build the profile names, or set `device: cpu`"
         )
     visible = torch.cuda.device_count()
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+    shown = visible_devices()
     if not torch.cuda.is_available() or visible == 0:
         return (
-            f"rank {rank.rank} on {rank.host} finds no GPU (CUDA_VISIBLE_DEVICES {shown}): look at the job's GPU request, "
+            f"rank {rank.rank} on {rank.host} finds no GPU ({shown}): look at the job's GPU request, "
             f"at {_tool()} on that node and at its driver (torch is built for {_platform()}), or set `device: cpu`"
         )
     return _wrong_gpus(rank, visible, shown) or _not_built_for(rank.gpu)
 
 
+def visible_devices(env: Mapping[str, str] = os.environ) -> str:
+    """The variables that hide GPUs from this process: `CUDA_VISIBLE_DEVICES 0,1`, for AMD's with ROCm's two of their own.
+
+    ROCR_VISIBLE_DEVICES comes first, and the other two choose among what it leaves (so torch 2.15 reads them).
+    """
+    amd = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES") if torch.version.hip is not None else ()
+    found = [f"{name} {env[name]}" for name in (*amd, "CUDA_VISIBLE_DEVICES") if name in env]
+    return ", ".join(found) or f"{' and '.join((*amd, 'CUDA_VISIBLE_DEVICES'))} not set"
+
+
 def _wrong_gpus(rank: Rank, visible: int, shown: str) -> str | None:
     """Why `Rank.gpu` is not the rank's own among the GPUs that it sees."""
     who = f"rank {rank.rank} on {rank.host} is local rank {rank.local_rank}"
-    sees = f"{who} and sees {visible} GPU(s) (CUDA_VISIBLE_DEVICES {shown})"
+    sees = f"{who} and sees {visible} GPU(s) ({shown})"
     if rank.gpu >= visible:
         return (
             f"{sees}: every rank must see all GPUs of its node; ask for them per node, or put `--gpu-bind=none` into "
@@ -56,6 +67,14 @@ def _wrong_gpus(rank: Rank, visible: int, shown: str) -> str | None:
             f"one; give each rank its own (`gpu_request: gpus-per-task`), or write local_device: rank"
         )
     return None
+
+
+def bus_addresses() -> list[str]:
+    """Domain, bus and device (`0000:c1:00`) of the GPUs that this process sees, in torch's order; none if torch does not say."""
+    facts: list[Any] = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    if not all(hasattr(gpu, "pci_bus_id") for gpu in facts):
+        return []
+    return [f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}" for gpu in facts]
 
 
 def _not_built_for(index: int) -> str | None:
@@ -73,9 +92,14 @@ def _tool() -> str:
     return "nvidia-smi" if torch.version.hip is None else "rocm-smi"
 
 
+def gfx_of(arch: str) -> str:
+    """`gfx90a` of `gfx90a:sramecc+:xnack-`, which has the state of features behind it."""
+    return arch.partition(":")[0]
+
+
 def not_covered_by_rocm(gpu: str, arch: str, arch_list: Iterable[str]) -> str | None:
-    """The same as not_covered for an AMD GPU, whose `arch` has the state of its features behind it: gfx90a:sramecc+:xnack-."""
-    archs, kind = list(arch_list), arch.partition(":")[0]
+    """The same as not_covered for an AMD GPU, by `gcnArchName`."""
+    archs, kind = list(arch_list), gfx_of(arch)
     if kind in archs:
         return None
     built = ", ".join(archs) or "no GPU"

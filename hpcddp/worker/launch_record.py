@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,6 +28,7 @@ from hpcddp.core.start_up import launched_unix_ns
 from hpcddp.worker import gates
 from hpcddp.worker.binding import own_binding, pci_address
 from hpcddp.worker.freed_memory import freed_memory
+from hpcddp.worker.gpus import gfx_of
 from hpcddp.worker.rendezvous import ProcessGroup
 
 ALLOWED = (
@@ -54,11 +56,18 @@ def versions() -> dict[str, str | None]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torchvision": _torchvision_version(),
-        "cuda": torch.version.cuda,
-        "nccl": nccl_version(),
-        "cudnn": cudnn_version(),
+        **(_of_cuda() if torch.version.hip is None else _of_rocm()),
         "hpcddp": __version__,
     }
+
+
+def _of_cuda() -> dict[str, str | None]:
+    return {"cuda": torch.version.cuda, "nccl": nccl_version(), "cudnn": cudnn_version()}
+
+
+def _of_rocm() -> dict[str, str | None]:
+    """torch calls RCCL nccl, and MIOpen cudnn; here each has its own name."""
+    return {"rocm": torch.version.hip, "rccl": nccl_version(), "miopen": miopen_version()}
 
 
 def software(point: Point) -> dict[str, str | None]:
@@ -96,7 +105,7 @@ def env_id(found: Mapping[str, str | None], device_kind: str, freed: str | None 
 
 
 def nccl_version() -> str | None:
-    """NCCL's version where this process can use it."""
+    """NCCL's version where this process can use it; with ROCm it is RCCL's."""
     if not torch.cuda.is_available():
         return None
     return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
@@ -110,13 +119,24 @@ def cudnn_version() -> str | None:
     return None if version is None else str(version)
 
 
+def miopen_version() -> str | None:
+    """MIOpen's version where this process can use it: torch has 3.5.1 as 3005001 (torch/csrc/cuda/shared/cudnn.cpp)."""
+    number = cudnn_version()
+    if number is None:
+        return None
+    major, rest = divmod(int(number), 1_000_000)
+    return f"{major}.{rest // 1000}.{rest % 1000}"
+
+
 def tf32() -> dict[str, bool] | None:
     """Whether fp32 may run in TF32 where the GPU has it (compute capability 8.0 on); None where torch does not say.
 
     torch's defaults stay: they allow it in convolutions, so that `fp32` is not the same arithmetic on a V100 and on an A40.
+    With ROCm convolutions are MIOpen's, which torch does not let have TF32 (pytorch pull request 190711 will).
     """
     try:
-        return {"convolutions": torch.backends.cudnn.allow_tf32, "products": torch.backends.cuda.matmul.allow_tf32}
+        convolutions = torch.backends.cudnn.allow_tf32 and torch.version.hip is None
+        return {"convolutions": convolutions, "products": torch.backends.cuda.matmul.allow_tf32}
     except RuntimeError:  # a user's module chose by the interface of torch 2.9 what these two cannot express
         return None
 
@@ -192,7 +212,7 @@ def node_facts(host: str) -> NodeFacts:
         cpus=os.cpu_count(),
         cpus_usable=usable_cpus(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        gpu_driver=_first_line(Path("/proc/driver/nvidia/version")),
+        gpu_driver=_first_line(Path("/proc/driver/nvidia/version")) or _first_line(Path("/sys/module/amdgpu/version")),
         gpus=tuple(_gpu_facts(index) for index in range(torch.cuda.device_count())),
     )
 
@@ -209,8 +229,9 @@ def _may_be_secret(name: str) -> bool:
 def _refuse_mixed(peers: Sequence[_Peer]) -> None:
     odd = next((peer for peer in peers if peer.env_id != peers[0].env_id), None)
     if odd:
+        libraries = "CUDA, cuDNN or NCCL" if torch.version.hip is None else "ROCm, MIOpen or RCCL"
         raise HpcddpError(
-            f"{odd.host} runs other versions of Python, torch, CUDA, cuDNN or NCCL than {peers[0].host}: "
+            f"{odd.host} runs other versions of Python, torch, {libraries} than {peers[0].host}: "
             f"their times cannot be pooled; make the environment the same on all nodes"
         )
 
@@ -220,8 +241,9 @@ def _gpu_name(device: torch.device) -> str | None:
 
 
 def _gpu_facts(index: int) -> GpuFacts:
-    facts = torch.cuda.get_device_properties(index)
-    return GpuFacts(name=facts.name, memory_bytes=facts.total_memory, capability=f"{facts.major}.{facts.minor}")
+    facts: Any = torch.cuda.get_device_properties(index)
+    capability = f"{facts.major}.{facts.minor}" if torch.version.hip is None else gfx_of(facts.gcnArchName)
+    return GpuFacts(name=facts.name, memory_bytes=facts.total_memory, capability=capability)
 
 
 def _torchvision_version() -> str | None:

@@ -18,6 +18,9 @@ NO_CONVOLUTION = re.compile(r"unable to find an engine to execute|unable to find
 """cuDNN's words where no way to compute a convolution works: none is for this GPU and precision, or each found the memory full
 (pytorch issue 108645), which is no error then, but counted by torch's allocator."""
 
+_ON_GPU = re.compile(r"CUDA|CUBLAS|CUDNN|HIP|MIOPEN")
+"""torch for ROCm has the same sentences with HIP in place of CUDA."""
+
 _WANTED = (
     re.compile(r"Tried to allocate ([\d.]+) ([KMG]iB)"),  # CUDACachingAllocator
     re.compile(r"tried to allocate (\d+) (byte)s"),  # DefaultCPUAllocator
@@ -41,7 +44,7 @@ def out_of_memory(error: BaseException, point: Point | None, gpu: int) -> str | 
     if not isinstance(error, MemoryError) and not _SAYS_SO.search(text) and not unsaid:
         return None
     wanted = wanted_bytes(text)
-    on_gpu = unsaid or "CUDA" in text or "CUBLAS" in text or "CUDNN" in text
+    on_gpu = unsaid or _ON_GPU.search(text) is not None
     limited = None if on_gpu else _of_process(wanted)
     if limited:
         return f"{limited}{_advice(point, None)}"

@@ -24,7 +24,12 @@ NAMES = {
     "NVIDIA GH200 480GB": ("fp64", 67e12),
     "NVIDIA B200": ("bf16", 2250e12),
     "NVIDIA A10G": ("bf16", 70e12),
+    "NVIDIA GB200": ("bf16", 2500e12),
+    "NVIDIA L4": ("bf16", 121e12),
+    "NVIDIA A100-SXM-64GB": ("fp64", 22.4e12),
     "AMD Instinct MI250X": ("fp64", 47.9e12),
+    "AMD Instinct MI300A": ("bf16", 980.6e12),
+    "AMD Instinct MI300X": ("tf32", 653.7e12),
 }
 
 
@@ -39,7 +44,7 @@ def test_names_torch_reports_are_known(gpu: str, known: tuple[str, float]) -> No
     "gpu",
     [
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb",  # a seventh of it
-        "NVIDIA A100-SXM-64GB",  # Leonardo's own, with more units
+        "AMD Instinct MI300X VF",  # a part of one for a virtual machine
         "AMD Instinct MI250",  # fewer units than MI250X
         "NVIDIA GeForce RTX 3090 Ti",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
@@ -89,3 +94,19 @@ def test_mi250x_by_hand() -> None:
     bf16, fp32, fp64 = (peak_flops_per_s("AMD Instinct MI250X", name) for name in ("bf16", "fp32", "fp64"))
     assert bf16 == pytest.approx(110 * 1024 * 1.7e9, rel=0.001)
     assert fp32 == fp64 == pytest.approx(110 * 256 * 1.7e9, rel=0.001)
+
+
+@pytest.mark.parametrize(("gpu", "units"), [("AMD Instinct MI300A", 228), ("AMD Instinct MI300X", 304)])
+def test_mi300_by_hand(gpu: str, units: int) -> None:
+    """Units x 2.1 GHz x 256 operations a cycle in fp32 and fp64, 1,024 in TF32, 2,048 in bf16."""
+    for precision, operations in (("fp64", 256), ("fp32", 256), ("tf32", 1024), ("bf16", 2048)):
+        assert peak_flops_per_s(gpu, precision) == pytest.approx(units * operations * 2.1e9, rel=0.001)
+
+
+def test_leonardos_a100_has_more_of_the_same_units() -> None:
+    """Every format is faster than an A100's by the same factor, fp32's."""
+    for precision in ("fp64", "tf32", "bf16"):
+        own, known = (peak_flops_per_s(f"NVIDIA A100-SXM{kind}", precision) for kind in ("-64GB", "4-80GB"))
+        assert own is not None
+        assert known is not None
+        assert own / known == pytest.approx(22.4 / 19.5, rel=0.001)

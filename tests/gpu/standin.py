@@ -34,6 +34,9 @@ FULL = (
 NVML_FOLDER = Path(__file__).parent / "standin_nvml"
 """Has a pynvml and an nvidia-smi that agree with each other."""
 
+AMD_SMI_FOLDER = Path(__file__).parent / "standin_amdsmi"
+"""Has an amdsmi."""
+
 
 class Event:
     """As torch.cuda.Event."""
@@ -88,6 +91,23 @@ def install(gpus: int) -> None:
             _replace(where, name, value)
     sys.path.insert(0, str(NVML_FOLDER))
     OnHost().__enter__()  # type: ignore[no-untyped-call]
+
+
+def install_rocm(gpus: int) -> None:
+    """Over the stand-in for CUDA: torch says that it is built for ROCm, and its GPUs are those of the stand-in for AMD SMI."""
+    properties = {"name": "AMD Instinct MI300X", "gcnArchName": "gfx942:sramecc+:xnack-", "total_memory": MEMORY_BYTES}
+    found = [SimpleNamespace(**properties, pci_domain_id=0, pci_bus_id=index, pci_device_id=0) for index in range(gpus)]
+    answers = {
+        "get_arch_list": lambda: ["gfx90a", "gfx942"],
+        "get_device_properties": lambda device: found[device if isinstance(device, int) else device.index],
+        "get_device_name": lambda device: properties["name"],
+    }
+    for name, answer in answers.items():
+        _replace(torch.cuda, name, answer)
+    _replace(torch.cuda.nccl, "version", lambda: (2, 22, 3))
+    _replace(torch.backends.cudnn, "version", lambda: 3_004_000)
+    torch.version.cuda, torch.version.hip = None, "6.4.43482"
+    sys.path.insert(0, str(AMD_SMI_FOLDER))
 
 
 def _replace(where: Any, name: str, value: Any) -> None:

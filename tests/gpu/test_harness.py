@@ -22,14 +22,14 @@ from tests.gpu.test_precision import WAYS
 
 ROOT = Path(__file__).parent.parent.parent
 
-NAMES_CUDA = re.compile(r"\bcuda\b|\bnccl\b|pynvml|\bnvml\b", re.IGNORECASE)
+NAMES_CUDA = re.compile(r"\bcuda\b|\bnccl\b|pynvml|\bnvml\b|amdsmi", re.IGNORECASE)
 
 MACHINE = {"machine": "a processor", "driver": "580.1", "versions": {"torch": "2.11"}, "commit": "0123abc", "date": "2026-11-23"}
 """Of a line of results, beside the GPUs."""
 
 
 def touching() -> set[str]:
-    """Files whose code names CUDA, NCCL or NVML: comments and docstrings do not count."""
+    """Files whose code names CUDA, NCCL, NVML or AMD SMI: comments and docstrings do not count."""
     files = [file for folder in ("worker", "data", "probe") for file in (ROOT / "hpcddp" / folder).rglob("*.py")]
     return {str(file.relative_to(ROOT)) for file in files if NAMES_CUDA.search(_code(file))}
 

@@ -37,7 +37,7 @@ PATIENCE_S = 240.0
 CANCELLED, ENDLESS = "troubled:cancelled", "troubled:endless"
 
 NO_GPU = (
-    ("is built without CUDA: install the build the profile names", "mend `compute` of the cluster's profile")
+    ("is built without CUDA or ROCm: install the build the profile names", "mend `compute` of the cluster's profile")
     if torch.version.cuda is None
     else ("finds no GPU (CUDA_VISIBLE_DEVICES ", "keep off it: --set slurm.exclude=gn0")
 )

@@ -19,6 +19,17 @@ for name in sys.argv[2:]:
     importlib.import_module(name)
 """
 
+LOGIN_PROGRAM = """
+import sys
+class Refuse:
+    def find_spec(self, name, *_):
+        assert name not in ("torch", "pynvml", "amdsmi"), f"{name} is imported on the login side"
+sys.meta_path.insert(0, Refuse())
+from hpcddp.cli import main
+for command in sys.argv[1:]:
+    main(command.split(), standalone_mode=False)
+"""
+
 
 def imports(blocked: str, modules: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", PROGRAM, blocked, *modules], capture_output=True, text=True, check=False)
@@ -35,3 +46,15 @@ def test_a_torch_that_does_not_load_is_found_late() -> None:
     """The entry points import without torch, so that its failure leaves a record."""
     found = imports("torch", ["hpcddp.worker.main", "hpcddp.worker.smoke", "hpcddp.worker.__main__", "hpcddp.worker.finish"])
     assert found.returncode == 0, found.stderr
+
+
+def test_the_login_side_asks_no_gpu(tmp_path: Path) -> None:
+    """Neither torch nor the libraries that read GPUs are imported to plan, render and look at a study of an AMD site."""
+    (tmp_path / "runs").mkdir()
+    first = ("clusters list", "clusters show frontier", "init --cluster lumi-g resnet50/synthetic-imagenet")
+    commands = (*first, "plan lumi-g-resnet50.yaml", "render lumi-g-resnet50.yaml -o scripts", "status runs")
+    done = subprocess.run(
+        [sys.executable, "-c", LOGIN_PROGRAM, *commands], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH" in next((tmp_path / "scripts").rglob("*.sh")).read_text()

@@ -13,7 +13,7 @@ from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS
 from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
 from hpcddp.worker.telemetry.job_cpu import ProcessTree, job_cpu_ns
 from hpcddp.worker.telemetry.node import IB_WORD_BYTES, TICK_NS, NodeReader
-from hpcddp.worker.telemetry.reader import open_gpus
+from hpcddp.worker.telemetry.open_gpus import open_gpus
 
 
 def write(file: Path, text: str) -> None:

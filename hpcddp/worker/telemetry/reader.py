@@ -1,14 +1,13 @@
 """The process that reads a node's counters while its ranks train; reader_process.py starts and ends it.
 
 Cost on a machine of 2 cores, 100 processes and no GPU: 0.08 % of a core at 1 Hz, 0.7 % at 10 Hz; 13 MB; 40 ms to start.
-Without Slurm's cgroup 0.02 ms more per reading and process of the job. What NVML's own calls take is not in it.
-Standard library and, for GPUs, nvidia-ml-py only; Python 3.10.
+Without Slurm's cgroup 0.02 ms more per reading and process of the job. What NVML's or AMD SMI's own calls take is not in it.
+Standard library and, for GPUs, nvidia-ml-py or amdsmi only; Python 3.10.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import math
 import os
@@ -21,25 +20,26 @@ from pathlib import Path
 
 from hpcddp.core.bootstrap import die_with_parent
 from hpcddp.core.records import GPU_COLUMNS, NODE_COLUMNS, RowWriter, gpus_file, node_file
-from hpcddp.worker.telemetry.gpu import GpuReader, NoGpus
 from hpcddp.worker.telemetry.job_cpu import job_cpu_ns
 from hpcddp.worker.telemetry.node import NodeReader
 from hpcddp.worker.telemetry.node_energy import node_energy
+from hpcddp.worker.telemetry.open_gpus import open_gpus
 
 LOWEST = 19
 """nice(2): whenever a rank wants this processor, it goes first."""
 
 
 def main() -> None:
-    """Arguments: the attempt's folder, host, readings per second, a rank's process id, ranks of this node, GPUs to read.
+    """Arguments: the attempt's folder, host, readings per second, a rank's process id, ranks of this node, GPUs to read, and with
+    a torch for ROCm the addresses of GPUs on the bus, with a comma between them.
 
     Prints one line of JSON that says which GPUs it reads, then reads until standard input has something or is closed.
     """
-    attempt, host, hz, rank_pid, ranks, gpus = sys.argv[1:]
+    attempt, host, hz, rank_pid, ranks, gpus, *amd = sys.argv[1:]
     die_with_parent(rank_pid, signal.SIGKILL)
     for meant_for_the_job in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(meant_for_the_job, signal.SIG_IGN)
-    reader, why = open_gpus(int(gpus))
+    reader, why = open_gpus(int(gpus), amd[0].split(",") if amd else None)
     energy = node_energy()
     about = {"hz": float(hz), "gpus": reader.describe() if reader else [], "no_gpus": why}
     print(json.dumps(about | ({"node_energy": energy.source} if energy else {})), flush=True)
@@ -69,21 +69,6 @@ def repeat(action: Callable[[], None], period_s: float) -> None:
         due_s += period_s * (1 + math.floor(late_s / period_s))
         if select.select([sys.stdin], [], [], max(0.0, due_s - time.monotonic()))[0]:
             return
-
-
-def open_gpus(count: int) -> tuple[GpuReader | None, str | None]:
-    """A reader, or why there is none."""
-    if not count:
-        return None, "the run uses no GPU"
-    try:
-        gpus = GpuReader(importlib.import_module("pynvml"), count)
-        if (visible := len(gpus.describe())) < count:  # sums over a part would pass for the node's
-            return None, f"the node's first rank sees {visible} of its {count} GPUs"
-        return gpus, None
-    except ImportError as error:
-        return None, f"no NVML: {error}; nvidia-ml-py, where the job is submitted or where it runs, brings it"
-    except NoGpus as error:
-        return None, str(error)
 
 
 if __name__ == "__main__":

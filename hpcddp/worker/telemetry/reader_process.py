@@ -11,11 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import hpcddp
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.point import Point
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
+from hpcddp.worker.gpus import bus_addresses
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.telemetry.summary import node_summary, run_summary, timed_window
@@ -58,7 +61,8 @@ def start_reader(point: Point, rank: Rank, attempt: Path) -> ReaderProcess | Non
         return None
     path = "\n".join([*sys.path, str(Path(hpcddp.__file__).parent.parent)])  # its own may be known to an import hook only
     gpus = point.layout.gpus_per_node if point.device == "cuda" else 0
-    arguments = (attempt, rank.host, point.measure.telemetry_hz, os.getpid(), rank.ranks_per_node, gpus)
+    amd = [",".join(bus_addresses())] if gpus and torch.version.hip is not None else []
+    arguments = (attempt, rank.host, point.measure.telemetry_hz, os.getpid(), rank.ranks_per_node, gpus, *amd)
     # without site's start-up hooks: they take time and may bring anything; all paths come with `path`
     command = [sys.executable, "-S", "-B", "-c", PROGRAM, path, *map(str, arguments)]
     return ReaderProcess(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))

@@ -27,8 +27,10 @@ THROTTLE = {
     0x040: "hw_thermal_slowdown",
     0x080: "hw_power_brake_slowdown",
     0x100: "display_clock",
+    1 << 32: "throttled",
 }
-"""Bits of `throttle_reasons`: nvml.h, "Clocks Event Reasons". `gpu_idle` and `applications_clocks` are no trouble of the GPU."""
+"""Bits of `throttle_reasons`: nvml.h, "Clocks Event Reasons"; the last is an AMD GPU's that does not say why. `gpu_idle` and
+`applications_clocks` are no trouble of the GPU."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Ddp, Workload
+from hpcddp.worker.gpus import visible_devices
 from hpcddp.worker.training.hand_exchange import HandExchange
 
 AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -79,7 +80,7 @@ def _data_parallel(module: nn.Module, workload: Workload, device: torch.device, 
     if device.type == "cuda" and torch.cuda.device_count() < gpus:
         raise HpcddpError(
             f"parallel: data_parallel is to use {gpus} GPUs in one process, which sees {torch.cuda.device_count()}: "
-            f"look at the job's GPU request and at CUDA_VISIBLE_DEVICES"
+            f"look at the job's GPU request and at what hides GPUs ({visible_devices()})"
         )
     return DataParallel(_InAutocast(module, device, workload.precision), device_ids=list(range(gpus)))
 
