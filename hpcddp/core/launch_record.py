@@ -55,6 +55,8 @@ class TrainingData:
     name: str | None = None
     root: str | None = None
     samples: Count | None = None
+    decoder: str | None = added_later(None)
+    """Name and version of what decoded the pictures; None where there are none, and in older records."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,9 @@ class Data:
     """bigmnist only: how often the variants are replicated (200 gives 72,000,000 samples)."""
     variants: tuple[str, ...] = VARIANTS
     """bigmnist only."""
+    decoder: Literal["auto", "simplejpeg", "pillow", "torchvision"] = added_later("auto")
+    """imagenet only: what decodes the pictures. auto: simplejpeg where the compute environment has it, else Pillow. launch.json
+    says what did. Where it was not Pillow, that is part of the software environment (`env_id`): the two are never pooled."""
 
 
 @dataclass(frozen=True, kw_only=True)

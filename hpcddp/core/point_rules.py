@@ -148,6 +148,12 @@ def _restarting(point: Point) -> Iterator[str]:
         )
 
 
+def _pictures(point: Point) -> Iterator[str]:
+    data = point.workload.data
+    if data.decoder != "auto" and data.name != "imagenet":
+        yield f"workload.data.decoder is {data.decoder}, and {data.name} has no files to decode: imagenet has. Leave it out."
+
+
 def _watching(point: Point) -> Iterator[str]:
     measure = point.measure
     if measure.profile_steps and not measure.profile_ranks:
@@ -162,4 +168,4 @@ def _watching(point: Point) -> Iterator[str]:
         )
 
 
-RULES = (_parallel, _communication, _device, _duration, training, optimizer, rates, batches, _restarting, _watching)
+RULES = (_parallel, _communication, _device, _duration, training, optimizer, rates, batches, _restarting, _pictures, _watching)

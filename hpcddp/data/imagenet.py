@@ -1,178 +1,128 @@
-"""ImageNet as a folder of JPEGs: ROOT/train/CLASS/*.JPEG and ROOT/val/CLASS/*.JPEG, decoded by Pillow."""
+"""ImageNet's pictures as two sources: whatever cannot be decoded is replaced, and counted."""
 
 from __future__ import annotations
 
-import math
-import os
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import HpcddpError
-from hpcddp.data.roots import missing
+from hpcddp.core.point import Data
+from hpcddp.data.cuts import CutOf, RandomCut, middle
+from hpcddp.data.damaged import DamagedPictures
+from hpcddp.data.decoders import Decoder, make_decoder
+from hpcddp.data.image_folder import DamagedPictureError, ImageFolder
 from hpcddp.data.source import Batch, FactsSource, Split
 
-if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
-
-FOLDERS = {"train": "train", "eval": "val"}
-SUFFIXES = (".jpeg", ".jpg", ".png")
-CROP = IMAGENET.shape[1]
-EVAL_SHORT_SIDE = 256
-AREA = (0.08, 1.0)
-ASPECT = (3 / 4, 4 / 3)
-"""torchvision's defaults for RandomResizedCrop, as in its ImageNet recipe."""
-
-Box = tuple[int, int, int, int]
-"""Left, upper, right, lower; pixels."""
-
-Cut = Callable[["Picture"], "Picture"]
-"""The part of a picture that is trained on, resized to 224 x 224."""
+MOST_TRIES = 10_000
+"""Pictures in a row of which none can be read: then it is not the pictures that are damaged."""
 
 
-def open_imagenet(root: Path, split: Split) -> TrainImages | EvalImages:
+class Pictures(Protocol):
+    """A split's files, wherever they lie."""
+
+    labels: Tensor
+
+    def name(self, index: int) -> str:
+        """CLASS/FILE"""
+        ...
+
+    def content(self, index: int) -> bytes:
+        """The picture's file; DamagedPictureError where there is none to read."""
+        ...
+
+
+def open_imagenet(data: Data, root: Path, split: Split) -> TrainImages | EvalImages:
     """The split's files, listed; HpcddpError where the folders are not as they should be."""
-    listing = Listing(root, split)
-    return TrainImages(listing) if split == "train" else EvalImages(listing)
-
-
-class Listing:
-    """Paths and labels of a split.
-
-    A million paths are kept as one string of bytes: as Python objects they would take 130 MB, and forked workers would
-    copy them page by page as reference counts change.
-    """
-
-    def __init__(self, root: Path, split: Split) -> None:
-        self._folder = root / FOLDERS[split]
-        self._classes = _class_names(root, "train")
-        names: list[bytes] = []
-        labels: list[int] = []
-        for name in _class_names(root, FOLDERS[split]):
-            files = _pictures(self._folder / name)
-            names += files
-            labels += [self._label(name)] * len(files)
-        if not names:
-            raise missing(f"no pictures ({', '.join(SUFFIXES)})", self._folder, "put ILSVRC2012's there, a folder per class")
-        self._names = b"".join(names)
-        self._ends = torch.tensor([len(name) for name in names]).cumsum(0)
-        self.labels = torch.tensor(labels)
-
-    def path(self, index: int) -> Path:
-        start = int(self._ends[index - 1]) if index else 0
-        name = os.fsdecode(self._names[start : int(self._ends[index])])
-        return self._folder / self._classes[int(self.labels[index])] / name
-
-    def _label(self, name: str) -> int:
-        if name not in self._classes:
-            raise HpcddpError(f"{self._folder} has a class `{name}` that {self._folder.parent / 'train'} lacks")
-        return self._classes.index(name)
+    pictures, decoder = ImageFolder(root, split), make_decoder(data.decoder)
+    return TrainImages(pictures, decoder) if split == "train" else EvalImages(pictures, decoder)
 
 
 class EvalImages(FactsSource):
-    """Short side to 256 pixels, the middle 224 x 224."""
+    """Short side to 256 pixels, the middle 224 x 224.
 
-    def __init__(self, listing: Listing) -> None:
+    In the place of a damaged picture stands the next one of the split that is not, with its own label.
+    """
+
+    def __init__(self, pictures: Pictures, decoder: Decoder) -> None:
         super().__init__(IMAGENET)
-        self._listing = listing
+        self._pictures = pictures
+        self._decoder = decoder
+        self.damaged = DamagedPictures(len(pictures.labels))
 
     def __len__(self) -> int:
-        return len(self._listing.labels)
+        return len(self._pictures.labels)
+
+    def name(self, index: int) -> str:
+        """CLASS/FILE of a picture."""
+        return self._pictures.name(index)
 
     def batch(self, indices: list[int]) -> Batch:
-        return self._read(indices, [middle] * len(indices))
+        return self._read(indices, lambda _: middle, within=False)
 
-    def _read(self, indices: list[int], cuts: Sequence[Cut]) -> Batch:
-        images = torch.empty(len(indices), *self.shape, dtype=torch.uint8)
-        for image, index, cut in zip(images, indices, cuts, strict=True):
-            image.copy_(_decode(self._listing.path(index), cut))
-        return images, self._listing.labels[indices]
+    def _read(self, indices: list[int], cut_for: Callable[[int], CutOf], *, within: bool) -> Batch:
+        """`within`: what is damaged is replaced by the next picture of the batch, if there is one."""
+        images, served = self._new_images(len(indices)), list(indices)
+        missing = [place for place, index in enumerate(indices) if not self._fill(images[place], index, cut_for(index))]
+        decoded = sorted(set(range(len(indices))) - set(missing)) if within else []
+        for place in missing:
+            if decoded:
+                donor = next((other for other in decoded if other > place), decoded[0])
+                images[place], served[place] = images[donor], indices[donor]
+            else:
+                served[place] = self._fill_from_next(images[place], indices[place], cut_for)
+        return images, self._pictures.labels[served]
+
+    def _fill_from_next(self, image: Tensor, index: int, cut_for: Callable[[int], CutOf]) -> int:
+        """The first picture behind `index` that can be decoded, into `image`; HpcddpError where none can."""
+        tries = min(len(self), MOST_TRIES)
+        for number in ((index + step) % len(self) for step in range(1, tries)):
+            if self._fill(image, number, cut_for(number)):
+                return number
+        raise HpcddpError(
+            f"none of {tries:,} pictures from {self.name(index)!r} on can be decoded ({self.why_damaged(index)}): "
+            f"is the data folder complete and readable?"
+        )
+
+    def _fill(self, image: Tensor, index: int, cut_of: CutOf) -> bool:
+        """Whether the picture could be decoded, into `image`."""
+        if index in self.damaged:
+            return False
+        try:
+            image.copy_(self._decoder.pixels(self._pictures.content(index), cut_of))
+        except DamagedPictureError:
+            self.damaged.add(index)
+            return False
+        return True
+
+    def why_damaged(self, index: int) -> str:
+        """Why it cannot be decoded, in words."""
+        try:
+            self._decoder.pixels(self._pictures.content(index), middle)
+        except DamagedPictureError as error:
+            return str(error)
+        return "it could not be read at first"
+
+    def _new_images(self, count: int) -> Tensor:
+        """Room for a batch whose bytes lie pixel by pixel, as decoders write them; a loader process shares it with the rank."""
+        images = torch.empty((count, *self.shape), dtype=torch.uint8, memory_format=torch.channels_last)
+        return images.share_memory_() if get_worker_info() else images  # type: ignore[no-untyped-call]
 
 
 class TrainImages(EvalImages):
-    """A random part of 8 to 100 % of the area, resized to 224 x 224, mirrored half the time."""
+    """A random part of 8 to 100 % of the area, resized to 224 x 224, mirrored half the time.
+
+    In the place of a damaged picture stands the next one of the rank's batch that is not, with its own label; after the last
+    comes the first. Where none of the batch can be decoded, the next ones of the split take their places.
+    """
 
     def batch(self, indices: list[int]) -> Batch:
         return self.drawn_batch(indices, "")
 
     def drawn_batch(self, indices: list[int], draw: str) -> Batch:
-        return self._read(indices, [RandomCut(random.Random(f"{draw}/{index}")) for index in indices])
-
-
-def middle(picture: Picture) -> Picture:
-    """torchvision's Resize(256) and CenterCrop(224)."""
-    from PIL import Image
-
-    short = min(picture.size)
-    width, height = (int(EVAL_SHORT_SIDE * side / short) for side in picture.size)
-    left, upper = round((width - CROP) / 2), round((height - CROP) / 2)
-    resized = picture.resize((width, height), Image.Resampling.BILINEAR)
-    return resized.crop((left, upper, left + CROP, upper + CROP))
-
-
-class RandomCut:
-    """torchvision's RandomResizedCrop(224) and RandomHorizontalFlip, from draws of one image's own."""
-
-    def __init__(self, draws: random.Random) -> None:
-        self._draws = draws
-
-    def __call__(self, picture: Picture) -> Picture:
-        from PIL import Image
-
-        box = random_box(picture.width, picture.height, self._draws)
-        cut = picture.crop(box).resize((CROP, CROP), Image.Resampling.BILINEAR)
-        return cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if self._draws.random() < 0.5 else cut
-
-
-def random_box(width: int, height: int, draws: random.Random) -> Box:
-    """Ten tries at an area and an aspect ratio that fit, then the middle with the ratio clamped."""
-    for _ in range(10):
-        area = width * height * draws.uniform(*AREA)
-        aspect = math.exp(draws.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
-        wide, high = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if 0 < wide <= width and 0 < high <= height:
-            left, upper = draws.randint(0, width - wide), draws.randint(0, height - high)
-            return left, upper, left + wide, upper + high
-    wide, high = min(width, round(height * ASPECT[1])), min(height, round(width / ASPECT[0]))
-    left, upper = (width - wide) // 2, (height - high) // 2
-    return left, upper, left + wide, upper + high
-
-
-def _class_names(root: Path, folder: str) -> list[str]:
-    """Sorted: a class's number is its place among the training folders, as everywhere."""
-    try:
-        entries = list(os.scandir(root / folder))
-    except OSError as error:
-        raise missing(
-            f"no folder {folder}/ of ImageNet", root, "put ILSVRC2012's pictures there as train/CLASS/*.JPEG and val/CLASS/*.JPEG"
-        ) from error
-    names = sorted(entry.name for entry in entries if entry.is_dir())
-    if entries and not names:
-        raise HpcddpError(f"{root / folder} holds pictures but no folders: sort them into a folder per class, named as in train/")
-    if len(names) > IMAGENET.classes:
-        raise HpcddpError(f"{root / folder} holds {len(names)} folders; ImageNet has {IMAGENET.classes} classes")
-    return names
-
-
-def _pictures(folder: Path) -> list[bytes]:
-    return sorted(os.fsencode(entry.name) for entry in os.scandir(folder) if entry.name.lower().endswith(SUFFIXES))
-
-
-def _decode(path: Path, cut: Cut) -> Tensor:
-    """3 x 224 x 224, uint8; grey and CMYK pictures (ImageNet has both) become RGB."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise HpcddpError("ImageNet's pictures need Pillow, which comes with torchvision: install hpcddp[train]") from error
-    try:
-        with Image.open(path) as file:
-            picture = file.convert("RGB")
-    except OSError as error:
-        raise HpcddpError(f"cannot decode {path}: {error}; replace it from the original archive") from error
-    pixels = torch.frombuffer(bytearray(cut(picture).tobytes()), dtype=torch.uint8)
-    return pixels.view(CROP, CROP, 3).permute(2, 0, 1)
+        return self._read(indices, lambda index: RandomCut(f"{draw}/{index}"), within=True)

@@ -14,7 +14,7 @@ from hpcddp.data.roots import expand_root
 from hpcddp.data.source import Source, Split
 from hpcddp.data.synthetic import SyntheticSource
 
-OFFICIAL = {"mnist": open_mnist, "cifar10": open_cifar10, "imagenet": open_imagenet, "digits": open_digits}
+OFFICIAL = {"mnist": open_mnist, "cifar10": open_cifar10, "digits": open_digits}
 
 
 def open_source(data: Data, split: Split, root: str | None) -> Source:
@@ -30,4 +30,6 @@ def open_source(data: Data, split: Split, root: str | None) -> Source:
     folder = expand_root(data.name, root)
     if data.name == "bigmnist":
         return open_bigmnist(data, folder, split)
+    if data.name == "imagenet":
+        return open_imagenet(data, folder, split)
     return OFFICIAL[data.name](folder, split)

@@ -25,6 +25,7 @@ from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
 from hpcddp.core.start_up import launched_unix_ns
+from hpcddp.data.decoders import decoder_version
 from hpcddp.worker import gates
 from hpcddp.worker.binding import own_binding, pci_address
 from hpcddp.worker.freed_memory import freed_memory
@@ -71,15 +72,24 @@ def _of_rocm() -> dict[str, str | None]:
 
 
 def software(point: Point) -> dict[str, str | None]:
-    """The versions, and that of the library that the point's optimizer comes from."""
+    """The versions, and those of the libraries that the point's optimizer and decoder come from."""
     if point.script:
         return {**versions(), point.script.name: script_digest()}
+    decoder = decoder_of(point)
+    # Pillow is what decoded before there was a choice: those attempts have the same id as before.
+    found = {**versions(), **({"decoder": decoder} if decoder and not decoder.startswith("pillow") else {})}
     if point.workload.optimizer.name not in FROM_LIBRARY:
-        return versions()
+        return found
     try:
-        return {**versions(), LIBRARY: importlib.metadata.version(LIBRARY)}
+        return {**found, LIBRARY: importlib.metadata.version(LIBRARY)}
     except importlib.metadata.PackageNotFoundError:  # which ends the run when the optimizer is made
-        return versions()
+        return found
+
+
+def decoder_of(point: Point) -> str | None:
+    """Name and version of what decodes the point's pictures in this environment; None where it trains on none."""
+    reads = point.work != "comm" and point.measure.input != "synthetic" and not point.script
+    return decoder_version(point.workload.data) if reads else None
 
 
 def script_digest() -> str | None:
@@ -195,7 +205,12 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
         environment=allowed_environment(),
         profile=spec.profile,
         git_commit=spec.git_commit,
-        data=TrainingData(name=spec.point.workload.data.name, root=data_root_as_given(spec), samples=samples),
+        data=TrainingData(
+            name=spec.point.workload.data.name,
+            root=data_root_as_given(spec),
+            samples=samples,
+            decoder=decoder_of(spec.point),
+        ),
         clock="compute stream events" if group.device.type == "cuda" else "host",
         tf32=tf32() if group.device.type == "cuda" else None,
         gates=tuple(gates.expected(spec.point)),
@@ -229,9 +244,9 @@ def _may_be_secret(name: str) -> bool:
 def _refuse_mixed(peers: Sequence[_Peer]) -> None:
     odd = next((peer for peer in peers if peer.env_id != peers[0].env_id), None)
     if odd:
-        libraries = "CUDA, cuDNN or NCCL" if torch.version.hip is None else "ROCm, MIOpen or RCCL"
+        libraries = "CUDA, cuDNN, NCCL" if torch.version.hip is None else "ROCm, MIOpen, RCCL"
         raise HpcddpError(
-            f"{odd.host} runs other versions of Python, torch, {libraries} than {peers[0].host}: "
+            f"{odd.host} runs other versions of Python, torch, {libraries} or the JPEG decoder than {peers[0].host}: "
             f"their times cannot be pooled; make the environment the same on all nodes"
         )
 

@@ -99,7 +99,8 @@ def _needed_modules(job: JobSpec) -> list[str]:
     own = [name.partition(":")[0] for name in names if is_factory(name)]
     vision = not is_factory(names[0]) and names[0] not in ("mnist-cnn", "none")
     library = [LIBRARY_MODULE] if job.point.workload.optimizer.name in FROM_LIBRARY else []
-    return ["torch", *(["torchvision"] if vision else []), *library, *own]
+    decoder = [job.point.workload.data.decoder] if job.point.workload.data.decoder in ("simplejpeg", "torchvision") else []
+    return ["torch", *(["torchvision"] if vision else []), *decoder, *library, *own]
 
 
 @dataclass

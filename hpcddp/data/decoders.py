@@ -1,0 +1,200 @@
+"""JPEGs to pixels: by simplejpeg, Pillow or torchvision, of which the first decodes in parts and the second decodes everything.
+
+All three come to the same pixels give or take a grey level or two: libjpeg-turbo decodes for each of them, and torch resizes
+bytes as Pillow does. What simplejpeg or torchvision refuse (CMYK, PNG under a JPEG's name, an odd file), Pillow decodes, and what
+Pillow refuses is damaged.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import io
+import warnings
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Data
+from hpcddp.data.cuts import CROP, Cut, CutOf
+from hpcddp.data.image_folder import DamagedPictureError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+MOST_PIXELS = 178_956_970
+"""Of a picture, decoded or resized: Pillow's own limit against decompression bombs, 512 MiB of RGB."""
+
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP")
+"""What Pillow may read, whatever the file is called. Of others some run programs (EPS calls Ghostscript)."""
+
+EIGHTHS = (1, 2, 4)
+"""Sizes in which libjpeg-turbo decodes faster than in full."""
+SPARE = 2.0
+"""A picture is decoded in a smaller size only where that leaves the cut so many pixels for each one of its own, in both
+directions: from 2 on Pillow's documentation finds such a result close to that of the full size."""
+
+
+class Decoder(Protocol):
+    """One way from a file's bytes to the pixels of a cut."""
+
+    version: str
+    """Its name and version, as launch.json has it."""
+
+    def pixels(self, content: bytes, cut_of: CutOf) -> Tensor:
+        """The cut, 3 x 224 x 224, uint8; DamagedPictureError where nothing can decode the picture."""
+        ...
+
+
+class PillowDecoder:
+    """Decodes all of a picture, and cuts it as torchvision's transforms do."""
+
+    def __init__(self) -> None:
+        try:
+            self.version = f"pillow {importlib.import_module('PIL').__version__}"
+        except ImportError as error:
+            raise HpcddpError("ImageNet's pictures need Pillow, which comes with torchvision: install hpcddp[train]") from error
+        from PIL import UnidentifiedImageError
+
+        self._unidentified = UnidentifiedImageError
+
+    def pixels(self, content: bytes, cut_of: CutOf) -> Tensor:
+        try:
+            return self._pixels(content, cut_of)
+        except DamagedPictureError:
+            raise
+        except self._unidentified as error:
+            raise DamagedPictureError("it is no picture in a format that is read") from error
+        except Exception as error:  # whatever a decoder makes of arbitrary bytes
+            raise DamagedPictureError(str(error) or type(error).__name__) from error
+
+    def _pixels(self, content: bytes, cut_of: CutOf) -> Tensor:
+        from PIL import Image
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd pictures, each in a hundred thousand
+            with Image.open(io.BytesIO(content), formats=FORMATS) as file:
+                cut = _checked_cut(cut_of, *file.size)
+                picture = file.convert("RGB")
+        flat = torch.frombuffer(bytearray(cut_picture(picture, cut).tobytes()), dtype=torch.uint8)
+        return flat.view(CROP, CROP, 3).permute(2, 0, 1)
+
+
+class SimpleJpegDecoder:
+    """Decodes in the smallest size that the cut leaves room for, by libjpeg-turbo without a detour; the rest is Pillow's."""
+
+    def __init__(self) -> None:
+        self._pillow = PillowDecoder()
+        self._library = importlib.import_module("simplejpeg")
+        self.version = f"simplejpeg {importlib.metadata.version('simplejpeg')}"
+
+    def pixels(self, content: bytes, cut_of: CutOf) -> Tensor:
+        try:
+            height, width, colours, _ = self._library.decode_jpeg_header(content)
+            if colours not in ("CMYK", "YCCK"):
+                cut = _checked_cut(cut_of, width, height)
+                return _cut_pixels(self._decoded(content, (width, height), cut), (width, height), cut)
+        except (ValueError, MemoryError):
+            pass
+        return self._pillow.pixels(content, cut_of)
+
+    def _decoded(self, content: bytes, size: tuple[int, int], cut: Cut) -> Tensor:
+        """Height x width x 3."""
+        width, height = _decoded_size(size, cut)
+        array = self._library.decode_jpeg(content, "RGB", min_width=width, min_height=height)
+        # Not from_numpy: a site's torch may be built without, or for another numpy.
+        return torch.frombuffer(array, dtype=torch.uint8).view(array.shape)
+
+
+class TorchvisionDecoder:
+    """Decodes all of a picture by torchvision.io, whose decoders are deprecated since 0.29."""
+
+    def __init__(self) -> None:
+        self._pillow = PillowDecoder()
+        self._library = importlib.import_module("torchvision.io")
+        self.version = f"torchvision {importlib.metadata.version('torchvision')}"
+
+    def pixels(self, content: bytes, cut_of: CutOf) -> Tensor:
+        from PIL import Image
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with Image.open(io.BytesIO(content), formats=("JPEG",)) as header:
+                    cut = _checked_cut(cut_of, *header.size)
+                    is_plain = header.mode in ("RGB", "L")
+                if is_plain:
+                    found = self._library.decode_jpeg(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+                    return _cut_pixels(found.expand(3, -1, -1).permute(1, 2, 0), header.size, cut)
+        except DamagedPictureError:
+            raise
+        except Exception:  # what it refuses is Pillow's to judge
+            pass
+        return self._pillow.pixels(content, cut_of)
+
+
+def cut_picture(picture: Picture, cut: Cut) -> Picture:
+    """The cut by Pillow."""
+    from PIL import Image
+
+    resized = picture.crop(cut.box).resize(cut.size, Image.Resampling.BILINEAR)
+    left, upper = cut.corner
+    found = resized.crop((left, upper, left + CROP, upper + CROP))
+    return found.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if cut.mirrored else found
+
+
+def _cut_pixels(pixels: Tensor, size: tuple[int, int], cut: Cut) -> Tensor:
+    """The cut by torch; `pixels`, height x width x 3, are those of a picture of that `size`, perhaps in a smaller one."""
+    high, wide = pixels.shape[:2]
+    here = cut if (wide, high) == size else cut.of_scaled(size, (wide, high))
+    left, upper, right, lower = here.box
+    part = pixels[upper:lower, left:right].permute(2, 0, 1)[None]
+    resized = functional.interpolate(part, here.size[::-1], mode="bilinear", antialias=True)[0]
+    left, upper = here.corner
+    found = resized[:, upper : upper + CROP, left : left + CROP]
+    return found.flip(2) if here.mirrored else found
+
+
+def _decoded_size(size: tuple[int, int], cut: Cut) -> tuple[int, int]:
+    """The smallest that leaves SPARE pixels, or the picture's own."""
+    left, upper, right, lower = cut.box
+    for eighths in EIGHTHS:
+        if min((right - left) / cut.size[0], (lower - upper) / cut.size[1]) * eighths / 8 >= SPARE:
+            return -(-size[0] * eighths // 8), -(-size[1] * eighths // 8)
+    return size
+
+
+def _checked_cut(cut_of: CutOf, width: int, height: int) -> Cut:
+    """The cut of a picture of that size; DamagedPictureError where it, or all of it resized, would take too much memory."""
+    if width * height <= MOST_PIXELS:
+        cut = cut_of(width, height)
+        if cut.size[0] * cut.size[1] <= MOST_PIXELS:
+            return cut
+    raise DamagedPictureError(f"{width:,} x {height:,} pixels are too many to decode")
+
+
+DECODERS: dict[str, Any] = {"simplejpeg": SimpleJpegDecoder, "pillow": PillowDecoder, "torchvision": TorchvisionDecoder}
+
+
+def make_decoder(name: Literal["auto", "simplejpeg", "pillow", "torchvision"]) -> Decoder:
+    """`auto`: simplejpeg where it is installed, else Pillow. HpcddpError where the one that is named is not installed."""
+    try:
+        found: Decoder = DECODERS["simplejpeg" if name == "auto" else name]()
+    except ImportError as error:
+        if name == "auto":
+            return PillowDecoder()
+        raise HpcddpError(
+            f"workload.data.decoder is {name}, which this environment lacks ({error}): install {name}, or set it to auto"
+        ) from error
+    return found
+
+
+def decoder_version(data: Data) -> str | None:
+    """Name and version of what decodes the set's pictures here; None where it has none that are decoded.
+
+    HpcddpError where the one that is named is not installed.
+    """
+    return make_decoder(data.decoder).version if data.name == "imagenet" else None

@@ -1,0 +1,153 @@
+"""Images per second of the training pipeline for JPEGs: `python -m tests.bench.loader_jpeg`.
+
+Sources of 500 x 375 pixels; a random part resized to 224 x 224 with antialiasing, mirrored half the time, in batches. hpcddp's
+TrainLoader with 2 loader processes against what else is installed, each in a DataLoader with 2 workers, on 2 processors: the
+classic one (torchvision's ImageFolder with its transforms on PIL images, to normalised floats), torchvision's decoder with its
+transforms on tensors, and OpenCV. In each of several rounds every pipeline is timed once, in another order; a figure is the
+median over rounds of a ratio within the round, since other work on the machine slows neighbours alike. Beside the rates, for the
+same boxes: how far pixels lie from the classic path's, in grey levels, and the sizes of the boxes that are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision import datasets, io, transforms  # type: ignore[import-untyped]
+from torchvision.transforms import v2  # type: ignore[import-untyped]
+
+from hpcddp.core.point import Data
+from hpcddp.data import TrainLoader, open_source
+from hpcddp.data.cuts import RandomCut
+from hpcddp.data.decoders import make_decoder
+from tests.bench.jpegs import HEIGHT, WIDTH, photograph, write_photographs
+
+PICTURES, BATCH, WORKERS = 256, 64, 2
+CLASSIC_BOUND = 2.0
+"""Times the classic pipeline's rate; 2.5 is the aim."""
+GREY_BOUND = 2.0
+"""Of 255, the mean difference of a picture's pixels from the classic path's."""
+
+ImageFolder = datasets.ImageFolder
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def classic(folder: str) -> Dataset[Any]:
+    """As torchvision's reference training has it, with its defaults."""
+    steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    return ImageFolder(folder, transforms.Compose([*steps, transforms.Normalize(MEAN, STD)]))  # type: ignore[no-any-return]
+
+
+def on_tensors(folder: str) -> Dataset[Any]:
+    """torchvision's decoder, and its transforms of bytes."""
+    steps = v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip()])
+    return ImageFolder(folder, steps, loader=lambda path: io.decode_jpeg(io.read_file(path)))  # type: ignore[no-any-return]
+
+
+def opencv(folder: str) -> Dataset[Any]:
+    """OpenCV's decoder and its resize by areas, the one of its own that does not alias."""
+    import cv2
+
+    cv2.setNumThreads(1)
+
+    def read(path: str) -> torch.Tensor:
+        image = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR_RGB)
+        assert image is not None
+        cut = RandomCut(random.random())(image.shape[1], image.shape[0])
+        left, upper, right, lower = cut.box
+        resized = cv2.resize(image[upper:lower, left:right], (224, 224), interpolation=cv2.INTER_AREA)
+        return torch.from_numpy(cv2.flip(resized, 1) if cut.mirrored else resized)
+
+    return ImageFolder(folder, loader=read)  # type: ignore[no-any-return]
+
+
+OTHERS: dict[str, Callable[[str], Dataset[Any]]] = {"classic": classic, "torchvision": on_tensors, "opencv": opencv}
+
+
+def main() -> int:
+    """Prints the rates and one line of JSON; 1 where a bound does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory() as folder:
+        write_photographs(Path(folder), PICTURES)
+        rates = [measured(Path(folder), number) for number in range(rounds)]
+    ratios = {name: statistics.median(each["hpcddp"] / each[name] for each in rates) for name in OTHERS}
+    for name in rates[0]:
+        ratio = f"   hpcddp is {ratios[name]:.2f} times as fast" if name in ratios else ""
+        print(f"{name:<12} {statistics.median(each[name] for each in rates):7.0f} images/s{ratio}")
+    grey, largest = grey_levels_apart()
+    print(f"pixels: {grey:.2f} of 255 from the classic path's on the average picture, {largest:.2f} on the farthest")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    holds = ratios["classic"] >= CLASSIC_BOUND and min(ratios.values()) > 1 and largest < GREY_BOUND
+    figures = {f"times_{name}": round(ratio, 2) for name, ratio in ratios.items()}
+    decoder = make_decoder("auto").version
+    bounds = {"bound": CLASSIC_BOUND, "grey_levels": round(largest, 2), "grey_bound": GREY_BOUND}
+    print(json.dumps({"bench": "loader_jpeg", "decoder": decoder, **figures, **bounds, "holds": holds}))
+    return 0 if holds else 1
+
+
+def measured(root: Path, number: int) -> dict[str, float]:
+    """Images per second of every pipeline, in an order that moves on by one each round."""
+    names = ["hpcddp", *OTHERS]
+    order = names[number % len(names) :] + names[: number % len(names)]
+    found = {name: ours(root) if name == "hpcddp" else theirs(OTHERS[name](f"{root}/train")) for name in order}
+    return {name: found[name] for name in names}
+
+
+def ours(root: Path) -> float:
+    """Images per second of the training loader."""
+    source = open_source(Data(name="imagenet"), "train", str(root))
+    loader = TrainLoader(source, batch_size=BATCH, rank=0, ranks=1, workers=WORKERS, seed=1, pin_memory=False)
+    return rate(loader.epoch)
+
+
+def theirs(dataset: Dataset[Any]) -> float:
+    """Images per second of a DataLoader."""
+    workers: dict[str, Any] = {"num_workers": WORKERS, "persistent_workers": True, "multiprocessing_context": "fork"}
+    loader: DataLoader[Any] = DataLoader(dataset, BATCH, shuffle=True, drop_last=True, **workers)
+    return rate(lambda _: iter(loader))
+
+
+def rate(epoch: Callable[[int], Iterable[Any]]) -> float:
+    """Over three epochs behind one that starts the processes."""
+    consume(epoch(0))
+    begin = time.perf_counter()
+    images = sum(consume(epoch(number)) for number in range(1, 4))
+    return images / (time.perf_counter() - begin)
+
+
+def consume(batches: Iterable[Any]) -> int:
+    """How many images came."""
+    return sum(len(labels) for _, labels in batches)
+
+
+def grey_levels_apart() -> tuple[float, float]:
+    """Mean over pictures, and the largest, of the mean difference from the classic path for the same boxes."""
+    decoder = make_decoder("auto")
+    apart = []
+    for number in range(64):
+        content, cut = photograph(number), RandomCut(number)(WIDTH, HEIGHT)
+        with Image.open(BytesIO(content)) as picture:
+            left, upper, right, lower = cut.box
+            part = v2.functional.resized_crop(picture.convert("RGB"), upper, left, lower - upper, right - left, [224, 224])
+        expected = v2.functional.pil_to_tensor(v2.functional.horizontal_flip(part) if cut.mirrored else part)
+        apart.append((decoder.pixels(content, RandomCut(number)).int() - expected.int()).abs().float().mean().item())
+    return statistics.mean(apart), max(apart)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
