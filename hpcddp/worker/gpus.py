@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 
@@ -67,14 +66,6 @@ def _wrong_gpus(rank: Rank, visible: int, shown: str) -> str | None:
             f"one; give each rank its own (`gpu_request: gpus-per-task`), or write local_device: rank"
         )
     return None
-
-
-def bus_addresses() -> list[str]:
-    """Domain, bus and device (`0000:c1:00`) of the GPUs that this process sees, in torch's order; none if torch does not say."""
-    facts: list[Any] = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    if not all(hasattr(gpu, "pci_bus_id") for gpu in facts):
-        return []
-    return [f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}" for gpu in facts]
 
 
 def _not_built_for(index: int) -> str | None:

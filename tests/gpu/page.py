@@ -55,7 +55,8 @@ def _machine(place: tuple[str, str, str], lines: list[dict[str, Any]]) -> Iterat
 
 
 def _figure(name: str, figure: dict[str, float]) -> str:
-    limits = " and ".join(f"at {word} {figure[word]:g}" for word in ("least", "most") if word in figure)
+    words = {"least": "at least", "most": "at most", "aim": "aim"}
+    limits = " and ".join(f"{said} {figure[word]:g}" for word, said in words.items() if word in figure)
     interval = f" ({figure['low']:.3g} to {figure['high']:.3g})" if "low" in figure else ""
     return f"{name} {figure['value']:.5g}{interval}" + (f" ({limits})" if limits else "")
 

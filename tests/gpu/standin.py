@@ -120,7 +120,8 @@ def _replace(where: Any, name: str, value: Any) -> None:
 
 
 def _answers(gpus: int) -> Iterator[tuple[Any, dict[str, Any]]]:
-    gpu = SimpleNamespace(name="stand-in", major=9, minor=0, total_memory=MEMORY_BYTES)
+    known = {"name": "stand-in", "major": 9, "minor": 0, "total_memory": MEMORY_BYTES}
+    found = [SimpleNamespace(**known, pci_domain_id=0, pci_bus_id=index, pci_device_id=0) for index in range(gpus)]
     yield (
         torch.cuda,
         {
@@ -135,8 +136,8 @@ def _answers(gpus: int) -> Iterator[tuple[Any, dict[str, Any]]]:
             "synchronize": _check_device(gpus),
             "set_sync_debug_mode": lambda mode: None,
             "get_arch_list": lambda: ["sm_90"],
-            "get_device_properties": lambda device: gpu,
-            "get_device_name": lambda device: gpu.name,
+            "get_device_properties": lambda device: found[device if isinstance(device, int) else device.index],
+            "get_device_name": lambda device: known["name"],
             "mem_get_info": lambda device: (MEMORY_BYTES // 2, MEMORY_BYTES),
             "memory_reserved": lambda device: MEMORY_BYTES // 2,
             "max_memory_allocated": lambda device: MEMORY_BYTES // 2,

@@ -92,12 +92,12 @@ def four_gpus(no_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_runs_on_a_gpu_may_run() -> None:
     """The sizes that a stand-in never sees: points and a sweep without a contradiction, code that is Python."""
     ways = [gpu_point(1 if "parallel" in changes else None, **changes) for changes in WAYS.values()]
-    steps = [gpu_step.point(compiled, host_bound=loop.startswith("host")) for loop, compiled in gpu_step.LINES]
+    steps = [gpu_step.point(loop, compiled) for loop, compiled in gpu_step.LINES]
     for point in (*ways, *steps):
         check_point(point)
         check_workload(point.workload)
     assert {point.ranks for point in ways} == {1, 4}
-    assert {point.workload.batch_per_gpu for point in steps} == {2, 128}
+    assert {point.workload.batch_per_gpu for point in steps} == {2, 128, 256}
     document = pytest.importorskip("yaml", reason="needs PyYAML").safe_load(test_submit.sweep())
     assert document["points"] == {"ranks": {"layout.gpus_per_node": [1, 4]}}
     assert document["workload"]["model"] == "resnet18"

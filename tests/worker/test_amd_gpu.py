@@ -18,7 +18,7 @@ from hpcddp.worker.telemetry.summary import gpu_summary
 
 STANDIN = Path(__file__).parent.parent / "gpu" / "standin_amdsmi" / "amdsmi.py"
 
-ADDRESSES = ["0000:05:00", "0000:06:00", "0000:15:00", "0000:16:00"]
+ADDRESSES = ["0000:05:00.0", "0000:06:00.0", "0000:a5:00.0", "0000:a6:00.0"]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def smi(monkeypatch: pytest.MonkeyPatch) -> Any:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.GPUS = [f"{address}.0" for address in ADDRESSES]  # type: ignore[attr-defined]
+    module.GPUS = [address.upper() for address in ADDRESSES]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "amdsmi", module)
     return module
 
@@ -137,11 +137,13 @@ def dual(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_gpu_that_is_not_there_or_in_parts_is_named(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No reading is better than one of another GPU."""
-    with pytest.raises(NoGpus, match="AMD SMI knows no GPU at 0000:99:00 on the bus"):
-        AmdGpuReader(smi, ["0000:99:00"])
+    with pytest.raises(NoGpus, match=r"AMD SMI knows no GPU at 0000:99:00\.0 on the bus"):
+        AmdGpuReader(smi, ["0000:99:00.0"])
     monkeypatch.setattr(smi, "GPUS", ["0000:05:00.0", "0000:05:00.1"])
     with pytest.raises(NoGpus, match="more than one GPU"):
         AmdGpuReader(smi, ADDRESSES[:1])
+    with pytest.raises(NoGpus, match="more than one GPU"):
+        AmdGpuReader(smi, ["0000:05:00.0", "0000:05:00.0"])
 
 
 def test_the_library_of_a_torch_for_rocm_is_amd_smi(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:

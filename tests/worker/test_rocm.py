@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpcddp.worker.faults import fault_of
-from hpcddp.worker.gpus import bus_addresses, no_gpu, visible_devices
+from hpcddp.worker.gpus import no_gpu, visible_devices
 from hpcddp.worker.launch_record import allowed_environment, node_facts, tf32, versions
 from hpcddp.worker.ranks import this_rank
 from tests.worker.test_ranks import LOCAL
@@ -68,13 +68,6 @@ def test_convolutions_have_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     """MIOpen's are in fp32 whatever torch's flag for cuDNN says."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     assert tf32() == {"convolutions": False, "products": False}
-
-
-def test_its_gpus_have_places_on_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In torch's order; a torch that does not know them gives none."""
-    assert bus_addresses() == ["0000:c6:00", "0000:c1:00"]
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(name="AMD Instinct MI250X"))
-    assert bus_addresses() == []
 
 
 def test_what_hides_gpus_is_named_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

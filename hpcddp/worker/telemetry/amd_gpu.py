@@ -54,7 +54,7 @@ ml-energy/zeus pull request 203)."""
 class AmdGpuReader:
     """Reads rows of GPU_COLUMNS for the GPUs at these addresses on the bus; NoGpus where AMD SMI does not show them.
 
-    `smi` is the module amdsmi. Addresses, such as `0000:c1:00`, are what torch gives for the GPUs that this process may use, in
+    `smi` is the module amdsmi. Addresses, such as `0000:c1:00.0`, are what torch gives for the GPUs that this process may use, in
     its order: numbers in HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and AMD SMI count different things.
     """
 
@@ -110,8 +110,8 @@ class AmdGpuReader:
         """Whether power and energy of these GPUs are theirs: of modules with two dies only where each has both of them here."""
         if not any(DIES in _name(self._smi, gpu) for gpu in self._gpus):
             return True
-        every = list(map(_address_of(self._smi), self._smi.amdsmi_get_processor_handles()))
-        places = [every.index(_address_of(self._smi)(gpu)) for gpu in self._gpus]
+        every = [_place_of(self._smi, gpu) for gpu in self._smi.amdsmi_get_processor_handles()]
+        places = [every.index(_place_of(self._smi, gpu)) for gpu in self._gpus]
         silent = [place for place, gpu in zip(places, self._gpus, strict=True) if not self._first(READINGS["power_mw"], gpu)]
         return set(silent) == {place for place in places if place % 2} and {place ^ 1 for place in places} == set(places)
 
@@ -120,18 +120,22 @@ def _at(smi: Any, addresses: Sequence[str]) -> list[Any]:
     """The handles of GPUs at these addresses."""
     found: dict[str, list[Any]] = {}
     for gpu in smi.amdsmi_get_processor_handles():
-        found.setdefault(_address_of(smi)(gpu), []).append(gpu)
-    for address in addresses:
-        here = len(found.get(address, []))
-        if here != 1 or list(addresses).count(address) != 1:
-            trouble = "knows no GPU" if not here else "knows more than one GPU (a partitioned one?)"
+        found.setdefault(_place_of(smi, gpu), []).append(gpu)
+    here = [found.get(_place(address), []) for address in addresses]
+    for address, gpus in zip(addresses, here, strict=True):
+        if len(gpus) != 1 or here.count(gpus) != 1:
+            trouble = "knows more than one GPU (a partitioned one?)" if gpus else "knows no GPU"
             raise NoGpus(f"AMD SMI {trouble} at {address} on the bus")
-    return [found[address][0] for address in addresses]
+    return [gpu for gpus in here for gpu in gpus]
 
 
-def _address_of(smi: Any) -> Callable[[Any], str]:
-    """Domain, bus and device: of `0000:c1:00.0` without the function."""
-    return lambda gpu: str(smi.amdsmi_get_gpu_device_bdf(gpu)).partition(".")[0].lower()
+def _place_of(smi: Any, gpu: Any) -> str:
+    return _place(str(smi.amdsmi_get_gpu_device_bdf(gpu)))
+
+
+def _place(address: str) -> str:
+    """Domain, bus and device: `0000:c1:00` of `0000:C1:00.0`, whose last digit torch does not know of."""
+    return address.partition(".")[0].lower()
 
 
 def _name(smi: Any, gpu: Any) -> str:

@@ -39,7 +39,7 @@ def main() -> None:
     die_with_parent(rank_pid, signal.SIGKILL)
     for meant_for_the_job in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(meant_for_the_job, signal.SIG_IGN)
-    reader, why = open_gpus(int(gpus), amd[0].split(",") if amd else None)
+    reader, why = open_gpus(int(gpus), [address for address in amd[0].split(",") if address] if amd else None)
     energy = node_energy()
     about = {"hz": float(hz), "gpus": reader.describe() if reader else [], "no_gpus": why}
     print(json.dumps(about | ({"node_energy": energy.source} if energy else {})), flush=True)

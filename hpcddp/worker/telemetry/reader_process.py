@@ -18,7 +18,7 @@ from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.point import Point
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
-from hpcddp.worker.gpus import bus_addresses
+from hpcddp.worker.binding import pci_address
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.telemetry.summary import node_summary, run_summary, timed_window
@@ -61,11 +61,17 @@ def start_reader(point: Point, rank: Rank, attempt: Path) -> ReaderProcess | Non
         return None
     path = "\n".join([*sys.path, str(Path(hpcddp.__file__).parent.parent)])  # its own may be known to an import hook only
     gpus = point.layout.gpus_per_node if point.device == "cuda" else 0
-    amd = [",".join(bus_addresses())] if gpus and torch.version.hip is not None else []
+    amd = [",".join(_bus_addresses())] if gpus and torch.version.hip is not None else []
     arguments = (attempt, rank.host, point.measure.telemetry_hz, os.getpid(), rank.ranks_per_node, gpus, *amd)
     # without site's start-up hooks: they take time and may bring anything; all paths come with `path`
     command = [sys.executable, "-S", "-B", "-c", PROGRAM, path, *map(str, arguments)]
     return ReaderProcess(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+
+
+def _bus_addresses() -> list[str]:
+    """Of the GPUs that this process sees, in torch's order; none where one's is not known."""
+    found = [pci_address(index) for index in range(torch.cuda.device_count())]
+    return [address for address in found if address is not None] if None not in found else []
 
 
 def finish_telemetry(  # noqa: PLR0913 - what was read, of which steps
