@@ -17,6 +17,7 @@ from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
+from hpcddp.core.transport_record import transport_words
 
 SHOWN_HOSTS = 32
 SHOWN_TEXT = 300
@@ -91,6 +92,7 @@ def _facts(attempts: Sequence[_Attempt], nodes: Sequence[NodeRecord]) -> dict[st
         "software": [_joined(_pairs(launch.versions), f"env {launch.env_id}") for launch in launches],
         "code": [f"git {launch.git_commit}" for launch in launches if launch.git_commit],
         "communication": [launch.communication for launch in launches if launch.communication],
+        "network": [transport_words(run.network.transport) for run in (each.run for each in attempts) if run.network],
         "launched by": [_joined(launch.backend, launch.launcher) for launch in launches],
         "data": [launch.data.name or "" for launch in launches],
         "clock": [launch.clock for launch in launches if launch.clock],

@@ -24,6 +24,7 @@ from hpcddp.analysis.runs.distribution import distribution
 from hpcddp.analysis.runs.find_step import read_timeline
 from hpcddp.analysis.runs.intervals import mean_half_percent
 from hpcddp.analysis.runs.long_steps import stalls
+from hpcddp.analysis.runs.network import read_network
 from hpcddp.analysis.runs.rank_map import rank_map
 from hpcddp.analysis.runs.readings import read_readings
 from hpcddp.analysis.runs.resources import Used, arithmetic, used
@@ -69,6 +70,7 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
     """The run of an attempt that ended `done`; what is known of it stays even where it is rejected."""
     try:
         launch = read_launch(attempt, run.point)
+        run = replace(run, network=read_network(attempt, run.point, launch))
         if run.trains:
             end = file.decoded(TrainingEnd)
             run = replace(run, start_up=start_up(attempt, launch))

@@ -13,6 +13,7 @@ from hpcddp.analysis.runs.accuracy import LossEnds
 from hpcddp.analysis.runs.communication import Communication
 from hpcddp.analysis.runs.distribution import Distribution
 from hpcddp.analysis.runs.long_steps import Stalls
+from hpcddp.analysis.runs.network import RunNetwork
 from hpcddp.analysis.runs.rank_map import RankMap
 from hpcddp.analysis.runs.readings import Readings
 from hpcddp.analysis.runs.resources import Used
@@ -50,6 +51,7 @@ class Run:
     """The GPUs' names, each once, joined by ` + `; None on a CPU."""
     fabric_gbps: float | None = None
     """Of all of a node's adapters, as the cluster's profile had it."""
+    network: RunNetwork | None = None
     epoch_samples: int | None = None
     """Samples of the training set."""
     global_batch: int | None = None

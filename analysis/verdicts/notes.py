@@ -11,6 +11,7 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity, unit
 from hpcddp.core.text import count, duration
+from hpcddp.core.transport_record import transport_words
 
 VAGUE_CLOCK = 0.02
 """Share of the step that an error of clocks may reach before a note says so."""
@@ -33,6 +34,8 @@ FAULTS_SHARE = 0.05
 
 LONG_START_S = 60
 """torch is imported in 2 to 5 s from a local disk, in 10 to 40 s from a shared file system."""
+
+NETWORKS_SHOWN = 3
 
 GROWS = "workload.optimizer.batch_at_epochs"
 
@@ -196,6 +199,18 @@ def check_notes(runs: pd.DataFrame) -> Iterator[str]:
         yield f"r{run['run']} of {run['label']}: {run['comm_check']}"
     if len(checked) and checked["comm_check_closes"].all():
         yield f"cross-check of communication: step clock, difference and profiler agree in {len(checked)} of {len(checked)} runs"
+
+
+def network_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """Over what ranks exchanged, of several nodes first; of one node only where they have GPUs."""
+    counting = [run for run in runs if run.state == "counts" and run.point and run.network]
+    words: dict[str, list[int]] = {}
+    for run in sorted(counting, key=lambda run: -run.point.layout.nodes if run.point else 0):
+        if run.point and run.network and (run.gpu or run.point.layout.nodes > 1):
+            words.setdefault(transport_words(run.network.transport), []).append(run.point.layout.nodes)
+    for text, nodes in list(words.items())[:NETWORKS_SHOWN]:
+        sizes = f"{min(nodes)} to {max(nodes)} nodes" if min(nodes) < max(nodes) else count(nodes[0], "node")
+        yield f"network of {sizes}: {text}"
 
 
 def restart_notes(runs: Sequence[Run]) -> Iterator[str]:

@@ -12,6 +12,7 @@
     straggler.py      straggler
     uneven.py         uneven ranks
     slow_ranks.py     who is slow, for these two
+    transport.py      TCP instead of RDMA, idle adapters, no GPUDirect RDMA
 
 What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/long_steps.py.
 Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
@@ -38,6 +39,7 @@ from hpcddp.analysis.verdicts.input import input_bound, input_share
 from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
 from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
 from hpcddp.analysis.verdicts.straggler import straggler, waited_share
+from hpcddp.analysis.verdicts.transport import idle_adapters, no_gpudirect, tcp_instead_of_rdma
 from hpcddp.analysis.verdicts.uneven import uneven_ranks, uneven_share
 
 ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
@@ -51,6 +53,9 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "too few steps": too_few_steps,
     "noisy baseline": noisy_baseline,
     "burst network": burst_network,
+    "TCP instead of RDMA": tcp_instead_of_rdma,
+    "idle adapters": idle_adapters,
+    "no GPUDirect RDMA": no_gpudirect,
     "out of line with prediction": out_of_line,
     "CPU starvation": cpu_starvation,
     "shared cores": cores_shared,

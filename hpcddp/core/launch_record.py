@@ -18,6 +18,14 @@ Fact = str | int | float | bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
+class LinkFacts:
+    """What joins a node's GPUs and adapters."""
+
+    topology: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The matrix of `nvidia-smi topo -m`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeTypeFacts:
     """What the worker and the analysis need of a node type of the cluster's profile."""
 
@@ -25,12 +33,17 @@ class NodeTypeFacts:
     """Logical CPUs per core."""
     physical_cores: Positive | None = None
     gpus: Count | None = None
+    links: LinkFacts = added_later(LinkFacts())
 
 
 @dataclass(frozen=True, kw_only=True)
 class FabricFacts:
     """The network between nodes."""
 
+    name: str | None = added_later(None)
+    protocol: str | None = added_later(None)
+    """rdma or tcp."""
+    adapters_per_node: Count | None = added_later(None)
     gbps_per_node: NonNegative | None = None
     """Of all of a node's adapters."""
 

@@ -3,6 +3,7 @@
 Everything is written as the job goes, flushed once a second while steps go on, readable without hpcddp. An attempt's folder:
 
     launch.json            by rank 0 once all ranks have met: hosts, versions, profile as used, environment
+    transport.json         by rank 0 once ranks have exchanged something: network, adapters and links that NCCL or gloo chose
     ranks/00000.steps.csv  one row per step of that rank, integer nanoseconds; an empty cell was not measured
     ranks/00000.buckets.csv  with `comm: on`: one row per all-reduce of gradients
     ranks/00000.trace.json.gz  a profile, where asked for

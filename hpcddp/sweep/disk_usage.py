@@ -32,9 +32,9 @@ COMM_BYTES = 60_000
 
 FILES_PER_RANK = 4
 FILES_PER_NODE = 1
-FILES_PER_RUN = 9
-"""Step rows, two logs, submitit's result; nodes/HOST.json; point, launch, end, two batch logs, pickle, and script and two links
-on Slurm, or specification and two markers locally. A benchmark of collectives has comm.json in place of all step rows."""
+FILES_PER_RUN = 10
+"""Step rows, two logs, submitit's result; nodes/HOST.json; point, launch, transport, end, two batch logs, pickle, and script and
+two links on Slurm, or specification and two markers locally. A benchmark of collectives has comm.json in place of step rows."""
 
 UNKNOWN_BUCKETS = 4
 """Of a model whose size only its code knows."""

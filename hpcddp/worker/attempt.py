@@ -22,6 +22,7 @@ from hpcddp.worker import gates
 from hpcddp.worker.attempt_records import RunFacts, record_comm_end, record_comm_launch, record_end, record_training_launch
 from hpcddp.worker.barriers import final_barrier
 from hpcddp.worker.comm.bench import bench_comm
+from hpcddp.worker.comm.transport import record_transport
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.telemetry.flops import flops_per_sample
@@ -53,6 +54,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
     reader = start_reader(spec.point, group.rank, attempt)
     description = reader.description if reader else None
     record_training_launch(spec, group, attempt, samples=len(source), telemetry=description, resumed=start.record)
+    record_transport(group, attempt)
     training = prepare(spec, (source, evaluated), group, attempt, start)
     with contextlib.closing(training.feed):
         with stepping(group.watchdog, training.log.timer, reader.pid if reader else None):
@@ -90,6 +92,7 @@ def _evaluate_at_end(training: TrainingRun, evaluated: Source) -> Evaluation | N
 
 def _bench(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, object]:
     record_comm_launch(spec, group, attempt)
+    record_transport(group, attempt)
     passed = record_comm_end(spec, group, attempt, bench_comm(group))
     group.leave()
     return {"gates_passed": passed}

@@ -20,6 +20,7 @@ from hpcddp.core.point import Point, comm_point, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
+from hpcddp.core.transport_record import TransportRecord
 from hpcddp.worker import gates
 from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.training.steady_state import warmup_steps
@@ -91,6 +92,10 @@ class Model:
     """Latency in s and bus bandwidth in bytes/s of a benchmark of the collectives."""
     predicted: tuple[float, float] | None = None
     """Of the throughput that the model gives, from and to."""
+    transport: TransportRecord | None = None
+    """Of every run on several nodes."""
+    fabric: Mapping[str, Any] = field(default_factory=dict)
+    """Of the profile."""
 
 
 def sound(seed: int) -> Model:
@@ -125,7 +130,9 @@ def write(model: Model, folder: Path) -> Study:
     draw = Random(model.seed)
     for each in (*points, *hooked):
         for run in range(1, model.repeat + 1):
-            write_run(study, each, _recorded(model, each, run, draw), run)
+            attempt = write_run(study, each, _recorded(model, each, run, draw), run)
+            if model.transport and each.layout.nodes > 1:
+                write_json(attempt / "transport.json", encode(model.transport))
     if model.fitted and points[-1].ranks > 1:
         bench, gpus = comm_point(points[-1]), [] if model.cpu else [model.gpu(points[-1], 1)]
         write_json(study.point_file(bench.label), {"schema": 1, "id": bench.id, "point": point_to_dict(bench)})
@@ -167,7 +174,7 @@ def _recorded(model: Model, each: Point, run: int, draw: Random) -> Recorded:
         gates=encode([*_passed(each), *model.gates] if run == 1 else _passed(each)),
         protocol={"steady_from_step": 1, "warmup_steps": 1, "warmup_detected_steps": detected, "stopped_by": "steps"},
         launch={
-            "profile": PROFILE,
+            "profile": {**PROFILE, "fabric": model.fabric},
             "cpus_of_ranks": [model.cpus_per_rank] * each.ranks,
             "bindings": encode(model.bindings[: each.ranks]),
         },

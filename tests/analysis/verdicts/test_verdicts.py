@@ -22,6 +22,7 @@ from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.point import Point
 from hpcddp.core.telemetry_record import GpuTelemetry
+from hpcddp.core.transport_record import NodeAdapters, TransportRecord
 from hpcddp.sweep.file import read_sweep
 from hpcddp.worker import gates
 from hpcddp.worker.rank_result import EvaluatedShare, NodeShare
@@ -62,6 +63,33 @@ def left_out() -> GateResult:
     return gates.evaluation_is_exact(shares, 10_000)
 
 
+RDMA = {"name": "InfiniBand HDR200", "protocol": "rdma", "adapters_per_node": 4}
+"""Of a profile."""
+
+
+def tcp() -> dict[str, Any]:
+    """Two nodes whose NCCL found no adapter."""
+    node = NodeAdapters(found=("eth0",), used=("eth0",))
+    record = TransportRecord(schema=1, library="NCCL", networks=("Socket",), nodes={"r000": node, "r001": node})
+    return {"transport": record, "fabric": RDMA}
+
+
+def adapters(used: int, gdr_off: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Two full nodes of four adapters, so many of them in use."""
+    names = tuple(f"mlx5_{number}" for number in range(4))
+    node = NodeAdapters(found=names, used=names[:used])
+    record = TransportRecord(
+        schema=1,
+        library="NCCL",
+        networks=("IB",),
+        nodes={"r000": node, "r001": node},
+        gdr_off=gdr_off,
+        network_connections=8,
+        gdr_connections=0 if gdr_off else 8,
+    )
+    return {"transport": record, "fabric": RDMA, "layouts": [(1, 1), (1, 4), (2, 4)]}
+
+
 FAULTS: Mapping[str, tuple[Model, set[str]]] = {
     "ranks apart": (
         changed(gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])]),
@@ -75,6 +103,9 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
         changed(gates=[gates.nodes_are_ours([NodeShare(host="r000", cpus=32, of=128)], [0.4], True)]),
         {"shared node"},
     ),
+    "TCP on InfiniBand": (changed(**tcp()), {"TCP instead of RDMA"}),
+    "one adapter of four": (changed(**adapters(used=1)), {"idle adapters"}),
+    "adapters that GPUs cannot use": (changed(**adapters(used=4, gdr_off=("mlx5_0",))), {"no GPUDirect RDMA"}),
     "another GPU on two nodes": (
         changed(layouts=[(1, 1), (1, 2), (2, 2)], gpu=lambda each, run: "A40" if several_nodes(each) else "V100"),
         {"mixed hardware"},

@@ -1,0 +1,150 @@
+"""Learns which network the ranks' library chose, once, before training: transport.json.
+
+NCCL says it in its log only, when it makes a communicator and connects it. So the log is written during the first collective of
+the training's own group, on the node's own disk: of the subsystems INIT, NET and ENV, which have nothing to say in later
+collectives, so that timed steps cost what they cost without. NCCL reads its variables once, so they are gone from the
+environment afterwards, and so is the file. Who has set NCCL_DEBUG wants the log elsewhere: then nothing is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from hpcddp.core.records import SCHEMA, write_json
+from hpcddp.core.schema import encode
+from hpcddp.core.transport_record import RankTransport, TransportRecord, merged, transport_words
+from hpcddp.worker.comm.gloo_interface import gloo_interface
+from hpcddp.worker.comm.nccl_log import parse_log
+from hpcddp.worker.launch_record import nccl_version
+from hpcddp.worker.rendezvous import ProcessGroup
+
+PREFIX = "NCCL_DEBUG"
+"""Of the variables that say what is logged, and where."""
+
+LOGGED = "INIT,NET,ENV"
+
+CONFIGURATIONS = ("/etc/nccl.conf", "~/.nccl.conf")
+"""Files that NCCL takes variables from, too."""
+
+MOST_BYTES = 16 * 2**20
+"""Of a log; eight GPUs of a node with 32 channels write less than 1 MB each."""
+
+WARNING = "NCCL WARN"
+WARNINGS_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfRank:
+    host: str
+    transport: RankTransport
+    logged_by: str | None = None
+    """What says already where NCCL's log goes."""
+
+
+def record_transport(group: ProcessGroup, attempt: Path) -> None:
+    """All ranks call it, once they have met: the first collective, and transport.json by rank 0. Nothing of a single rank."""
+    if group.rank.world == 1 or not dist.is_initialized():
+        return
+    ranks = group.gather_records("transport", _of_rank(group))
+    if ranks:
+        record = _of_all(ranks, group.backend)
+        write_json(attempt / "transport.json", encode(record))
+        print(f"hpcddp: {transport_words(record)}", flush=True)
+
+
+def _of_rank(group: ProcessGroup) -> _OfRank:
+    host = group.rank.host
+    if group.backend != "nccl":
+        return _OfRank(host=host, transport=RankTransport(library=group.backend, used=gloo_interface(os.environ)))
+    logged_by = where_logged()
+    return _OfRank(host=host, transport=RankTransport() if logged_by else first_collective(group.device), logged_by=logged_by)
+
+
+def _of_all(ranks: Sequence[_OfRank], backend: str) -> TransportRecord:
+    record = merged(SCHEMA, [(rank.host, rank.transport) for rank in ranks])
+    if backend != "nccl":
+        return record
+    logged_by = next((rank.logged_by for rank in ranks if rank.logged_by), None)
+    record = replace(record, library="RCCL" if torch.version.hip else "NCCL", version=record.version or nccl_version())
+    if logged_by:
+        return replace(record, unknown=f"{logged_by} says where its log goes")
+    says_anything = record.networks or record.in_node or record.network_connections
+    return record if says_anything else replace(record, unknown="its log says nothing of it")
+
+
+def where_logged(env: Mapping[str, str] = os.environ, files: Sequence[str] = CONFIGURATIONS) -> str | None:
+    """The variable or the file in which user or site say what NCCL logs, and where to; None where they do not."""
+    named = next((name for name in env if name.startswith(PREFIX)), None)
+    own = [env["NCCL_CONF_FILE"]] if "NCCL_CONF_FILE" in env else []
+    return named or next((file for file in (*own, *files) if _names_log(file)), None)
+
+
+def _names_log(file: str) -> bool:
+    path = Path(os.path.expanduser(file))
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    except OSError:
+        return False
+    return any(line.startswith(PREFIX) for line in lines)
+
+
+def first_collective(device: torch.device) -> RankTransport:
+    """Makes it, and reads what NCCL wrote of it; the warnings of one that fails go into the rank's own log."""
+    with _log_file() as file, _environment(log_variables(file)):
+        try:
+            dist.all_reduce(torch.zeros(1, device=device))
+            torch.cuda.synchronize(device)
+        except RuntimeError:
+            _show_warnings(_read(file))
+            raise
+        return parse_log(_read(file))
+
+
+def log_variables(file: Path) -> dict[str, str]:
+    """What makes NCCL write its log there."""
+    return {PREFIX: "INFO", f"{PREFIX}_SUBSYS": LOGGED, f"{PREFIX}_FILE": str(file)}
+
+
+@contextlib.contextmanager
+def _log_file() -> Iterator[Path]:
+    """In a folder of this process alone, on the node's own disk, which is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="hpcddp-nccl-"))
+    try:
+        yield folder / "nccl.log"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """With these variables, none of which is set."""
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+
+
+def _read(file: Path) -> str:
+    """Empty where NCCL wrote nothing."""
+    try:
+        with file.open("rb") as log:
+            return log.read(MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _show_warnings(log: str) -> None:
+    lines = [line for line in log.splitlines() if WARNING in line]
+    print(*lines[-WARNINGS_SHOWN:], sep="\n", file=sys.stderr, flush=True)
