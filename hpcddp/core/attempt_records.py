@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hpcddp.core.launch_record import StepRange
 from hpcddp.core.records import SCHEMA
-from hpcddp.core.schema import Count, Positive, added_later
+from hpcddp.core.schema import Count, NonNegative, Positive, added_later
 from hpcddp.core.telemetry_record import Telemetry
 
 
@@ -130,6 +130,18 @@ class CommCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShardedExchange:
+    """What of a step ranks wait for where parameters are sharded: means over ranks and timed steps, their sum comm_exposed."""
+
+    method: str
+    """How it was measured, in words."""
+    all_gather_forward_s: NonNegative
+    all_gather_backward_s: NonNegative
+    reduce_scatter_s: NonNegative
+    """With HSDP the all-reduce between copies, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fault:
     """What went wrong, on which rank. `kind` is one of a closed list, for programs; `sentence` is for people.
 
@@ -197,6 +209,8 @@ class TrainingEnd(AttemptEnd):
     evaluation: EvaluationResult | None = None
     compile_s: float | None = None
     comm_check: CommCheck | None = None
+    sharded_exchange: ShardedExchange | None = added_later(None)
+    """`parallel: fsdp` and `hsdp` with `comm: on`."""
     telemetry: Telemetry | None = None
     flops_per_sample: Count | None = None
     tokens_per_step: Count | None = added_later(None)

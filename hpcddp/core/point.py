@@ -18,6 +18,9 @@ from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode
 ByHand = Literal["gather_scatter", "all_reduce"]
 """Ways of `parallel` in which gradients travel by hand, parameter by parameter, when backward is over."""
 
+Sharded = Literal["fsdp", "hsdp"]
+"""Ways of `parallel` in which each rank holds a part of the parameters."""
+
 VARIANTS = ("plain", "rotated", "translated", "scaled", "flipped", "elastic")
 """The six variants of bigMNIST, in the order of seed 004's augmentations."""
 
@@ -56,6 +59,15 @@ class Ddp:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fsdp:
+    """How torch's fully_shard has the parameters; `parallel: fsdp` and `hsdp` only. Nothing lies in the host's memory."""
+
+    reshard_after_forward: bool = True
+    """A block gives its parameters back after forward, and they are gathered again for backward. False: gathered once a step,
+    and held until backward is over, which takes the memory of all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OwnScript:
     """A training loop that is not hpcddp's: of its workload is known what could be read from its objects, and no more."""
 
@@ -88,12 +100,16 @@ class Workload:
     """Processes that load data for one rank; 0: the rank loads its own."""
     channels_last: bool = False
     """Images lie in memory as torch.channels_last."""
-    parallel: Literal["ddp", "data_parallel", "none", "gather_scatter", "all_reduce"] = "ddp"
+    parallel: Literal["ddp", "data_parallel", "none", "gather_scatter", "all_reduce", "fsdp", "hsdp"] = "ddp"
     """data_parallel: torch.nn.DataParallel, one process with all GPUs of one node. none: the bare model in one process.
     all_reduce and gather_scatter: a rank per GPU, and gradients travel by hand when backward is over, one parameter after the
-    other: by an all-reduce each; or gathered at rank 0, averaged there and scattered."""
+    other: by an all-reduce each; or gathered at rank 0, averaged there and scattered.
+    fsdp and hsdp: torch's fully_shard, each block of the model and then the rest: every rank holds a part of parameters,
+    gradients and optimizer state. fsdp shards over all ranks; hsdp over those of a node, and each node has a copy."""
     ddp: Ddp = Ddp()
     """How gradients are exchanged."""
+    fsdp: Fsdp = added_later(Fsdp())
+    """How parameters are sharded."""
     sync_batchnorm: bool = False
     """BatchNorm's statistics over all ranks instead of each rank's own; CUDA only."""
     tf32: bool | None = None
@@ -219,6 +235,18 @@ class Point:
     def by_hand(self) -> bool:
         """Whether gradients travel by hand, in no buckets and behind no computation."""
         return self.workload.parallel in get_args(ByHand)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each rank holds a part of the parameters."""
+        return self.workload.parallel in get_args(Sharded)
+
+    @property
+    def shards(self) -> int:
+        """Ranks that hold one copy of the parameters between them; their number is the rank's modulo this."""
+        if not self.sharded:
+            return 1
+        return self.ranks if self.workload.parallel == "fsdp" else self.layout.gpus_per_node
 
     @property
     def evaluates(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Ddp, Measure, Point
+from hpcddp.core.sharding_rules import sharding
 from hpcddp.core.training_rules import batches, optimizer, rates, training
 
 MAX_TELEMETRY_HZ = 10
@@ -24,7 +25,7 @@ def check_point(point: Point) -> None:
 def _parallel(point: Point) -> Iterator[str]:
     """What works with DistributedDataParallel only, and how many devices the others can use."""
     parallel, layout = point.workload.parallel, point.layout
-    if parallel == "ddp":
+    if parallel == "ddp" or point.sharded:
         return
     if point.by_hand:
         yield from _by_hand(point)
@@ -168,4 +169,17 @@ def _watching(point: Point) -> Iterator[str]:
         )
 
 
-RULES = (_parallel, _communication, _device, _duration, training, optimizer, rates, batches, _restarting, _pictures, _watching)
+RULES = (
+    _parallel,
+    sharding,
+    _communication,
+    _device,
+    _duration,
+    training,
+    optimizer,
+    rates,
+    batches,
+    _restarting,
+    _pictures,
+    _watching,
+)

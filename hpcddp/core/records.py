@@ -43,6 +43,9 @@ STEP_ROWS = 2
 PARTS = ("data_wait", "h2d_exposed", "forward", "backward", "comm_exposed", "optimizer", "record", "other")
 """The parts of a step in the order they happen; each lies between two marks on one timeline."""
 
+SHARDED_PARTS = ("all_gather_forward", "all_gather_backward", "reduce_scatter")
+"""What comm_exposed is made of where parameters are sharded: end.json has their means, step rows their sum."""
+
 STEP_COLUMNS_1 = (
     "step",
     "flags",

@@ -139,6 +139,7 @@ class ScriptRun:
             steps=self.steps,
             interrupted=False,
             **log.counts(),
+            sharded_ns=None,
             loss_first=_finite(log.loss_first),
             loss_last=_finite(log.loss_last),
             finite=log.not_finite is None,

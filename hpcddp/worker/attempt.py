@@ -25,7 +25,7 @@ from hpcddp.worker.comm.bench import bench_comm
 from hpcddp.worker.comm.transport import record_transport
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
-from hpcddp.worker.telemetry.flops import flops_per_sample
+from hpcddp.worker.telemetry.flops import flops_of_sharded, flops_per_sample
 from hpcddp.worker.telemetry.reader_process import finish_telemetry, start_reader
 from hpcddp.worker.training.evaluate import Evaluation, evaluate
 from hpcddp.worker.training.feeds import training_source
@@ -73,7 +73,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
         compile_s=training.compile_s,
         comm_check=comm_check,
         telemetry=telemetry,
-        flops_per_sample=flops_per_sample(training.trainer.module, source.shape) if group.rank.rank == 0 else None,
+        flops_per_sample=_flops_per_sample(training, source) if group.rank.rank == 0 else None,
         history=history_of(start, attempt, result.steps),
         epoch_rows=epoch_rows,
         epoch_crc32=epoch_crc32,
@@ -81,6 +81,12 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
     passed = record_end(spec, group, attempt, result, facts)
     final_barrier(group, timedelta(seconds=time.monotonic() - trained_s))
     return {"steps": result.steps, "gates_passed": passed}
+
+
+def _flops_per_sample(training: TrainingRun, source: Source) -> int | None:
+    if training.trainer.sharding:
+        return flops_of_sharded(training.spec.point.workload, source)
+    return flops_per_sample(training.trainer.module, source.shape)
 
 
 def _evaluate_at_end(training: TrainingRun, evaluated: Source) -> Evaluation | None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.attempt_records import CommCheck, CommEnd, GateResult, RankEnd, RankName, TrainingEnd
+from hpcddp.core.attempt_records import CommCheck, CommEnd, GateResult, RankEnd, RankName, ShardedExchange, TrainingEnd
 from hpcddp.core.comm_record import CommBench, CommRecord
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord, Resumed, StepRange, TrainingLaunch
 from hpcddp.core.point import to_json
-from hpcddp.core.records import SCHEMA, write_json
+from hpcddp.core.records import SCHEMA, SHARDED_PARTS, write_json
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.worker import gates
@@ -24,6 +24,7 @@ from hpcddp.worker.launch_record import launch_record, node_facts
 from hpcddp.worker.rank_result import RankResult
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.evaluate import Evaluation
+from hpcddp.worker.training.shard_marks import METHOD
 
 
 def record_training_launch(  # noqa: PLR0913 - what is launched, and what rank 0 and this node know beside it
@@ -106,6 +107,7 @@ def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankRe
         evaluation=facts.evaluation[0] if facts.evaluation else None,
         compile_s=facts.compile_s,
         comm_check=facts.comm_check,
+        sharded_exchange=_sharded_exchange(ranks, result.protocol.timed_steps),
         telemetry=facts.telemetry,
         flops_per_sample=facts.flops_per_sample,
         tokens_per_step=facts.tokens_per_step,
@@ -142,6 +144,15 @@ def _rank_end(result: RankResult) -> RankEnd:
         peak_memory_bytes=result.peak_memory_bytes,
         page_faults=result.page_faults,
     )
+
+
+def _sharded_exchange(ranks: Sequence[RankResult], steps: int | None) -> ShardedExchange | None:
+    """None where it was not measured, on any rank."""
+    found = [entry.sharded_ns for entry in ranks if entry.sharded_ns]
+    if len(found) < len(ranks) or not steps:
+        return None
+    means_s = {f"{part}_s": sum(rank[part] for rank in found) / len(found) / steps / 1e9 for part in SHARDED_PARTS}
+    return ShardedExchange(method=METHOD, **means_s)
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -10,6 +10,7 @@ from hpcddp.core.point import Point
 from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.worker import gates
 from hpcddp.worker.rank_result import RankResult
+from hpcddp.worker.shard_gate import shards_agree
 
 
 def run_gates(spec: JobSpec, ranks: Sequence[RankResult], telemetry: Telemetry | None) -> list[GateResult]:
@@ -21,7 +22,7 @@ def run_gates(spec: JobSpec, ranks: Sequence[RankResult], telemetry: Telemetry |
 def _of_training(spec: JobSpec, ranks: Sequence[RankResult]) -> list[GateResult]:
     first = ranks[0]
     found = [
-        gates.parameters_agree([entry.checksums for entry in ranks]),
+        _of_parameters(spec.point, ranks),
         gates.loss_is_finite([entry.finite for entry in ranks]),
         gates.ranks_stepped_equally([entry.rows for entry in ranks], first.steps - first.first_step),
         gates.every_epoch_reshuffled([entry.repeated_epoch for entry in ranks], first.epochs),
@@ -33,6 +34,14 @@ def _of_training(spec: JobSpec, ranks: Sequence[RankResult]) -> list[GateResult]
     if len(ranks) > 1:
         found.append(gates.ranks_compute_the_same(ranks, arithmetic(spec.point), _differing(found)))
     return found
+
+
+def _of_parameters(point: Point, ranks: Sequence[RankResult]) -> GateResult:
+    sums = [entry.checksums for entry in ranks]
+    if not point.sharded:
+        return gates.parameters_agree(sums)
+    trains = point.measure.input != "io" and point.workload.optimizer.lr > 0
+    return shards_agree(sums, point.shards, trains=trains)
 
 
 def _of_script(ranks: Sequence[RankResult]) -> list[GateResult]:

@@ -11,8 +11,9 @@ from hpcddp.data.source import to_bytes
 
 
 def checksum(tensors: Iterable[Tensor]) -> str:
-    """SHA-256 over all elements, 16 hexadecimal digits."""
+    """SHA-256 over all elements that this rank has, 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for tensor in tensors:
-        digest.update(to_bytes(tensor))
+        local = getattr(tensor, "to_local", None)  # of a tensor that is sharded over ranks
+        digest.update(to_bytes(local() if local else tensor))
     return digest.hexdigest()[:16]

@@ -38,6 +38,8 @@ def probe(trainer: Trainer, shape: tuple[int, int, int]) -> ForwardScores:
             with trainer.autocast():
                 scores = trainer.module(trainer.normalize(images.to(trainer.device)))
             found = scores.double().flatten().cpu()
+            if trainer.sharding:
+                trainer.sharding.reshard()
     except Exception as error:  # whatever a user's model says to two random pictures: it may still train on its own
         print(f"hpcddp: the model was not compared over ranks: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return ForwardScores(error=f"{type(error).__name__}: {error}".splitlines()[0][:200])

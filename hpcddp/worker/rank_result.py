@@ -101,3 +101,5 @@ class RankResult(Trained, RankScores):
     """The first place where its timed rows do not follow each other."""
     node: NodeShare | None
     """Of a node's first rank."""
+    sharded_ns: Mapping[str, int] | None = None
+    """Of records.SHARDED_PARTS, over all timed steps; None where they are not marked."""

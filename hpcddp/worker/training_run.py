@@ -28,6 +28,7 @@ from hpcddp.worker.training.epochs import EpochRecorder, TrainingParts
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
 from hpcddp.worker.training.resume import EARLY_STOPS, Checkpointer, Start, restore
+from hpcddp.worker.training.shard_marks import mark_exchanges
 from hpcddp.worker.training.train import train, work_of
 from hpcddp.worker.training.trainer import Trainer, make_trainer
 from hpcddp.worker.training.window import timed_steps
@@ -62,15 +63,18 @@ def prepare(
     """
     source, evaluated = sources
     point, rank = spec.point, group.rank.rank
-    trainer = make_trainer(point.workload, source, group.device, rank, gpus=point.gpus // point.ranks)
+    trainer = make_trainer(point.workload, source, group.device, rank, gpus=point.gpus // point.ranks, shards=point.shards)
     compile_s = compile_now(trainer, first_batch(point, source, group)) if point.workload.compile else None
     if start.state:
         warm_up_buckets(trainer, first_batch(point, source, group), start.step)
         restore(start.state, trainer, rank)
     kind, hooked = group.device.type, point.measure.comm != "off"
-    log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=hooked)
+    buckets = hooked and not point.sharded
+    log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=buckets)
     if trainer.ddp and hooked:
         time_buckets(trainer.ddp, log.timer)
+    if trainer.sharding and hooked:
+        mark_exchanges(trainer.sharding, log.timer.mark)
     feed, epochs = make_feed(point, source, group, start.step), None
     if point.work == "train" and evaluated is not None:
         parts = TrainingParts(point, trainer, log, group, evaluated)
@@ -97,6 +101,7 @@ def train_timed(training: TrainingRun) -> RankResult:
         buffers=buffers,
         row_break=first_break(training.attempt, group.rank.rank),
         node=node_share(spec, group.rank) if group.rank.local_rank == 0 else None,
+        sharded_ns=timer.sharded_ns if spec.point.sharded and spec.point.measure.comm == "on" else None,
         forward={**scores_at_start, **_probe(training, "at the end")},  # behind the broadcast of buffers
     )
 

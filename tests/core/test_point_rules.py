@@ -20,6 +20,7 @@ SHIPPED = sorted((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
 
 NONE = {"workload.parallel": "none", "layout.gpus_per_node": 1}
 ALL_REDUCE = {"workload.parallel": "all_reduce"}
+FSDP = {"workload.parallel": "fsdp"}
 DATA_PARALLEL = {"workload.parallel": "data_parallel", "device": "cuda"}
 
 TRAIN = {"work": "train", "measure.epochs": 3}
@@ -51,6 +52,21 @@ def checked(changes: dict[str, Any]) -> None:
         (NONE | {"measure.comm": "on"}, "parallel is none: measure.comm on is about gradients"),
         (DATA_PARALLEL | {"workload.ddp.bucket_cap_mb": 5}, "parallel is data_parallel: workload.ddp is about gradients"),
         (DATA_PARALLEL | {"workload.sync_batchnorm": True}, "workload.sync_batchnorm is about gradients or statistics"),
+        (
+            {"workload.fsdp.reshard_after_forward": False},
+            "workload.fsdp is set, but workload.parallel is ddp: nothing is sharded",
+        ),
+        (FSDP | {"workload.ddp.bucket_cap_mb": 5}, "parallel is fsdp: workload.ddp is about DDP's exchange"),
+        (FSDP | {"measure.comm": "check"}, "comm check compares views of DDP's exchange. Set comm to on"),
+        (FSDP | {"measure.resume": True}, "a checkpoint holds what one rank has, which here is a part"),
+        (FSDP | {"workload.optimizer.name": "lars"}, "name is lars, whose rates follow the norms of whole parameters"),
+        (FSDP | {"workload.compile": True}, "compile the model around the places where parameters are gathered"),
+        (FSDP | {"workload.sync_batchnorm": True, "device": "cuda"}, "sync_batchnorm is for DDP: with shards it was never"),
+        (FSDP | {"workload.channels_last": True}, "gathered parameters lie in the order of their dimensions"),
+        (
+            {"workload.parallel": "hsdp", "layout.nodes": 2, "layout.gpus_per_node": 1},
+            "parallel is hsdp: a node has all parameters, and with one GPU per node nothing is sharded",
+        ),
         ({"measure.comm": "check", "workload.ddp.compression": "bf16"}, "comm is check and .*compression is bf16: both are"),
         ({"measure.comm": "on", "measure.input": "io"}, "input is io: nothing is trained, so no gradients travel"),
         ({"workload.ddp.powersgd_rank": 2, "workload.ddp.compression": "fp16"}, "powersgd_rank is 2, but .* is fp16"),

@@ -8,6 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from hpcddp.core.point import Workload
+from hpcddp.data import Source
+from hpcddp.worker.training.models import build_model
+
 SAMPLES = 2
 """BatchNorm takes no single sample while training."""
 
@@ -23,6 +27,16 @@ def flops_per_sample(module: nn.Module, shape: tuple[int, ...]) -> int | None:
         return _count(_without_data(module), shape)
     except Exception:  # the user's own code, and any operator of torch, may raise anything; the figure is not worth a run
         return None
+
+
+def flops_of_sharded(workload: Workload, source: Source) -> int | None:
+    """The same of a model whose parameters are sharded, which cannot be copied: of another one of its kind."""
+    try:
+        with torch.device("meta"):
+            model = build_model(workload.model, classes=source.classes, height=source.shape[1], seed=workload.seed)
+    except Exception:  # as above
+        return None
+    return flops_per_sample(model, source.shape)
 
 
 def _count(model: nn.Module, shape: tuple[int, ...]) -> int:

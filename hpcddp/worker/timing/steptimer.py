@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from hpcddp.core.records import MOST_LOSS_E9, PARTS, STEP_COLUMNS
+from hpcddp.core.records import MOST_LOSS_E9, PARTS, SHARDED_PARTS, STEP_COLUMNS, WARMUP
 from hpcddp.worker.timing.clock import Stamp, StepClock
 from hpcddp.worker.timing.losses import HostLosses, LossReader
 
 Row = tuple[int | None, ...]
 
 _COLUMN = {part: STEP_COLUMNS.index(f"{part}_ns") for part in (*PARTS, "h2d_hidden")}
+_COLUMN |= dict.fromkeys(SHARDED_PARTS, _COLUMN["comm_exposed"])
 _TOTAL, _LOSS = STEP_COLUMNS.index("total_ns"), STEP_COLUMNS.index("loss_e9")
 
 
@@ -66,6 +67,8 @@ class StepTimer:
         self.going = False
         """Between restart and drain: steps follow each other."""
         self._takes_buckets = True
+        self.sharded_ns = dict.fromkeys(SHARDED_PARTS, 0)
+        """Of all steps after the warm-up that were resolved."""
         self._last, self._start_unix_ns = clock.anchor()
 
     def mark(self, part: str) -> None:
@@ -144,8 +147,10 @@ class StepTimer:
         row: list[int | None] = [None] * len(STEP_COLUMNS)
         previous = first
         for part, stamp in step.marks:
-            column = _COLUMN[part]
-            row[column] = (row[column] or 0) + between_ns(previous, stamp)
+            column, part_ns = _COLUMN[part], between_ns(previous, stamp)
+            row[column] = (row[column] or 0) + part_ns
+            if part in self.sharded_ns and not step.flags & WARMUP:
+                self.sharded_ns[part] += part_ns
             previous = stamp
         if step.copy:
             row[_COLUMN["h2d_hidden"]] = max(0, between_ns(*step.copy) - (row[_COLUMN["h2d_exposed"]] or 0))

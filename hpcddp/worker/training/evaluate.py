@@ -50,6 +50,8 @@ def evaluate(  # noqa: PLR0913 - what is evaluated, with what, and until when
     batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
     wanted = watch.passing(batches)
     found = evaluate_share(trainer, itertools.takewhile(lambda _: not stops(), wanted) if stops else wanted)
+    if trainer.sharding:
+        _gather_with_others(trainer, source, share)
     is_cut = stops is not None and stops() and found.samples < len(due)
     if not is_cut:
         evaluation_barrier(group, key, found.samples, len(due))
@@ -76,6 +78,17 @@ def evaluate_share(trainer: Trainer, batches: Iterable[Batch]) -> EvaluationSums
             samples += len(batch[1])
     correct, loss_sum = sums.tolist()
     return EvaluationSums(samples=samples, correct=int(correct), loss_sum=loss_sum)
+
+
+def _gather_with_others(trainer: Trainer, source: Source, share: Share) -> None:
+    """Where ranks gather parameters in each forward: one that counts for nothing for each batch that another has more."""
+    own, most = len(eval_range(len(source), share)), math.ceil(len(source) / share.ranks)
+    missing = math.ceil(most / share.batch_size) - math.ceil(own / share.batch_size)
+    with torch.no_grad():
+        for _ in range(missing):
+            _correct_and_loss(trainer, to_device(source.batch([0]), trainer.device))
+    if trainer.sharding:
+        trainer.sharding.reshard()
 
 
 def combine(shares: Sequence[EvaluationSums]) -> EvaluationResult:

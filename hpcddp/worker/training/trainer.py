@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcddp.core.point import Workload
+from hpcddp.core.point import Sharded, Workload
 from hpcddp.data import Batch, Source
 from hpcddp.worker.training.backward import Backward, Mark
 from hpcddp.worker.training.hand_exchange import HandExchange
@@ -17,7 +19,10 @@ from hpcddp.worker.training.inputs import Normalize
 from hpcddp.worker.training.models import build_model
 from hpcddp.worker.training.optimizers import make_optimizer
 from hpcddp.worker.training.parallel import NOTHING, autocast, spread
+from hpcddp.worker.training.sharding import Sharding, shard
 from hpcddp.worker.training.weight_average import WeightAverage
+
+Backpropagation = Callable[[torch.Tensor, Mark, "Callable[[], None] | None"], None]
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,12 @@ class Trainer:
     device: torch.device
     precision: str
     accumulate: int
-    backward: Backward
+    backward: Backpropagation
     label_smoothing: float = 0.0
     average: WeightAverage | None = None
     """What is evaluated in the parameters' place; None: they are."""
+    sharding: Sharding | None = None
+    """None where every rank has all parameters."""
 
     @property
     def ddp(self) -> DistributedDataParallel | None:
@@ -52,8 +59,8 @@ class Trainer:
         return self.model if isinstance(self.model, HandExchange) else None
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
-        """The mixed precision of the workload around forward and loss."""
-        return autocast(self.device, self.precision)
+        """The mixed precision of the workload around forward and loss; shards have a policy in its place."""
+        return NOTHING if self.sharding else autocast(self.device, self.precision)
 
     def evaluated(self) -> contextlib.AbstractContextManager[object]:
         """Around an evaluation: the model has the parameters that are evaluated."""
@@ -102,6 +109,8 @@ class Trainer:
 
     def _exchange(self, now: bool) -> contextlib.AbstractContextManager[object]:
         """Gradients are averaged with the last micro-batch only."""
+        if self.sharding:
+            self.sharding.exchange(now)
         return NOTHING if now or self.ddp is None else self.ddp.no_sync()
 
 
@@ -116,17 +125,21 @@ def apply_settings(workload: Workload) -> None:
         torch.backends.cudnn.allow_tf32 = workload.tf32
 
 
-def make_trainer(workload: Workload, source: Source, device: torch.device, rank: int, *, gpus: int = 1) -> Trainer:
+def make_trainer(  # noqa: PLR0913 - what is trained where, and over how many it is spread
+    workload: Workload, source: Source, device: torch.device, rank: int, *, gpus: int = 1, shards: int = 1
+) -> Trainer:
     """The same model in every rank (same seed), its random draws while training (dropout) different in each.
 
     `gpus`: devices of this process, more than one with data_parallel only; `device` is the first of them.
+    `shards`: ranks that hold one copy of the parameters between them.
     """
     module = build_model(workload.model, classes=source.classes, height=source.shape[1], seed=workload.seed)
     dtype = torch.float64 if workload.precision == "fp64" else torch.float32
-    layout = torch.channels_last if workload.channels_last else torch.preserve_format
-    if workload.sync_batchnorm:
-        module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
-    module.to(device=device, dtype=dtype).to(memory_format=layout)
+    sharding = None
+    if workload.parallel in get_args(Sharded):
+        sharding = shard(module.to(dtype=dtype), workload, device, shards)
+    else:
+        module = _placed(module, workload, device, dtype)
     torch.manual_seed(workload.seed + 1 + rank)
     chosen = workload.optimizer
     return Trainer(
@@ -138,10 +151,19 @@ def make_trainer(workload: Workload, source: Source, device: torch.device, rank:
         device=device,
         precision=workload.precision,
         accumulate=workload.accumulate,
-        backward=Backward(module.parameters()),
+        backward=sharding.backward if sharding else Backward(module.parameters()),
         label_smoothing=chosen.label_smoothing,
         average=WeightAverage(module, chosen.ema_decay) if chosen.ema_decay else None,
+        sharding=sharding,
     )
+
+
+def _placed(module: nn.Module, workload: Workload, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """On its device, as the workload has it."""
+    if workload.sync_batchnorm:
+        module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+    layout = torch.channels_last if workload.channels_last else torch.preserve_format
+    return module.to(device=device, dtype=dtype).to(memory_format=layout)
 
 
 def make_scaler(device: torch.device) -> torch.amp.GradScaler:

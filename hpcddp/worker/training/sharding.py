@@ -1,0 +1,139 @@
+"""Parameters of which each rank holds a part: torch's fully_shard over the blocks of a model, then over the rest of it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Workload
+from hpcddp.worker.training.backward import Mark
+
+COMPUTED_IN = {"fp16": torch.float16, "bf16": torch.bfloat16}
+"""By precision, what parameters are gathered in and a block computes in. Shards, gradients that travel, the optimizer, BatchNorm
+and the loss stay fp32, as with autocast; what autocast would leave in fp32 within a block (LayerNorm, softmax) does not."""
+
+CONTAINERS = (nn.Sequential, nn.ModuleList)
+
+PLACES = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
+"""Of fully_shard: since torch 2.6, and in 2.4 and 2.5."""
+
+
+class Sharding:
+    """A model of which each rank holds a part."""
+
+    def __init__(self, module: nn.Module, parts: list[nn.Module]) -> None:
+        self.module = module
+        self.parts = parts
+        """What is gathered at a time: blocks, and last the model with what is in none of them."""
+        self.backward = ShardedBackward()
+        self._exchanges = True
+
+    def exchange(self, now: bool) -> None:
+        """Whether the next backward scatters gradients; otherwise each rank adds up all of its own, unsharded."""
+        if now != self._exchanges:
+            self._root.set_requires_gradient_sync(now)
+            self._exchanges = now
+
+    def reshard(self) -> None:
+        """After a forward that no backward follows: the model has its shards again, and values put there are those it uses."""
+        for part in self.parts:
+            sharded: Any = part
+            sharded.reshard()
+
+    @property
+    def _root(self) -> Any:
+        return self.module
+
+
+def shard(module: nn.Module, workload: Workload, device: torch.device, shards: int) -> Sharding:
+    """Shards the model, which lies in the host's memory, over `shards` ranks at a time; HpcddpError where torch cannot.
+
+    All ranks call it with equal parameters, of which each retains its part: nothing travels. Blocks go to the device one by one,
+    so that no GPU ever holds all parameters. BatchNorm computes in fp32, and what a block has of it is gathered apart.
+    """
+    fully_shard, policy_class = _fully_shard()
+    computed_in = COMPUTED_IN.get(workload.precision)
+    chosen: dict[str, Any] = {"mesh": _mesh(device, shards), "reshard_after_forward": workload.fsdp.reshard_after_forward}
+    types = {"param_dtype": computed_in, "reduce_dtype": torch.float32} if computed_in else {}
+    of_block = {"mp_policy": policy_class(**types)}
+    of_rest = {"mp_policy": policy_class(**types, output_dtype=types.get("reduce_dtype")), "reshard_after_forward": False}
+    parts: list[nn.Module] = []
+    for part in (*blocks(module), module):
+        norms = [each for each in part.modules() if isinstance(each, _BatchNorm) and each.affine and each not in parts]
+        if computed_in and norms:
+            fully_shard(norms, **chosen)
+            parts += norms
+        if part not in parts:
+            parts.append(fully_shard(part, **{**chosen, **(of_rest if part is module else of_block)}))
+    return Sharding(module, parts)
+
+
+def blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """What the model's containers list, outermost first: encoder blocks, residual blocks, layers. All have parameters."""
+    for child in module.children():
+        if isinstance(module, CONTAINERS) and not isinstance(child, CONTAINERS):
+            if next(child.parameters(), None) is not None:
+                yield child
+        else:
+            yield from blocks(child)
+
+
+def _mesh(device: torch.device, shards: int) -> Any:
+    """All ranks in one line, or a line for each copy; ranks of a node follow each other."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    ranks = dist.get_world_size()
+    if shards == ranks:
+        return init_device_mesh(device.type, (ranks,))
+    return init_device_mesh(device.type, (ranks // shards, shards), mesh_dim_names=("replicate", "shard"))
+
+
+def _fully_shard() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """torch's function and its class of a mixed precision policy."""
+    for place in PLACES:
+        try:
+            found = importlib.import_module(place)
+            return found.fully_shard, found.MixedPrecisionPolicy
+        except (ImportError, AttributeError):
+            continue
+    raise HpcddpError(
+        f"workload.parallel fsdp and hsdp need torch's fully_shard, which came with torch 2.4: this is {torch.__version__}. "
+        f"Install a newer one in the compute environment, or set parallel to ddp"
+    )
+
+
+class ShardedBackward:
+    """Marks the end of backward, in which ranks wait for parameters and scatter gradients.
+
+    With `marks_exchange` these waits are marked apart (shard_marks.py), and here what is left when the computation is over: the
+    wait for the last gradients. Autograd runs callbacks in the order they were queued: ours is queued by the loss, fully_shard's,
+    which waits, by what the loss was computed of.
+    """
+
+    def __init__(self) -> None:
+        self.marks_exchange = False
+        self._mark: Mark | None = None
+
+    def __call__(self, loss: torch.Tensor, mark: Mark, _: Callable[[], None] | None = None) -> None:
+        if not self.marks_exchange:
+            loss.backward()  # type: ignore[no-untyped-call]
+            mark("backward")
+            return
+        self._mark = mark
+        loss.register_hook(self._queue)  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
+        mark("reduce_scatter")
+
+    def _queue(self, _: torch.Tensor) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(self._computed)
+
+    def _computed(self) -> None:
+        if self._mark:
+            self._mark("backward")
