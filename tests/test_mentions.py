@@ -124,7 +124,8 @@ def known_dotted(name: str) -> bool:
     if FILE_ENDS.search(name) or first in sweep_parts() | FOREIGN:
         return True
     if first == "hpcddp":
-        return importlib.util.find_spec(name) is not None
+        is_function = name.count(".") == 1 and second in definitions()[first]
+        return is_function or importlib.util.find_spec(name) is not None
     if first in definitions():
         return second in definitions()[first]
     return first in sys.stdlib_module_names or importlib.util.find_spec(first) is not None

@@ -18,10 +18,12 @@ from hpcddp.submit.snapshot_check import verify
 PACKAGE = Path(__file__).parents[1]
 
 JOB_SIDE = (
-    *("__init__.py", "core/", "data/", "worker/"),
+    *("__init__.py", "core/", "data/", "probe/", "worker/"),
     *("backends/__init__.py", "backends/local_queue.py", "backends/local_ranks.py", "backends/local_runner.py"),
+    *("backends/function_task.py", "backends/submitit_plugin.py"),
 )
-"""Folders and files of hpcddp that jobs run: the worker with what it imports, and the runner of jobs on this machine."""
+"""Folders and files of hpcddp that jobs run: the worker with what it imports, the probe, the runner of jobs on this machine, and
+what runs a function of the user's own."""
 
 ALWAYS = ("submitit", "cloudpickle", "typing_extensions")
 """What unpickling and running a job needs beside hpcddp; all pure Python."""

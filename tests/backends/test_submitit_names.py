@@ -9,8 +9,10 @@ from submitit.core.utils import JobPaths
 from submitit.local import local
 from submitit.slurm import slurm
 
+from hpcddp.backends.function_task import FunctionEnvironment
 from hpcddp.backends.local_ranks import Ranks
 from hpcddp.backends.local_runner import _Executor
+from hpcddp.submit.executor import ClusterExecutor, FunctionJob
 
 SIGNATURES = {
     core.PicklingExecutor._submit_command: "(self, command: str) -> submitit.core.core.Job[typing.Any]",
@@ -19,6 +21,16 @@ SIGNATURES = {
     ),
     utils.DelayedSubmission.__init__: "(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None",
     utils.DelayedSubmission.set_timeout: "(self, timeout_min: int, max_num_timeout: int) -> None",
+    slurm.SlurmExecutor._internal_update_parameters: "(self, **kwargs: Any) -> None",
+    slurm.SlurmExecutor._convert_parameters: "(self, params: Dict[str, Any]) -> Dict[str, Any]",
+    slurm.SlurmExecutor._make_submission_file_text: "(self, command: str, uid: str) -> str",
+    slurm.SlurmExecutor._num_tasks: "(self) -> int",
+    slurm.SlurmJobEnvironment._handle_signals: (
+        "(self, paths: submitit.core.utils.JobPaths, submission: submitit.core.utils.DelayedSubmission) -> None"
+    ),
+    slurm.SlurmJobEnvironment._requeue: "(self, countdown: int) -> None",
+    core.Job._get_outcome_and_result: "(self) -> Tuple[str, Any]",
+    submission.process_job: "(folder: Union[pathlib.Path, str]) -> None",
     local.LocalExecutor._submit_command: "(self, command: str) -> submitit.local.local.LocalJob[+R]",
     local.Controller.start_tasks: "(self) -> None",
     local.Controller.kill_tasks: "(self) -> None",
@@ -35,15 +47,31 @@ def test_version_is_the_one_that_was_read() -> None:
 def test_signatures_are_those_relied_upon(method: object) -> None:
     """Every method overridden or called is there, with the arguments it is given."""
     found = str(inspect.signature(method)).replace("typing.List", "List").replace("typing.Any", "Any")  # type: ignore[arg-type]
+    found = found.replace("typing.Tuple", "Tuple").replace("typing.Dict", "Dict").replace("pathlib._local", "pathlib")
     assert found == SIGNATURES[method].replace("typing.Any", "Any")  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(_Executor, local.LocalExecutor), (Ranks, local.Controller)])
-def test_nothing_else_is_overridden(ours: type, theirs: type) -> None:
+@pytest.mark.parametrize(
+    ("ours", "theirs", "meant"),
+    [
+        (_Executor, local.LocalExecutor, {"_submitit_command_str", "_submit_command"}),
+        (Ranks, local.Controller, set()),
+        (
+            ClusterExecutor,
+            slurm.SlurmExecutor,
+            {
+                *("job_class", "name", "affinity", "_equivalence_dict", "_valid_parameters", "_convert_parameters", "_num_tasks"),
+                *("_internal_update_parameters", "_internal_process_submissions", "_make_submission_file_text"),
+            },
+        ),
+        (FunctionJob, slurm.SlurmJob, {"submission", "results", "exception", "_get_outcome_and_result"}),
+        (FunctionEnvironment, slurm.SlurmJobEnvironment, {"name", "_handle_signals", "_requeue"}),
+    ],
+)
+def test_nothing_else_is_overridden(ours: type, theirs: type, meant: set[str]) -> None:
     """Every name that hides one of submitit's is meant to."""
-    meant = {"_submitit_command_str", "_submit_command"}
-    made_by_abc = {"_abc_impl", "__abstractmethods__"}
-    assert {name for name in vars(ours) if hasattr(theirs, name) and not hasattr(object, name)} - made_by_abc <= meant
+    made_by_python = {"_abc_impl", "__abstractmethods__", "__parameters__", "__orig_bases__"}
+    assert {name for name in vars(ours) if hasattr(theirs, name) and not hasattr(object, name)} - made_by_python <= meant
 
 
 def test_command_of_the_ranks_is_a_property() -> None:

@@ -76,11 +76,12 @@ def test_snapshot_holds_what_a_job_needs_and_no_more(study: Study, user: Path) -
 
 
 def test_snapshot_holds_the_job_side_of_hpcddp(study: Study, user: Path) -> None:
-    """core, data and worker, and the runner of jobs on this machine: what only the login side runs stays behind."""
+    """core, data, probe and worker, the runner of jobs on this machine, what runs a function: what only login nodes run stays."""
     held = {name.removeprefix("hpcddp/") for name in names(take_snapshot(study, [])) if name.startswith("hpcddp/")}
-    assert {name.split("/")[0] for name in held} == {"__init__.py", "backends", "core", "data", "worker"}
+    assert {name.split("/")[0] for name in held} == {"__init__.py", "backends", "core", "data", "probe", "worker"}
     assert {name for name in held if name.startswith("backends/")} == {
-        f"backends/{name}.py" for name in ("__init__", "local_queue", "local_ranks", "local_runner")
+        f"backends/{name}.py"
+        for name in ("__init__", "function_task", "local_queue", "local_ranks", "local_runner", "submitit_plugin")
     }
 
 

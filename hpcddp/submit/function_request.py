@@ -1,0 +1,67 @@
+"""The parameters of an executor in hpcddp's words, and the job that they ask for: checked as a sweep's are."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+
+from hpcddp.cluster.settings import Settings
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import Layout
+from hpcddp.core.schema import did_you_mean
+from hpcddp.script.resources import WARNING_S
+from hpcddp.submit.comm_benchmark import command_layout
+from hpcddp.submit.options import LayoutOptions, PointOptions
+from hpcddp.submit.submission_plan import SubmissionPlan, plan_submission
+from hpcddp.sweep.file import SlurmOptions
+
+KEYS: Mapping[str, str] = {
+    **{field.name: f"layout.{field.name}" for field in dataclasses.fields(Layout) if field.name != "launcher"},
+    **{field.name: f"slurm.{field.name}" for field in dataclasses.fields(SlurmOptions) if field.name != "template"},
+    "account": "account",
+    "device": "device",
+}
+"""By parameter: the key of a sweep that says the same."""
+
+OWN = ("name", "array_parallelism")
+"""Parameters that are not about what a job asks for."""
+
+INSTEAD = {
+    "tasks_per_node": "there is a task for each GPU: set gpus_per_node",
+    "cpus_per_task": "set physical_cores_per_rank",
+    "stderr_to_stdout": "each task has a log of its own for errors: leave it out",
+    "launcher": "a task is started by srun: leave it out",
+    "time": "set walltime_min",
+    "setup": "modules and shell lines are the profile's: `compute`",
+    "srun_args": "set srun_options",
+    "additional_parameters": "set options, such as ['--constraint=hdr']",
+}
+"""submitit's parameters that say something else here, and what to do."""
+
+
+def function_plan(cluster: str | None, parameters: Mapping[str, object], settings: Settings) -> SubmissionPlan:
+    """The job that the parameters ask for on that cluster; UsageError for what is no parameter, or what it would refuse."""
+    for name in parameters:
+        if name in INSTEAD or name not in (*KEYS, *OWN):
+            step = f": {INSTEAD[name]}" if name in INSTEAD else did_you_mean(name, [*KEYS, *OWN])
+            raise UsageError(f"no parameter `{name}`{step}")
+    given = {name: value for name, value in parameters.items() if name in KEYS and value is not None}
+    sets = tuple(f"{KEYS[name]}={json.dumps(value)}" for name, value in given.items() if name not in ("nodes", "gpus_per_node"))
+    layout = LayoutOptions(**{name: given[name] for name in ("nodes", "gpus_per_node") if name in given})  # type: ignore[arg-type]
+    try:
+        return plan_submission(command_layout(layout, PointOptions(cluster=cluster, settings=sets)), settings)
+    except UsageError as error:
+        raise UsageError(in_parameters(str(error))) from error
+
+
+def warning_s(walltime_min: int) -> int:
+    """So long before the time limit Slurm sends the signal at which submitit writes a checkpoint."""
+    return min(WARNING_S, walltime_min * 15)
+
+
+def in_parameters(text: str) -> str:
+    """The text with keys of a sweep and options of the command line as parameters of an executor."""
+    text = re.sub(r"--set (?:slurm\.|layout\.)?(\w+)=", r"\1=", text).replace("--runs", "folder=")
+    return re.sub(r"\b(?:slurm|layout)\.(\w+)(?= is )", r"\1", text)

@@ -1,0 +1,266 @@
+"""hpcddp.executor without a cluster: what it submits, refuses and unpickles. sbatch is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from submitit import AutoExecutor
+from submitit.core import plugins
+from submitit.core.core import Job
+from submitit.core.utils import DelayedSubmission, FailedJobError, cloudpickle_dump
+from submitit.slurm.slurm import SlurmExecutor, SlurmJob
+
+import hpcddp
+from hpcddp.core.errors import FullError, HpcddpError, RefusedError, UsageError
+from hpcddp.submit.executor import ClusterExecutor, FunctionJob
+from tests.backends.fake_slurm import Say, calls, stand_ins
+from tests.intruder import NOBODY, need_root
+
+Make = Callable[..., ClusterExecutor]
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """sbatch queues jobs 1, 2, ...; arrays have four tasks at most."""
+    monkeypatch.setattr("hpcddp.backends.slurm_send.RESEND_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.RETRY_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("hpcddp.backends.slurm_recovery.SEARCH_AGAIN_S", 0.0)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("HPCDDP_RUNS", "HPCDDP_CLUSTER", "SBATCH_ACCOUNT", "SUBMITIT_EXECUTOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    say = stand_ins(tmp_path, monkeypatch, ("srun", "squeue", "sacct", "sacctmgr"), "exit 0")
+    say("sbatch", 'echo "Submitted batch job $(grep -c ^sbatch "$LOG")"')
+    say("scontrol", "echo 'MaxArraySize            = 4'")
+    return say
+
+
+@pytest.fixture
+def make(say: Say, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """An executor on rcc that does not wait between submissions; the tests' own modules stay where they are."""
+    monkeypatch.setattr("hpcddp.submit.executor.own_modules", list)
+    monkeypatch.setattr(ClusterExecutor, "_throttle", lambda self: None)
+    return lambda **parameters: hpcddp.executor("rcc", **{"gpus_per_node": 1, "account": "proj", "folder": "logs", **parameters})
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def returned(job: Job[int], outcome: str, value: object, task: int = 0) -> None:
+    """Leaves what a task would leave."""
+    cloudpickle_dump((outcome, value), job.task(task).paths.result_pickle)
+
+
+def test_the_script_is_the_profiles(make: Make, tmp_path: Path) -> None:
+    """The template's, with hpcddp's request, logs by task, submitit's signal, and the snapshot's bootstrap as command."""
+    job = make(nodes=2, gpus_per_node=4, walltime_min=30, name="mine, all mine").submit(double, 3)
+    script = job.paths.submission_file.read_text()
+    for line in ("--nodes=2", "--ntasks-per-node=4", "--gres=gpu:v100:4", "--time=30", "--account=proj", "--signal=USR2@120"):
+        assert f"#SBATCH {line}\n" in script
+    assert f"--output={tmp_path}/logs/%j_%t_log.out --error={tmp_path}/logs/%j_%t_log.err" in script
+    (code,) = (tmp_path / "logs" / ".code").iterdir()
+    assert f"python3 -u {code}/bootstrap.py --module hpcddp.backends.function_task {tmp_path}/logs {tmp_path}/logs " in script
+    (call,) = calls(tmp_path, "sbatch")
+    assert call.split()[1].startswith("--job-name=mine_all_mine.")
+    logs = f"{tmp_path}/logs/%j_0_log"
+    assert call.split()[2:5] == [f"--output={logs}.out", f"--error={logs}.err", f"--chdir={tmp_path}"]
+    assert (job.job_id, job.num_tasks, isinstance(job, SlurmJob)) == ("1", 8, True)
+    assert (job.submission().function, job.submission().args) == (double, (3,))
+    assert job.submission()._timeout_min == 30
+
+
+def test_arrays_are_cut_where_the_cluster_cuts_them(make: Make, tmp_path: Path) -> None:
+    """Nine functions are arrays of four, four and a job; each task has its own pickle."""
+    jobs = make(array_parallelism=3).map_array(double, range(9))
+    assert [job.job_id for job in jobs] == [*(f"1_{task}" for task in range(4)), *(f"2_{task}" for task in range(4)), "3"]
+    assert [job.submission().args for job in jobs] == [(x,) for x in range(9)]
+    arrays = [[word for word in call.split() if word.startswith("--array")] for call in calls(tmp_path, "sbatch")]
+    assert arrays == [["--array=0-3%3"], ["--array=0-3%3"], []]
+    assert f"--output={tmp_path}/logs/%A_%a_%t_log.out" in jobs[0].paths.submission_file.read_text()
+
+
+def test_a_batch_is_an_array(make: Make) -> None:
+    """Nothing is submitted before its end, and what is not to be done in one says so."""
+    executor = make()
+    with executor.batch():
+        jobs = [executor.submit(double, x) for x in range(2)]
+        with pytest.raises(AttributeError, match="forbidden"):
+            _ = jobs[0].job_id
+        with pytest.raises(RuntimeError, match="not allowed"):
+            executor.update_parameters(nodes=2)
+    assert [job.job_id for job in jobs] == ["1_0", "1_1"]
+    assert all(type(job) is FunctionJob for job in jobs)
+
+
+def test_what_comes_back(make: Make) -> None:
+    """The value; of an error its traceback; of several tasks the error of the one that has one, at once."""
+    job = make().submit(double, 1)
+    returned(job, "success", 2)
+    assert (job.result(), job.exception(), job.done()) == (2, None, True)
+    several = make(gpus_per_node=3).submit(double, 1)
+    for task in range(3):
+        returned(several, "success", task, task)
+    assert several.results() == [0, 1, 2]
+    failed = make(gpus_per_node=2).submit(double, 1)
+    returned(failed, "error", "Traceback: no luck", 1)
+    failed.watcher._info_dict[failed.job_id] = {"State": "FAILED"}
+    failed.watcher._finished.add(failed.job_id)
+    with pytest.raises(FailedJobError, match="no luck"):
+        failed.results()
+    assert isinstance(failed.exception(), FailedJobError)
+
+
+def test_a_lost_answer_is_looked_up(make: Make, say: Say, tmp_path: Path) -> None:
+    """One job, found by its name; where nobody answers its pickle stays, since the job may be queued and look for it."""
+    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1')
+    names = """sed -n 's/^sbatch --job-name=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
+    say("squeue", f"printf '8\\037%s\\037PENDING\\037None\\037\\037{tmp_path}\\n' \"$({names})\"")
+    assert make().submit(double, 1).job_id == "8"
+    assert len(calls(tmp_path, "sbatch")) == 1
+    say("squeue", 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
+    with pytest.raises(HpcddpError, match=r"`squeue --me --name=double\.\w+` says"):
+        make().submit(double, 2)
+    assert len(list((tmp_path / "logs").glob("*_0.pkl"))) == 1
+
+
+def test_a_refusal_has_its_next_step(make: Make, say: Say, tmp_path: Path) -> None:
+    """In the words of parameters; nothing is left of what was refused, and of a list what was submitted before is said."""
+    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
+    with pytest.raises(RefusedError, match=r"Slurm refuses a job without a QOS .*, or use qos=NAME\."):
+        make().submit(double, 1)
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == [".code"]
+    full = 'echo "sbatch: error: AssocMaxSubmitJobLimit" >&2; exit 1'
+    say("sbatch", f'[ $(grep -c ^sbatch "$LOG") -gt 2 ] && {{ {full}; }}; echo "Submitted batch job 5"')
+    with pytest.raises(FullError, match="4 of 6 are submitted, to 5_3"):
+        make().map_array(double, range(6))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"nodes": 99}, r"rcc has 6 nodes of type v100 \(gn\[01-06\]\); 99 asked for"),
+        ({"gpus_per_node": 9}, "gpus_per_node is 9: a node of type v100 of rcc has 4 GPUs"),
+        ({"walltime_min": 99999}, "walltime_min is 99999, at most 10080 minutes allowed"),
+        ({"partition": "gpux", "qos": "dev"}, "QOS dev|partition is gpux"),
+        ({"qos": "x"}, "qos is x: the profile of rcc knows dev"),
+        ({"nods": 2}, "no parameter `nods`; did you mean `nodes`"),
+        ({"tasks_per_node": 2}, "no parameter `tasks_per_node`: there is a task for each GPU: set gpus_per_node"),
+        ({"nodes": "two"}, "a whole number is expected"),
+        ({"node_type": "h100"}, "no node type `h100` in rcc"),
+        ({"options": ["--nodes=3"]}, "hpcddp sets --nodes itself"),
+    ],
+)
+def test_what_the_cluster_would_not_give_is_refused_at_once(
+    make: Make, tmp_path: Path, parameters: dict[str, object], words: str
+) -> None:
+    """When it is said, not when it is submitted; what was said before stays."""
+    with pytest.raises(UsageError, match=words):
+        make(**parameters)
+    executor = make(nodes=2)
+    with pytest.raises(UsageError, match=words):
+        executor.update_parameters(**parameters)
+    assert (executor.parameters["nodes"], (tmp_path / "logs").exists()) == (2, False)
+
+
+def test_an_account_is_needed_where_the_profile_says_so(make: Make) -> None:
+    """At the submission, with the parameter to set."""
+    with pytest.raises(UsageError, match=r"rcc needs an account: account=NAME"):
+        make(account=None).submit(double, 1)
+
+
+def test_a_cluster_without_slurm_has_none(make: Make) -> None:
+    """The sentence says how to start the function there."""
+    with pytest.raises(UsageError, match="local has no Slurm"):
+        hpcddp.executor("local", folder="logs")
+
+
+def test_large_pickles_are_refused(make: Make, tmp_path: Path) -> None:
+    """As in submitit; nothing is left of them."""
+    executor = make(max_pickle_size_gb=0)
+    with pytest.raises(RuntimeError, match="max_pickle_size_gb"):
+        executor.submit(double, 1)
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == [".code"]
+
+
+def test_a_folder_of_somebody_else_is_refused(make: Make, tmp_path: Path) -> None:
+    """At the submission, and again before a result is read: what lies there would run as this user."""
+    need_root()
+    job = make().submit(double, 1)
+    returned(job, "success", 2)
+    os.chown(tmp_path / "logs", NOBODY, NOBODY)
+    (tmp_path / "logs").chmod(0o755)
+    copied = pickle.loads(pickle.dumps(job))
+    for read in (job.result, job.exception, job.submission, copied.result):
+        with pytest.raises(HpcddpError, match="belongs to nobody, whose code would run as you: give another folder with folder="):
+            read()
+    with pytest.raises(HpcddpError, match="belongs to nobody"):
+        make().submit(double, 1)
+    os.chown(tmp_path / "logs", 0, 0)
+    (tmp_path / "logs").chmod(0o777)
+    with pytest.raises(HpcddpError, match="may be written by everybody"):
+        job.result()
+
+
+def test_a_folder_for_each_job(make: Make, tmp_path: Path) -> None:
+    """%j in the folder's name, as submitit has it: pickle, script and logs are the job's own, the code is shared."""
+    job = make(folder="logs/%j").submit(double, 1)
+    assert job.paths.folder == tmp_path / "logs" / "1"
+    assert job.submission().args == (1,)
+    assert f"--output={tmp_path}/logs/%j/%j_%t_log.out" in job.paths.submission_file.read_text()
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [".code", "1"]
+
+
+def test_without_a_folder_it_is_in_the_run_root(make: Make, tmp_path: Path) -> None:
+    assert make(folder=None).folder == tmp_path / "jobs" / "functions"
+
+
+def test_through_auto_executor(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """submitit's own words for what all clusters have, hpcddp's with its prefix; it is never taken unless it is named."""
+    found = {"slurm": SlurmExecutor, "hpcddp": ClusterExecutor}
+    monkeypatch.setattr(plugins, "get_executors", lambda: found)
+    executor = AutoExecutor("logs", cluster="hpcddp", hpcddp_cluster="rcc")
+    executor.update_parameters(timeout_min=7, nodes=2, gpus_per_node=1, mem_gb=1.5, name="n", hpcddp_account="proj")
+    script = executor.submit(double, 1).paths.submission_file.read_text()
+    assert ("#SBATCH --time=7\n" in script, "#SBATCH --mem=1536M\n" in script, "#SBATCH --nodes=2\n" in script) == (True,) * 3
+    with pytest.raises(UsageError, match="set physical_cores_per_rank"):
+        executor.update_parameters(cpus_per_task=3)
+    assert AutoExecutor.which() == "slurm"
+
+
+def test_importing_hpcddp_imports_nothing_more() -> None:
+    """Every command of the login side begins so; submitit and what else the executor needs come with the first call."""
+    script = (
+        "import hpcddp, sys; hpcddp.executor; print([name for name in sys.modules if name.startswith(('hpcddp.', 'submitit'))])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_in_a_job_submitits_own_class_stands_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank of each job loads all plugins: there nothing of the login side is imported, which may not be there."""
+    from hpcddp.backends import submitit_plugin
+
+    monkeypatch.delenv("SUBMITIT_EXECUTOR", raising=False)
+    assert submitit_plugin.ClusterExecutor is ClusterExecutor
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    assert submitit_plugin.ClusterExecutor is SlurmExecutor
+
+
+def test_a_job_without_its_number_finds_its_pickle(make: Make, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job starts before its submission has heard that it exists: it runs, by a Python that has no packages at all, and the
+    result is where it is looked for.
+    """
+    run = """script=${@: -1}; eval "set -- $(sed -n '/bootstrap.py/s/^ *python3 -u//p' "$script")"
+export SLURM_JOB_ID=9 SLURM_NTASKS=1 SLURM_PROCID=0 SUBMITIT_EXECUTOR=slurm
+$PYTHON -u "$@" >job.log 2>&1; echo 'Submitted batch job 9'"""
+    say("sbatch", run)
+    monkeypatch.setenv("PYTHON", f"{sys.executable} -S")
+    job = make().submit(lambda x: 2 * x, 21)
+    assert job.result() == 42, (tmp_path / "job.log").read_text()
+    assert DelayedSubmission.load(job.paths.submitted_pickle).args == (21,)

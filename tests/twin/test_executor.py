@@ -1,0 +1,188 @@
+"""hpcddp.executor on a real Slurm: what submitit's users rely on (results, arrays, batches, exceptions, checkpoints), with the
+profile's script.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.twin.processes import wait_until
+from tests.twin.twin import Twin
+from tests.twin.userland import User
+
+MODULE = """\
+import os, time
+from pathlib import Path
+
+import submitit
+
+def place():
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK")
+    return [*(int(os.environ[name]) for name in names), submitit.JobEnvironment().global_rank, os.getcwd()]
+
+def add(a, b):
+    print("adds", a, flush=True)
+    return a + b
+
+def version():
+    return "as submitted"
+
+def fail_on_rank_1():
+    if os.environ["RANK"] == "1":
+        raise ValueError("no such luck")
+    time.sleep(600)
+
+class Counting(submitit.helpers.Checkpointable):
+    def __init__(self):
+        self.restarts = 0
+
+    def __call__(self, marker, times):
+        if self.restarts < times:
+            Path(f"{marker}.{self.restarts}").touch()
+            time.sleep(600)
+        return self.restarts, os.environ.get("SLURM_RESTART_COUNT")
+
+    def checkpoint(self, *arguments):
+        self.restarts += 1
+        return super().checkpoint(*arguments)
+"""
+
+PRELUDE = """\
+import json, subprocess, time
+from pathlib import Path
+
+import hpcddp
+import mine
+import submitit
+
+def executor(**parameters):
+    given = {"gpus_per_node": 1, "device": "cpu", "exclusive": False, "walltime_min": 5, "account": "proj"}
+    return hpcddp.executor("rcc", folder="logs", **{**given, **parameters})
+
+"""
+
+EVERYTHING = """\
+def times_ten(x):
+    return OFFSET + 10 * x
+
+OFFSET = 1
+frozen = executor(options=["--hold"]).submit(mine.version)
+places = executor(nodes=2, gpus_per_node=2).submit(mine.place)
+failing = executor(gpus_per_node=2).submit(mine.fail_on_rank_1)
+one = executor()
+added = one.map_array(mine.add, [1, 2, 3], [10, 20, 30])
+with one.batch():
+    batched = [one.submit(times_ten, x) for x in (4, 5)]
+    try:
+        batched[0].job_id
+    except AttributeError as error:
+        early = str(error)
+try:
+    executor(options=["--partition=nowhere"]).submit(mine.add, 1, 2)
+except hpcddp.core.errors.RefusedError as error:
+    refused = str(error)
+Path("mine.py").write_text("def version(): return 'edited'\\n")
+subprocess.run(["scontrol", "release", frozen.job_id], check=True)
+pickles = {path.name for path in Path("logs").glob("*.pkl") if "_result" not in path.name}
+
+print(json.dumps({
+    "frozen": frozen.result(),
+    "places": places.results(),
+    "added": [job.result() for job in added],
+    "ids": [[job.job_id for job in jobs] for jobs in (added, batched)],
+    "stdout": added[2].stdout(),
+    "paths": [added[2].paths.stdout.name, added[2].paths.submission_file.name, added[2].submission().args],
+    "batched": [job.result() for job in batched],
+    "early": early,
+    "refused": refused,
+    "exception": [type(failing.exception()).__name__, str(failing.exception())],
+    "state": [added[0].state, added[0].done(), added[0].exception()],
+    "pickles": [len(pickles), all(name.endswith("_submitted.pkl") for name in pickles)],
+}))
+"""
+
+REQUEUED = """\
+job = executor().submit(mine.Counting(), "at-work", 2)
+plain = executor().submit(time.sleep, 600)
+for restart in range(2):
+    while not Path(f"at-work.{restart}").exists():
+        time.sleep(0.1)
+    job._interrupt(timeout=True)
+while plain.state != "RUNNING":
+    time.sleep(0.5)
+    plain.get_info(mode="force")
+while "Loading pickle" not in (plain.stdout() or ""):
+    time.sleep(0.1)
+time.sleep(1)
+plain._interrupt(timeout=True)
+print(json.dumps({"result": job.result(), "logs": job.stdout(), "plain": str(plain.exception())}))
+"""
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "own-jobs.md"
+
+
+@pytest.fixture
+def user(rcc_twin: Twin, tmp_path: Path) -> User:
+    (tmp_path / "mine.py").write_text(MODULE)
+    return User(rcc_twin, tmp_path)
+
+
+def run(user: User, script: str) -> Any:
+    """What the script prints last, as JSON; it is a file of the user's, run where they stand."""
+    (user.home / "study.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "study.py"], cwd=user.home, env=user.env, capture_output=True, text=True, check=False, timeout=300
+    )
+    logs = "\n".join(f"{file.name}: {file.read_text()[-1500:]}" for file in sorted((user.home / "logs").glob("*_log.*")))
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_what_was_submitted_comes_back(user: User) -> None:
+    """Each rank's value, from the code of submission time, with torch's variables; arrays and batches task by task; the error of
+    the rank that raised it, with its traceback; and Slurm's refusal with the next step.
+    """
+    found = run(user, PRELUDE + EVERYTHING)
+    assert found["frozen"] == "as submitted"
+    assert found["places"] == [[rank, rank % 2, 4, rank // 2, rank, str(user.home)] for rank in range(4)]
+    assert (found["added"], found["batched"]) == ([11, 22, 33], [41, 51])
+    assert [[job.partition("_")[2] for job in jobs] for jobs in found["ids"]] == [["0", "1", "2"], ["0", "1"]]
+    array = found["ids"][0][0].partition("_")[0]
+    assert "adds 3\n" in found["stdout"]
+    assert found["paths"] == [f"{array}_2_0_log.out", f"{array}_submission.sh", [3, 30]]
+    assert "forbidden" in found["early"]
+    assert found["exception"][0] == "FailedJobError"
+    assert "in fail_on_rank_1\n" in found["exception"][1]
+    assert "ValueError: no such luck" in found["exception"][1]
+    assert "has no partition" in found["refused"]
+    assert "partition=NAME" in found["refused"]
+    assert found["state"] == ["COMPLETED", True, None]
+    assert found["pickles"] == [8, True]
+
+
+def test_checkpoints_requeue_the_job(user: User) -> None:
+    """At the signal before the time limit what can write a checkpoint is requeued, under its number, and goes on from it; what
+    cannot ends with submitit's own error.
+    """
+    found = run(user, PRELUDE + REQUEUED)
+    assert found["result"] == [2, "2"]
+    assert found["logs"].count("Calling checkpoint method.") == 2
+    assert "Job not requeued because: timed-out and not checkpointable." in found["plain"]
+    wait_until(lambda: not list(user.home.glob("requeue.*")), [], "no file left of the requeue", 10, lambda: "")
+
+
+def test_the_code_of_the_page(user: User) -> None:
+    """As it stands there, on CPUs: a value of each rank, then one of each task of an array."""
+    (user.home / "train.py").write_text("import os\n\ndef train(lr):\n    return lr * float(os.environ['WORLD_SIZE'])\n")
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    on_cpus = code.replace("gpus_per_node=4", "gpus_per_node=2, device='cpu', exclusive=False, folder='logs'")
+    assert run(user, on_cpus) == [0.1, 0.2, 0.4]
+    assert len(list((user.home / "logs").glob("*_result.pkl"))) == 4 + 3
