@@ -29,6 +29,7 @@ from hpcddp.analysis.runs.rank_map import rank_map
 from hpcddp.analysis.runs.readings import read_readings
 from hpcddp.analysis.runs.resources import Used, arithmetic, used
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.script_runs import with_script
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm
 from hpcddp.analysis.runs.slow_ranks import unevenness
 from hpcddp.analysis.runs.typical import typical_step, windows_apart
@@ -100,6 +101,7 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
 def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
     """The run, completed by what launch.json says; `launches`: of all its attempts, the last one's at the end."""
     launch = launches[-1]
+    run = with_script(run, launch.script)
     gpu = " + ".join(sorted({gpu for each in launches for gpu in each.gpus})) or None
     return replace(
         run,

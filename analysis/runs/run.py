@@ -22,6 +22,7 @@ from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.runs.timeline import Timeline
 from hpcddp.analysis.runs.typical import TypicalStep
 from hpcddp.core.comm_record import CommRecord
+from hpcddp.core.launch_record import ScriptFacts
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.start_up import StartUp
@@ -52,6 +53,8 @@ class Run:
     fabric_gbps: float | None = None
     """Of all of a node's adapters, as the cluster's profile had it."""
     network: RunNetwork | None = None
+    script: ScriptFacts | None = None
+    """What its job found out of a script's workload; `point` has it too."""
     epoch_samples: int | None = None
     """Samples of the training set."""
     global_batch: int | None = None

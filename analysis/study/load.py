@@ -16,6 +16,7 @@ from hpcddp.analysis.records.csv_reader import is_large
 from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.runs.script_runs import completed_points, with_script
 from hpcddp.analysis.runs.signals import read_predicted
 from hpcddp.analysis.util.cache import Cache, fingerprint
 from hpcddp.analysis.util.codec import from_plain, to_plain
@@ -80,10 +81,11 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     warnings.extend(warning for _, odd in loaded for warning in odd)
     runs = _in_sweep([run for run, _ in loaded], study_file, warnings)
     gone = {label for label, repeat in study_file.in_sweep.items() if not repeat} - {run.label for run in runs}
+    planned = [point for label, point in sorted(points.items()) if point is not None and label not in gone]
     return StudyRecords(
         name=study_file.name,
         hold=study_file.hold,
-        points=tuple(point for label, point in sorted(points.items()) if point is not None and label not in gone),
+        points=tuple(completed_points(planned, runs, study_file.hold)),
         runs=tuple(runs),
         failures=failures,
         warnings=tuple(one_line(warning) for warning in warnings),
@@ -165,7 +167,7 @@ def _from_cache(plain: Any, point: Point | None) -> Loaded | None:
         run, odd = from_plain(Loaded, plain)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
-    return replace(run, point=point), odd
+    return with_script(replace(run, point=point), run.script), odd
 
 
 def _read_point(study: Study, label: str, warnings: list[str]) -> Point | None:

@@ -30,6 +30,7 @@ OUTSIDE = (
     *("layout.nodes", "layout.gpus_per_node", "workload.data.root", "workload.global_batch"),
     *("measure.comm", "measure.profile_steps", "measure.profile_ranks"),
     *("measure.evaluate", "measure.evaluate_every"),
+    "workload.samples_per_step",
 )
 """Keys in which points of one series may differ: what a series varies, what is not hashed, what happens after the timed steps,
 and the communication hook (the breakdown comes from runs with it, the throughput from runs without it).
@@ -51,7 +52,7 @@ def workload_key(point: Point, hold: str) -> SeriesKey:
     """Everything of a point that must be equal within a series, flat: `workload.model` and so on."""
     flat = {key: value for key, value in flat_keys(point).items() if key not in OUTSIDE}
     if hold == "global_batch":
-        del flat["workload.batch_per_gpu"]
+        flat.pop("workload.batch_per_gpu", None)
         flat["global_batch"] = point.global_batch
     return flat
 

@@ -23,14 +23,14 @@ TASKS = "tasks.jsonl"
 PICKLE = "submitted.pkl"
 """In the folder of an array and of a single job: what submitit shall run."""
 
-OWN = ("point", "run", "data_root")
+OWN = ("point", "run", "data_root", "script")
 """Keys of a job's spec that differ from task to task; the others are the same in all of an array."""
 
 
 def prepare_array(folder: Path, specs: Sequence[Mapping[str, object]]) -> None:
     """Makes the folder of an array of these specs (of jobspec.spec_to_dict), task by task from 0."""
     folder.mkdir(parents=True)
-    lines = [json.dumps({key: spec[key] for key in OWN}, sort_keys=True, separators=(",", ":")) for spec in specs]
+    lines = [json.dumps({key: spec[key] for key in OWN if key in spec}, sort_keys=True, separators=(",", ":")) for spec in specs]
     (folder / TASKS).write_text("\n".join([*lines, ""]), encoding="utf-8")
     for task in range(len(specs)):
         (folder / str(task)).mkdir()

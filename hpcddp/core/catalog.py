@@ -64,8 +64,8 @@ def is_factory(name: str) -> bool:
 
 
 def dataset_facts(data: Data) -> DatasetFacts | None:
-    """Facts of a known data set, None for the user's own; UsageError for a name that is neither."""
-    if is_factory(data.name):
+    """Facts of a known data set, None for the user's own and a script's; UsageError for a name that is neither."""
+    if not data.name or is_factory(data.name):
         return None
     if data.name not in DATASETS:
         raise UsageError(f"no data set `{data.name}`{did_you_mean(data.name, DATASETS)} (or package.module:factory)")
@@ -94,7 +94,9 @@ def parameters(workload: Workload) -> int | None:
 
 
 def check_workload(workload: Workload) -> None:
-    """UsageError where model and data do not fit each other or a name is not known."""
+    """UsageError where model and data do not fit each other or a name is not known; a script's are its own."""
+    if workload.script:
+        return
     if not is_factory(workload.model) and workload.model not in MODELS:
         raise UsageError(f"no model `{workload.model}`{did_you_mean(workload.model, MODELS)} (or package.module:factory)")
     if workload.batch_per_gpu % workload.accumulate:

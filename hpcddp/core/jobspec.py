@@ -13,6 +13,16 @@ from hpcddp.core.schema import Positive, added_later, decode, encode
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScriptPlace:
+    """Where a script of the user's own is, and where it runs."""
+
+    file: str
+    """In the snapshot; of a job that the user submits by hand where it lay when that was rendered."""
+    folder: str
+    """The sweep's: the script's working directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """One run of one point; the job id and restart count are the job's own to find out."""
 
@@ -28,6 +38,8 @@ class JobSpec:
     """The cluster profile as used, for the record."""
     local_device: Literal["rank", "zero"] = added_later("rank")
     """Which GPU a rank uses that srun started: the one of its local rank, or device 0 where it has only its own."""
+    script: ScriptPlace | None = added_later(None)
+    """Of the point's script, where it is one."""
     git_commit: str | None = None
     """Of the folder the sweep was submitted from, for the record; `+` at the end: with local changes."""
 

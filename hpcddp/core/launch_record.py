@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.records import SCHEMA
@@ -73,6 +73,21 @@ class TrainingData:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScriptFacts:
+    """What the probe reads from the objects of a script whose sweep knows its name and arguments only."""
+
+    model: str
+    """`train:Net`, by the script and the class."""
+    data: str
+    precision: Literal["fp32", "fp16", "bf16", "fp64"]
+    samples_per_step: Positive
+    """Of a rank."""
+    iterations_per_step: Positive = 1
+    loader_workers_per_rank: Count = 0
+    parallel: Literal["ddp", "none"] = "ddp"
+
+
+@dataclass(frozen=True, kw_only=True)
 class LaunchRecord:
     """launch.json: what ran where, on what, with which settings."""
 
@@ -112,6 +127,8 @@ class LaunchRecord:
     """The cluster's profile as used; `profile_facts` has what is read of it."""
     git_commit: str | None = None
     data: TrainingData = TrainingData()
+    script: ScriptFacts | None = added_later(None)
+    """Of a point that is a script of the user's own."""
     clock: str | None = None
     """By which steps were timed, in words."""
     tf32: Mapping[str, bool | str] | None = None

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -23,6 +24,16 @@ Sharded = Literal["fsdp", "hsdp"]
 
 VARIANTS = ("plain", "rotated", "translated", "scaled", "flipped", "elastic")
 """The six variants of bigMNIST, in the order of seed 004's augmentations."""
+
+
+OF_SCRIPT = ("workload.script", "workload.args.", "workload.samples_per_step")
+"""Keys, or beginnings of keys, of a sweep whose loop is the user's script."""
+
+FOUND_IN_SCRIPT = (
+    *("workload.model", "workload.data.name", "workload.precision", "workload.batch_per_gpu"),
+    *("workload.accumulate", "workload.loader_workers_per_rank", "workload.parallel"),
+)
+"""What the job of such a point finds out of its workload."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +94,18 @@ class OwnScript:
 class Workload:
     """What trains."""
 
-    model: str
-    """A known name, or `package.module:factory` called with (num_classes)."""
-    data: Data
+    model: str = ""
+    """A known name, or `package.module:factory` called with (num_classes). Needed unless there is a `script`, as `data` is."""
+    data: Data = Data(name="")
     """What is trained on."""
+    script: str | None = added_later(None)
+    """In place of model and data: a training script of the user's own, by its path from the sweep's file, in which hpcddp.probe
+    measures the loop."""
+    args: Mapping[str, object] = added_later(dict)
+    """`script` only: its arguments by name, each of which may be an axis. `depth: 12` is given as `--depth 12`, true as a bare
+    `--depth`, a list as several words; false and null are not given."""
+    samples_per_step: Positive | None = added_later(None)
+    """`script` only: samples of a rank in a step. None: what the script gives to measure()."""
     precision: Literal["fp32", "fp16", "bf16", "fp64"] = "fp32"
     """fp16 and bf16 are autocast (fp16 with loss scaling); fp64 is for checks on a CPU. fp32 is torch's: launch.json says whether
     convolutions may take TF32."""
@@ -124,6 +143,11 @@ class Workload:
     """How parameters are updated."""
     seed: Count = 1
     """Of parameters, order of samples and augmentation."""
+
+    @property
+    def known_batch(self) -> int | None:
+        """Samples of a rank in a step; None where only the user's script knows."""
+        return self.samples_per_step if self.script else self.batch_per_gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +256,11 @@ class Point:
         return self.gpus * self.workload.batch_per_gpu
 
     @property
+    def own_loop(self) -> bool:
+        """Whether the loop is the user's: a script of the sweep, or one that was started by itself."""
+        return self.script is not None or self.workload.script is not None
+
+    @property
     def by_hand(self) -> bool:
         """Whether gradients travel by hand, in no buckets and behind no computation."""
         return self.workload.parallel in get_args(ByHand)
@@ -260,8 +289,12 @@ class Point:
 
     @functools.cached_property
     def label(self) -> str:
-        """Folder and job name, such as `n04-g4-b32-3fa9c1d2e07b`: nodes, GPUs per node, batch per GPU (or `comm`), id."""
-        what = "comm" if self.work == "comm" else f"b{self.workload.batch_per_gpu}"
+        """Folder and job name, such as `n04-g4-b32-3fa9c1d2e07b`: nodes, GPUs per node, batch per GPU, id.
+
+        In place of the batch `comm` of a benchmark of collectives, and `script` where only the user's script knows it.
+        """
+        batch = self.workload.known_batch
+        what = "comm" if self.work == "comm" else "script" if batch is None else f"b{batch}"
         return f"n{self.layout.nodes:02d}-g{self.layout.gpus_per_node}-{what}-{self.id}"
 
 
@@ -272,10 +305,16 @@ def comm_point(point: Point) -> Point:
 
 
 def canonical(point: Point) -> str:
-    """The text that is hashed: JSON, sorted keys, ASCII, values equal to the default left out, `data.root` never in it."""
-    workload = point.workload
-    rootless = dataclasses.replace(workload, data=dataclasses.replace(workload.data, root=None))
-    return to_json(encode(dataclasses.replace(point, workload=rootless), keep_defaults=False))
+    """The text that is hashed: JSON, sorted keys, ASCII, values equal to the default left out, `data.root` never in it; nor is
+    what only the job of a script finds out.
+    """
+    return to_json(encode(dataclasses.replace(point, workload=_hashed(point.workload)), keep_defaults=False))
+
+
+def _hashed(workload: Workload) -> Workload:
+    if workload.script:
+        return Workload(script=workload.script, args=workload.args, samples_per_step=workload.samples_per_step)
+    return dataclasses.replace(workload, data=dataclasses.replace(workload.data, root=None))
 
 
 def to_json(plain: object) -> str:
@@ -295,8 +334,12 @@ def point_from_dict(plain: object) -> Point:
 
 
 def flat_keys(point: Point) -> dict[str, object]:
-    """The point as `{"layout.nodes": 1, ...}`: keys as a sweep's axes name them."""
-    return _flatten(encode(point, keep_later=True))
+    """The point as `{"layout.nodes": 1, ...}`: keys as a sweep's axes name them. Of a script's workload what is known."""
+    flat, workload = _flatten(encode(point, keep_later=True)), point.workload
+    if workload.script is None:
+        return {key: value for key, value in flat.items() if key not in OF_SCRIPT}
+    known = (*OF_SCRIPT, *(FOUND_IN_SCRIPT if workload.model else ()))
+    return {key: value for key, value in flat.items() if not key.startswith("workload.") or key.startswith(known)}
 
 
 def scaling_kind(hold: str, work: str) -> str:

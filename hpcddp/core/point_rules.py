@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Ddp, Measure, Point
+from hpcddp.core.script_rules import own_script
 from hpcddp.core.sharding_rules import sharding
 from hpcddp.core.training_rules import batches, optimizer, rates, training
 
@@ -170,6 +171,7 @@ def _watching(point: Point) -> Iterator[str]:
 
 
 RULES = (
+    own_script,
     _parallel,
     sharding,
     _communication,

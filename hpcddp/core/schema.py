@@ -123,10 +123,10 @@ def added_later(default: Any) -> Any:
     """A dataclass field that is not written where it has its default: not every record has the key.
 
     For fields that came after the first records: what an earlier version wrote stays as it is, byte for byte. `dict` as the
-    default is an empty mapping.
+    default is an empty mapping, which has no hash.
     """
     if default is dict:
-        return dataclasses.field(default_factory=dict, metadata={"later": True})
+        return dataclasses.field(default_factory=dict, hash=False, metadata={"later": True})
     return dataclasses.field(default=default, metadata={"later": True})
 
 

@@ -14,10 +14,27 @@ import torch.distributed as dist
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import slurm_job
 from hpcddp.core.launcher import by_torchrun
+from hpcddp.core.text import count
 from hpcddp.worker.ranks import Rank, host_name
 from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.worker.script_job import ScriptJob
 
 STORE = "hpcddp-probe"
+
+
+def group_of_job(job: ScriptJob, device: torch.device) -> ProcessGroup:
+    """The job's; HpcddpError where the script's ranks are not those of the job, or on another device."""
+    rank, point = job.rank, job.spec.point
+    found = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    if found != (rank.rank, rank.world):
+        formed = f"its process group has {count(found[1], 'rank')}" if dist.is_initialized() else "it has no process group"
+        raise HpcddpError(
+            f"rank {rank.rank} of {rank.world} calls measure(), and {formed}: call torch.distributed.init_process_group() first; "
+            f"the environment has address, world size and rank"
+        )
+    if device.type != point.device:
+        raise HpcddpError(f"the model is on {device.type}, and the sweep's device is {point.device}: move it, or set `device`")
+    return ProcessGroup(rank, device, job.store, job.watchdog)
 
 
 def script_group(device: torch.device, env: Mapping[str, str] = os.environ) -> ProcessGroup:

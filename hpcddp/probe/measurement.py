@@ -13,11 +13,12 @@ from torch import nn
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import AFTER_PAUSE, PARTS, WARMUP
 from hpcddp.probe.batches import batches
-from hpcddp.probe.group import script_group
-from hpcddp.probe.script_point import Wanted, samples_of, script_point
-from hpcddp.probe.script_run import ScriptRun
+from hpcddp.probe.group import group_of_job, script_group
+from hpcddp.probe.script_point import Wanted, point_in_job, read_facts, samples_of, script_point
+from hpcddp.probe.script_run import ScriptRun, adhoc_place, place_in_job
 from hpcddp.probe.step_hooks import StepHooks, find_ddp
 from hpcddp.worker.comm.hook import time_buckets
+from hpcddp.worker.script_job import current_job
 from hpcddp.worker.timing.clock import clock_for
 from hpcddp.worker.timing.losses import loss_reader_for
 from hpcddp.worker.timing.steptimer import StepTimer
@@ -66,7 +67,10 @@ class Measurement:
         if first is None:
             raise HpcddpError("the model has no parameters: nothing is trained")
         self._device = first.device
-        self._group = script_group(self._device)
+        self._job = current_job()
+        if self._job:
+            self._job.begin()
+        self._group = group_of_job(self._job, self._device) if self._job else script_group(self._device)
         kind = self._device.type
         self._timer = StepTimer(clock_for(kind), first_step=-1, losses=loss_reader_for(kind))
         self._hooks: StepHooks | None = None
@@ -99,31 +103,25 @@ class Measurement:
 
     def _begin(self, loader: Any) -> ScriptRun:
         assert self._hooks is not None
-        point = script_point(
-            self._wanted,
-            self._model,
-            loader,
-            self._group,
-            autocast=self._hooks.autocast,
-            hooked=self._hooked,
-            exchanges=self._hooks.exchanges,
-        )
-        return ScriptRun(point, self._group, self._model, self._timer, samples_of(loader))
+        wanted, group, hooked = self._wanted, self._group, self._hooked
+        facts = read_facts(wanted, self._model, loader, group, autocast=self._hooks.autocast, exchanges=self._hooks.exchanges)
+        if self._job:
+            place = place_in_job(self._job, point_in_job(self._job, facts, hooked))
+        else:
+            place = adhoc_place(script_point(wanted, facts, group, hooked=hooked), group)
+        return ScriptRun(place, group, self._model, self._timer, samples_of(loader))
 
     def _measured(self, source: Iterator[Any], run: ScriptRun) -> Iterator[Any]:
-        """Warm-up and timed steps; between the two the device's queue is drained, as in hpcddp's own loop."""
-        warmup, last = self._wanted.warmup_steps, self._wanted.warmup_steps + self._wanted.steps
-        pause_before = max(0, warmup - 1)
-        run.begin()
-        for step in range(last):
-            if step and step == pause_before:
-                run.pause()
-            if not (yield from self._step(source)):
-                return
-            run.log.write_finished()
-            after_pause = AFTER_PAUSE if step in (0, pause_before) else 0
-            self._close_step(after_pause | (WARMUP if step < warmup else 0))
-            run.steps = step + 1
+        """Warm-up and timed steps; in a pause the device's queue is drained, as in hpcddp's own loop."""
+        for stretch in run.stretches():
+            after_pause = AFTER_PAUSE
+            for step in stretch:
+                if not (yield from self._step(source)):
+                    return
+                run.log.write_finished()
+                self._close_step(after_pause | (WARMUP if step < run.window.timed_from else 0))
+                after_pause = 0
+                run.steps = step + 1
 
     def _step(self, source: Iterator[Any]) -> Generator[Any, None, bool]:
         """The batches of one step, which stays open; False where there are none left."""
@@ -175,9 +173,11 @@ class Measurement:
             self._run.fail(error)
 
     def _hook_buckets(self) -> bool:
-        """Whether DDP's all-reduces are timed: not where the script has a communication hook of its own."""
-        ddp = find_ddp(self._model)
-        if ddp is None:
+        """Whether DDP's all-reduces are timed: not where the script has a communication hook of its own, nor where its sweep does
+        not ask for it.
+        """
+        ddp, off = find_ddp(self._model), self._job is not None and self._job.spec.point.measure.comm == "off"
+        if ddp is None or off:
             return False
         try:
             time_buckets(ddp, self._timer)

@@ -12,9 +12,12 @@ import torch
 from torch import nn
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.launch_record import ScriptFacts
+from hpcddp.core.own_script import completed
 from hpcddp.core.point import Data, Layout, Measure, OwnScript, Point, Workload
 from hpcddp.worker.launch_record import script_file
 from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.worker.script_job import ScriptJob
 
 PRECISIONS: Mapping[str, Literal["fp32", "fp16", "bf16", "fp64"]] = {
     "float32": "fp32",
@@ -51,21 +54,51 @@ class Wanted:
         return None if self.flops_per_step is None else round(self.flops_per_step / self.samples_per_step)
 
 
-def script_point(  # noqa: PLR0913 - what a point is made of
-    wanted: Wanted, model: nn.Module, loader: Any, group: ProcessGroup, *, autocast: str | None, hooked: bool, exchanges: bool
-) -> Point:
-    """The point that this run of the script is of; `hooked`: DDP's buckets are timed."""
+def read_facts(  # noqa: PLR0913 - what it is read from
+    wanted: Wanted, model: nn.Module, loader: Any, group: ProcessGroup, *, autocast: str | None, exchanges: bool
+) -> ScriptFacts:
+    """What can be read of the script's workload."""
     module = bare(model)
+    return ScriptFacts(
+        model=f"{script_name()}:{type(module).__name__}",
+        data=f"{script_name()}:{_data_name(loader)}",
+        precision=PRECISIONS.get(autocast or _parameter_type(module), "fp32"),
+        samples_per_step=wanted.samples_per_step,
+        iterations_per_step=wanted.iterations_per_step,
+        loader_workers_per_rank=getattr(loader, "num_workers", 0),
+        parallel="ddp" if exchanges or group.rank.world == 1 else "none",  # one rank is the baseline of many
+    )
+
+
+def point_in_job(job: ScriptJob, facts: ScriptFacts, hooked: bool) -> Point:
+    """The point of the job, completed; HpcddpError where the script does something else than its sweep says."""
+    point, samples = job.spec.point, facts.samples_per_step
+    planned = point.workload.samples_per_step
+    if planned not in (None, samples):
+        raise HpcddpError(
+            f"the script calls measure(..., samples_per_step={samples}), and the sweep's workload.samples_per_step is {planned}: "
+            f"make them the same, or leave it out of the sweep"
+        )
+    if point.measure.comm != "off" and not hooked and point.ranks > 1:
+        raise HpcddpError(
+            "measure.comm is on, and there is no DistributedDataParallel whose buckets could be timed, or it has a communication "
+            "hook of its own: set measure.comm to off"
+        )
+    return completed(point, facts)
+
+
+def script_point(wanted: Wanted, facts: ScriptFacts, group: ProcessGroup, *, hooked: bool) -> Point:
+    """The point that this run of the script is of, where no sweep has one; `hooked`: DDP's buckets are timed."""
     on_gpu = group.device.type == "cuda"
     return Point(
         cluster=os.environ.get("HPCDDP_CLUSTER") or os.environ.get("SLURM_CLUSTER_NAME") or "local",
         workload=Workload(
-            model=f"{script_name()}:{type(module).__name__}",
-            data=Data(name=f"{script_name()}:{_data_name(loader)}"),
-            precision=PRECISIONS.get(autocast or _parameter_type(module), "fp32"),
-            batch_per_gpu=wanted.samples_per_step,
-            loader_workers_per_rank=getattr(loader, "num_workers", 0),
-            parallel="ddp" if exchanges or group.rank.world == 1 else "none",  # one rank is the baseline of many
+            model=facts.model,
+            data=Data(name=facts.data),
+            precision=facts.precision,
+            batch_per_gpu=facts.samples_per_step,
+            loader_workers_per_rank=facts.loader_workers_per_rank,
+            parallel=facts.parallel,
         ),
         layout=Layout(
             nodes=group.rank.nodes,
@@ -75,7 +108,7 @@ def script_point(  # noqa: PLR0913 - what a point is made of
         measure=Measure(warmup_steps=wanted.warmup_steps, steps=wanted.steps, comm="on" if hooked else "off"),
         device="cuda" if on_gpu else "cpu",
         script=OwnScript(
-            name=script_file().name, arguments=without_secrets(sys.argv[1:]), iterations_per_step=wanted.iterations_per_step
+            name=script_file().name, arguments=without_secrets(sys.argv[1:]), iterations_per_step=facts.iterations_per_step
         ),
     )
 

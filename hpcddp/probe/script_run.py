@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import nn
 
-from hpcddp.core.attempt_records import ClockOffset, Fault, MeasuringProtocol, RankClock
+from hpcddp.core.attempt_records import ClockOffset, Fault, RankClock
+from hpcddp.core.epoch_plan import EpochPlan
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import expanded
 from hpcddp.core.point import Point
@@ -28,12 +33,15 @@ from hpcddp.worker.freed_memory import PageFaults
 from hpcddp.worker.node_share import node_share
 from hpcddp.worker.rank_result import RankResult
 from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.worker.script_job import Measured, ScriptJob
 from hpcddp.worker.telemetry.reader_process import finish_telemetry, start_reader
 from hpcddp.worker.timing.clock_offsets import offset_to_rank_0
 from hpcddp.worker.timing.continuity import first_break
 from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.training.preemption import PolledSteps
 from hpcddp.worker.training.train import peak_memory_bytes
+from hpcddp.worker.training.window import StepWindow
 
 ENOUGH_STEPS = 0.9
 """Share of the measured steps: a loss scaler skips a few."""
@@ -42,59 +50,91 @@ ADHOC = "adhoc"
 """The study of what no sweep has."""
 
 
+@dataclass(frozen=True)
+class RunPlace:
+    """Which run it is, and where its records go."""
+
+    spec: JobSpec
+    attempt: Path
+    job: ScriptJob | None = None
+    """That the script is run by; None where it was started by itself."""
+
+
+def place_in_job(job: ScriptJob, point: Point) -> RunPlace:
+    """The job's run, of its point as it was completed."""
+    return RunPlace(replace(job.spec, point=point), job.attempt, job)
+
+
+def adhoc_place(point: Point, group: ProcessGroup) -> RunPlace:
+    """Another run of the point, in the study of what no sweep has; all ranks call it."""
+    folder = Path(expanded(os.environ.get("HPCDDP_RUNS") or "jobs", "HPCDDP_RUNS")).absolute() / ADHOC
+    run = group.share("run", _next_run(Study(folder), point) if group.rank.rank == 0 else None)
+    backend: Literal["slurm", "local"] = "slurm" if os.environ.get("SLURM_JOB_ID") else "local"
+    spec = JobSpec(point=point, run=run, study=str(folder), backend=backend)
+    attempt = spec.attempt_dir(group.rank.job, group.rank.restart)
+    if group.rank.rank == 0:
+        reserve(attempt)
+    return RunPlace(spec, attempt)
+
+
 class ScriptRun:
     """Of one rank; all ranks make it, and call its methods, after the same steps."""
 
-    def __init__(self, point: Point, group: ProcessGroup, model: nn.Module, timer: StepTimer, samples: int) -> None:
+    def __init__(self, place: RunPlace, group: ProcessGroup, model: nn.Module, timer: StepTimer, samples: int) -> None:
         self._group, self._model, self._timer = group, model, timer
-        folder = Path(expanded(os.environ.get("HPCDDP_RUNS") or "jobs", "HPCDDP_RUNS")).absolute() / ADHOC
-        run = group.share("run", _next_run(Study(folder), point) if group.rank.rank == 0 else None)
-        backend: Literal["slurm", "local"] = "slurm" if os.environ.get("SLURM_JOB_ID") else "local"
-        self._spec = JobSpec(point=point, run=run, study=str(folder), backend=backend)
-        self._attempt = self._spec.attempt_dir(group.rank.job, group.rank.restart)
-        if group.rank.rank == 0:
-            reserve(self._attempt)
+        self._spec, self._attempt, self._job = place.spec, place.attempt, place.job
+        point = place.spec.point
         self._reader = start_reader(point, group.rank, self._attempt)
         description = self._reader.description if self._reader else None
         record_training_launch(self._spec, group, self._attempt, samples=samples, telemetry=description, resumed=None)
         self.log = StepLog(timer, self._attempt, group.rank.rank, buckets=point.measure.comm != "off")
+        self.window = StepWindow(point, EpochPlan(point.global_batch, point.global_batch), self.log.times_ns, group)
         self.steps = 0
         """Made so far."""
         self._checksums: dict[str, str] = {}
         self._faults = PageFaults()
-        self._faults_from = 0
         self._clock_at_start: ClockOffset | None = None
 
-    def begin(self) -> None:
-        """Before the first step."""
+    def stretches(self) -> Iterator[range | PolledSteps]:
+        """The steps of the run, with a pause after each stretch of them."""
         self._clock_at_start = offset_to_rank_0(self._group, self._timer.unix_now(), "start")
         self._note_parameters("at the start")
-        self._continue()
-
-    def pause(self) -> None:
-        """Between warm-up and timed steps."""
-        self.log.pause()
-        self._continue()
-
-    def _continue(self) -> None:
-        self._faults_from = self.steps
-        self._faults.begin()
-        self._timer.restart()
+        if self._group.watchdog:
+            self._group.watchdog.watch_steps(self._timer, self._reader.pid if self._reader else None)
+        with contextlib.closing(self.window.stretches()) as stretches:
+            for stretch in stretches:
+                self._timer.restart()
+                self._faults.begin()
+                try:
+                    yield stretch
+                finally:
+                    if self.steps > self.window.timed_from:
+                        self._faults.end(self.steps - stretch.start)
+                self.log.pause()
 
     def finish(self, optimizer_steps: int, *, tokens_per_step: int | None, flops_per_sample: int | None) -> None:
         """The loop is over: all records, and on rank 0 a line that says where they are."""
         warmup = self._spec.point.measure.warmup_steps
+        self._end_steps()
         self.log.pause()
-        self._faults.end(self.steps - self._faults_from)
         with self.log:
             pass
+        if self._job and self.steps < self.window.steps:
+            self._stop_reader()
+            raise HpcddpError(
+                f"the loop ended after {self.steps} steps, and the sweep asks for {self.window.steps}, {warmup} of them warm-up: "
+                f"give steps() a loader that can begin again, leave the loop to end by itself, or lower measure.steps"
+            )
+        if self.steps < self.window.steps:
+            self.window.end(self.steps, "the loop")
         if self.steps <= warmup:
             words = f"the loop ended after {self.steps} steps, and the first {warmup} are warm-up: nothing was timed. {MORE}"
             self._fail(self._fault(words))
             return
         self._note_parameters("at the end")
-        result = self._result(warmup)
-        telemetry = finish_telemetry(self._reader, self._spec.point, self._group, self._attempt, warmup)
+        result = self._result()
+        steady_from = result.protocol.steady_from_step
+        telemetry = finish_telemetry(self._reader, self._spec.point, self._group, self._attempt, steady_from)
         facts = RunFacts(
             early_gates=(),
             evaluation=None,
@@ -108,32 +148,46 @@ class ScriptRun:
             tokens_per_step=tokens_per_step,
         )
         passed = record_end(self._spec, self._group, self._attempt, result, facts)
+        if self._job:
+            self._job.measured = Measured(steps=self.steps, gates_passed=passed)
         if self._group.rank.rank == 0:
             self._say(passed, optimizer_steps)
 
     def fail(self, error: BaseException) -> None:
-        """The loop raised: the run does not count, and says why."""
+        """The loop raised: the run does not count, and says why; in a job its worker does that."""
         rank = self._group.rank
+        self._end_steps()
+        if self._job:
+            self.log.__exit__(type(error), error, None)
+            self._stop_reader()
+            return
         fault = self._fault(f"rank {rank.rank} on {rank.host}: {type(error).__name__}: {own_words(error)}")
         write_json(error_file(self._attempt, rank.rank), encode(error_record(rank, error, fault)))
         self.log.__exit__(type(error), error, None)
         self._fail(fault)
+
+    def _end_steps(self) -> None:
+        """Outside of them a rank may take as long as it likes."""
+        if self._group.watchdog:
+            self._group.watchdog.watch_steps(None)
+
+    def _stop_reader(self) -> None:
+        if self._reader:
+            self._reader.stop()
 
     def _fault(self, sentence: str) -> Fault:
         rank = self._group.rank
         return Fault(kind="error", rank=rank.rank, host=rank.host, sentence=sentence)
 
     def _fail(self, fault: Fault) -> None:
-        if self._reader:
-            self._reader.stop()
+        self._stop_reader()
         if self._group.rank.rank == 0:
             write_failure(self._attempt, fault)
             print(f"hpcddp: {fault.sentence}", file=sys.stderr, flush=True)
 
-    def _result(self, warmup: int) -> RankResult:
+    def _result(self) -> RankResult:
         rank, log = self._group.rank, self.log
         clock_at_end = offset_to_rank_0(self._group, self._timer.unix_now(), "end")
-        measure = self._spec.point.measure
         return RankResult(
             first_step=0,
             steps=self.steps,
@@ -146,17 +200,7 @@ class ScriptRun:
             checksums=self._checksums,
             epochs=1,
             repeated_epoch=None,
-            protocol=MeasuringProtocol(
-                input=measure.input,
-                gc=measure.gc,
-                warmup=measure.warmup,
-                warmup_steps=warmup,
-                steady_from_step=warmup,
-                stop=measure.stop,
-                stopped_by="steps" if self.steps == warmup + measure.steps else "the loop",
-                timed_steps=self.steps - warmup,
-                interval_of="mean",
-            ),
+            protocol=self.window.record(),
             peak_memory_bytes=peak_memory_bytes(self._group.device),
             page_faults=self._faults.record(),
             rank=rank.rank,
@@ -177,7 +221,7 @@ class ScriptRun:
 
     def _say(self, passed: bool | None, optimizer_steps: int) -> None:
         measure = self._spec.point.measure
-        if self.steps < measure.warmup_steps + measure.steps:
+        if self.steps < measure.warmup_steps + measure.steps and not self._job:
             timed = self.steps - measure.warmup_steps
             print(f"hpcddp: {timed} of {measure.steps} steps were timed: the loop ended before. {MORE}", file=sys.stderr)
         if optimizer_steps < ENOUGH_STEPS * self.steps:

@@ -44,6 +44,7 @@ def choose_points(sweep: Path, options: PointOptions) -> ChosenPoints:
     points = [planned for planned, is_chosen in zip(points, meets, strict=True) if is_chosen]
     if not points:
         raise UsageError(f"{sweep}: no point is left by --where {' '.join(options.conditions)}")
+    _check_scripts(source, points)
     remarks = [*without_effect(source, options.groups, options.settings, options.also), *added_words(points)]
     return ChosenPoints(source=source, profile=profile, points=points, remarks=remarks)
 
@@ -106,6 +107,14 @@ def _with_template(profile: ClusterProfile, source: SweepFile) -> ClusterProfile
         words = f"slurm.template: `{name}` {where}: it is a file beside the sweep, or below its folder"
         raise with_line(SchemaError(("slurm", "template"), words), source.file)
     return replace(profile, template=str(file.resolve()))
+
+
+def _check_scripts(source: SweepFile, points: Sequence[PlannedPoint]) -> None:
+    """UsageError where a point's script is not there."""
+    for name in dict.fromkeys(planned.point.workload.script for planned in points):
+        if name is not None and not (source.file.parent / name).is_file():
+            words = f"no file `{name}` in {source.file.absolute().parent}: a script's path is relative to its sweep"
+            raise with_line(SchemaError(("workload", "script"), words), source.file)
 
 
 def slurm_user(source: SweepFile, settings: Settings) -> User:

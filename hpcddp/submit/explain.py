@@ -76,7 +76,7 @@ class GivenLayout:
 
 def explain_by_hand(points: ChosenPoints, settings: Settings, layout: GivenLayout | None) -> list[ExplainedLine]:
     """The lines of the script that `hpcddp render` prints of the only point. `layout`: where no sweep file is given."""
-    profile, (planned,) = points.profile, points.points
+    profile, (planned,), near = points.profile, points.points, points.source.file.absolute().parent
     assert planned.sweep is not None, "points of a sweep know theirs"
 
     def parts(records: Mapping[str, Any]) -> ScriptParts:
@@ -85,7 +85,7 @@ def explain_by_hand(points: ChosenPoints, settings: Settings, layout: GivenLayou
             sweep = layout.sweep_on(used)
         user = slurm_user(replace(points.source, sweep=sweep), records["settings"])
         point = resolve(sweep, used)
-        return used, point, job_request(used, point, sweep.slurm, user), by_hand(used, point, records["settings"])
+        return used, point, job_request(used, point, sweep.slurm, user), by_hand(used, point, records["settings"], near)
 
     inputs = {
         "profile": profile_input(profile),

@@ -42,7 +42,8 @@ class PlanRow:
     ranks: int
     batch_per_gpu: int | None
     """None where nothing is trained."""
-    global_batch: int
+    global_batch: int | None
+    """None where only the user's script knows, as the batch per GPU."""
     runs: int
     node_hours: float | None
     """At most: nodes x wall time x runs; None where there is no Slurm."""
@@ -67,8 +68,8 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, wal
         nodes=point.layout.nodes,
         gpus=point.layout.nodes * point.layout.gpus_per_node if point.device == "cuda" else None,
         ranks=point.ranks,
-        batch_per_gpu=None if point.work == "comm" else point.workload.batch_per_gpu,
-        global_batch=point.global_batch,
+        batch_per_gpu=None if point.work == "comm" else point.workload.known_batch,
+        global_batch=None if point.workload.known_batch is None else point.global_batch,
         runs=repeat,
         node_hours=None if hours is None else hours.node,
         gpu_hours=None if hours is None else hours.gpu,

@@ -10,7 +10,7 @@ from typing import Any
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import UsageError
-from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.core.point import Point
 from hpcddp.core.schema import encode
 from hpcddp.script.render import ScriptLaunch, launch_by_hand, launch_command, render
@@ -33,8 +33,10 @@ def missing_settings(points: ChosenPoints, settings: Settings) -> Iterator[str]:
 def scripts_by_hand(points: ChosenPoints, settings: Settings) -> dict[str, str]:
     """Label -> script text; its records land in `adhoc/` of the run root."""
     profile, requests = points.profile, job_requests(points, settings)
-    chosen = [planned.point for planned in points.points]
-    return {point.label: render(profile, point, requests[point.label], by_hand(profile, point, settings)) for point in chosen}
+    chosen, near = [planned.point for planned in points.points], points.source.file.absolute().parent
+    return {
+        point.label: render(profile, point, requests[point.label], by_hand(profile, point, settings, near)) for point in chosen
+    }
 
 
 def script_of_command(points: ChosenPoints, settings: Settings, words: Sequence[str]) -> str:
@@ -52,15 +54,17 @@ def command_name(words: Sequence[str]) -> str:
     return Path(script).stem
 
 
-def by_hand(profile: ClusterProfile, point: Point, settings: Settings) -> ScriptLaunch:
-    """How a script that the user submits starts the point's ranks."""
+def by_hand(profile: ClusterProfile, point: Point, settings: Settings, near: Path) -> ScriptLaunch:
+    """How a script that the user submits starts the point's ranks; `near`: the sweep's folder."""
     run_root, data_root = settings.run_root_here(), settings.data_roots.get(point.workload.data.name)
+    script = point.workload.script
     spec = JobSpec(
         point=point,
         study="$HPCDDP_RUNS/adhoc",
         data_root=data_root,
         profile=_as_used(profile),
         local_device=profile.slurm.local_device,
+        script=ScriptPlace(file=str(near / script), folder=str(near)) if script else None,
     )
     return launch_by_hand(profile, spec, None if run_root is None else str(run_root))
 

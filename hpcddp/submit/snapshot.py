@@ -10,9 +10,11 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
+from urllib.parse import quote
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study
+from hpcddp.core.script_files import script_files
 from hpcddp.submit.snapshot_check import verify
 
 PACKAGE = Path(__file__).parents[1]
@@ -34,16 +36,25 @@ IF_PRESENT = ("pynvml",)
 BOOTSTRAP = "bootstrap.py"
 
 
-def take_snapshot(study: Study, extra_modules: Sequence[str], near: Sequence[Path] = (), trusted: Collection[int] = ()) -> Path:
+def take_snapshot(
+    study: Study,
+    extra_modules: Sequence[str],
+    near: Sequence[Path] = (),
+    trusted: Collection[int] = (),
+    scripts: Sequence[str] = (),
+) -> Path:
     """The folder `.code/HASH` of the study with hpcddp, submitit and the user's modules; made if it is not there yet, compared
     with them if it is. HpcddpError where something else is in it, or somebody else may write there (`trusted` groups excepted).
 
     `extra_modules` are `package.module:factory` or module names; the whole top-level package or module travels, found
     without importing it, first in `near` (the sweep's folder) and the current directory. A package with compiled parts
-    stays behind: the compute environment must have its own. UsageError names a module that is nowhere.
+    stays behind: the compute environment must have its own. UsageError names a module that is nowhere. `scripts`: training
+    scripts, by their paths from the first of `near`; with each go the modules beside it or in `near` that it imports.
     """
     importlib.invalidate_caches()
     contents = {name: file.read_bytes() for name, file in _files(extra_modules, near)}
+    for script in scripts:
+        contents |= {script_place(script, name): file.read_bytes() for name, file in script_files(near[0] / script, near).items()}
     target = study.code / _digest(contents)
     if not os.path.lexists(target):
         _write(contents, target)
@@ -54,6 +65,11 @@ def take_snapshot(study: Study, extra_modules: Sequence[str], near: Sequence[Pat
         _write_file(aside, content)
         aside.rename(target / name)
     return target
+
+
+def script_place(script: str, name: str | None = None) -> str:
+    """Where in a snapshot a script lies, or a file that goes with it: in a folder of its own, with no other script's modules."""
+    return f"script-{quote(script, safe='')}/{name or Path(script).name}"
 
 
 def _files(extra_modules: Sequence[str], near: Sequence[Path]) -> Iterator[tuple[str, Path]]:

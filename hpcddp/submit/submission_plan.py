@@ -17,7 +17,7 @@ from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.settings import Settings, config_file
 from hpcddp.core.catalog import is_factory
 from hpcddp.core.errors import UsageError
-from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
@@ -27,7 +27,7 @@ from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import ChosenPoints, job_requests
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.remarks import without_folder
-from hpcddp.submit.snapshot import take_snapshot
+from hpcddp.submit.snapshot import script_place, take_snapshot
 from hpcddp.sweep.expand import PlannedPoint
 from hpcddp.sweep.file import SweepFile
 
@@ -113,7 +113,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
     near, trusted = plan.source.file.resolve().parent, trusted_gids(plan.settings)
     check_ownership(study, trusted)
     with not_for_others(trusted):
-        code = take_snapshot(study, _factories(plan.points), near=[near], trusted=trusted)
+        code = take_snapshot(study, _factories(plan.points), near=[near], trusted=trusted, scripts=_scripts(plan.points))
     profile = encode(dataclasses.replace(plan.profile, facts={}))
     commit = git_commit(near)
     return [
@@ -126,6 +126,7 @@ def make_submissions(study: Study, plan: SubmissionPlan, backend: str, runs: Seq
                 data_root=plan.settings.data_roots.get(point.workload.data.name),
                 profile=profile,
                 local_device=plan.profile.slurm.local_device,
+                script=_script_place(point, code, near),
                 git_commit=commit,
             ),
             code=code,
@@ -158,6 +159,15 @@ def _factories(points: Sequence[PlannedPoint]) -> list[str]:
     """The user's own models and data, as `package.module:factory`."""
     names = {name for p in points for name in (p.point.workload.model, p.point.workload.data.name)}
     return sorted(name for name in names if is_factory(name))
+
+
+def _scripts(points: Sequence[PlannedPoint]) -> list[str]:
+    return sorted({planned.point.workload.script for planned in points if planned.point.workload.script})
+
+
+def _script_place(point: Point, code: Path, near: Path) -> ScriptPlace | None:
+    script = point.workload.script
+    return ScriptPlace(file=str(code / script_place(script)), folder=str(near)) if script else None
 
 
 def anchored(point: Point) -> Point:

@@ -49,7 +49,8 @@ def missing_baselines(measured: Iterable[tuple[Sweep, Point, str]]) -> list[Base
 
 def _without_size(sweep: Sweep, point: Point) -> Point:
     """Equal for the points of a series: these differ in nodes and GPUs, and in what is done beside or after the timed steps."""
-    batch = point.global_batch if sweep.hold == "global_batch" else point.workload.batch_per_gpu
+    holds_total = sweep.hold == "global_batch" and point.workload.known_batch is not None
+    batch = point.global_batch if holds_total else point.workload.batch_per_gpu
     beside = {key: getattr(Measure, key) for key in ("comm", "profile_steps", "profile_ranks", "evaluate", "evaluate_every")}
     return dataclasses.replace(
         point,

@@ -51,7 +51,8 @@ def parse_condition(text: str) -> Condition:
 
 def compared_values(point: Point) -> ComparedValues:
     """What conditions may name of a point, with its values."""
-    return {"ranks": point.ranks, "gpus": point.gpus, "global_batch": point.global_batch, **flat_keys(point)}
+    batch = {} if point.workload.known_batch is None else {"global_batch": point.global_batch}
+    return {"ranks": point.ranks, "gpus": point.gpus, **batch, **flat_keys(point)}
 
 
 def matching(points: Sequence[Point], conditions: Sequence[str]) -> list[bool]:

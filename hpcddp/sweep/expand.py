@@ -189,17 +189,23 @@ def _check_batch(sweep: Sweep) -> None:
     if sweep.hold == "batch_per_gpu":
         if batch is not None:
             raise UsageError("workload.global_batch needs `hold: global_batch`; this sweep holds batch_per_gpu")
-    elif batch is None:
+    elif batch is not None and sweep.workload.samples_per_step is not None:
+        raise UsageError("workload.samples_per_step follows from workload.global_batch: leave one of them out")
+    elif batch is None and not sweep.workload.script:
         raise UsageError("`hold: global_batch` needs workload.global_batch, the samples per step over all GPUs")
-    elif batch % gpus:
+    elif batch is not None and batch % gpus:
         raise UsageError(f"workload.global_batch {batch} cannot be shared equally by {gpus} GPUs")
 
 
 def _with_batch(sweep: Sweep) -> Workload:
     workload, gpus = sweep.workload, sweep.layout.nodes * sweep.layout.gpus_per_node
-    if sweep.hold == "batch_per_gpu" or workload.global_batch is None:
-        return workload
-    return dataclasses.replace(workload, batch_per_gpu=workload.global_batch // gpus, global_batch=None)
+    if sweep.hold == "global_batch" and workload.global_batch is not None:
+        share = workload.global_batch // gpus
+        samples = share if workload.script else None
+        return dataclasses.replace(workload, batch_per_gpu=share, samples_per_step=samples, global_batch=None)
+    if workload.samples_per_step is not None:
+        return dataclasses.replace(workload, batch_per_gpu=workload.samples_per_step)
+    return workload
 
 
 def with_node_type(layout: Layout, profile: ClusterProfile) -> Layout:

@@ -15,7 +15,7 @@ from hpcddp.cluster.yamlfile import located, parse_yaml, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
 from hpcddp.core.point import Layout, Measure, Workload
-from hpcddp.core.schema import Positive, SchemaError, added_later, decode
+from hpcddp.core.schema import MissingKeyError, Positive, SchemaError, added_later, decode
 from hpcddp.sweep.groups import SweepGroup, read_group
 
 
@@ -141,7 +141,21 @@ def decode_sweep(document: Mapping[str, object]) -> Sweep:
     if document.get("work") == "comm":
         message = "comm trains nothing, so it is no work of a sweep; `hpcddp bench comm SWEEP` times collectives at its layouts"
         raise SchemaError(("work",), message)
-    return decode(Sweep, document)
+    sweep = decode(Sweep, document)
+    _check_what_trains(sweep.workload)
+    return sweep
+
+
+def _check_what_trains(workload: Workload) -> None:
+    """A script, or a model and data."""
+    of_library = {"model": workload.model, "data": workload.data.name}
+    for key, value in of_library.items():
+        if not workload.script and not value:
+            raise MissingKeyError(key).inside("workload")
+        if workload.script and value:
+            raise SchemaError(
+                ("workload", key), f"`script` is {workload.script}, which has a {key} of its own: leave `{key}` out"
+            )
 
 
 def with_line(error: SchemaError, file: Path) -> UsageError:

@@ -37,7 +37,7 @@ from hpcddp.worker.watchdog.thread import Watchdog, stepping
 
 def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
     """Meets, measures, records; the summary of this rank. Errors are the caller's to record."""
-    _check(spec.point, rank)
+    check_launched(spec.point, rank)
     group = join(rank, spec.point.device)
     measure = _bench if spec.point.work == "comm" else _train
     with Watchdog(rank, group.store, attempt, spec.point) as watchdog:
@@ -104,7 +104,7 @@ def _bench(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
     return {"gates_passed": passed}
 
 
-def _check(point: Point, rank: Rank) -> None:
+def check_launched(point: Point, rank: Rank) -> None:
     """HpcddpError where the point cannot be, or is not what was launched."""
     if point.work != "comm":
         check_workload(point.workload)

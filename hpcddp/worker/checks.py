@@ -15,7 +15,7 @@ from hpcddp.worker.shard_gate import shards_agree
 
 def run_gates(spec: JobSpec, ranks: Sequence[RankResult], telemetry: Telemetry | None) -> list[GateResult]:
     """A gate for which nothing was found is left out."""
-    found = _of_script(ranks) if spec.point.script else _of_training(spec, ranks)
+    found = _of_script(ranks) if spec.point.own_loop else _of_training(spec, ranks)
     return [*found, *_of_nodes(spec, ranks, telemetry)]
 
 

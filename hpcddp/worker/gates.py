@@ -34,7 +34,7 @@ def expected(point: Point) -> list[str]:
     """The gates that a run of the point records if it is done; launch.json names them, so that none can be missed out."""
     if point.work == "comm":
         return [*OF_COMM]
-    if point.script:
+    if point.own_loop:
         return [*OF_SCRIPT, *(["parameters agree"] if point.workload.parallel == "ddp" else [])]
     several = ["ranks see the same data", "ranks compute the same"] if point.ranks > 1 else []
     evaluated = ["evaluation counts every sample once"] if point.evaluates else []

@@ -21,9 +21,11 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, TrainingData
 from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY
+from hpcddp.core.own_script import facts_of
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
+from hpcddp.core.script_files import digest_with_modules
 from hpcddp.core.start_up import launched_unix_ns
 from hpcddp.data.decoders import decoder_version
 from hpcddp.worker import gates
@@ -75,6 +77,8 @@ def software(point: Point) -> dict[str, str | None]:
     """The versions, and those of the libraries that the point's optimizer and decoder come from."""
     if point.script:
         return {**versions(), point.script.name: script_digest()}
+    if point.workload.script:
+        return {**versions(), script_file().name: digest_with_modules(script_file())}
     decoder = decoder_of(point)
     # Pillow is what decoded before there was a choice: those attempts have the same id as before.
     found = {**versions(), **({"decoder": decoder} if decoder and not decoder.startswith("pillow") else {})}
@@ -88,7 +92,7 @@ def software(point: Point) -> dict[str, str | None]:
 
 def decoder_of(point: Point) -> str | None:
     """Name and version of what decodes the point's pictures in this environment; None where it trains on none."""
-    reads = point.work != "comm" and point.measure.input != "synthetic" and not point.script
+    reads = point.work != "comm" and point.measure.input != "synthetic" and not point.own_loop
     return decoder_version(point.workload.data) if reads else None
 
 
@@ -211,6 +215,7 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
             samples=samples,
             decoder=decoder_of(spec.point),
         ),
+        script=facts_of(spec.point.workload) if spec.point.workload.script else None,
         clock="compute stream events" if group.device.type == "cuda" else "host",
         tf32=tf32() if group.device.type == "cuda" else None,
         gates=tuple(gates.expected(spec.point)),

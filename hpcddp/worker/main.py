@@ -58,8 +58,9 @@ def _has_caches(job: JobSpec) -> bool:
 def _run_attempt(job: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
     try:
         from hpcddp.worker.attempt import run_attempt
+        from hpcddp.worker.script_run import run_script
     except ModuleNotFoundError as error:
         raise HpcddpError(
             f"{sys.executable} has no {error.name}: the modules and python that the profile names under `compute` must bring it"
         ) from error
-    return run_attempt(job, rank, attempt)
+    return (run_script if job.script else run_attempt)(job, rank, attempt)

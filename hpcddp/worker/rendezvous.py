@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -72,15 +73,34 @@ def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> ProcessGroup:
     """NCCL with one GPU per rank for `cuda`, gloo for `cpu`; returns when every rank has come."""
     device = require_gpu(rank) if kind == "cuda" else torch.device("cpu")
     backend = "nccl" if kind == "cuda" else "gloo"
-    try:
-        store = _torchruns_store(rank, timeout) if rank.store_is_there else _store(rank, timeout)
+    with _naming_address(rank):
+        store = _any_store(rank, timeout)
         dist.init_process_group(backend, store=store, rank=rank.rank, world_size=rank.world, timeout=timeout)
+    return ProcessGroup(rank, device, store)
+
+
+def join_store(rank: Rank, timeout: timedelta = TIMEOUT) -> Store:
+    """The store alone, of ranks that form their process group by themselves; returns when every rank has come."""
+    with _naming_address(rank):
+        store: Store = _any_store(rank, timeout)
+    return store
+
+
+@contextlib.contextmanager
+def _naming_address(rank: Rank) -> Iterator[None]:
+    """Where ranks meet in vain, HpcddpError says where."""
+    try:
+        yield
     except (RuntimeError, OSError) as error:  # torch 2.1: `Socket Timeout` on rank 0, the other class elsewhere
         raise HpcddpError(
             f"rank {rank.rank} of {rank.world} on {rank.host} could not meet the others at MASTER_ADDR {rank.master_addr}, "
             f"MASTER_PORT {rank.master_port}: {error}"
         ) from error
-    return ProcessGroup(rank, device, store)
+
+
+def _any_store(rank: Rank, timeout: timedelta) -> Any:
+    """By the agent of torchrun, or by rank 0."""
+    return _torchruns_store(rank, timeout) if rank.store_is_there else _store(rank, timeout)
 
 
 def _store(rank: Rank, timeout: timedelta) -> Any:

@@ -95,6 +95,8 @@ def _default_node_type(job: JobSpec) -> str | None:
 
 
 def _needed_modules(job: JobSpec) -> list[str]:
+    if job.script:
+        return ["torch"]
     names = [job.point.workload.model, job.point.workload.data.name]
     own = [name.partition(":")[0] for name in names if is_factory(name)]
     vision = not is_factory(names[0]) and names[0] not in ("mnist-cnn", "none")

@@ -62,6 +62,16 @@ POINTS: dict[str, dict[str, Any]] = {
         "measure": {"evaluate": True},
         "device": "cpu",
     },
+    "a script of the user's own": {
+        "cluster": "rcc",
+        "workload": {
+            "script": "train.py",
+            "args": {"depth": 12, "lr": 0.1, "amp": True, "sizes": [1, 2], "name": "füße", "off": False},
+            "samples_per_step": 32,
+        },
+        "layout": {"nodes": 2},
+    },
+    "a script that says its batch itself": {"cluster": "rcc", "workload": {"script": "../src/train.py"}},
 }
 
 

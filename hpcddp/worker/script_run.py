@@ -1,0 +1,104 @@
+"""A run whose loop is in a script of the user's own: started here, in every rank, as if by `python train.py --depth 12`.
+
+The script finds the variables that torch.distributed's env:// reads, and forms its process group by itself. The probe in it finds
+the run that it belongs to by `current_job`; ranks watch each other from before the script's first line to behind its last.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import socket
+import sys
+from pathlib import Path
+
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec, ScriptPlace
+from hpcddp.core.own_script import arguments
+from hpcddp.worker.attempt import check_launched
+from hpcddp.worker.gpus import require_gpu
+from hpcddp.worker.master import Store
+from hpcddp.worker.ranks import Rank
+from hpcddp.worker.rendezvous import TIMEOUT, join_store
+from hpcddp.worker.script_job import ScriptJob, become_job
+from hpcddp.worker.watchdog.thread import Watchdog
+
+
+def run_script(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
+    """Runs the script to its end; the summary of this rank. Errors are the caller's to record."""
+    check_launched(spec.point, rank)
+    assert spec.script is not None
+    if spec.point.device == "cuda":
+        require_gpu(rank)
+    store = join_store(rank)
+    with Watchdog(rank, store, attempt, spec.point) as watchdog:
+        become_job(job := ScriptJob(spec, rank, store, watchdog, attempt))
+        _set_environment(spec, rank, store)
+        _run(spec, spec.script)
+        job.check()
+        _leave(job)
+    steps, passed = (job.measured.steps, job.measured.gates_passed) if job.measured else (0, None)
+    return {"point": spec.point.id, "run": spec.run, "rank": rank.rank, "steps": steps, "gates_passed": passed}
+
+
+def _set_environment(spec: JobSpec, rank: Rank, store: Store) -> None:
+    """What torch's env:// and the frameworks read; torchrun has set all of it already, for a store that listens."""
+    os.environ["HPCDDP_CLUSTER"] = spec.point.cluster
+    if rank.launcher == "torchrun":
+        return
+    if rank.rank == 0:
+        store.set("hpcddp/script's port", str(_free_port()))
+    numbers = {
+        "RANK": rank.rank,
+        "LOCAL_RANK": rank.local_rank,
+        "WORLD_SIZE": rank.world,
+        "LOCAL_WORLD_SIZE": rank.ranks_per_node,
+        "GROUP_RANK": rank.rank // rank.ranks_per_node,
+        "MASTER_PORT": int(store.get("hpcddp/script's port")),
+    }
+    os.environ.update({name: str(value) for name, value in numbers.items()}, MASTER_ADDR=rank.master_addr)
+
+
+def _free_port() -> int:
+    """Nobody listens there just now: at the job's own port the ranks met."""
+    with socket.create_server(("", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def _run(spec: JobSpec, place: ScriptPlace) -> None:
+    """As Python runs it: its folder comes first on the path. exit(0) is its end."""
+    script = Path(place.file)
+    if not script.is_file():
+        raise HpcddpError(f"no file {script}: it must be the same on every node")
+    sys.argv[:] = [str(script), *arguments(spec.point.workload)]
+    sys.path.insert(0, str(script.parent))
+    if os.path.isdir(place.folder):
+        os.chdir(place.folder)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+
+
+def _leave(job: ScriptJob) -> None:
+    """Rank 0, which holds the store, ends last."""
+    rank = job.rank
+    if rank.rank:
+        job.watchdog.leave()
+    job.store.set(f"hpcddp/script ended/{rank.rank}", "")
+    while rank.rank == 0 and _some_run_on(job):
+        pass
+    if rank.rank == 0:
+        job.watchdog.leave()
+
+
+def _some_run_on(job: ScriptJob) -> bool:
+    """Whether a rank has not come to the end of its script within a while; one that fails ends the job."""
+    keys = [f"hpcddp/script ended/{peer}" for peer in range(job.rank.world)]
+    try:
+        job.store.wait(keys, TIMEOUT)
+    except RuntimeError:
+        return True
+    return False

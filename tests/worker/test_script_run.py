@@ -1,0 +1,191 @@
+"""A run whose loop is in a script of the user's own: real ranks over gloo, and scripts that do not do their part."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.analysis.study.load import load_study
+from hpcddp.core.jobspec import ScriptPlace, spec_to_dict
+from hpcddp.core.point import Layout, Measure, Point, Workload
+from hpcddp.core.point_file import describe_point
+from hpcddp.core.run_root import Study
+from hpcddp.worker.main import run
+from tests.worker import forked, given
+
+HEAD = """\
+import contextlib
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+from hpcddp.probe import measure
+
+several = int(os.environ["WORLD_SIZE"]) > 1
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 4)
+
+
+def one_loop(model, samples=4, batches=None):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with measure(model, optimizer, samples_per_step=samples, warmup_steps=999, steps=999) as steps:
+        for batch in steps(batches or [torch.randn(samples, 8) for _ in range(4)]):
+            loss = steps.loss(model(batch).square().mean())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def in_ddp(model):
+    if several:
+        dist.init_process_group("gloo")
+        return torch.nn.parallel.DistributedDataParallel(model)
+    return model
+
+"""
+
+PLAIN = "one_loop(in_ddp(model))\n"
+
+
+def point(ranks: int = 1, *, nodes: int = 1, measure: dict[str, Any] | None = None, **workload: Any) -> Point:
+    """Four warm-up and eight timed steps of train.py."""
+    return Point(
+        cluster="local",
+        workload=Workload(script="train.py", **workload),
+        layout=Layout(nodes=nodes, gpus_per_node=ranks // nodes),
+        measure=Measure(**{"warmup_steps": 4, "steps": 8, "telemetry_hz": 0.0, **(measure or {})}),
+        device="cpu",
+    )
+
+
+def outcomes(folder: Path, what: Point, text: str) -> list[forked.Outcome]:
+    """How each rank ended that ran this script; the study is in the folder."""
+    study, script = Study(folder / "study"), folder / "train.py"
+    script.write_text(HEAD + text)
+    describe_point(study, what)
+    spec = given.job(study.folder, what, script=ScriptPlace(file=str(script), folder=str(folder)))
+    return forked.ranks(folder / "output", what.ranks, run, spec_to_dict(spec), nodes=what.layout.nodes)
+
+
+def attempt_of(folder: Path, what: Point) -> Path:
+    return given.job(folder / "study", what).attempt_dir("7", 0)
+
+
+def why(folder: Path, what: Point) -> str:
+    """Of a run that failed."""
+    (run,) = load_study(Study(folder / "study")).runs
+    assert run.state == "missing"
+    return str(run.reason)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Point, list[forked.Outcome]]:
+    """Two ranks on two nodes; the script says what it was given."""
+    folder, what = tmp_path_factory.mktemp("done"), point(2, nodes=2, measure={"comm": "on"}, args={"depth": 3, "amp": True})
+    text = PLAIN + "print(sys.argv, sys.path[0], os.getcwd(), {n: v for n, v in os.environ.items() if n in NAMES})\nsys.exit(0)\n"
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "HPCDDP_CLUSTER")
+    return folder, what, outcomes(folder, what, f"NAMES = {names}\n{text}")
+
+
+def test_the_run_counts(done: tuple[Path, Point, list[forked.Outcome]]) -> None:
+    """With the point of its sweep, completed by what its objects say; warm-up and steps are the sweep's."""
+    folder, what, ended = done
+    assert [each.code for each in ended] == [0, 0], ended
+    (found,) = load_study(Study(folder / "study")).runs
+    assert (found.state, found.reason, found.steady_steps) == ("counts", None, 8)
+    assert found.exchange is not None
+    assert found.point is not None
+    assert found.point.id == what.id
+    workload = found.point.workload
+    assert (workload.model, workload.batch_per_gpu, workload.parallel) == ("train:Linear", 4, "ddp")
+    launch = json.loads((attempt_of(folder, what) / "launch.json").read_text())
+    assert launch["script"]["samples_per_step"] == 4
+    assert len(launch["versions"]["train.py"]) == 12
+    assert {"parameters agree", "ranks stepped equally"} <= set(launch["gates"])
+
+
+def test_the_script_is_started_as_by_torchrun(done: tuple[Path, Point, list[forked.Outcome]]) -> None:
+    """Its arguments, its folder first on the path, the sweep's folder to work in, and the variables of env://."""
+    folder, _, ended = done
+    variables = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "HPCDDP_CLUSTER": "local"}
+    last = ended[1].output.splitlines()[-1]
+    assert last.startswith(f"{[str(folder / 'train.py'), '--depth', '3', '--amp']} {folder} {folder} ")
+    assert eval(last.partition(f"{folder} {folder} ")[2]) == variables
+    assert ended[0].value["gates_passed"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("in_ddp(model)\n", "train.py came to its end without a measurement: it needs `from hpcddp.probe import measure`"),
+        (f"{PLAIN}one_loop(model)\n", "train.py calls measure() 2 times, and a run is one measurement: leave it around one loop"),
+        (f"{PLAIN}with contextlib.suppress(Exception):\n    one_loop(model)\n", "train.py calls measure() 2 times"),
+        ("one_loop(model, batches=iter([torch.randn(4, 8)] * 6))\n", "ended after 5 steps, and the sweep asks for 12, 4 of them"),
+        (
+            "optimizer = torch.optim.SGD(model.parameters())\nwith measure(model, optimizer, samples_per_step=4):\n    pass\n",
+            "its loop is `for",
+        ),
+        ("def step():\n    raise ValueError('no more')\n\nstep()\n", "rank 0 on node0: no more (in step, train.py line"),
+        ("sys.exit(3)\n", "ended itself by exit(3)"),
+        ("import no_such_module\n", "No module named 'no_such_module' (in <module>, train.py line"),
+    ],
+)
+def test_scripts_that_do_not_do_their_part(tmp_path: Path, text: str, message: str) -> None:
+    """The attempt failed, with a sentence that says what to add or change; also where records were complete before."""
+    what = point()
+    (ended,) = outcomes(tmp_path, what, text)
+    assert ended.code == 1
+    assert message in why(tmp_path, what)
+
+
+def test_the_sweeps_samples_and_the_scripts(tmp_path: Path) -> None:
+    """Where both say them and they differ, both numbers are named."""
+    what = point(samples_per_step=8)
+    outcomes(tmp_path, what, PLAIN)
+    assert "samples_per_step=4), and the sweep's workload.samples_per_step is 8: make them the same" in why(tmp_path, what)
+
+
+def test_ranks_without_a_group(tmp_path: Path) -> None:
+    """Several ranks that each train by themselves would measure nothing that scales."""
+    what = point(2)
+    outcomes(tmp_path, what, "one_loop(model)\n")
+    assert "of 2 calls measure(), and it has no process group: call torch.distributed.init_process_group() first" in why(
+        tmp_path, what
+    )
+
+
+def test_a_rank_that_dies_before_the_loop(tmp_path: Path) -> None:
+    """The others wait for it in init_process_group: the ranks watch each other from before the script's first line."""
+    what = point(2)
+    outcomes(tmp_path, what, "if os.environ['RANK'] == '1':\n    os._exit(9)\n" + PLAIN)
+    assert "rank 1 on node0" in why(tmp_path, what)
+
+
+def test_the_stop_rule_is_the_sweeps(tmp_path: Path) -> None:
+    """By the interval of the mean, all ranks after the same step."""
+    what = point(2, measure={"stop": "interval", "interval_percent": 1000.0, "max_steps": 500, "gc": "off", "warmup": "detect"})
+    ended = outcomes(tmp_path, what, PLAIN)
+    assert [each.code for each in ended] == [0, 0], ended
+    end = json.loads((attempt_of(tmp_path, what) / "end.json").read_text())
+    assert (end["protocol"]["stopped_by"], end["protocol"]["gc"], end["protocol"]["warmup"]) == ("interval", "off", "detect")
+    assert {each["rows"] for each in end["ranks"]} == {end["steps"]}
+
+
+def test_other_content_is_another_environment(tmp_path: Path) -> None:
+    """Runs of the same point whose script, or whose module beside it, differs are never pooled."""
+    ids = []
+    for number, depth in enumerate((1, 2)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "own_depths.py").write_text(f"depth = {depth}\n")
+        outcomes(folder, point(), "import own_depths\n" + PLAIN)
+        ids.append(load_study(Study(folder / "study")).runs[0].env_id)
+    assert None not in ids
+    assert ids[0] != ids[1]
+    assert "own_depths" not in sys.modules
