@@ -14,6 +14,9 @@ from hpcddp.sweep.groups import AXIS_ROOTS
 
 CONDITIONS: Schema = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
+ARGUMENT = r"^workload\.args\."
+"""Axes that a script names."""
+
 
 def sweep_schema() -> Schema:
     """A sweep, its groups with every key that may be an axis."""
@@ -31,8 +34,15 @@ def _group(definitions: dict[str, Schema]) -> Schema:
         said = {"description": description} if description else {}
         values[key] = {**kind_schema(kind, PLAIN, definitions), **said}
         lists[key] = {"type": "array", "items": kind_schema(kind, PLAIN, definitions), "minItems": 1, **said}
-    definitions["axes"] = {"type": "object", "properties": lists, "additionalProperties": False, "minProperties": 1}
-    definitions["changes"] = {"type": "object", "properties": values, "additionalProperties": False}
+    several, one = {ARGUMENT: {"type": "array", "minItems": 1}}, {ARGUMENT: Schema()}
+    definitions["axes"] = {
+        "type": "object",
+        "properties": lists,
+        "patternProperties": several,
+        "additionalProperties": False,
+        "minProperties": 1,
+    }
+    definitions["changes"] = {"type": "object", "properties": values, "patternProperties": one, "additionalProperties": False}
     keywords = {
         "zip": {"$ref": "#/$defs/axes", "description": "Lists of one length, value by value, as one axis."},
         "include": {
@@ -44,7 +54,13 @@ def _group(definitions: dict[str, Schema]) -> Schema:
         "where": {**CONDITIONS, "description": "Only points for which this holds, or all of a list: `ranks <= 8`."},
     }
     description = "A group of points: the product of its axes."
-    return {"type": "object", "description": description, "properties": {**lists, **keywords}, "additionalProperties": False}
+    return {
+        "type": "object",
+        "description": description,
+        "properties": {**lists, **keywords},
+        "patternProperties": several,
+        "additionalProperties": False,
+    }
 
 
 def _axes(cls: type = Sweep, prefix: str = "") -> Iterator[tuple[str, Any, str | None]]:
