@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
@@ -22,6 +22,7 @@ from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.runs.timeline import Timeline
 from hpcddp.analysis.runs.typical import TypicalStep
 from hpcddp.core.comm_record import CommRecord
+from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.launch_record import ScriptFacts
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
@@ -94,6 +95,8 @@ class Run:
     """With `comm: on` only."""
     collectives: CommRecord | None = None
     """comm.json, of a benchmark of collectives."""
+    damaged: Mapping[str, DamagedFiles] = field(default_factory=dict)
+    """By split, the pictures that could not be decoded."""
     loss_first: float | None = None
     loss_last: float | None = None
     """Of the first and the last step alone, as end.json says."""

@@ -26,6 +26,7 @@ from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
+from hpcddp.analysis.verdicts.damaged import damaged_notes
 from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
 from hpcddp.analysis.verdicts.notes import (
@@ -130,6 +131,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
         notes=[
             *data_notes(records.runs),
+            *damaged_notes(records.runs),
             *notes(shown),
             *clock_notes(runs),
             *window_notes(records.runs),

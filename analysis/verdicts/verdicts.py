@@ -4,6 +4,7 @@
     gates.py          no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
     steps.py          too few steps, warm-up inside the window, burst network
     comparability.py  noisy baseline, mixed hardware, out of line with prediction, baseline missing
+    damaged.py        damaged data
     cores.py          CPU starvation
     binding.py        shared cores, far socket
     input.py          input-bound
@@ -34,6 +35,7 @@ from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, laten
 from hpcddp.analysis.verdicts.comparability import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
+from hpcddp.analysis.verdicts.damaged import damaged_data
 from hpcddp.analysis.verdicts.gates import clock_throttling, nothing_counts, shared_node, unsynchronised, wrong_evaluation
 from hpcddp.analysis.verdicts.input import input_bound, input_share
 from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
@@ -48,6 +50,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "wrong evaluation": wrong_evaluation,
     "clock throttling": clock_throttling,
     "shared node": shared_node,
+    "damaged data": damaged_data,
     "mixed hardware": mixed_hardware,
     "warm-up inside the window": warmup_inside,
     "too few steps": too_few_steps,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.launch_record import StepRange
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.schema import Count, NonNegative, Positive, added_later
@@ -219,6 +220,8 @@ class TrainingEnd(AttemptEnd):
     """Of epochs.csv; None where epochs are not what the point trains."""
     epoch_crc32: Count | None = added_later(None)
     """Of all bytes of that file."""
+    damaged: Mapping[str, DamagedFiles] = added_later(dict)
+    """By split (`train`, `eval`): the pictures that could not be decoded; nothing where all could."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcddp.core.attempt_records import AttemptEnd, GateResult
+from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.first_error import error_sentence, first_error
 from hpcddp.study.study_records import read_record
@@ -16,6 +18,7 @@ class RecordedEnd(AttemptEnd):
     """end.json, of which nothing more is needed here: the figures of a run are for the analysis."""
 
     gates: tuple[GateResult, ...] = ()
+    damaged: Mapping[str, DamagedFiles] = field(default_factory=dict)
 
 
 def recorded_end(attempt: Path | None) -> RecordedEnd | None:

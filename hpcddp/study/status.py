@@ -13,6 +13,7 @@ from hpcddp.backends.base import Backend, JobState
 from hpcddp.backends.slurm_allocation import task_state, was_started
 from hpcddp.backends.slurm_time import time_s
 from hpcddp.core.attempt_records import AttemptEnd
+from hpcddp.core.damaged_record import replaced_words
 from hpcddp.core.job_outcomes import JobRun, note_outcomes
 from hpcddp.core.launcher import first_failure
 from hpcddp.core.run_key import RunKey
@@ -176,7 +177,8 @@ def _done(study: Study, key: RunKey) -> RunState | None:
         end = read_end(attempt)
         if end is not None and end.state == "done":
             failed = [gate.name for gate in end.gates if not gate.passed]
-            detail = f"gate failed: {', '.join(failed)}; analyze says why" if failed else None
+            gates = f"gate failed: {', '.join(failed)}; analyze says why" if failed else None
+            detail = "; ".join(text for text in (gates, replaced_words(end.damaged)) if text) or None
             return RunState(label=key.label, run=key.run, phase="done", detail=detail, job=job_of(attempt))
     return None
 

@@ -23,6 +23,7 @@ from hpcddp.worker.attempt_records import RunFacts, record_comm_end, record_comm
 from hpcddp.worker.barriers import final_barrier
 from hpcddp.worker.comm.bench import bench_comm
 from hpcddp.worker.comm.transport import record_transport
+from hpcddp.worker.damaged_files import damaged_files
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
 from hpcddp.worker.telemetry.flops import flops_of_sharded, flops_per_sample
@@ -67,6 +68,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
         evaluation = _evaluate_at_end(training, evaluated) if evaluated is not None and complete else None
         epoch_rows, epoch_crc32 = (training.epochs.finish() if training.epochs else None) or (None, None)
         comm_check = measure_further(training) if complete else None
+    trained = (result.steps - result.first_step) * spec.point.global_batch
     facts = RunFacts(
         early_gates=data_gates,
         evaluation=evaluation,
@@ -77,6 +79,7 @@ def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, objec
         history=history_of(start, attempt, result.steps),
         epoch_rows=epoch_rows,
         epoch_crc32=epoch_crc32,
+        damaged=damaged_files(group, {"train": (source, trained), "eval": (evaluated, len(evaluated) if evaluated else 0)}),
     )
     passed = record_end(spec, group, attempt, result, facts)
     final_barrier(group, timedelta(seconds=time.monotonic() - trained_s))

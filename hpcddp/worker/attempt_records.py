@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hpcddp.core.attempt_records import CommCheck, CommEnd, GateResult, RankEnd, RankName, ShardedExchange, TrainingEnd
 from hpcddp.core.comm_record import CommBench, CommRecord
+from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord, Resumed, StepRange, TrainingLaunch
 from hpcddp.core.point import to_json
@@ -81,6 +82,8 @@ class RunFacts:
     epoch_crc32: int | None
     """Of epochs.csv; None where epochs are not what the point trains."""
     tokens_per_step: int | None = None
+    damaged: Mapping[str, DamagedFiles] = field(default_factory=dict)
+    """By split."""
 
 
 def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankResult, facts: RunFacts) -> bool | None:
@@ -114,6 +117,7 @@ def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankRe
         history=tuple(facts.history),
         epoch_rows=facts.epoch_rows,
         epoch_crc32=facts.epoch_crc32,
+        damaged=facts.damaged,
     )
     write_end(attempt, end)
     return all(gate.passed for gate in end.gates)

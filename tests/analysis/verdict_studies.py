@@ -16,6 +16,7 @@ from typing import Any
 
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.binding_record import RankBinding
+from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.point import Point, comm_point, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
@@ -81,6 +82,8 @@ class Model:
     job_share: float = 0.05
     """Of the node's CPU time, by each rank with its loaders."""
     foreign: float = 0.005
+    damaged: DamagedFiles | None = None
+    """Of every run's training pictures."""
     gpu: Callable[[Point, int], str] = lambda point, run: "V100"
     of_run: Callable[[Point, int], float] = lambda point, run: 1.0
     """Factor on all steps."""
@@ -178,7 +181,7 @@ def _recorded(model: Model, each: Point, run: int, draw: Random) -> Recorded:
             "cpus_of_ranks": [model.cpus_per_rank] * each.ranks,
             "bindings": encode(model.bindings[: each.ranks]),
         },
-        end={"telemetry": _telemetry(model, each)},
+        end={"telemetry": _telemetry(model, each), **({"damaged": {"train": encode(model.damaged)}} if model.damaged else {})},
     )
 
 

@@ -20,6 +20,7 @@ from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.binding_record import RankBinding
+from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.point import Point
 from hpcddp.core.telemetry_record import GpuTelemetry
 from hpcddp.core.transport_record import NodeAdapters, TransportRecord
@@ -138,6 +139,10 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
             changes={"loader_workers_per_rank": 16, "physical_cores_per_rank": 2}, cpus_per_rank=8, job_share=0.06, data_wait=0.6
         ),
         {"CPU starvation", "input-bound"},
+    ),
+    "one picture in 500 damaged": (
+        changed(damaged=DamagedFiles(pictures=20, read=10_000, first=("n01440764/n01440764_18.JPEG (it is no picture)",))),
+        {"damaged data"},
     ),
     "more ranks than cores": (changed(cpu=True, cpus_per_rank=2, job_share=0.0155), {"CPU starvation"}),
     "every rank on the first core": (
