@@ -44,7 +44,7 @@ GPU_READY = $(PYTHON) -c 'import pytest, torch, torchvision; assert torch.cuda.i
 RESULTS ?= $(if $(OUT),$(OUT)/,)gpu-results.jsonl
 
 gpu:
-	@if ! nvidia-smi -L >/dev/null 2>&1 && ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then echo "skipped: no GPU"; exit 0; fi; \
+	@if ! nvidia-smi -L >/dev/null 2>&1 && ! ls /dev/nvidia[0-9]* >/dev/null 2>&1 && ! ls /dev/kfd >/dev/null 2>&1; then echo "skipped: no GPU"; exit 0; fi; \
 	if $(GPU_READY); then $(PYTHON) -m tests.gpu --results $(RESULTS); \
 	else $(MAKE) --no-print-directory $(VENV)/installed-test && $(BIN)/python -m tests.gpu --results $(RESULTS); fi
 

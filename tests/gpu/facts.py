@@ -24,14 +24,14 @@ def facts() -> dict[str, Any]:
     return {
         "machine": f"{node_facts('').cpu}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}",
         "gpus": encode(node_facts("").gpus) if torch.cuda.is_available() else [],
-        "driver": driver(),
+        "driver": driver() or node_facts("").gpu_driver,
         "versions": versions(),
         "commit": commit(),
     }
 
 
 def driver() -> str | None:
-    """The NVIDIA driver's version."""
+    """The NVIDIA driver's version; None without nvidia-smi, as with GPUs of AMD's."""
     return _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 
 

@@ -148,6 +148,7 @@ def _answers(gpus: int) -> Iterator[tuple[Any, dict[str, Any]]]:
     )
     yield torch.cuda.nccl, {"version": lambda: (2, 27, 5)}
     yield torch.backends.cudnn, {"version": lambda: 91002}
+    yield torch.nn.SyncBatchNorm, {"forward": _synced_forward}
     yield torch, {"autocast": _autocast(torch.autocast), "compile": _Uncompiled}
     yield torch.amp, {"GradScaler": _grad_scaler(torch.amp.GradScaler)}
     yield torch.Tensor, {"record_stream": lambda tensor, stream: None, "pin_memory": lambda tensor: tensor}
@@ -173,6 +174,9 @@ def _distributed() -> Iterator[tuple[Any, dict[str, Any]]]:
             if len(device_ids) != 1:
                 raise ValueError(f"one GPU a rank, not {device_ids}")
             super().__init__(module, **options)
+
+        def _passing_sync_batchnorm_handle(self, module: Any) -> None:
+            """Torch's refuses SyncBatchNorm in a model that lies in the host's memory."""
 
     class Dp(parallel.DataParallel[Any]):
         def __init__(self, module: Any, device_ids: list[int]) -> None:
@@ -200,6 +204,39 @@ def _loaders_and_profilers() -> Iterator[tuple[Any, dict[str, Any]]]:
 
     yield torch.utils.data, {"DataLoader": load}
     yield torch.profiler, {"profile": profiled}
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """Its gradient is the sum of all ranks' gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+        return _SumOverRanks.backward(ctx, values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        total = gradient.clone()
+        dist.all_reduce(total)
+        return total
+
+
+def _synced_forward(norm: Any, values: torch.Tensor) -> torch.Tensor:
+    """As torch.nn.SyncBatchNorm's, whose kernels are CUDA's: by sums over all ranks' values, which gradients go through."""
+    if not norm.training:
+        return torch.nn.functional.batch_norm(values, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+    dims = [dim for dim in range(values.dim()) if dim != 1]
+    count = torch.full((1,), values.numel() / values.shape[1])
+    own = torch.cat([values.sum(dims), values.square().sum(dims), count])
+    sums: torch.Tensor = _SumOverRanks.apply(own)
+    of_all = sums[-1].detach()
+    mean, square = (sums[:-1] / of_all).chunk(2)
+    variance = square - mean.square()
+    for name, now in (("running_mean", mean), ("running_var", variance * of_all / (of_all - 1))):
+        getattr(norm, name).lerp_(now.detach(), norm.momentum)
+    norm.num_batches_tracked.add_(1)
+    scale, shape = norm.weight * torch.rsqrt(variance + norm.eps), [1, -1, *[1] * (values.dim() - 2)]
+    normalised: torch.Tensor = values * scale.view(shape) + (norm.bias - mean * scale).view(shape)
+    return normalised
 
 
 def _check_device(gpus: int) -> Callable[[Any], None]:

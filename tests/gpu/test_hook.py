@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 import torch
@@ -31,10 +32,14 @@ STEPS = 6
     "hpcddp/worker/rendezvous.py",
     stand_in="NCCL is gloo: that its callback runs in a stream of its own is not tried",
 )
-@pytest.mark.parametrize("copy_ahead", [False, True], ids=["", "copy_ahead"])
-def test_every_bucket_of_every_step_is_recorded(tmp_path: Path, figures: Figures, copy_ahead: bool) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"copy_ahead": True}, {"ddp": Ddp(static_graph=True)}],
+    ids=["", "copy_ahead", "static graph"],
+)
+def test_every_bucket_of_every_step_is_recorded(tmp_path: Path, figures: Figures, changes: dict[str, Any]) -> None:
     """With its bytes, ready before it is done, and within the step that it belongs to, also beside copies ahead."""
-    attempt = ranks.run_point(tmp_path, ranks.gpu_point(measure={"comm": "on"}, copy_ahead=copy_ahead))
+    attempt = ranks.run_point(tmp_path, ranks.gpu_point(measure={"comm": "on"}, **changes))
     attempt.check_done()
     assert attempt.launch["communication"] == "nccl"
     exposed_percent = []
@@ -79,7 +84,11 @@ def train_both_ways(point: Point) -> bool:
 
 
 @touches("hpcddp/worker/comm/hook.py", stand_in="NCCL is gloo, which adds up in another order")
-@pytest.mark.parametrize("ddp", [Ddp(), Ddp(gradient_as_bucket_view=True, bucket_cap_mb=1)], ids=["default", "views"])
+@pytest.mark.parametrize(
+    "ddp",
+    [Ddp(), Ddp(gradient_as_bucket_view=True, bucket_cap_mb=1), Ddp(static_graph=True)],
+    ids=["default", "views", "static graph"],
+)
 def test_the_hook_reduces_as_ddp_does(tmp_path: Path, ddp: Ddp) -> None:
     """Parameters after several steps are those without the hook, bit for bit."""
     point = ranks.gpu_point(ddp=ddp, cudnn_benchmark=False)

@@ -30,6 +30,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "accumulate": {"accumulate": 2},
     "sync_batchnorm": {"sync_batchnorm": True},
     "compression": {"ddp": Ddp(compression="fp16")},
+    "static_graph": {"ddp": Ddp(static_graph=True)},
     "bare": {"parallel": "none"},
 }
 
@@ -40,8 +41,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "hpcddp/worker/training/train.py",
     "hpcddp/worker/forward_probe.py",
     "hpcddp/worker/checks.py",
-    stand_in="the arithmetic is a processor's; the scaler does not scale; sync_batchnorm, which is CUDA's only, is tried on a "
-    "model without BatchNorm",
+    stand_in="the arithmetic is a processor's; the scaler does not scale; the model has no BatchNorm, which sync_batchnorm "
+    "would change",
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_trains(tmp_path: Path, figures: Figures, way: str) -> None:

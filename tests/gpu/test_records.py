@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import trace_file
@@ -27,14 +29,15 @@ from tests.gpu.results import Figures
     stand_in="versions are made up; the profiler sees no kernels",
 )
 def test_where_it_ran(tmp_path: Path, figures: Figures) -> None:
-    """Names of GPUs, versions of CUDA, NCCL and cuDNN, and a profile that shows kernels."""
+    """Names of GPUs, versions of CUDA, NCCL and cuDNN (or ROCm's), and a profile that shows kernels."""
     attempt = ranks.run_point(tmp_path, ranks.gpu_point(measure={"profile_steps": 2}))
     attempt.check_done()
     launch, node = attempt.launch, attempt.node
     assert launch["gpus"]
-    assert all(launch["versions"][name] for name in ("torch", "cuda", "nccl", "cudnn"))
+    libraries = ("cuda", "nccl", "cudnn") if torch.version.hip is None else ("rocm", "rccl", "miopen")
+    assert all(launch["versions"][name] for name in ("torch", *libraries))
     assert len(node["gpus"]) >= gpu_count()
-    assert all(gpu["memory_bytes"] > 0 and float(gpu["capability"]) > 0 for gpu in node["gpus"])
+    assert all(gpu["memory_bytes"] > 0 and re.fullmatch(r"\d+\.\d|gfx\w+", gpu["capability"]) for gpu in node["gpus"])
     events = json.loads(gzip.decompress(trace_file(attempt.folder, 0).read_bytes()))["traceEvents"]
     assert has_kernels(events) == is_real()
     figures.add("flops_per_sample", attempt.end["flops_per_sample"], least=1.0)
