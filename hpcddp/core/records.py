@@ -8,6 +8,7 @@ Everything is written as the job goes, flushed once a second while steps go on, 
     ranks/00000.buckets.csv  with `comm: on`: one row per all-reduce of gradients
     ranks/00000.trace.json.gz  a profile, where asked for
     ranks/00000.error.json by a rank that fails: exception, message, host, `fault`
+    ranks/00000.collectives.json  by every rank at a hang: the last collectives that it has begun, as torch has them
     nodes/HOST.json        by the first rank of each node: its processors and GPUs
     nodes/HOST.node.csv  nodes/HOST.gpus.csv  telemetry, by one process of the node
     epochs.csv             of a point with `work: train`, by rank 0: one row per epoch of the run; an attempt that goes on with
@@ -166,6 +167,11 @@ def trace_file(attempt: Path, rank: int) -> Path:
 def error_file(attempt: Path, rank: int) -> Path:
     """Where a rank that failed says why."""
     return attempt / "ranks" / f"{rank:05d}.error.json"
+
+
+def collectives_file(attempt: Path, rank: int) -> Path:
+    """Where a rank says at a hang which collectives it has begun."""
+    return attempt / "ranks" / f"{rank:05d}.collectives.json"
 
 
 def write_json(file: Path, plain: Any, *, sync: bool = True) -> None:

@@ -15,7 +15,7 @@ _KINDS: dict[Kind, str] = {
     "records": r"study\.json|prediction\.json|(?:submissions|outcomes)\.jsonl|bundle\.json"
     rf"|{_LABEL}/point\.json"
     rf"|{_ATTEMPT}/(?:launch|transport|end|comm)\.json|{_ATTEMPT}/events\.jsonl|{_ATTEMPT}/epochs\.csv"
-    rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json)",
+    rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json|collectives\.json)",
     "nodes": rf"{_ATTEMPT}/nodes/[\w.-]+\.(?:json|node\.csv|gpus\.csv)",
     "scripts": rf"{_JOB}/job\.sbatch|{_JOB}/(?:spec|state|exit)\.json|{_JOB}/(?:tasks|steps)\.jsonl|{_JOB}/cancelled",
     "profiles": rf"{_ATTEMPT}/ranks/\d+\.trace\.json\.gz",

@@ -17,6 +17,7 @@ from hpcddp.core.schema import decode_record, encode
 from hpcddp.worker.gpus import require_gpu
 from hpcddp.worker.master import Store, find_store, naming_store
 from hpcddp.worker.ranks import Rank
+from hpcddp.worker.watchdog.flight_recorder import keep_collectives
 from hpcddp.worker.watchdog.thread import Watchdog
 
 T = TypeVar("T")
@@ -73,6 +74,8 @@ def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> ProcessGroup:
     """NCCL with one GPU per rank for `cuda`, gloo for `cpu`; returns when every rank has come."""
     device = require_gpu(rank) if kind == "cuda" else torch.device("cpu")
     backend = "nccl" if kind == "cuda" else "gloo"
+    if backend == "nccl":
+        keep_collectives()
     with _naming_address(rank):
         store = _any_store(rank, timeout)
         dist.init_process_group(backend, store=store, rank=rank.rank, world_size=rank.world, timeout=timeout)
@@ -81,6 +84,7 @@ def join(rank: Rank, kind: str, timeout: timedelta = TIMEOUT) -> ProcessGroup:
 
 def join_store(rank: Rank, timeout: timedelta = TIMEOUT) -> Store:
     """The store alone, of ranks that form their process group by themselves; returns when every rank has come."""
+    keep_collectives()
     with _naming_address(rank):
         store: Store = _any_store(rank, timeout)
     return store

@@ -21,7 +21,7 @@ from torch import nn
 
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Ddp, Point
-from hpcddp.core.records import error_file
+from hpcddp.core.records import collectives_file, error_file
 from hpcddp.worker.main import run
 from hpcddp.worker.training.models import build_model
 from hpcddp.worker.watchdog.messages import Connection, Message
@@ -162,6 +162,14 @@ def test_a_rank_that_hangs_is_named_with_the_place(tmp_path: Path) -> None:
     assert f"in step {STEP}" in end["reason"]
     assert "(in hangs, test_faults_in_ranks.py line" in end["reason"]
     assert "time.sleep(1000)" in outcomes[1].output
+    waits = r"; collective (\d+) \(all_reduce of Float\[\d+\]\) waits for rank 1, which has begun (\d+); in it: ranks 0, 2$"
+    found = re.search(waits, end["reason"])
+    assert found
+    assert int(found[1]) == int(found[2]) + 1
+    for rank in range(3):
+        written = json.loads(collectives_file(attempt(tmp_path, point("middle_hangs")), rank).read_text())
+        numbers = [entry["collective_seq_id"] for entry in written["entries"] if not entry["retired"]]
+        assert numbers[:1] == ([] if rank == 1 else [int(found[1])])
 
 
 @pytest.mark.parametrize(("model", "rank"), [("middle_stops", 1), ("first_stops", 0)])
@@ -171,6 +179,7 @@ def test_a_rank_that_is_stopped_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     end, outcomes = end_of(tmp_path, point(model))
     assert [outcome.code for outcome in outcomes] == [-9 if other == rank else 1 for other in range(3)]
     assert (end["fault"]["kind"], end["fault"]["rank"], end["fault"]["host"]) == ("silent", rank, f"node{rank}")
+    assert rank == 0 or "waits for rank 1, of which nothing is known; in it: ranks 0, 2" in end["reason"]
 
 
 def test_a_rank_for_which_others_waited_until_their_time_was_over_is_named(tmp_path: Path) -> None:

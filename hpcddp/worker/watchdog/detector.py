@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcddp.core.attempt_records import Fault
@@ -58,6 +58,20 @@ def late_rank(fault: Fault, beats: Mapping[int, LastBeat]) -> Fault:
     words = f"kept the others waiting until their time was over, when it was {place(last.beat)}"
     sentence = f"rank {rank} on {last.host} {words}; {fault.sentence}"
     return replace(fault, kind="late", rank=rank, host=last.host, sentence=sentence)
+
+
+def first_cause(faults: Sequence[Fault]) -> Fault | None:
+    """The first of those that do not only miss another rank; None where another rank may have died."""
+    return next((fault for fault in faults if fault.kind not in ("contact", "time_out")), None)
+
+
+def died(ranks: Sequence[tuple[int, str, LastBeat | None]]) -> Fault:
+    """Of ranks whose connection ended without a word, each with its host and its last beat."""
+    (rank, host, last), *more = ranks
+    where = f", last heard of {place(last.beat)}" if last else ""
+    others = f" (and {', '.join(f'rank {other} on {its_host}' for other, its_host, _ in more)})" if more else ""
+    words = f"died without a word{where}: it was killed, or crashed; its log may say more"
+    return Fault(kind="died", rank=rank, host=host, sentence=f"rank {rank} on {host}{others} {words}")
 
 
 def _hanging_rank(beats: Mapping[int, LastBeat], world: int) -> Fault | None:

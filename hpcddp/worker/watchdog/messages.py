@@ -7,6 +7,7 @@ import dataclasses
 import json
 import socket
 from dataclasses import dataclass
+from typing import Any
 
 from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.watchdog.progress import Beat
@@ -50,9 +51,21 @@ class Hung:
     fault: Fault
 
 
-Message = Hello | Beat | Goodbye | Failed | Over | Hung
+@dataclass(frozen=True)
+class DumpRequest:
+    """From rank 0: ranks seem to hang, and each says which collectives it has begun."""
 
-_KINDS = {kind.__name__: kind for kind in (Hello, Beat, Goodbye, Failed, Over, Hung)}
+
+@dataclass(frozen=True)
+class Dumped:
+    """To rank 0: process group -> its state, as flight_recorder.dump_collectives has it."""
+
+    groups: dict[str, Any]
+
+
+Message = Hello | Beat | Goodbye | Failed | Over | Hung | DumpRequest | Dumped
+
+_KINDS = {kind.__name__: kind for kind in (Hello, Beat, Goodbye, Failed, Over, Hung, DumpRequest, Dumped)}
 
 
 def encode(message: Message) -> bytes:

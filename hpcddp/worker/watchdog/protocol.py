@@ -14,8 +14,20 @@ from typing import Literal
 from hpcddp.core.attempt_records import Fault
 from hpcddp.worker.master import Store, listen
 from hpcddp.worker.ranks import Rank
-from hpcddp.worker.watchdog.detector import LastBeat, judge, late_rank, place, silent_rank
-from hpcddp.worker.watchdog.messages import Connection, Failed, Goodbye, Hello, Hung, Message, Over, connect
+from hpcddp.worker.watchdog.detector import LastBeat, died, first_cause, judge, late_rank, silent_rank
+from hpcddp.worker.watchdog.dump_round import Dump, DumpRound
+from hpcddp.worker.watchdog.messages import (
+    Connection,
+    Dumped,
+    DumpRequest,
+    Failed,
+    Goodbye,
+    Hello,
+    Hung,
+    Message,
+    Over,
+    connect,
+)
 from hpcddp.worker.watchdog.progress import Beat
 
 GATHER_S = 0.2
@@ -82,8 +94,8 @@ class SelfMonitor:
 class Spoke:
     """Any rank but 0. The last one, which is on another node than rank 0 if there are several, watches rank 0."""
 
-    def __init__(self, rank: Rank, store: Store) -> None:
-        self._rank = rank
+    def __init__(self, rank: Rank, store: Store, dump: Dump) -> None:
+        self._rank, self._dump = rank, dump
         self._is_last = rank.rank == rank.world - 1
         self._left = False
         self._beat_of_hub: LastBeat | None = None
@@ -101,6 +113,8 @@ class Spoke:
                 return Ending(message.fault, "follow")
             if isinstance(message, Hung):
                 return Ending(message.fault, "locate")
+            if isinstance(message, DumpRequest):
+                self._hub.send(Dumped(self._dump() or {}))
             if isinstance(message, Beat):
                 self._beat_of_hub = LastBeat(self._host_of_hub, message, now_s)
         if self._hub.open:
@@ -108,7 +122,7 @@ class Spoke:
         self.ends.unregister(self._hub.fileno())
         if self._left:
             return None
-        return Ending(_died([(0, self._host_of_hub, self._beat_of_hub)]), "record", for_all=self._is_last)
+        return Ending(died([(0, self._host_of_hub, self._beat_of_hub)]), "record", for_all=self._is_last)
 
     def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
         self._hub.send(beat)
@@ -137,8 +151,10 @@ class Spoke:
 class Hub:
     """Rank 0."""
 
-    def __init__(self, rank: Rank, store: Store) -> None:
-        self._rank = rank
+    def __init__(self, rank: Rank, store: Store, dump: Dump) -> None:
+        self._rank, self._dump = rank, dump
+        self._round: DumpRound | None = None
+        """While ranks seem to hang."""
         self._token = secrets.token_hex(16)
         self._hosts: dict[int, str] = {}
         """Of the ranks that are watched: they have said hello, and not goodbye."""
@@ -167,7 +183,7 @@ class Hub:
             return None
         time.sleep(GATHER_S)
         self._read(now_s)
-        return Ending(_first_cause(self._faults) or (self._who_died() if self._dead() else self._faults[0]), "record")
+        return Ending(first_cause(self._faults) or (self._who_died() if self._dead() else self._faults[0]), "record")
 
     def tick(self, beat: Beat, now_s: float, *, late: bool) -> Ending | None:
         self._own = LastBeat(self._rank.host, beat, now_s)
@@ -186,13 +202,30 @@ class Hub:
             return Ending(fault, "record") if now_s > until_s else None
         own = {} if self._left else {0: LastBeat(self._rank.host, beat, now_s)}
         found = judge({**self._beats, **own}, self._rank.world, now_s)
-        if found is None or found.kind != "hung":
-            return Ending(found, "record") if found else None
+        if found is None or not self._dumped(now_s):
+            self._round = self._round if found else None
+            return None
+        words = self._round.words(self._rank.world) if self._round else None
+        found = replace(found, sentence=f"{found.sentence}; {words}") if words else found
+        if found.kind != "hung":
+            return Ending(found, "record")
         if found.rank == 0:
             return Ending(found, "locate")
         self._hung = found, now_s + ANSWER_S
         self._spokes[found.rank].send(Hung(found))
         return None
+
+    def _dumped(self, now_s: float) -> bool:
+        """Whether ranks have said which collectives they are in, as far as they do; the first time they are requested to."""
+        if self._round:
+            return self._round.is_over(now_s, self._spokes)
+        own = self._dump()
+        if own is None:
+            return True
+        self._round = DumpRound(own, now_s)
+        for spoke in self._spokes.values():
+            spoke.send(DumpRequest())
+        return False
 
     def cause_of(self, fault: Fault) -> Fault:
         return late_rank(fault, {**self._beats, **({0: self._own} if self._own else {})})
@@ -248,6 +281,10 @@ class Hub:
     def _take(self, rank: int, message: Message, now_s: float) -> None:
         if rank not in self._hosts:  # it has left: its last beat may come after its goodbye
             return
+        if isinstance(message, Dumped):
+            if self._round:
+                self._round.add(rank, message.groups)
+            return
         if isinstance(message, Beat):
             self._beats[rank] = LastBeat(self._hosts[rank], message, now_s)
             return
@@ -261,17 +298,4 @@ class Hub:
         return sorted(self._hosts.keys() - self._spokes.keys())
 
     def _who_died(self) -> Fault:
-        return _died([(rank, self._hosts[rank], self._beats.get(rank)) for rank in self._dead()])
-
-
-def _first_cause(faults: list[Fault]) -> Fault | None:
-    """The first of those that do not only miss another rank; None where another rank may have died."""
-    return next((fault for fault in faults if fault.kind not in ("contact", "time_out")), None)
-
-
-def _died(ranks: list[tuple[int, str, LastBeat | None]]) -> Fault:
-    (rank, host, last), *more = ranks
-    where = f", last heard of {place(last.beat)}" if last else ""
-    others = f" (and {', '.join(f'rank {other} on {its_host}' for other, its_host, _ in more)})" if more else ""
-    words = f"died without a word{where}: it was killed, or crashed; its log may say more"
-    return Fault(kind="died", rank=rank, host=host, sentence=f"rank {rank} on {host}{others} {words}")
+        return died([(rank, self._hosts[rank], self._beats.get(rank)) for rank in self._dead()])

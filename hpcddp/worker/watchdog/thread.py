@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -28,6 +29,8 @@ from hpcddp.worker.finish import end_with_others, fail
 from hpcddp.worker.master import Store
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.timing.steptimer import StepTimer
+from hpcddp.worker.watchdog.dump_round import Dump
+from hpcddp.worker.watchdog.flight_recorder import dump_collectives
 from hpcddp.worker.watchdog.progress import RankProgress, hang_limit_s
 from hpcddp.worker.watchdog.protocol import Ending, Hub, SelfMonitor, Spoke
 
@@ -46,7 +49,7 @@ class Watchdog:
     def __init__(self, rank: Rank, store: Store, attempt: Path, point: Point) -> None:
         self._rank, self._attempt, self._point = rank, attempt, point
         self._progress = RankProgress(hang_limit_s(), time.monotonic())
-        self._monitor = _monitor(rank, store)
+        self._monitor = _monitor(rank, store, partial(dump_collectives, attempt, rank.rank))
         self._wake, self._waker = os.pipe()
         self._monitor.ends.register(self._wake, select.POLLIN)
         self._stopped = False
@@ -119,9 +122,9 @@ class Watchdog:
         stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident or 0])
         print("hpcddp: where it is:", *stack.format(), sep="\n", file=sys.stderr)
         last = stack[-1]
-        return dataclasses.replace(
-            fault, sentence=f"{fault.sentence} (in {last.name}, {Path(last.filename).name} line {last.lineno})"
-        )
+        what, mark, collective = fault.sentence.partition("; ")
+        where = f"{what} (in {last.name}, {Path(last.filename).name} line {last.lineno})"
+        return dataclasses.replace(fault, sentence=f"{where}{mark}{collective}")
 
 
 @contextlib.contextmanager
@@ -134,12 +137,12 @@ def stepping(watchdog: Watchdog | None, timer: StepTimer, reader_pid: int | None
         watchdog.watch_steps(None)
 
 
-def _monitor(rank: Rank, store: Store) -> Hub | Spoke | SelfMonitor:
+def _monitor(rank: Rank, store: Store, dump: Dump) -> Hub | Spoke | SelfMonitor:
     """A rank that cannot be watched trains all the same."""
     if rank.world == 1:
         return SelfMonitor(rank)
     try:
-        return Spoke(rank, store) if rank.rank else Hub(rank, store)
+        return Spoke(rank, store, dump) if rank.rank else Hub(rank, store, dump)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
         print(f"hpcddp: rank {rank.rank} on {rank.host} cannot be watched, and trains all the same: {error}", file=sys.stderr)
         return SelfMonitor(rank)

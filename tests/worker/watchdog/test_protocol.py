@@ -35,8 +35,8 @@ def store() -> Store:
 
 @pytest.fixture
 def ranks(store: Store) -> Iterator[tuple[Hub, Spoke]]:
-    hub = Hub(FIRST, store)
-    spoke = Spoke(dataclasses.replace(FIRST, rank=1, local_rank=1), store)
+    hub = Hub(FIRST, store, lambda: None)
+    spoke = Spoke(dataclasses.replace(FIRST, rank=1, local_rank=1), store, lambda: None)
     yield hub, spoke
     spoke.close()
     hub.close()
