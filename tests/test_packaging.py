@@ -106,6 +106,15 @@ def test_help(installed: Path, elsewhere: Path) -> None:
     assert "Usage: hpcddp" in run(installed, "--help")
 
 
+def test_submitit_finds_the_executor(installed: Path, elsewhere: Path) -> None:
+    """By the entry point of the wheel; in a job, where the login side need not be, it finds its own class."""
+    script = "from submitit.core.plugins import get_executors; print(get_executors()['hpcddp'].__module__)"
+    assert run(installed.parent / "python", "-c", script) == "hpcddp.submit.executor\n"
+    in_job = script.replace("['hpcddp']", "['slurm']")
+    env = {**os.environ, "SUBMITIT_EXECUTOR": "slurm"}
+    assert run(installed.parent / "python", "-W", "error", "-c", in_job, env=env) == "submitit.slurm.slurm\n"
+
+
 def test_renders_the_checkouts_bytes(installed: Path, elsewhere: Path) -> None:
     """An installed hpcddp renders the script that the checkout renders."""
     arguments = ("render", "--cluster", "rcc", "--nodes", "4")

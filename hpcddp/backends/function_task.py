@@ -8,7 +8,9 @@ found that BASE is the user's own before this is imported; nothing is unpickled 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -37,14 +39,20 @@ def main(base: Path, folder: Path, token: str, python: str) -> None:
     process_job(folder)
 
 
+PLAIN = (str, int, float, type(None), Path)
+MAX_PARTS, MAX_TEXT = 40, 200
+"""Parts and characters of an argument that stands in records as it is."""
+
+
 class FunctionEnvironment(SlurmJobEnvironment):
-    """Slurm's, with the stop signal held back until there is somebody to hear it."""
+    """Slurm's, with the stop signal held back until there is somebody to hear it, and a command line that says what is called."""
 
     @classmethod
     def name(cls) -> str:
         return "slurm"
 
     def _handle_signals(self, paths: JobPaths, submission: DelayedSubmission) -> None:
+        name_after(submission)
         super()._handle_signals(paths, submission)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})  # the bootstrap has blocked it
 
@@ -52,6 +60,38 @@ class FunctionEnvironment(SlurmJobEnvironment):
         """By the batch script where there is no scontrol: in a container."""
         if shutil.which("scontrol") or not request_requeue():
             super()._requeue(countdown)
+
+
+def name_after(submission: DelayedSubmission) -> None:
+    """This process as the script that the function is of, called with its arguments: the probe's records name a loop by both."""
+    function = getattr(submission.function, "func", submission.function)
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    name = getattr(function, "__name__", type(function).__name__)
+    given = [_short(value) for value in submission.args] + [
+        f"--{key}={_short(value)}" for key, value in submission.kwargs.items()
+    ]
+    script = None if code is None else _as_submitted(Path(code.co_filename))
+    sys.modules["__main__"].__dict__["__file__"] = script and str(script)
+    sys.argv[:] = [str(script or name), name, *given]
+
+
+def _as_submitted(script: Path) -> Path | None:
+    """The snapshot's copy of it where there is one; None where it is no file: of a notebook, say."""
+    snapshot = Path(__file__).parents[2]
+    places = (script,) if snapshot in script.parents else (snapshot / script.name, script)
+    return next((file for file in places if file.is_file()), None)
+
+
+def _short(value: object) -> str:
+    """Text that is the same in every job that is given this value: it itself where it is short and plain, or a hash of it."""
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+    if len(parts) <= MAX_PARTS and all(isinstance(part, PLAIN) for part in parts) and len(text := repr(value)) <= MAX_TEXT:
+        return text
+    try:
+        digest = hashlib.sha256(pickle.dumps(value, protocol=5)).hexdigest()[:12]
+    except Exception:  # of a class of the user's own
+        digest = "?"
+    return f"<{type(value).__name__} {digest}>"
 
 
 def other_python(pickled_by: str, here: str) -> str:

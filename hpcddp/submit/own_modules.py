@@ -12,12 +12,12 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 def own_modules() -> list[str]:
-    """Top-level names, sorted; of a package that is loaded in part, all of it travels."""
+    """Top-level names, sorted, the script's own among them; of a package that is loaded in part, all of it travels."""
     environment = [Path(path).resolve() for path in (*sysconfig.get_paths().values(), site.getusersitepackages())]
     names = set[str]()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        top = name.partition(".")[0]
+        top = Path(file).stem if name == "__main__" and file else name.partition(".")[0]
         if file and file.endswith(".py") and top not in names and not top.startswith("__") and _is_own(Path(file), environment):
             names.add(top)
     return sorted(name for name in names if _is_found(name))

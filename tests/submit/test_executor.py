@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -252,15 +254,47 @@ def test_in_a_job_submitits_own_class_stands_for_it(monkeypatch: pytest.MonkeyPa
     assert submitit_plugin.ClusterExecutor is SlurmExecutor
 
 
+RUN_AT_ONCE = """script=${@: -1}; eval "set -- $(sed -n '/bootstrap.py/s/^ *python3 -u//p' "$script")"
+export SLURM_JOB_ID=$(grep -c ^sbatch "$LOG") SLURM_NTASKS=1 SLURM_PROCID=0 SUBMITIT_EXECUTOR=slurm
+$PYTHON -u "$@" >>job.log 2>&1; echo "Submitted batch job $SLURM_JOB_ID"
+"""
+"""The job is over before its submission hears of it."""
+
+
 def test_a_job_without_its_number_finds_its_pickle(make: Make, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job starts before its submission has heard that it exists: it runs, by a Python that has no packages at all, and the
     result is where it is looked for.
     """
-    run = """script=${@: -1}; eval "set -- $(sed -n '/bootstrap.py/s/^ *python3 -u//p' "$script")"
-export SLURM_JOB_ID=9 SLURM_NTASKS=1 SLURM_PROCID=0 SUBMITIT_EXECUTOR=slurm
-$PYTHON -u "$@" >job.log 2>&1; echo 'Submitted batch job 9'"""
-    say("sbatch", run)
+    say("sbatch", RUN_AT_ONCE)
     monkeypatch.setenv("PYTHON", f"{sys.executable} -S")
     job = make().submit(lambda x: 2 * x, 21)
     assert job.result() == 42, (tmp_path / "job.log").read_text()
     assert DelayedSubmission.load(job.paths.submitted_pickle).args == (21,)
+
+
+SCRIPT = """
+import sys
+
+import hpcddp
+
+def script(lr, **options):
+    return [sys.modules["__main__"].__file__, *sys.argv]
+
+executor = hpcddp.executor("rcc", gpus_per_node=1, account="proj", folder="logs")
+print(executor.submit(script, 0.1, token="a", sizes=[1, 2], data=object()).result())
+"""
+
+
+def test_a_function_is_named_by_its_script_and_arguments(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the probe reads them: the script as it was submitted, the function, and arguments that are the same in every job."""
+    say("sbatch", f"echo >> own_script.py; {RUN_AT_ONCE}")
+    monkeypatch.setenv("PYTHON", sys.executable)
+    (tmp_path / "own_script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "own_script.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + (tmp_path / "job.log").read_text()
+    file, argv0, *arguments = ast.literal_eval(done.stdout)
+    assert arguments[:-1] == ["script", "0.1", "--token='a'", "--sizes=[1, 2]"]
+    assert re.fullmatch(r"--data=<object [0-9a-f]{12}>", arguments[-1])
+    assert file == argv0
+    assert Path(file).parts[-4:-2] + Path(file).parts[-1:] == ("logs", ".code", "own_script.py")
+    assert Path(file).read_text() == SCRIPT
