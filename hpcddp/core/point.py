@@ -278,6 +278,11 @@ class Point:
         return self.ranks if self.workload.parallel == "fsdp" else self.layout.gpus_per_node
 
     @property
+    def times_buckets(self) -> bool:
+        """Whether its ranks record every bucket of gradients; shards travel in none."""
+        return self.measure.comm != "off" and not self.sharded
+
+    @property
     def evaluates(self) -> bool:
         """Whether a run of it evaluates: at its end, or epoch by epoch."""
         return self.measure.evaluate or self.work == "train"

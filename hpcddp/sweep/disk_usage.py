@@ -70,7 +70,7 @@ def files_of(point: Point) -> int:
     measure, layout = point.measure, point.layout
     if point.work == "comm":
         return FILES_PER_RUN + 1 + FILES_PER_NODE * layout.nodes + (FILES_PER_RANK - 1) * point.ranks
-    of_rank = FILES_PER_RANK + (measure.comm != "off")
+    of_rank = FILES_PER_RANK + point.times_buckets
     of_node = FILES_PER_NODE + bool(measure.telemetry_hz) * (1 + (point.device == "cuda"))
     traces = len(measure.profile_ranks) if measure.profile_steps else 0
     checkpoints = CHECKPOINTS * measure.resume
@@ -83,7 +83,7 @@ def bytes_of(point: Point, walltime_min: float) -> int:
     if point.work == "comm":
         return RUN_OVERHEAD_BYTES + RANK_OVERHEAD_BYTES * point.ranks + COMM_BYTES
     measure = point.measure
-    of_step = STEP_ROW_BYTES + (measure.comm != "off") * BUCKET_ROW_BYTES * buckets_of(point)
+    of_step = STEP_ROW_BYTES + point.times_buckets * BUCKET_ROW_BYTES * buckets_of(point)
     ranks = point.ranks * (RANK_OVERHEAD_BYTES + of_step * steps_of(point))
     readings = math.ceil(measure.telemetry_hz * walltime_min * 60)
     of_reading = NODE_ROW_BYTES + (point.device == "cuda") * GPU_ROW_BYTES * point.layout.gpus_per_node

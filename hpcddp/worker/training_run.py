@@ -69,8 +69,7 @@ def prepare(
         warm_up_buckets(trainer, first_batch(point, source, group), start.step)
         restore(start.state, trainer, rank)
     kind, hooked = group.device.type, point.measure.comm != "off"
-    buckets = hooked and not point.sharded
-    log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=buckets)
+    log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=point.times_buckets)
     if trainer.ddp and hooked:
         time_buckets(trainer.ddp, log.timer)
     if trainer.sharding and hooked:
