@@ -113,10 +113,16 @@ def script_point(wanted: Wanted, facts: ScriptFacts, group: ProcessGroup, *, hoo
     )
 
 
-def bare(model: nn.Module) -> nn.Module:
-    """Without what DDP and torch.compile put around it."""
+def inside(model: nn.Module) -> nn.Module | None:
+    """What DDP or torch.compile put themselves around; None of a model of its own."""
     inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
-    return bare(inner) if isinstance(inner, nn.Module) and len(list(model.children())) == 1 else model
+    return inner if isinstance(inner, nn.Module) and len(list(model.children())) == 1 else None
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """Without what is around it."""
+    inner = inside(model)
+    return bare(inner) if inner else model
 
 
 def script_name() -> str:
@@ -143,6 +149,15 @@ def samples_of(loader: Any) -> int:
         return len(loader.dataset)
     except (AttributeError, TypeError):
         return 0
+
+
+def samples_of_batch(loader: Any) -> int:
+    """HpcddpError where the loader does not know."""
+    size = getattr(loader, "batch_size", None)
+    if not isinstance(size, int):
+        name = type(loader).__name__
+        raise HpcddpError(f"{name} does not say how large its batches are: say it, ScalingCallback(samples_per_step=...)")
+    return size
 
 
 def _data_name(loader: Any) -> str:

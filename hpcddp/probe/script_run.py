@@ -93,6 +93,7 @@ class ScriptRun:
         """Made so far."""
         self._checksums: dict[str, str] = {}
         self._faults = PageFaults()
+        self._faults_from = 0
         self._clock_at_start: ClockOffset | None = None
 
     def stretches(self) -> Iterator[range | PolledSteps]:
@@ -103,14 +104,28 @@ class ScriptRun:
             self._group.watchdog.watch_steps(self._timer, self._reader.pid if self._reader else None)
         with contextlib.closing(self.window.stretches()) as stretches:
             for stretch in stretches:
-                self._timer.restart()
-                self._faults.begin()
+                self._resume()
                 try:
                     yield stretch
                 finally:
-                    if self.steps > self.window.timed_from:
-                        self._faults.end(self.steps - stretch.start)
+                    self._end_faults()
                 self.log.pause()
+
+    def pause(self) -> None:
+        """Between two steps of a stretch, for what is of no step."""
+        self._end_faults()
+        self.log.pause()
+        self.window.pause(self.steps)
+        self._resume()
+
+    def _resume(self) -> None:
+        self._timer.restart()
+        self._faults_from = self.steps
+        self._faults.begin()
+
+    def _end_faults(self) -> None:
+        if self.steps > self.window.timed_from:
+            self._faults.end(self.steps - self._faults_from)
 
     def finish(self, optimizer_steps: int, *, tokens_per_step: int | None, flops_per_sample: int | None) -> None:
         """The loop is over: all records, and on rank 0 a line that says where they are."""

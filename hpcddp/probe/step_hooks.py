@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 Mark = Callable[[str], None]
 
@@ -20,21 +19,25 @@ class StepHooks:
     optimizer's step `optimizer`.
     """
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], mark: Mark) -> None:
+    def __init__(
+        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], mark: Mark, *, watches_calls: bool = True
+    ) -> None:
+        """`watches_calls`: the loop calls the model; else whoever makes these hooks calls `computed` where forward ends."""
         self._mark = mark
         self._model = model
-        self.exchanges = find_ddp(model) is not None
+        self.exchanges = False
+        """DDP does something when all gradients are there."""
         self.optimizer_steps = 0
-        self.autocast: str | None = None
-        """What forward ran in, by torch's name of the type; None outside autocast."""
         self.backward_is_due = False
         """A forward has ended whose backward has not: what passes belongs to it."""
         self._parameter: Any = None
-        self._handles: list[Any] = [
-            model.register_forward_pre_hook(self._called),
-            model.register_forward_hook(self._computed),
-            *(each.register_step_post_hook(self._stepped) for each in optimizers),
-        ]
+        self._handles: list[Any] = [each.register_step_post_hook(self._stepped) for each in optimizers]
+        if watches_calls:
+            self._handles += [model.register_forward_pre_hook(self._called), model.register_forward_hook(self._answered)]
+
+    def __reduce__(self) -> Any:
+        """A copy of the model, as for a moving average, is not the one that is measured: its hooks do nothing."""
+        return StepHooks, (nn.Identity(), (), _no_mark)
 
     def remove(self) -> None:
         """The script goes on without them."""
@@ -43,13 +46,15 @@ class StepHooks:
 
     def _called(self, *_: Any) -> None:
         if torch.is_grad_enabled():
-            self.autocast = autocast_name(next(self._model.parameters()).device.type)
             self._mark("other" if self.backward_is_due else "h2d_exposed")
 
-    def _computed(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def _answered(self, module: nn.Module, inputs: Any, output: Any) -> None:
         """Evaluation is no part of a step, and has no gradients."""
-        if not torch.is_grad_enabled():
-            return
+        if torch.is_grad_enabled():
+            self.computed(output)
+
+    def computed(self, output: Any) -> None:
+        """Forward has ended, with this: a tensor, or tensors in whatever holds them."""
         self._mark("forward")
         self.backward_is_due = True
         if self._parameter is None:
@@ -87,9 +92,8 @@ class StepHooks:
         self._mark("optimizer")
 
 
-def find_ddp(model: nn.Module) -> DistributedDataParallel | None:
-    """The model, or what of it DDP has."""
-    return next((each for each in model.modules() if isinstance(each, DistributedDataParallel)), None)
+def _no_mark(part: str) -> None:
+    """Of a copy."""
 
 
 def tensors_with_gradient(output: Any) -> Iterator[torch.Tensor]:
@@ -105,14 +109,3 @@ def tensors_with_gradient(output: Any) -> Iterator[torch.Tensor]:
     if isinstance(output, (list, tuple)):
         for each in output:
             yield from tensors_with_gradient(each)
-
-
-def autocast_name(device_type: str) -> str | None:
-    """`float16` or `bfloat16`; None outside autocast. Before torch 2.4 there is an interface for each device."""
-    try:
-        return str(torch.get_autocast_dtype(device_type)).rpartition(".")[2] if torch.is_autocast_enabled(device_type) else None
-    except (AttributeError, TypeError):
-        on_cpu = device_type == "cpu"
-        if not (torch.is_autocast_cpu_enabled() if on_cpu else torch.is_autocast_enabled()):
-            return None
-        return str(torch.get_autocast_cpu_dtype() if on_cpu else torch.get_autocast_gpu_dtype()).rpartition(".")[2]

@@ -261,8 +261,8 @@ def goes_on_training() -> None:
                 plain_step(batch, model, optimizer, steps)
         for images, labels in loader():
             nn.functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
-        assert measurement._timer._open.buckets == []
-        assert measurement._timer._open.marks == []
+        assert measurement._recorder.timer._open.buckets == []
+        assert measurement._recorder.timer._open.marks == []
 
 
 def test_training_that_goes_on_leaves_nothing_behind(tmp_path: Path) -> None:

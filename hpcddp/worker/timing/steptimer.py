@@ -107,6 +107,11 @@ class StepTimer:
         return self._step + len(self._closed), len(marks), marks[-1][0] if marks else None
 
     @property
+    def in_step(self) -> bool:
+        """Whether anything of the open step is marked."""
+        return bool(self._open.marks)
+
+    @property
     def waiting(self) -> int:
         """Closed steps that finished() or drain() has not returned yet."""
         return len(self._closed)

@@ -50,6 +50,10 @@ class StepWindow:
         """The run ends after so many steps, those of the stretch that was yielded last, before all planned ones are made."""
         self.steps, self._stopped_by, self._ended = steps, reason, True
 
+    def pause(self, steps: int) -> None:
+        """The caller pauses after so many steps, within the stretch that was yielded last."""
+        self._pauses.append(steps)
+
     def interrupt(self, steps: int) -> None:
         """The attempt ends after so many steps, those of the stretch that was yielded last, with a checkpoint."""
         self.steps, self.interrupted = steps, True

@@ -1,0 +1,133 @@
+"""Measures a training by Lightning: `Trainer(callbacks=[ScalingCallback()])`; docs/probe.md has it. Imports lightning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.profilers import Profiler
+
+from hpcddp.probe.loop_recorder import LoopRecorder
+from hpcddp.probe.script_point import Wanted, samples_of_batch
+from hpcddp.probe.step_hooks import Mark
+
+
+class ScalingCallback(Callback):
+    """Measures steps of `Trainer.fit`, and ends it when enough are; its arguments are those of `measure`.
+
+    samples_per_step: unless it is given, the loader's batch times the trainer's `accumulate_grad_batches`.
+    """
+
+    def __init__(
+        self,
+        *,
+        samples_per_step: int | None = None,
+        warmup_steps: int = 50,
+        steps: int = 500,
+        tokens_per_step: int | None = None,
+        flops_per_step: float | None = None,
+    ) -> None:
+        self._samples_per_step = samples_per_step
+        self._further: Mapping[str, Any] = {
+            "warmup_steps": warmup_steps,
+            "steps": steps,
+            "tokens_per_step": tokens_per_step,
+            "flops_per_step": flops_per_step,
+        }
+        self._recorder: LoopRecorder | None = None
+        self._optimizer_steps = 0
+        self._interrupted = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        loader, batches = trainer.train_dataloader, trainer.accumulate_grad_batches
+        samples = self._samples_per_step or batches * samples_of_batch(loader)
+        wanted = Wanted(samples_per_step=samples, iterations_per_step=batches, **self._further)
+        recorder = LoopRecorder(trainer.strategy.model or pl_module, trainer.optimizers, wanted)
+        recorder.loader = loader
+        recorder.start(watches_calls=False)
+        trainer.profiler = _Marks(trainer.profiler, recorder.mark, self._before_fetch)  # type: ignore[attr-defined]
+        self._recorder, self._optimizer_steps = recorder, trainer.global_step
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._interrupted = True
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._interrupted = True
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
+        if self._recorder:
+            self._recorder.hooks.computed(loss)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        recorder = self._recorder
+        if recorder is None:
+            return
+        recorder.mark("other")
+        if trainer.global_step == self._optimizer_steps:
+            return  # gradients add up
+        self._optimizer_steps = trainer.global_step
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+            recorder.loss(loss * trainer.accumulate_grad_batches)  # the trainer divided it
+        if recorder.end_step():
+            trainer.should_stop = True
+            self._finish(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._finish(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder:
+            recorder.fail(exception)
+
+    def _before_fetch(self) -> None:
+        """A validation or a checkpoint since the last step is of none."""
+        assert self._recorder
+        if self._interrupted:
+            self._recorder.pause()
+        else:
+            self._recorder.mark("other")
+        self._interrupted = False
+
+    def _finish(self, trainer: Trainer) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder:
+            assert isinstance(trainer.profiler, _Marks)  # type: ignore[attr-defined]
+            trainer.profiler = trainer.profiler.inner  # type: ignore[attr-defined]
+            recorder.finish()
+
+
+class _Marks(Profiler):
+    """Around the trainer's profiler, to which Lightning says when it fetches a batch, moves it and begins a training step."""
+
+    def __init__(self, inner: Profiler, mark: Mark, before_fetch: Callable[[], None]) -> None:
+        super().__init__()
+        self.inner = inner
+        self._mark, self._before_fetch = mark, before_fetch
+        self._fetched = False
+        """A batch to train on, and not moved yet; those of a validation are moved as well."""
+
+    def start(self, action_name: str) -> None:
+        if action_name.endswith("train_dataloader_next"):
+            self._before_fetch()
+        elif action_name.endswith(".training_step"):
+            self._mark("other")
+        self.inner.start(action_name)
+
+    def stop(self, action_name: str) -> None:
+        self.inner.stop(action_name)
+        if action_name.endswith("train_dataloader_next"):
+            self._mark("data_wait")
+            self._fetched = True
+        elif self._fetched and action_name.endswith(".batch_to_device"):
+            self._mark("h2d_exposed")
+            self._fetched = False
+
+    def __getattr__(self, name: str) -> Any:
+        """What else that profiler can."""
+        return getattr(vars(self)["inner"], name)

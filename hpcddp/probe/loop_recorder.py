@@ -1,0 +1,121 @@
+"""Records the steps of a training loop, whoever runs it: a user's own `for`, or a framework that calls back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpcddp.core.errors import HpcddpError
+from hpcddp.probe.first_step import FirstStep
+from hpcddp.probe.group import group_of_job, script_group
+from hpcddp.probe.script_point import Wanted, point_in_job, read_facts, samples_of, script_point
+from hpcddp.probe.script_run import ScriptRun, adhoc_place, place_in_job
+from hpcddp.probe.step_hooks import StepHooks
+from hpcddp.probe.step_sequence import StepSequence
+from hpcddp.worker.comm.hook import time_buckets
+from hpcddp.worker.script_job import current_job
+from hpcddp.worker.timing.clock import clock_for
+from hpcddp.worker.timing.losses import loss_reader_for
+from hpcddp.worker.timing.steptimer import StepTimer
+
+
+class LoopRecorder:
+    """Of one model and its optimizers; all ranks make it, and call `end_step` equally often."""
+
+    def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], wanted: Wanted) -> None:
+        first = next(model.parameters(), None)
+        if first is None:
+            raise HpcddpError("the model has no parameters: nothing is trained")
+        self._model, self._optimizers, self._wanted = model, [_of_torch(each) for each in optimizers], wanted
+        self._job = current_job()
+        if self._job:
+            self._job.begin()
+        self._group = group_of_job(self._job, first.device) if self._job else script_group(first.device)
+        kind = first.device.type
+        self.timer = StepTimer(clock_for(kind), first_step=-1, losses=loss_reader_for(kind))
+        self.mark = self.timer.mark
+        self.loader: Any = None
+        """Where batches come from, for the records; set before the first step ends."""
+        self._sequence = StepSequence(self.timer, self._begin)
+
+    def start(self, *, watches_calls: bool = True) -> None:
+        """From now on. `watches_calls`: the loop calls the model itself; else the hooks' `computed` is to be called."""
+        self.hooks = StepHooks(self._model, self._optimizers, self.mark, watches_calls=watches_calls)
+        self._first_step = FirstStep(self._model)
+        self._times_buckets = self._hook_buckets()
+
+    def end_step(self) -> bool:
+        """The step is over; whether enough are measured."""
+        return self._sequence.close()
+
+    def pause(self) -> None:
+        """What came since a step ended is of none, as an evaluation is not."""
+        self._sequence.pause()
+
+    def loss(self, loss: torch.Tensor) -> None:
+        """Of the open step."""
+        self.timer.loss(loss.detach())
+
+    def finish(self) -> None:
+        """The loop is over: all records."""
+        self._remove()
+        if self._sequence.run is None:
+            print("hpcddp: nothing was measured: the loop must take its batches from steps(loader)", file=sys.stderr)
+            return
+        self._sequence.run.finish(
+            self.hooks.optimizer_steps,
+            tokens_per_step=self._wanted.tokens_per_step,
+            flops_per_sample=self._wanted.flops_per_sample,
+        )
+
+    def fail(self, error: BaseException) -> None:
+        """The loop raised."""
+        self._remove()
+        if self._sequence.run:
+            self._sequence.run.fail(error)
+
+    def _remove(self) -> None:
+        """The training may go on without hooks."""
+        self._sequence.end()
+        self.hooks.remove()
+        self._first_step.end()
+        self.timer.ignore_buckets()
+
+    def _begin(self) -> ScriptRun:
+        """Behind the first step."""
+        self._first_step.end()
+        self._times_buckets = self._times_buckets or self._hook_buckets()
+        wanted, group, hooked = self._wanted, self._group, self._times_buckets
+        autocast, exchanges = self._first_step.autocast, self.hooks.exchanges
+        facts = read_facts(wanted, self._model, self.loader, group, autocast=autocast, exchanges=exchanges)
+        if self._job:
+            place = place_in_job(self._job, point_in_job(self._job, facts, hooked))
+        else:
+            place = adhoc_place(script_point(wanted, facts, group, hooked=hooked), group)
+        return ScriptRun(place, group, self._model, self.timer, samples_of(self.loader))
+
+    def _hook_buckets(self) -> bool:
+        """Whether DDP's all-reduces are timed: not where the script has a communication hook of its own, nor where its sweep does
+        not ask for it.
+        """
+        ddp, off = self._first_step.ddp, self._job is not None and self._job.spec.point.measure.comm == "off"
+        if ddp is None or self.hooks.exchanges:
+            return False
+        self.hooks.exchanges = True
+        if off:
+            return False
+        try:
+            time_buckets(ddp, self.timer)
+        except RuntimeError:  # DDP takes one hook
+            return False
+        return True
+
+
+def _of_torch(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """What a framework's optimizer, such as Accelerate's, has inside."""
+    inner = getattr(optimizer, "optimizer", None)
+    return _of_torch(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer

@@ -1,0 +1,59 @@
+"""The steps of a measurement, whoever makes them: a first one that counts nowhere, warm-up, timed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from hpcddp.core.records import AFTER_PAUSE, WARMUP
+from hpcddp.probe.script_run import ScriptRun
+from hpcddp.worker.timing.steptimer import StepTimer
+
+
+class StepSequence:
+    """`begin` makes the run's records when the first step has shown what they must say."""
+
+    def __init__(self, timer: StepTimer, begin: Callable[[], ScriptRun]) -> None:
+        self._timer = timer
+        self._begin = begin
+        self._planned: Generator[int, None, None] | None = None
+        self._paused = True
+        """The open step is the first after a pause."""
+        self.run: ScriptRun | None = None
+
+    def close(self) -> bool:
+        """The open step is over; whether all are made."""
+        if self.run is None:
+            self._close(0)
+            list(self._timer.drain())  # what it was is known now, and it counts nowhere
+            self.run = self._begin()
+            self._planned = self._steps(self.run)
+        else:
+            self.run.log.write_finished()
+            warmup = WARMUP if self.run.steps < self.run.window.timed_from else 0
+            self._close((AFTER_PAUSE if self._paused else 0) | warmup)
+            self._paused = False
+            self.run.steps += 1
+        return self._planned is None or next(self._planned, None) is None
+
+    def _steps(self, run: ScriptRun) -> Generator[int, None, None]:
+        """Each as it is opened; in a pause before it the device's queue is drained, as in hpcddp's own loop."""
+        for stretch in run.stretches():
+            self._paused = True
+            yield from stretch
+
+    def pause(self) -> None:
+        """What was done since a step was closed is of none: an evaluation, a checkpoint. Inside a step it is `other`."""
+        if self.run is None or self._timer.in_step:
+            self._timer.mark("other")
+            return
+        self.run.pause()
+        self._paused = True
+
+    def end(self) -> None:
+        """No further step is begun."""
+        if self._planned:
+            self._planned.close()
+
+    def _close(self, flags: int) -> None:
+        self._timer.mark("record")
+        self._timer.close_step(flags)

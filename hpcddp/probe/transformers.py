@@ -1,0 +1,78 @@
+"""Measures a training by transformers' Trainer: `callbacks=[ScalingCallback()]`; docs/probe.md has it. Imports transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from hpcddp.probe.loop_recorder import LoopRecorder
+from hpcddp.probe.script_point import Wanted
+
+
+class ScalingCallback(TrainerCallback):
+    """Measures steps of `Trainer.train`, and ends it when enough are; its arguments are those of `measure`.
+
+    samples_per_step: unless it is given, the batch per device times the batches whose gradients add up.
+    """
+
+    def __init__(
+        self,
+        *,
+        samples_per_step: int | None = None,
+        warmup_steps: int = 50,
+        steps: int = 500,
+        tokens_per_step: int | None = None,
+        flops_per_step: float | None = None,
+    ) -> None:
+        self._samples_per_step = samples_per_step
+        self._further: Mapping[str, Any] = {
+            "warmup_steps": warmup_steps,
+            "steps": steps,
+            "tokens_per_step": tokens_per_step,
+            "flops_per_step": flops_per_step,
+        }
+        self._recorder: LoopRecorder | None = None
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of_trainer: Any) -> None:
+        batches = args.gradient_accumulation_steps
+        samples = self._samples_per_step or batches * args.train_batch_size
+        wanted = Wanted(samples_per_step=samples, iterations_per_step=batches, **self._further)
+        self._recorder = LoopRecorder(of_trainer["model"], [of_trainer["optimizer"]], wanted)
+        self._recorder.loader = of_trainer["train_dataloader"]
+        self._recorder.start()
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Its batches are there, all that add up to one step."""
+        if self._recorder:
+            self._recorder.mark("data_wait")
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self._recorder and not (control.should_evaluate or control.should_save):
+            self._recorder.mark("other")
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._pause()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._pause()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self._recorder:
+            self._recorder.mark("other")
+            if self._recorder.end_step():
+                control.should_training_stop = True
+                self._finish()
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._finish()
+
+    def _pause(self) -> None:
+        if self._recorder:
+            self._recorder.pause()
+
+    def _finish(self) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder:
+            recorder.finish()
