@@ -40,6 +40,7 @@ from hpcddp.analysis.verdicts.notes import (
     warmup_notes,
     window_notes,
 )
+from hpcddp.analysis.verdicts.own_loops import in_own_words, notes_in_own_words
 from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
 from hpcddp.analysis.verdicts.to_accuracy import target_sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
@@ -102,7 +103,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     outliers = outliers_frame(runs)
-    judged = verdicts(case, failures)
+    judged = in_own_words(verdicts(case, failures), records.points)
     targets = failures.contain("time to accuracy", lambda: targets_frame(records, runs, shown), no_targets())
     readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
     return Findings(
@@ -129,25 +130,31 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         readings=readings,
         effects=effects,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
-        notes=[
-            *data_notes(records.runs),
-            *damaged_notes(records.runs),
-            *notes(shown),
-            *clock_notes(runs),
-            *window_notes(records.runs),
-            *warmup_notes(records.runs),
-            *fault_notes(records.runs),
-            *start_notes(records.runs),
-            *network_notes(records.runs),
-            *check_notes(runs),
-            *restart_notes(records.runs),
-            *outlier_notes(outliers),
-            *comm_notes(records.runs),
-            *reading_notes(readings),
-            *records.warnings,
-        ],
+        notes=notes_in_own_words(_all_notes(records, runs, shown, outliers, readings), records.points),
         failures=failures,
     )
+
+
+def _all_notes(
+    records: StudyRecords, runs: pd.DataFrame, shown: pd.DataFrame, outliers: pd.DataFrame, readings: pd.DataFrame
+) -> list[str]:
+    return [
+        *data_notes(records.runs),
+        *damaged_notes(records.runs),
+        *notes(shown),
+        *clock_notes(runs),
+        *window_notes(records.runs),
+        *warmup_notes(records.runs),
+        *fault_notes(records.runs),
+        *start_notes(records.runs),
+        *network_notes(records.runs),
+        *check_notes(runs),
+        *restart_notes(records.runs),
+        *outlier_notes(outliers),
+        *comm_notes(records.runs),
+        *reading_notes(readings),
+        *records.warnings,
+    ]
 
 
 def _sentences(case: Case, apart: Apart, judged: Sequence[Verdict], targets: pd.DataFrame) -> list[str]:
