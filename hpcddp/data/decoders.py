@@ -21,6 +21,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
 from hpcddp.data.cuts import CROP, Cut, CutOf
 from hpcddp.data.image_folder import DamagedPictureError
+from hpcddp.data.jpeg_rows import upper_rows
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -84,7 +85,7 @@ class PillowDecoder:
 
 
 class SimpleJpegDecoder:
-    """Decodes in the smallest size that the cut leaves room for, by libjpeg-turbo without a detour; the rest is Pillow's."""
+    """Decodes down to the last row of the cut, in the smallest size that leaves room for it; what it refuses is Pillow's."""
 
     def __init__(self) -> None:
         self._pillow = PillowDecoder()
@@ -95,16 +96,23 @@ class SimpleJpegDecoder:
         try:
             height, width, colours, _ = self._library.decode_jpeg_header(content)
             if colours not in ("CMYK", "YCCK"):
-                cut = _checked_cut(cut_of, width, height)
-                return _cut_pixels(self._decoded(content, (width, height), cut), (width, height), cut)
+                return self._cut(content, (width, height), _checked_cut(cut_of, width, height))
         except (ValueError, MemoryError):
             pass
         return self._pillow.pixels(content, cut_of)
 
-    def _decoded(self, content: bytes, size: tuple[int, int], cut: Cut) -> Tensor:
+    def _cut(self, content: bytes, size: tuple[int, int], cut: Cut) -> Tensor:
+        smaller = _smaller_size(size, cut)
+        if smaller:
+            decoded = self._decoded(content, min_width=smaller[0], min_height=smaller[1])
+            return _cut_pixels(decoded, cut.of_scaled(size, (decoded.shape[1], decoded.shape[0])))
+        upper = upper_rows(content, cut.box[3])
+        # Not strict: bytes are left over behind the rows. A file that ends too soon is not among these.
+        return _cut_pixels(self._decoded(content) if upper is None else self._decoded(upper, strict=False), cut)
+
+    def _decoded(self, content: bytes | bytearray, **options: Any) -> Tensor:
         """Height x width x 3."""
-        width, height = _decoded_size(size, cut)
-        array = self._library.decode_jpeg(content, "RGB", min_width=width, min_height=height)
+        array = self._library.decode_jpeg(content, "RGB", **options)
         # Not from_numpy: a site's torch may be built without, or for another numpy.
         return torch.frombuffer(array, dtype=torch.uint8).view(array.shape)
 
@@ -128,7 +136,7 @@ class TorchvisionDecoder:
                     is_plain = header.mode in ("RGB", "L")
                 if is_plain:
                     found = self._library.decode_jpeg(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-                    return _cut_pixels(found.expand(3, -1, -1).permute(1, 2, 0), header.size, cut)
+                    return _cut_pixels(found.expand(3, -1, -1).permute(1, 2, 0), cut)
         except DamagedPictureError:
             raise
         except Exception:  # what it refuses is Pillow's to judge
@@ -146,25 +154,23 @@ def cut_picture(picture: Picture, cut: Cut) -> Picture:
     return found.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if cut.mirrored else found
 
 
-def _cut_pixels(pixels: Tensor, size: tuple[int, int], cut: Cut) -> Tensor:
-    """The cut by torch; `pixels`, height x width x 3, are those of a picture of that `size`, perhaps in a smaller one."""
-    high, wide = pixels.shape[:2]
-    here = cut if (wide, high) == size else cut.of_scaled(size, (wide, high))
-    left, upper, right, lower = here.box
+def _cut_pixels(pixels: Tensor, cut: Cut) -> Tensor:
+    """The cut by torch, of height x width x 3 pixels."""
+    left, upper, right, lower = cut.box
     part = pixels[upper:lower, left:right].permute(2, 0, 1)[None]
-    resized = functional.interpolate(part, here.size[::-1], mode="bilinear", antialias=True)[0]
-    left, upper = here.corner
+    resized = functional.interpolate(part, cut.size[::-1], mode="bilinear", antialias=True)[0]
+    left, upper = cut.corner
     found = resized[:, upper : upper + CROP, left : left + CROP]
-    return found.flip(2) if here.mirrored else found
+    return found.flip(2) if cut.mirrored else found
 
 
-def _decoded_size(size: tuple[int, int], cut: Cut) -> tuple[int, int]:
-    """The smallest that leaves SPARE pixels, or the picture's own."""
+def _smaller_size(size: tuple[int, int], cut: Cut) -> tuple[int, int] | None:
+    """The smallest that leaves SPARE pixels; None where only the picture's own does."""
     left, upper, right, lower = cut.box
     for eighths in EIGHTHS:
         if min((right - left) / cut.size[0], (lower - upper) / cut.size[1]) * eighths / 8 >= SPARE:
             return -(-size[0] * eighths // 8), -(-size[1] * eighths // 8)
-    return size
+    return None
 
 
 def _checked_cut(cut_of: CutOf, width: int, height: int) -> Cut:

@@ -5,7 +5,8 @@ TrainLoader with 2 loader processes against what else is installed, each in a Da
 classic one (torchvision's ImageFolder with its transforms on PIL images, to normalised floats), torchvision's decoder with its
 transforms on tensors, and OpenCV. In each of several rounds every pipeline is timed once, in another order; a figure is the
 median over rounds of a ratio within the round, since other work on the machine slows neighbours alike. Beside the rates, for the
-same boxes: how far pixels lie from the classic path's, in grey levels, and the sizes of the boxes that are drawn.
+same boxes: how far pixels lie from the classic path's, in grey levels; how far the distributions of the boxes' areas, shapes and
+places lie from those of torchvision's; and the accuracy that a small network reaches with either (jpeg_accuracy.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,9 @@ from torchvision.transforms import v2  # type: ignore[import-untyped]
 
 from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader, open_source
-from hpcddp.data.cuts import RandomCut
+from hpcddp.data.cuts import Box, RandomCut, random_box
 from hpcddp.data.decoders import make_decoder
+from tests.bench import jpeg_accuracy
 from tests.bench.jpegs import HEIGHT, WIDTH, photograph, write_photographs
 
 PICTURES, BATCH, WORKERS = 256, 64, 2
@@ -45,10 +47,10 @@ ImageFolder = datasets.ImageFolder
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def classic(folder: str) -> Dataset[Any]:
+def classic(folder: str, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Dataset[Any]:
     """As torchvision's reference training has it, with its defaults."""
     steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
-    return ImageFolder(folder, transforms.Compose([*steps, transforms.Normalize(MEAN, STD)]))  # type: ignore[no-any-return]
+    return ImageFolder(folder, transforms.Compose([*steps, transforms.Normalize(mean, std)]))  # type: ignore[no-any-return]
 
 
 def on_tensors(folder: str) -> Dataset[Any]:
@@ -77,6 +79,14 @@ def opencv(folder: str) -> Dataset[Any]:
 OTHERS: dict[str, Callable[[str], Dataset[Any]]] = {"classic": classic, "torchvision": on_tensors, "opencv": opencv}
 
 
+BOXES = 4000
+BOX_BOUND = 0.04
+"""The largest distance that chance makes in 99.7 % of cases between the distributions of so many draws each (Kolmogorov-Smirnov):
+1.82 * sqrt(2 / 4000)."""
+ACCURACY_BOUND = 2.0
+"""Percentage points by which the mean accuracy may be below the classic path's: about the spread between seeds."""
+
+
 def main() -> int:
     """Prints the rates and one line of JSON; 1 where a bound does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -91,11 +101,22 @@ def main() -> int:
         print(f"{name:<12} {statistics.median(each[name] for each in rates):7.0f} images/s{ratio}")
     grey, largest = grey_levels_apart()
     print(f"pixels: {grey:.2f} of 255 from the classic path's on the average picture, {largest:.2f} on the farthest")
+    apart = boxes_apart()
+    print(f"boxes: at most {apart:.3f} between the distributions of area, shape and place, chance makes {BOX_BOUND}")
+    better = accuracy_better()
+    print(f"accuracy of a small task: {better:+.1f} percentage points against the classic path")
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     holds = ratios["classic"] >= CLASSIC_BOUND and min(ratios.values()) > 1 and largest < GREY_BOUND
+    holds = holds and apart < BOX_BOUND and better > -ACCURACY_BOUND
     figures = {f"times_{name}": round(ratio, 2) for name, ratio in ratios.items()}
     decoder = make_decoder("auto").version
     bounds = {"bound": CLASSIC_BOUND, "grey_levels": round(largest, 2), "grey_bound": GREY_BOUND}
+    bounds |= {
+        "boxes": round(apart, 3),
+        "boxes_bound": BOX_BOUND,
+        "accuracy": round(better, 1),
+        "accuracy_bound": -ACCURACY_BOUND,
+    }
     print(json.dumps({"bench": "loader_jpeg", "decoder": decoder, **figures, **bounds, "holds": holds}))
     return 0 if holds else 1
 
@@ -147,6 +168,40 @@ def grey_levels_apart() -> tuple[float, float]:
         expected = v2.functional.pil_to_tensor(v2.functional.horizontal_flip(part) if cut.mirrored else part)
         apart.append((decoder.pixels(content, RandomCut(number)).int() - expected.int()).abs().float().mean().item())
     return statistics.mean(apart), max(apart)
+
+
+def boxes_apart() -> float:
+    """The largest Kolmogorov-Smirnov distance between torchvision's boxes and ours."""
+    torch.manual_seed(3)
+    blank, area, aspect = torch.empty(3, HEIGHT, WIDTH), [0.08, 1.0], [3 / 4, 4 / 3]
+    theirs = [transforms.RandomResizedCrop.get_params(blank, area, aspect) for _ in range(BOXES)]
+    places = [(left, top, left + wide, top + high) for top, left, high, wide in theirs]
+    ours = [random_box(WIDTH, HEIGHT, random.Random(number)) for number in range(BOXES)]
+    return max(_distance(list(map(of, ours)), list(map(of, places))) for of in MEASURES)
+
+
+MEASURES: tuple[Callable[[Box], float], ...] = (
+    lambda box: (box[2] - box[0]) * (box[3] - box[1]),
+    lambda box: (box[2] - box[0]) / (box[3] - box[1]),
+    lambda box: box[0] + box[2],
+    lambda box: box[1] + box[3],
+)
+"""Area, shape, and twice the middle, across and down."""
+
+
+def _distance(first: list[float], second: list[float]) -> float:
+    at = np.sort([*first, *second])
+    shares = [np.searchsorted(np.sort(each), at, side="right") / len(each) for each in (first, second)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def accuracy_better() -> float:
+    """Percentage points over the classic path's, the mean of seeds."""
+    with tempfile.TemporaryDirectory() as folder:
+        jpeg_accuracy.write_digits(Path(folder))
+        dataset = classic(f"{folder}/train", [jpeg_accuracy.MEAN] * 3, [jpeg_accuracy.STD] * 3)
+        loader: DataLoader[Any] = DataLoader(dataset, jpeg_accuracy.BATCH, shuffle=True, drop_last=True)
+        return jpeg_accuracy.difference(*jpeg_accuracy.accuracies(Path(folder), lambda _: loader))
 
 
 if __name__ == "__main__":
