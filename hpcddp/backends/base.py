@@ -56,8 +56,10 @@ class OneAllocation:
 
     nodes: int
     gpus_per_node: int
-    render_text: Callable[[str, str, Sequence[ScriptLaunch]], str]
-    """The job's script from its name, its folder, and the launch of each run."""
+    preflight: Submission
+    """What measures every node before the first run."""
+    render_text: Callable[[str, str, Sequence[ScriptLaunch], ScriptLaunch], str]
+    """The job's script from its name, its folder, the launch of each run, and that of preflight."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,9 @@ from hpcddp.script.render import ScriptLaunch, folders_of
 
 SCRIPT = "job.sbatch"
 
+PREFLIGHT = "preflight"
+"""In the folder of one allocation: the files of what measures its nodes."""
+
 
 def prepare(folder: Path, batch: Batch) -> list[str]:
     """Makes the folder with script, pickle and, of several runs, the list of them; returns the command that submits it."""
@@ -42,9 +45,18 @@ def _write(folder: Path, batch: Batch) -> None:
     else:
         folder.mkdir(parents=True)
         delayed = DelayedSubmission(call, first.entry, specs[0])
-    delayed.set_timeout(math.ceil(first.walltime_min), max_num_timeout=0)
-    (folder / array_tasks.PICKLE).write_bytes(pickle.dumps(delayed, protocol=5))
+    _write_pickle(folder, delayed, first.walltime_min)
+    if batch.one_allocation:
+        preflight = batch.one_allocation.preflight
+        (folder / PREFLIGHT).mkdir()
+        called = DelayedSubmission(call, preflight.entry, spec_to_dict(preflight.spec))
+        _write_pickle(folder / PREFLIGHT, called, preflight.walltime_min)
     (folder / SCRIPT).write_text(_script(folder, batch), encoding="utf-8")
+
+
+def _write_pickle(folder: Path, delayed: DelayedSubmission, walltime_min: float) -> None:
+    delayed.set_timeout(math.ceil(walltime_min), max_num_timeout=0)
+    (folder / array_tasks.PICKLE).write_bytes(pickle.dumps(delayed, protocol=5))
 
 
 def _script(folder: Path, batch: Batch) -> str:
@@ -54,7 +66,9 @@ def _script(folder: Path, batch: Batch) -> str:
             _launch(submission, f"{quoted}/{task}", folder / f"{task}/%j_%t_log")
             for task, submission in enumerate(batch.submissions)
         ]
-        return batch.one_allocation.render_text(batch.name, str(folder), launches)
+        own = f"{quoted}/{PREFLIGHT}"
+        preflight = _launch(batch.one_allocation.preflight, own, folder / f"{PREFLIGHT}/%j_%t_log")
+        return batch.one_allocation.render_text(batch.name, str(folder), launches, preflight)
     if first.render_text is None:
         raise UsageError(f"{first.spec.label}: a Slurm job needs a script")
     if batch.is_array:

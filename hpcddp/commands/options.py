@@ -234,6 +234,9 @@ def submitting(command: Command) -> Command:
         click.option(
             "--smoke", is_flag=True, help="A short job on each node type first: imports, data on every node, versions, GPUs."
         ),
+        click.option(
+            "--preflight", is_flag=True, help="A short job first that names slow nodes; --one-allocation does so by itself."
+        ),
         click.option("--dry-run", is_flag=True, help="Show what would be submitted; submit nothing."),
         job_option,
         click.option(

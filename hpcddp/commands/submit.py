@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpcddp.submit.session import Console
     from hpcddp.submit.until_ci import Known
 
-OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "smoke", "until_ci")
+OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "smoke", "until_ci")
 """Options that are about several runs, by their names in SubmitOptions."""
 
 
@@ -60,7 +60,9 @@ def submit(
     is wider than 2 % of it; with --wait until none is, or it ends with 3: --max-repeat, or a run that was rejected.
 
     With --one-allocation all runs are steps of one job with the nodes of the largest point, largest points first, for the
-    sum of their times; what its time limit leaves is requeued, and what is done is not run again.
+    sum of their times; what its time limit leaves is requeued, and what is done is not run again. Before the first run each
+    node is measured for some seconds; with --set slurm.spare_nodes=1 runs stay off a slow one. --preflight does the same
+    in a job of its own.
 
     With a command behind `--` it submits what `render` prints for it: each rank runs it, here, with the variables that
     torch.distributed reads. Script and output go to jobs/commands/, a folder for each job.
@@ -100,8 +102,9 @@ def submit_chosen(points: ChosenPoints, options: SubmitOptions) -> int:
     """Submits these points with the settings of the user, on this terminal; the exit code."""
     from hpcddp.submit.session import submit_points
 
-    if options.smoke and options.after:
-        raise click.UsageError("--smoke tests now what --after waits for: give one of them")
+    early = next((flag for flag, is_given in (("--smoke", options.smoke), ("--preflight", options.preflight)) if is_given), None)
+    if early and options.after:
+        raise click.UsageError(f"{early} tests now what --after waits for: give one of them")
     if options.failed and options.until_ci is not None:
         raise click.UsageError("--failed submits no run that has not failed, and --until-ci adds runs: give one of them")
     return submit_points(points, read_settings(), options, _console(), _precision)

@@ -3,6 +3,7 @@
     RUNS/NAME/
       study.json  submissions.jsonl  outcomes.jsonl
       .code/HASH/                      the snapshot the jobs run
+      preflight/JOBID.RESTART.json     how fast each node of a job was before its runs
       .jobs/lock/                      who submits (see study/lock.py)
       .jobs/JOBID/                     script, logs, submitit's files; a task of an array has .jobs/ARRAYID/TASK/,
                                        a run in one allocation with others .jobs/JOBID/TASK/
@@ -77,6 +78,14 @@ class Study:
     def survey_dir(self, job: str) -> Path:
         """What the nodes of a survey found."""
         return self.jobs / f"{job}.survey"
+
+    @property
+    def preflights(self) -> Path:
+        """What preflight found, a file for each start of a job."""
+        return self.folder / "preflight"
+
+    def preflight_file(self, job: str, restart: int) -> Path:
+        return self.preflights / f"{job}.{restart}.json"
 
     def has_point(self, label: str) -> bool:
         """A point is dropped from a study by removing its folder."""

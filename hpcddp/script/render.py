@@ -61,6 +61,10 @@ class ScriptLaunch:
     """The name of the array that the script is for: its tasks are several points, and nothing in it is one point's own."""
     steps: tuple[JobStep, ...] = ()
     """In place of the command: the runs that the script is for, task by task from 0, under the name in `array`."""
+    preflight: JobStep | None = None
+    """With steps: what measures all nodes of the job before them."""
+    spare_nodes: int = 0
+    """Of the job: so many of its nodes no step needs."""
     folder: str = ""
     """Of the job, which holds a folder for each of the steps."""
     folders: tuple[str, ...] = ()
@@ -115,10 +119,15 @@ def _template_text(
         "gpu_option": gpu_option(request),
         "step_gpu_option": step_gpu_option(request),
         "container": container_lines(profile, launch.folders),
-        "rules": rule_lines(profile, point, {step.request.nodes for step in launch.steps} or {request.nodes}),
+        "rules": rule_lines(profile, point, {step.request.nodes for step in _steps(launch)} or {request.nodes}),
         "modules": (*profile.node_type(point.layout.node_type).modules, *profile.compute.modules),
     }
     return render_template(profile.template, {"word": _word, "options": _option, "quoted": shlex.quote}, values, marks=marks)
+
+
+def _steps(launch: ScriptLaunch) -> tuple[JobStep, ...]:
+    """All that the job starts one after the other."""
+    return (*launch.steps, *([launch.preflight] if launch.preflight else []))
 
 
 def _word(value: object) -> str:

@@ -9,10 +9,11 @@ Kind = Literal["records", "nodes", "scripts", "profiles", "logs"]
 
 _LABEL = r"n\d+-g\d+-(?:b\d+|comm)-[0-9a-f]{12}"
 _ATTEMPT = rf"{_LABEL}/r\d+/[\w.+-]*\.\d+"
-_JOB = r"\.jobs/[\w.+-]+(?:/\d+)?"
+_JOB = r"\.jobs/[\w.+-]+(?:/(?:\d+|preflight))?"
 
 _KINDS: dict[Kind, str] = {
     "records": r"study\.json|prediction\.json|(?:submissions|outcomes)\.jsonl|bundle\.json"
+    r"|preflight/[\w.+-]+\.\d+\.json"
     rf"|{_LABEL}/point\.json"
     rf"|{_ATTEMPT}/(?:launch|transport|end|comm)\.json|{_ATTEMPT}/events\.jsonl|{_ATTEMPT}/epochs\.csv"
     rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json|collectives\.json)",
@@ -29,6 +30,7 @@ _REASONS = (
     (r"(?:report|\.analysis)/.*", "the report: `hpcddp analyze` makes it anew"),
     (r"\.jobs/(?:lock/.*|queue\.lock|runner\.(?:lock|json)|L\d+/cancel)", "locks and what only this machine's queue needs"),
     (r"\.jobs/[\w.+-]+\.smoke/.*", "what a smoke test found"),
+    (r"\.jobs/[\w.+-]+/preflight/hosts", "the nodes that runs of one allocation had, which their records name"),
     (rf"{_ATTEMPT}/checkpoints/.*", "checkpoints: a run that is done needs none"),
     (rf"{_ATTEMPT}/\.end\.reserve", "room on the disk for end.json"),
     (r".*\.pkl", "submitit's pickles: nobody should load someone else's"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study, studies
 from hpcddp.core.text import escape_controls
+from hpcddp.study.preflights import newest_preflight_words
 from hpcddp.study.scope import LIVE, not_in_sweep_words, study_scope
 from hpcddp.study.status import RunState, all_states, states_to_plain
 from hpcddp.study.status_text import status_table, wrapped
@@ -23,6 +24,8 @@ class StudyStatus:
     """What the user may name it by: its folder, or its sweep."""
     states: list[RunState]
     hours: StudyHours
+    preflight: str | None = None
+    """What the newest one found, in a line."""
 
     @property
     def plain(self) -> dict[str, object]:
@@ -35,13 +38,15 @@ class StudyStatus:
             "gpu_hours": round(used.gpu, 3),
             "node_hours_to_come": None if to_come is None else round(to_come.node, 3),
             "gpu_hours_to_come": None if to_come is None else round(to_come.gpu, 3),
+            "preflight": self.preflight,
         }
 
     @property
     def text(self) -> str:
-        """For a terminal: a table, and what of the runs is not in the sweep any more."""
+        """For a terminal: a table, what preflight found, and what of the runs is not in the sweep any more."""
         gone = not_in_sweep_words([state for state in self.states if state.phase in LIVE], self.path)
-        return "\n".join([self.name, status_table(self.states, self.hours), *(wrapped(gone) if gone else [])])
+        more = [line for text in (self.preflight, gone) if text for line in wrapped(text)]
+        return "\n".join([self.name, status_table(self.states, self.hours), *more])
 
     @property
     def is_live(self) -> bool:
@@ -67,6 +72,7 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
             path=sweep or study.folder,
             states=states[study.name],
             hours=study_hours(study, states[study.name]),
+            preflight=newest_preflight_words(study),
         )
         for study in found
     ]

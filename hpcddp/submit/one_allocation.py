@@ -18,6 +18,7 @@ from hpcddp.script.limits import broken_limits
 from hpcddp.script.queues import walltime_limit_min
 from hpcddp.script.render import JobStep, ScriptLaunch, render
 from hpcddp.script.resources import WARNING_S
+from hpcddp.submit.preflight_job import TITLE, preflight_submission
 from hpcddp.submit.submission_plan import SubmissionPlan
 
 Run = tuple[Point, int]
@@ -32,9 +33,11 @@ def allocation_request(plan: SubmissionPlan, runs: Sequence[Run]) -> JobRequest:
     points = list({point.label: point for point, _ in runs}.values())
     if found := [*_mixed_layouts(points), *_unsuitable_options(plan)]:
         raise UsageError("\n".join(found))
+    spare = plan.source.sweep.slurm.spare_nodes
     requests = [plan.requests[point.label] for point in points]
     largest, widest = max(requests, key=lambda one: one.nodes), max(requests, key=_cpus_of_node)
     big = next(point for point in points if point.layout.nodes == largest.nodes)
+    largest = dataclasses.replace(largest, nodes=largest.nodes + spare)
     limits_min = (walltime_limit_min(plan.profile, big, largest), plan.longest_min)
     time_min = min([len(runs) * largest.walltime_min, *(limit for limit in limits_min if limit is not None)])
     allocation = dataclasses.replace(
@@ -64,20 +67,22 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
     runs = [(one.spec.point, one.spec.run) for one in in_sequence]
     request = dataclasses.replace(allocation_request(plan, runs), physical_cores_per_rank=None)
 
-    def text(name: str, folder: str, launches: Sequence[ScriptLaunch]) -> str:
+    def text(name: str, folder: str, launches: Sequence[ScriptLaunch], preflight: ScriptLaunch) -> str:
         steps = tuple(
-            JobStep(
-                name=job_name(point.label, run),
-                request=plan.requests[point.label],
-                resumes=point.measure.resume,
-                command=launch.command,
-                output=launch.output,
-                error=launch.error,
-            )
+            _step(job_name(point.label, run), plan.requests[point.label], launch, resumes=point.measure.resume)
             for (point, run), launch in zip(runs, launches, strict=True)
         )
+        on_all = dataclasses.replace(plan.requests[runs[0][0].label], nodes=request.nodes, launcher="direct")
         folders = tuple(dict.fromkeys(path for launch in launches for path in launch.folders))
-        launch = ScriptLaunch(command="", array=name, steps=steps, folder=folder, folders=folders)
+        launch = ScriptLaunch(
+            command="",
+            array=name,
+            steps=steps,
+            preflight=_step(TITLE, on_all, preflight, resumes=False),
+            spare_nodes=plan.source.sweep.slurm.spare_nodes,
+            folder=folder,
+            folders=folders,
+        )
         script = render(plan.profile, runs[0][0], request, launch)
         if script.count("\nrun_step ") != len(steps):
             raise UsageError(
@@ -87,8 +92,17 @@ def allocation_batch(plan: SubmissionPlan, submissions: Sequence[Submission]) ->
 
     return Batch(
         submissions=tuple(in_sequence),
-        one_allocation=OneAllocation(nodes=request.nodes, gpus_per_node=request.gpus_counted, render_text=text),
+        one_allocation=OneAllocation(
+            nodes=request.nodes,
+            gpus_per_node=request.gpus_counted,
+            preflight=preflight_submission(in_sequence[0]),
+            render_text=text,
+        ),
     )
+
+
+def _step(name: str, request: JobRequest, launch: ScriptLaunch, *, resumes: bool) -> JobStep:
+    return JobStep(name=name, request=request, resumes=resumes, command=launch.command, output=launch.output, error=launch.error)
 
 
 def allocation_words(plan: SubmissionPlan, runs: Sequence[Run]) -> str:
@@ -98,7 +112,9 @@ def allocation_words(plan: SubmissionPlan, runs: Sequence[Run]) -> str:
     why = f"the time of its {count(len(runs), 'run')}"
     if request.walltime_min < all_min:
         why = f"as long as one may take; {why} is {all_min:,} min, and what is left is requeued"
-    return f"one job of {count(request.nodes, 'node')} for {request.walltime_min:,} min: {why}"
+    spare = plan.source.sweep.slurm.spare_nodes
+    nodes = f"{count(request.nodes, 'node')}{f', {spare} of them spare,' if spare else ''}"
+    return f"one job of {nodes} for {request.walltime_min:,} min: {why}"
 
 
 def _mixed_layouts(points: Sequence[Point]) -> Iterator[str]:

@@ -43,6 +43,8 @@ class SubmitOptions:
     dry_run: bool = False
     smoke: bool = False
     """A short job on each type of node first."""
+    preflight: bool = False
+    """A short job first that measures the nodes of the largest point."""
     wait: bool = False
     """Until all runs are over."""
     yes: bool = False

@@ -23,6 +23,7 @@ from hpcddp.submit.manifest import update_manifest
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
+from hpcddp.submit.preflight import preflight_text, run_preflight, without_slow_nodes
 from hpcddp.submit.request_check import RequestCheck, check_requests
 from hpcddp.submit.retry import retry_until_accepted, submit_accepted
 from hpcddp.submit.smoke import run_smoke
@@ -64,7 +65,10 @@ def submit_points(
         session.show(pending)
         if options.dry_run:
             return session.end_dry_run(pending)
-        submitted = session.send(pending, options) if session.confirm(pending, options) else []
+        confirmed = session.confirm(pending, options)
+        if confirmed and options.preflight and not (plan.one_allocation and len(pending.runs) > 1):
+            plan, pending = session.preflight(plan, pending)
+        submitted = session.send(pending, options) if confirmed else []
         if not options.wait:
             return INCOMPLETE if session.is_any_left(pending, submitted) or pending.unknown else 0
         is_last = not submitted or (options.until_ci is None and len(submitted) >= len(pending.runs))
@@ -73,7 +77,7 @@ def submit_points(
             return FAILED
         if is_last:
             return INCOMPLETE if "missing" in phases or session.is_open(pending, options) else 0
-        options = replace(options, smoke=False, yes=True)  # tested, and confirmed, the first time
+        options = replace(options, smoke=False, preflight=False, yes=True)  # tested, and confirmed, the first time
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class _Session:
             self.console.remark("nothing submitted: the budget does not hold one more run")
             return False
         check_plan(pending.plan)
-        if options.smoke:
+        if options.smoke or options.preflight:
             self.refuse_early(pending)
         if not options.yes and not self.is_small(pending, options):
             self.console.confirm("Submit?")
@@ -140,8 +144,14 @@ class _Session:
             self.console.echo(run_smoke(self.study, pending.plan, self.backend))
         return True
 
+    def preflight(self, plan: SubmissionPlan, pending: PendingRuns) -> tuple[SubmissionPlan, PendingRuns]:
+        """Both without nodes that a short job finds slow, where the sweep has spare ones; what it finds is shown."""
+        record = run_preflight(self.study, pending.plan, self.backend)
+        self.console.echo(preflight_text(record, plan))
+        return without_slow_nodes(plan, record), replace(pending, plan=without_slow_nodes(pending.plan, record))
+
     def refuse_early(self, pending: PendingRuns) -> None:
-        """RefusedError with everything that Slurm is sure to refuse, before a smoke job waits in the queue."""
+        """RefusedError with everything that Slurm is sure to refuse, before a smoke or preflight job waits in the queue."""
         found = self.check_requests(pending)
         if found.certain:
             raise RefusedError("\n".join(found.certain))

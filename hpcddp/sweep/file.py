@@ -15,7 +15,7 @@ from hpcddp.cluster.yamlfile import located, parse_yaml, read_yaml
 from hpcddp.core.errors import UsageError
 from hpcddp.core.hours import Budget
 from hpcddp.core.point import Layout, Measure, Workload
-from hpcddp.core.schema import MissingKeyError, Positive, SchemaError, added_later, decode
+from hpcddp.core.schema import Count, MissingKeyError, Positive, SchemaError, added_later, decode
 from hpcddp.sweep.groups import SweepGroup, read_group
 
 
@@ -39,6 +39,9 @@ class SlurmOptions:
     """Hosts that a job must have, as sbatch writes them: `gn[01-04]`."""
     exclude: str | None = None
     """Hosts that no job may have."""
+    spare_nodes: Count = added_later(0)
+    """Nodes that one allocation has beyond those of its largest point: its runs stay off as many that preflight finds slow. With
+    `--preflight`, from 1 on, no job is given nodes that it finds slow."""
     options: tuple[str, ...] = ()
     """Raw sbatch options (`--constraint=hdr`), last in the header."""
     srun_options: tuple[str, ...] = ()

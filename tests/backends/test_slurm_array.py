@@ -213,7 +213,9 @@ def test_at_most_two_at_a_time() -> None:
 def test_runs_in_one_allocation_take_one_slot() -> None:
     """They run one at a time by themselves: the other slot stays free."""
     throttle = Throttle(2, [])
-    allocation = OneAllocation(nodes=4, gpus_per_node=0, render_text=lambda name, folder, launches: "")
+    allocation = OneAllocation(
+        nodes=4, gpus_per_node=0, preflight=request(), render_text=lambda name, folder, launches, preflight: ""
+    )
     batch = throttle.place(Batch(submissions=(request(), request(seed=2)), one_allocation=allocation))
     throttle.took(batch, ["6+0", "6+1"])
     assert batch.after == ()

@@ -154,10 +154,10 @@ def test_torch_is_asked_inside(runtime: Runtime) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_each_step_of_one_allocation(tmp_path: Path, runtime: Runtime) -> None:
-    """And none of the probes whether a node lives."""
+    """That of preflight, too, and none of the probes whether a node lives."""
     plan = dataclasses.replace(submission_plan(tmp_path, axes="{layout.nodes: [1, 2]}"), profile=contained(runtime))
     prepare(tmp_path / "job", batch_of(plan, tmp_path))
     text = (tmp_path / "job" / SCRIPT).read_text()
     assert lint_script(text) == []
-    assert text.count(' "${container[@]}" \\\n') == 4
+    assert text.count(' "${container[@]}" \\\n') == 5
     assert text.count(f'show "{os.fspath(tmp_path)}"\n') == 1

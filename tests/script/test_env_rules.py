@@ -150,7 +150,7 @@ def test_a_later_rule_of_the_same_name_wins(tmp_path: Path) -> None:
 
 
 def test_steps_of_one_allocation(tmp_path: Path) -> None:
-    """A variable for several nodes reaches the runs on several only, though one job has them all."""
+    """A variable for several nodes reaches the runs on several only, though one job has them all; preflight is on all of them."""
     plan = submission_plan(tmp_path, "repeat=1", axes="{layout.nodes: [1, 2]}")
     rules = (rule("NCCL_NET", "AWS Libfabric", nodes=">1"), rule("NCCL_CROSS_NIC", "1", fabric="RoCE"))
     batch = batch_of(dataclasses.replace(plan, profile=rcc(*rules)), tmp_path)
@@ -160,9 +160,9 @@ def test_steps_of_one_allocation(tmp_path: Path) -> None:
     found = re.findall(r"\nexport HPCDDP_RANK_ENV=(.*)\n.*\nrun_step \d 30 (\d)", text)
     assert [(int(nodes), words) for words, nodes in found] == [(2, "'export NCCL_NET='\"'\"'AWS Libfabric'\"'\"''"), (1, "''")]
     assert (text.count("NCCL_NET="), text.count("export NCCL_CROSS_NIC=1\n"), text.count('eval "$HPCDDP_RANK_ENV"; ')) == (
+        2,
         1,
-        1,
-        1,
+        2,
     )
 
 

@@ -13,9 +13,19 @@ from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from tests.given_one_allocation import batch_of, submission_plan
 
 COMMANDS = {
-    "scontrol": 'if [ "$1" = show ]; then printf "host%s\\n" 1 2 3 4; else echo "$@" >> "$SAID/scontrol"; fi',
+    "scontrol": """
+if [ "$1" != show ]; then echo "$@" >> "$SAID/scontrol"
+elif [ "$3" = "host[1-4]" ]; then printf "host%s\\n" 1 2 3 4
+else tr , "\\n" <<< "$3"; fi
+""",
     "scancel": 'echo "$@" >> "$SAID/scancel"',
-    "srun": '[ "${@: -1}" = true ] && exec bash "$SAID/probe"; echo "$@" >> "$SAID/srun"; exec bash "$SAID/$HPCDDP_TASK"',
+    "srun": """
+[ "${@: -1}" = true ] && exec bash "$SAID/probe"
+[[ " $* " == *" --job-name=preflight "* ]] && { echo "$@" >> "$SAID/measured"; exec bash "$SAID/preflight"; }
+echo "$MASTER_ADDR" >> "$SAID/masters"
+echo "$@" >> "$SAID/srun"
+exec bash "$SAID/$HPCDDP_TASK"
+""",
 }
 
 WARN = "kill -USR2 $PPID"
@@ -25,14 +35,14 @@ WARN = "kill -USR2 $PPID"
 class Job:
     """Three runs on 4, 2 and 1 nodes, tasks 0, 1 and 2; each is what a small script says, by default a success."""
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, *settings: str, **changes: str) -> None:
         self.folder, self._said = folder / "job", folder / "said"
-        prepare(self.folder, batch_of(submission_plan(folder, "repeat=1", *settings), folder))
+        prepare(self.folder, batch_of(submission_plan(folder, "repeat=1", *settings, **changes), folder))
         self._said.mkdir()
         for name, body in COMMANDS.items():
             (folder / name).write_text(f"#!/bin/bash\n{body}\n")
             (folder / name).chmod(0o755)
-        for name in ("0", "1", "2", "probe"):
+        for name in ("0", "1", "2", "probe", "preflight"):
             self.does(name, "exit 0")
 
     def does(self, who: str, script: str) -> None:
@@ -176,3 +186,50 @@ def test_a_lost_node_fails_no_run(job: Job) -> None:
     assert job.said("scontrol") == ["requeue 12"] * 2
     assert job.start(2) == 1
     assert job.events()[6:] == [("begun", None), ("started", 1), ("ended", 1, 1), *ran(2)[1:]]
+
+
+def nodes_of(job: Job) -> list[str]:
+    """Of each run."""
+    return [word.partition("=")[2] for line in job.said("srun") for word in line.split() if word.startswith("--nodelist=")]
+
+
+def test_every_node_is_measured_before_the_first_run(job: Job) -> None:
+    """All four, within a limit; a job that begins again measures the nodes that it has then, unless nothing is left."""
+    job.does("1", f"{WARN}; sleep 1")
+    job.start()
+    (measured,) = job.said("measured")
+    assert measured.startswith("--nodes=4 --kill-on-bad-exit=1 --unbuffered --time=5 --job-name=preflight --ntasks=4 ")
+    job.does("1", "exit 0")
+    job.start(restart=1)
+    assert len(job.said("measured")) == 2
+    job.start(restart=2)
+    assert len(job.said("measured")) == 2
+
+
+def test_preflight_that_fails_stops_no_run(tmp_path: Path) -> None:
+    """It is said, and the runs have the nodes that they would have had."""
+    job = Job(tmp_path, "slurm.spare_nodes=0")
+    job.does("preflight", "echo no torch >&2; exit 1")
+    assert job.start() == 0
+    assert job.events() == ran(0, 1, 2)
+    assert nodes_of(job)[1:] == ["host1,host2", "host1"]
+    assert (job.folder / "preflight" / "batch.err").read_text() == "no torch\n"
+
+
+def test_runs_stay_off_a_slow_node_where_there_is_a_spare_one(tmp_path: Path) -> None:
+    """The first rank is on the first of those that are left, and what is left after a requeue is found anew."""
+    job = Job(tmp_path, "slurm.spare_nodes=1", axes="{layout.nodes: [1, 2, 3]}")
+    job.does("preflight", '[ "$HPCDDP_SPARE_NODES" = 1 ] && printf "host%s\\n" 2 3 4 > "$HPCDDP_HOSTS"')
+    assert job.start() == 0
+    assert nodes_of(job) == ["host2,host3,host4", "host2,host3", "host2"]
+    assert job.said("masters") == ["host2"] * 3
+
+
+def test_without_a_word_of_preflight_a_spare_node_is_the_last(tmp_path: Path) -> None:
+    """Nor does a list count that an earlier start of the job left."""
+    job = Job(tmp_path, "slurm.spare_nodes=1", axes="{layout.nodes: [1, 2, 3]}")
+    (job.folder / "preflight" / "hosts").write_text("host9\n")
+    job.does("preflight", "exit 1")
+    assert job.start() == 0
+    assert nodes_of(job) == ["host1,host2,host3", "host1,host2", "host1"]
+    assert job.said("masters") == ["host1"] * 3

@@ -124,7 +124,7 @@ def test_masks_where_each_gpu_of_a_whole_node_has_a_rank(settings: list[str], sl
 
 
 def test_steps_of_one_allocation(tmp_path: Path) -> None:
-    """Each has the options of its own launch, and none for GPUs where the site takes none."""
+    """Each, and preflight, has the options of its own launch, and none for GPUs where the site takes none."""
     scripts = {}
     for way in ("gpus-per-task", "none"):
         folder = tmp_path / way
@@ -139,8 +139,8 @@ def test_steps_of_one_allocation(tmp_path: Path) -> None:
         prepare(folder / "job", batch)
         scripts[way] = (folder / "job" / SCRIPT).read_text()
         assert shellcheck(scripts[way]) == ""
-        assert scripts[way].count(" --gpu-bind=none \\") == 2
-    assert scripts["gpus-per-task"].count("--gpus-per-task=v100:1") == 3
+        assert scripts[way].count(" --gpu-bind=none \\") == 3
+    assert scripts["gpus-per-task"].count("--gpus-per-task=v100:1") == 4
     assert not re.search(r"--gres|--gpus", scripts["none"])
 
 

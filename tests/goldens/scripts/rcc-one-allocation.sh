@@ -98,7 +98,31 @@ run_step() {
   fi
 }
 
+# Every node for some seconds, before the first run that is left: what is found stands in preflight/ of the study. The runs go on
+# whatever it is.
+# preflight SRUN-OPTIONS-AND-COMMAND...
+preflight() {
+  srun --nodes=2 --kill-on-bad-exit=1 --unbuffered --time=5 "$@" \
+    >>"$folder/preflight/batch.out" 2>>"$folder/preflight/batch.err" ||
+    echo "hpcddp: preflight failed, and the runs go on without it; see $folder/preflight" >&2
+}
+
+any_left() {
+  local task
+  for ((task = 0; task < 4; task++)); do
+    is_over "$task" || return 0
+  done
+  return 1
+}
+
 tell begun null
+export OMP_NUM_THREADS=1
+# shellcheck disable=SC2016
+! any_left || preflight --job-name=preflight \
+  --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --gres=gpu:v100:1 --mem=2000M --exact \
+  --output=/runs/s/.jobs/job/preflight/%j_%t_log.out --error=/runs/s/.jobs/job/preflight/%j_%t_log.err \
+  bash -c 'trap "" USR2; export MASTER_PORT=$((10000 + (SLURM_JOB_ID + 1009 * SLURM_STEP_ID) % 20000)); exec "$@"' hpcddp \
+  python3 -u /runs/s/.code/0/bootstrap.py /runs/s/.jobs/job/preflight
 # n02-g1-b8-a2c2aa7be996.r1
 export OMP_NUM_THREADS=1
 # shellcheck disable=SC2016

@@ -1,0 +1,1 @@
+"""Preflight: what each node does in a few seconds, before the first run."""
