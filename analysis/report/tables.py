@@ -23,6 +23,7 @@ from hpcddp.analysis.report.cells import (
     words_of,
 )
 from hpcddp.analysis.report.effect_tables import effect_tables
+from hpcddp.analysis.report.preflight_table import preflight
 from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, step_total_s
@@ -52,6 +53,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "readings of GPUs": lambda: gpu_readings(found.readings, apart),
         "readings of nodes": lambda: node_readings(found.readings, apart),
         "bindings": lambda: bindings(found.records.runs),
+        "preflight": lambda: preflight(found.records.preflights),
         "collectives": lambda: collectives(found.fits),
         "laws": lambda: laws(found.laws, full_names(found.apart)),
     }

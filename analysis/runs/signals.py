@@ -65,6 +65,9 @@ class RunSignals:
     foreign: Mapping[str, float | None]
     """Host -> others' share of its CPU time in the timed steps."""
     processors: Processors
+    hosts: tuple[str, ...] = ()
+    began_unix_ns: int | None = None
+    """When its ranks had met."""
     bindings: tuple[NodeBindings, ...] = ()
     """Where each rank was bound, by node; nothing where that was not recorded."""
 
@@ -90,6 +93,8 @@ def read_signals(
         slurm=launch.backend == "slurm",
         foreign={str(node.host): node.cpu_foreign_share for node in nodes},
         processors=_processors(attempt, point.layout.node_type if point else None, launch, nodes),
+        hosts=launch.hosts,
+        began_unix_ns=launch.started_unix_ns,
         bindings=node_bindings(launch),
     )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.records.csv_reader import is_large
+from hpcddp.analysis.records.preflights import read_preflights
 from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
@@ -26,6 +27,7 @@ from hpcddp.analysis.util.regular_files import is_there, read_object, read_regul
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_outcomes import read_outcomes
 from hpcddp.core.point import Point, flat_keys, point_from_dict
+from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.run_key import RunKey, run_ranges
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import LARGEST_INT
@@ -52,6 +54,8 @@ class StudyRecords:
     """Label -> samples per second, from and to, as predicted when the study was submitted."""
     train_epochs: int | None
     """Epochs of a complete training, as the sweep says."""
+    preflights: tuple[PreflightRecord, ...] = ()
+    """Oldest first."""
     failures: tuple[Failure, ...] = ()
     """Runs whose reading raised: they are rejected."""
     large: bool = False
@@ -80,6 +84,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
     loaded = [_rejected(key, points.get(key.label), each) for key, each in zip(keys, attempted, strict=True)]
     warnings.extend(warning for _, odd in loaded for warning in odd)
     runs = _in_sweep([run for run, _ in loaded], study_file, warnings)
+    preflights = read_preflights(study, warnings)
     gone = {label for label, repeat in study_file.in_sweep.items() if not repeat} - {run.label for run in runs}
     planned = [point for label, point in sorted(points.items()) if point is not None and label not in gone]
     return StudyRecords(
@@ -91,6 +96,7 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
         warnings=tuple(one_line(warning) for warning in warnings),
         predicted=read_predicted(study.folder / "prediction.json"),
         train_epochs=study_file.train_epochs,
+        preflights=preflights,
         large=large,
     )
 

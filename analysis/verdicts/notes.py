@@ -10,6 +10,8 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity, unit
+from hpcddp.core.preflight_judgement import preflight_words
+from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.text import count, duration
 from hpcddp.core.transport_record import transport_words
 
@@ -226,3 +228,8 @@ def restart_notes(runs: Sequence[Run]) -> Iterator[str]:
         )
     for run in (run for run in resumed if run.lost_steps):
         yield f"{run.name}: its times lack {count(run.lost_steps, 'step')} whose records are lost"
+
+
+def preflight_notes(records: Sequence[PreflightRecord]) -> list[str]:
+    """What the newest one found, in a line."""
+    return [f"preflight of job {records[-1].job}: {preflight_words(records[-1])}"] if records else []

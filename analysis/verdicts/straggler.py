@@ -51,7 +51,7 @@ class LastRank:
 
 def straggler(case: Case) -> Iterator[Verdict]:
     """A host, or on one node a rank, that the others wait for in runs that count."""
-    found = [*_by_all_reduces(case), *_by_own_time(case)]
+    found = _found(case)
     for name in sorted({each.who for each in found}):
         mine = sorted((each for each in found if each.who == name), key=lambda each: -each.cost)
         worst, runs = mine[0], run_names([each.run for each in mine])
@@ -66,6 +66,15 @@ def straggler(case: Case) -> Iterator[Verdict]:
             runs=runs,
             weight=LIMITED + min(0.99, worst.cost),
         )
+
+
+def straggler_hosts(case: Case) -> set[str]:
+    """Hosts of which the verdict is, or of whose ranks."""
+    return {each.host for each in _found(case)}
+
+
+def _found(case: Case) -> list[Straggler]:
+    return [*_by_all_reduces(case), *_by_own_time(case)]
 
 
 def _evidence(found: Straggler, more: str) -> str:

@@ -13,7 +13,11 @@
     straggler.py      straggler
     uneven.py         uneven ranks
     slow_ranks.py     who is slow, for these two
+<<<<<<< HEAD
     transport.py      TCP instead of RDMA, idle adapters, no GPUDirect RDMA
+=======
+    slow_nodes.py     slow node, by preflight
+>>>>>>> d274aed (Report and verdict on what preflight found)
 
 What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/long_steps.py.
 Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
@@ -38,6 +42,7 @@ from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
 from hpcddp.analysis.verdicts.damaged import damaged_data
 from hpcddp.analysis.verdicts.gates import clock_throttling, nothing_counts, shared_node, unsynchronised, wrong_evaluation
 from hpcddp.analysis.verdicts.input import input_bound, input_share
+from hpcddp.analysis.verdicts.slow_nodes import slow_nodes
 from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
 from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
 from hpcddp.analysis.verdicts.straggler import straggler, waited_share
@@ -66,6 +71,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "input-bound": input_bound,
     "stalls": stalls,
     "straggler": straggler,
+    "slow node": slow_nodes,
     "uneven ranks": uneven_ranks,
     "latency-bound": latency_bound,
     "communication-bound": communication_bound,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from hpcddp.core.preflight_record import READINGS, PreflightRecord, RankReadings, SlowReading
+from hpcddp.core.preflight_record import READINGS, PreflightRecord, RankReadings, Reading, SlowReading
 from hpcddp.core.text import count
 
 SLOW = 0.10
@@ -36,12 +36,18 @@ def usable_hosts(ranks: Sequence[RankReadings], slow: Sequence[SlowReading], spa
     return [host for host in hosts if host not in left_out], left_out
 
 
-def _slow_in(reading: str, ranks: Sequence[RankReadings]) -> Iterator[SlowReading]:
+def node_values(reading: Reading, ranks: Sequence[RankReadings]) -> dict[str, tuple[float, int]]:
+    """Host -> the reading of its slowest rank, and that rank; without hosts of which it is not known."""
     by_host: dict[str, tuple[float, int]] = {}
     for each in ranks:
         value: float | None = getattr(each, reading)
         if value is not None:
             by_host[each.host] = min((value, each.rank), by_host.get(each.host, (value, each.rank)))
+    return by_host
+
+
+def _slow_in(reading: Reading, ranks: Sequence[RankReadings]) -> Iterator[SlowReading]:
+    by_host = node_values(reading, ranks)
     median = statistics.median(value for value, _ in by_host.values()) if len(by_host) > 1 else 0.0
     for host, (value, rank) in by_host.items():
         if value < (1 - SLOW) * median:

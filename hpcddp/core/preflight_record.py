@@ -6,11 +6,14 @@ For Python 3.10, without libraries.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.schema import Count, NonNegative, Positive
 
-READINGS = {
+Reading = Literal["matrix_flops_per_s", "memory_bytes_per_s", "copy_bytes_per_s", "node_bytes_per_s", "neighbour_bytes_per_s"]
+
+READINGS: dict[Reading, str] = {
     "matrix_flops_per_s": "matrix product",
     "memory_bytes_per_s": "memory bandwidth",
     "copy_bytes_per_s": "copy from host to GPU",
@@ -43,8 +46,7 @@ class SlowReading:
     """A node that is slower than the others in one of READINGS."""
 
     host: str
-    reading: str
-    """A key of READINGS."""
+    reading: Reading
     value: NonNegative
     """Of its slowest rank."""
     rank: Count
@@ -55,7 +57,7 @@ class SlowReading:
     @property
     def below(self) -> float:
         """By which share it is below the median."""
-        return 1 - self.value / self.median
+        return 1 - self.value / self.median if self.median else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

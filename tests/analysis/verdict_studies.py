@@ -18,6 +18,8 @@ from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.point import Point, comm_point, point_to_dict
+from hpcddp.core.preflight_judgement import slow_readings
+from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
@@ -27,6 +29,7 @@ from hpcddp.worker.rank_result import NodeShare
 from hpcddp.worker.training.steady_state import warmup_steps
 from tests.analysis.study.test_comm_bench import operation, write_benchmark
 from tests.analysis.synthetic import Bucket, Recorded, point, write_run, write_study
+from tests.preflight_sets import clean, slowed
 
 Layout = tuple[int, int]
 
@@ -76,6 +79,8 @@ class Model:
     cpu: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Of the points: see synthetic.point."""
+    named: bool = False
+    """Whether preflight had found the last node slow."""
     cpus_per_rank: int = 32
     bindings: Sequence[RankBinding] = ()
     """Of the first ranks of every run; none are recorded where there are more."""
@@ -142,6 +147,10 @@ def write(model: Model, folder: Path) -> Study:
         write_benchmark(study, bench, {"all_reduce": operation("all_reduce", bench.ranks, *model.fitted)}, *gpus)
     if model.predicted:
         write_json(folder / "prediction.json", {"schema": 1, "points": [_prediction(model, each) for each in points]})
+    if model.named:
+        ranks = slowed(clean(model.seed, nodes=4), "memory_bytes_per_s", 0.7, [f"r{points[-1].layout.nodes - 1:03d}"])
+        found = PreflightRecord(job="9", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow_readings(ranks))
+        write_json(study.preflight_file("9", 0), encode(found))
     return study
 
 

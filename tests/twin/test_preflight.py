@@ -1,4 +1,4 @@
-"""Preflight on a real Slurm: it runs, is recorded, and the runs go on. Its nodes share two cores: what it reads there proves nothing."""
+"""Preflight on a real Slurm: it runs, is recorded, and the runs go on. Readings prove nothing: the nodes share two cores."""
 
 from __future__ import annotations
 

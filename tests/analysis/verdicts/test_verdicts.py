@@ -153,6 +153,7 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
         changed(layouts=IN_NODE, bindings=[RankBinding(cpus="0-127", sockets=(0,), gpu="0004:04:00.0", gpu_socket=8)] * 4),
         {"far socket"},
     ),
+    "a node that preflight named": (changed(named=True), {"slow node"}),
     "slow data": (changed(data_wait=0.4), {"input-bound"}),
     "a little slow data": (changed(data_wait=0.13), {"input-bound"}),
     "a late rank": (changed(hook=True, layouts=[(1, 1), (1, 4)], late_rank=(2, 0.08), exposed=0.12), {"straggler"}),
