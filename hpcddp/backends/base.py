@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,6 +157,11 @@ class Backend(Protocol):
 def pause_s(waited_s: float) -> float:
     """Between two queries of a queue: 2 s at first, half a minute from ten minutes on, since all users share its controller."""
     return min(max(2.0, waited_s / 20), 30.0)
+
+
+def unique_name(title: str, token: str) -> str:
+    """The name of a job that is of no run, by which it is found: with nothing in it that Slurm's commands would cut it at."""
+    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', title).strip('_') or 'job'}.{token}"
 
 
 def job_name(label: str, run: int) -> str:

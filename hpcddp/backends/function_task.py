@@ -1,8 +1,8 @@
 """A rank of a job that runs a function of the user's own: submitit's job side, on the code of submission time.
 
-Started from the snapshot as `bootstrap.py --module hpcddp.backends.function_task BASE FOLDER TOKEN PYTHON`: BASE holds snapshot
-and pickles, FOLDER is the executor's, below BASE where it names the job (`%j`), and TOKEN the submission's. The bootstrap has
-found that BASE is the user's own before this is imported; nothing is unpickled from elsewhere.
+Started from the snapshot as `bootstrap.py --module hpcddp.backends.function_task BASE FOLDER TOKEN PYTHON [GIDS]`: BASE has
+snapshot and pickles, FOLDER is the executor's, below BASE where it names the job (`%j`), and TOKEN the submission's. The
+bootstrap has found that BASE is the user's own before this is imported; nothing is unpickled from elsewhere.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from hpcddp.core.bootstrap import ownership_problems
 from hpcddp.core.stop_signal import request_requeue
 
 
-def main(base: Path, folder: Path, token: str, python: str) -> None:
-    """Runs the function and leaves its result where submitit looks for it. `python`: the version it was pickled by."""
+def main(base: Path, folder: Path, token: str, python: str, trusted: str = "") -> None:
+    """Runs the function and leaves its result where submitit looks for it. `python`: the version it was pickled by; `trusted`:
+    groups, by number, that may write there.
+    """
     environment = FunctionEnvironment()
     paths = JobPaths(folder, job_id=environment.job_id)
     _place_pickle(base, paths, f"{token}_{environment.array_task_id or 0}.pkl")
-    if found := list(ownership_problems(paths.folder, (), ())) if paths.folder != base else []:
+    gids = set(map(int, filter(None, trusted.split(","))))
+    if found := list(ownership_problems(paths.folder, (), gids)) if paths.folder != base else []:
         sys.exit("\n".join(found))
     if (here := ".".join(map(str, sys.version_info[:2]))) != python and environment.global_rank == 0:
         print(f"hpcddp: {other_python(python, here)}", file=sys.stderr, flush=True)
@@ -107,10 +110,10 @@ def _place_pickle(base: Path, paths: JobPaths, name: str) -> None:
     still wait for the answer.
     """
     with contextlib.suppress(OSError):
-        paths.folder.mkdir(parents=True, exist_ok=True)
+        paths.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if not paths.submitted_pickle.exists():
             os.link(base / name, paths.submitted_pickle)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:6])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcddp.backends.base import unique_name
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_recovery import find_job
 from hpcddp.backends.slurm_send import send
@@ -57,7 +58,7 @@ class CommandJob:
 
 def command_job(points: ChosenPoints, settings: Settings, words: Sequence[str], options: SubmitOptions) -> CommandJob:
     """The job of the command in the only point's layout; UsageError for what the cluster would refuse."""
-    name = f"{command_name(words)}.{secrets.token_hex(4)}"
+    name = unique_name(command_name(words), secrets.token_hex(4))
     root = options.runs or settings.run_root_here() or Path("jobs")
     return CommandJob(
         plan=plan_submission(points, settings, options),

@@ -15,6 +15,7 @@ from submitit.core.core import EquivalenceDict, Job, R
 from submitit.core.utils import DelayedSubmission, JobPaths, UncompletedJobError
 from submitit.slurm.slurm import SlurmExecutor, SlurmJob
 
+from hpcddp.backends.base import unique_name
 from hpcddp.backends.slurm import SlurmBackend
 from hpcddp.backends.slurm_recovery import find_job
 from hpcddp.backends.slurm_send import send
@@ -193,7 +194,7 @@ class ClusterExecutor(SlurmExecutor):
     def _submit_part(self, submissions: Sequence[DelayedSubmission], code: Path) -> list[Job[Any]]:
         """A job, or an array of them. Pickles are there before sbatch is called: a job whose number is lost finds its own."""
         token, tag = uuid.uuid4().hex[:8], "%j" if len(submissions) == 1 else "%A_%a"
-        name = f"{self._job_name(submissions)}.{token}"
+        name = unique_name(self._title(submissions), token)
         files = [self._base / f"{token}_{number}.pkl" for number in range(len(submissions))]
         script = self._base / f".submission_file_{token}.sh"
         with not_for_others(trusted_gids(self._settings)):
@@ -213,10 +214,9 @@ class ClusterExecutor(SlurmExecutor):
                 job.paths.move_temporary_file(file, "submitted_pickle")
         return list(jobs)
 
-    def _job_name(self, submissions: Sequence[DelayedSubmission]) -> str:
+    def _title(self, submissions: Sequence[DelayedSubmission]) -> str:
         function = submissions[0].function
-        given = self.parameters.get("name") or getattr(function, "__name__", type(function).__name__)
-        return re.sub(r"[^\w.-]+", "_", str(given)).strip("_") or "function"
+        return str(self.parameters.get("name") or getattr(function, "__name__", type(function).__name__))
 
     def _dump(self, submissions: Sequence[DelayedSubmission], files: Sequence[Path]) -> None:
         (request,) = self._plan.requests.values()
@@ -232,9 +232,9 @@ class ClusterExecutor(SlurmExecutor):
 
     def _command(self, code: Path, token: str) -> str:
         """Shell text of a task."""
-        trust = trust_option(trusted_gids(self._settings))
-        here = ".".join(map(str, sys.version_info[:2]))
-        words = [*trust, "--module", "hpcddp.backends.function_task", str(self._base), str(self.folder), token, here]
+        trust, here = trust_option(trusted_gids(self._settings)), ".".join(map(str, sys.version_info[:2]))
+        own = ["hpcddp.backends.function_task", str(self._base), str(self.folder), token, here, *trust[1:]]
+        words = [*trust, "--module", *own]
         return f"{self.python} -u {shlex.join([str(code / 'bootstrap.py'), *words])}"
 
     def _script(self, command: str, name: str, tag: str) -> str:

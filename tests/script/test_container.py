@@ -17,7 +17,7 @@ from hpcddp.cluster.environment import Container, EnvRule, When
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.core.errors import UsageError
 from hpcddp.script.lint import lint_script
-from hpcddp.script.render import ScriptLaunch, render
+from hpcddp.script.render import ScriptLaunch, launch_command, render
 from tests.given_one_allocation import batch_of, submission_plan
 from tests.script.test_render import AWKWARD, SUBMITTED, by_hand, plain_profile, stand_ins
 
@@ -129,6 +129,16 @@ def test_a_folder_that_no_runtime_can_show(path: str) -> None:
     _, point, request = plain_profile()
     with pytest.raises(UsageError, match="cannot be shown in a container"):
         render(contained("apptainer"), point, request, launch_on(path))
+
+
+@pytest.mark.parametrize("runtime", ["podman-hpc", "apptainer"])
+def test_a_command_has_its_ranks_variables(tmp_path: Path, runtime: Runtime) -> None:
+    """podman-hpc hands on what it is given by name, apptainer everything."""
+    launch = launch_command(["python3", "train.py"], str(tmp_path))
+    words = called(tmp_path, contained(runtime), launch)
+    names = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
+    assert words[-2:] == ["python3", "train.py"]
+    assert names & {word.removeprefix("--env=") for word in words} == (names if runtime == "podman-hpc" else set())
 
 
 def test_a_script_by_hand(tmp_path: Path) -> None:

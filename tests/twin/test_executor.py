@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from hpcddp.analysis.study.load import load_study
+from hpcddp.core.run_root import single_study
 from tests.twin.processes import wait_until
 from tests.twin.twin import Twin
 from tests.twin.userland import User
@@ -185,3 +187,47 @@ def test_the_code_of_the_page(user: User) -> None:
     on_cpus = code.replace("gpus_per_node=4", "gpus_per_node=2, device='cpu', exclusive=False, folder='logs'")
     assert run(user, on_cpus) == [0.1, 0.2, 0.4]
     assert len(list((user.home / "logs").glob("*_result.pkl"))) == 4 + 3
+
+
+LOOP = """
+import torch
+import torch.distributed as dist
+
+from hpcddp.probe import measure
+
+def train(lr):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    with measure(model, optimizer, samples_per_step=4, warmup_steps=4, steps=10) as steps:
+        for samples in steps([torch.randn(4, 8) for _ in range(4)]):
+            loss = steps.loss(model(samples).square().mean())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    dist.destroy_process_group()
+"""
+
+MEASURED = """
+import json
+import hpcddp
+import loop
+
+executor = hpcddp.executor("rcc", nodes=2, gpus_per_node=2, device="cpu", folder="logs/%j")
+jobs = [executor.submit(loop.train, lr=lr) for lr in (0.1, 0.2)]
+print(json.dumps([job.results() for job in jobs]))
+"""
+
+
+@pytest.mark.soak
+def test_the_probe_in_a_function(user: User) -> None:
+    """The ranks of two nodes meet and are measured; other arguments are another point, of the same script."""
+    (user.home / "loop.py").write_text(LOOP)
+    run(user, MEASURED)
+    runs = load_study(single_study(user.home / "jobs")).runs
+    assert [(run.state, run.reason) for run in runs] == [("counts", None)] * 2
+    scripts = [run.point.script for run in runs if run.point is not None and run.point.ranks == 4]
+    assert sorted((script.name, script.arguments) for script in scripts if script is not None) == [
+        ("loop.py", ("train", f"--lr={lr}")) for lr in (0.1, 0.2)
+    ]
