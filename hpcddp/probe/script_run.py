@@ -27,6 +27,7 @@ from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.worker.attempt_records import RunFacts, record_end, record_training_launch
 from hpcddp.worker.checksums import checksum
+from hpcddp.worker.comm.transport import record_transport
 from hpcddp.worker.faults import own_words
 from hpcddp.worker.finish import error_record, reserve, write_failure
 from hpcddp.worker.freed_memory import PageFaults
@@ -87,6 +88,7 @@ class ScriptRun:
         self._reader = start_reader(point, group.rank, self._attempt)
         description = self._reader.description if self._reader else None
         record_training_launch(self._spec, group, self._attempt, samples=samples, telemetry=description, resumed=None)
+        record_transport(group, self._attempt)
         self.log = StepLog(timer, self._attempt, group.rank.rank, buckets=point.measure.comm != "off")
         self.window = StepWindow(point, EpochPlan(point.global_batch, point.global_batch), self.log.times_ns, group)
         self.steps = 0

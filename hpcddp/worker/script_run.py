@@ -16,6 +16,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.core.own_script import arguments
 from hpcddp.worker.attempt import check_launched
+from hpcddp.worker.comm.transport import logging_script
 from hpcddp.worker.gpus import require_gpu
 from hpcddp.worker.master import Store
 from hpcddp.worker.ranks import Rank
@@ -34,7 +35,8 @@ def run_script(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
     with Watchdog(rank, store, attempt, spec.point) as watchdog:
         become_job(job := ScriptJob(spec, rank, store, watchdog, attempt))
         _set_environment(spec, rank, store)
-        _run(spec, spec.script)
+        with logging_script(spec.point.device):
+            _run(spec, spec.script)
         job.check()
         _leave(job)
     steps, passed = (job.measured.steps, job.measured.gates_passed) if job.measured else (0, None)

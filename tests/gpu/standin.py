@@ -8,6 +8,7 @@ overlap and arithmetic are not a GPU's: bounds on those hold on a GPU only. Noth
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 import time
@@ -30,6 +31,14 @@ FULL = (
     "Including non-PyTorch memory, this process has 32.00 MiB memory in use."
 )
 """CUDACachingAllocator's words, of torch 2.11."""
+
+LOG = """\
+node0:1:1 [0] NCCL INFO NCCL version 2.27.5+cuda12.9
+node0:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>
+node0:1:1 [0] NCCL INFO Using network Socket
+node0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+"""
+"""As NCCL logs its start in a node."""
 
 NVML_FOLDER = Path(__file__).parent / "standin_nvml"
 """Has a pynvml and an nvidia-smi that agree with each other."""
@@ -185,7 +194,14 @@ def _distributed() -> Iterator[tuple[Any, dict[str, Any]]]:
             torch.nn.Module.__init__(self)
             self.module, self.device_ids = module, []  # without any it calls the module itself
 
-    yield dist, {"init_process_group": joined, "barrier": met, "get_backend": lambda: "nccl"}
+    all_reduce = dist.all_reduce
+
+    def reduced(*arguments: Any, **options: Any) -> Any:
+        if os.environ.get("NCCL_DEBUG") == "INFO":
+            Path(os.environ["NCCL_DEBUG_FILE"]).write_text(LOG)
+        return all_reduce(*arguments, **options)
+
+    yield dist, {"init_process_group": joined, "barrier": met, "get_backend": lambda: "nccl", "all_reduce": reduced}
     yield parallel, {"DistributedDataParallel": Ddp, "DataParallel": Dp}
 
 

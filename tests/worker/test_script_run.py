@@ -108,6 +108,7 @@ def test_the_run_counts(done: tuple[Path, Point, list[forked.Outcome]]) -> None:
     assert launch["script"]["samples_per_step"] == 4
     assert len(launch["versions"]["train.py"]) == 12
     assert {"parameters agree", "ranks stepped equally"} <= set(launch["gates"])
+    assert json.loads((attempt_of(folder, what) / "transport.json").read_text())["library"] == "gloo"
 
 
 def test_the_script_is_started_as_by_torchrun(done: tuple[Path, Point, list[forked.Outcome]]) -> None:

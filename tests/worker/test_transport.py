@@ -36,14 +36,13 @@ def _first_collective(text: str, variables: dict[str, str]) -> Any:
 
 
 @pytest.fixture
-def on_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("NCCL_DEBUG")]:
         monkeypatch.delenv(name)
 
 
-def test_the_log_is_read_and_leaves_nothing(on_cuda: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_log_is_read_and_leaves_nothing(own_folder: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Only subsystems that later collectives have nothing to say in; no variable and no file stays."""
     text, variables = (LOGS / "nccl-2.27.3-efa.log").read_text(encoding="utf-8"), dict[str, str]()
     monkeypatch.setattr(dist, "all_reduce", _first_collective(text, variables))
@@ -54,7 +53,7 @@ def test_the_log_is_read_and_leaves_nothing(on_cuda: None, monkeypatch: pytest.M
 
 
 def test_a_collective_that_fails_shows_its_warnings(
-    on_cuda: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    own_folder: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """NCCL's own words on why, which its log would otherwise take along; the variables are gone all the same."""
     warning = "net.cc:626 NCCL WARN Error: network AWS Libfabric not found."
@@ -71,6 +70,23 @@ def test_a_collective_that_fails_shows_its_warnings(
     assert "cudaDriverVersion" not in shown
     assert not [name for name in os.environ if name.startswith("NCCL_DEBUG")]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scripts_log_is_read_when_it_measures(own_folder: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its group is made by itself, before: the log has begun then. What the script has set of it is its own."""
+    text = (LOGS / "nccl-2.27.3-efa.log").read_text(encoding="utf-8")
+    monkeypatch.setattr(dist, "all_reduce", lambda _: None)
+    with transport.logging_script("cuda"):
+        Path(os.environ["NCCL_DEBUG_FILE"]).write_text(text, encoding="utf-8")
+        os.environ["NCCL_DEBUG_SUBSYS"] = "COLL"
+        assert transport.first_collective(torch.device("cpu")) == parse_log(text)
+        assert [name for name in os.environ if name.startswith("NCCL_DEBUG")] == ["NCCL_DEBUG_SUBSYS"]
+    assert list(tmp_path.iterdir()) == []
+    with transport.logging_script("cuda"):  # the script's own choice
+        assert "NCCL_DEBUG" not in os.environ
+    del os.environ["NCCL_DEBUG_SUBSYS"]
+    with transport.logging_script("cpu"):
+        assert "NCCL_DEBUG" not in os.environ
 
 
 def test_a_users_own_log_wins(tmp_path: Path) -> None:

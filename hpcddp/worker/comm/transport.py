@@ -1,9 +1,9 @@
 """Learns which network the ranks' library chose, once, before training: transport.json.
 
 NCCL says it in its log only, when it makes a communicator and connects it. So the log is written during the first collective of
-the training's own group, on the node's own disk: of the subsystems INIT, NET and ENV, which have nothing to say in later
-collectives, so that timed steps cost what they cost without. NCCL reads its variables once, so they are gone from the
-environment afterwards, and so is the file. Who has set NCCL_DEBUG wants the log elsewhere: then nothing is known.
+the training's own group (of a script, up to its measurement), on the node's own disk: of the subsystems INIT, NET and ENV, which
+have nothing to say in later collectives, so that timed steps cost what they cost without. NCCL reads its variables once, so they
+are gone from the environment afterwards, and so is the file. Who has set NCCL_DEBUG wants the log elsewhere: nothing is known.
 """
 
 from __future__ import annotations
@@ -55,18 +55,19 @@ def record_transport(group: ProcessGroup, attempt: Path) -> None:
     """All ranks call it, once they have met: the first collective, and transport.json by rank 0. Nothing of a single rank."""
     if group.rank.world == 1 or not dist.is_initialized():
         return
-    ranks = group.gather_records("transport", _of_rank(group))
+    backend = group.backend if group.backend in ("nccl", "gloo") else "nccl" if group.device.type == "cuda" else "gloo"
+    ranks = group.gather_records("transport", _of_rank(group, backend))
     if ranks:
-        record = _of_all(ranks, group.backend)
+        record = _of_all(ranks, backend)
         write_json(attempt / "transport.json", encode(record))
         print(f"hpcddp: {transport_words(record)}", flush=True)
 
 
-def _of_rank(group: ProcessGroup) -> _OfRank:
+def _of_rank(group: ProcessGroup, backend: str) -> _OfRank:
     host = group.rank.host
-    if group.backend != "nccl":
-        return _OfRank(host=host, transport=RankTransport(library=group.backend, used=gloo_interface(os.environ)))
-    logged_by = where_logged()
+    if backend != "nccl":
+        return _OfRank(host=host, transport=RankTransport(library=backend, used=gloo_interface(os.environ)))
+    logged_by = None if _log_of_script else where_logged()
     return _OfRank(host=host, transport=RankTransport() if logged_by else first_collective(group.device), logged_by=logged_by)
 
 
@@ -100,14 +101,46 @@ def _names_log(file: str) -> bool:
 
 def first_collective(device: torch.device) -> RankTransport:
     """Makes it, and reads what NCCL wrote of it; the warnings of one that fails go into the rank's own log."""
-    with _log_file() as file, _environment(log_variables(file)):
+    with contextlib.nullcontext(_log_of_script) if _log_of_script else _logging() as file:
         try:
-            dist.all_reduce(torch.zeros(1, device=device))
-            torch.cuda.synchronize(device)
+            value = torch.zeros(1, device=device)
+            dist.all_reduce(value)
+            value.item()  # waits for it
         except RuntimeError:
             _show_warnings(_read(file))
             raise
+        finally:
+            _leave_environment(file)
         return parse_log(_read(file))
+
+
+_log_of_script: Path | None = None
+"""Where NCCL of a script writes its log until its first measurement."""
+
+
+@contextlib.contextmanager
+def logging_script(device: str) -> Iterator[None]:
+    """Around a script that makes its process group itself: NCCL's log is there to be read when the script measures."""
+    global _log_of_script  # noqa: PLW0603 - a process is one rank of one run
+    if device != "cuda" or where_logged():
+        yield
+        return
+    with _logging() as _log_of_script:
+        yield
+    _log_of_script = None
+
+
+@contextlib.contextmanager
+def _logging() -> Iterator[Path]:
+    """NCCL logs into a file in a folder of this process alone, on the node's own disk, which is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="hpcddp-nccl-"))
+    file = folder / "nccl.log"
+    os.environ.update(log_variables(file))
+    try:
+        yield file
+    finally:
+        _leave_environment(file)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def log_variables(file: Path) -> dict[str, str]:
@@ -115,24 +148,10 @@ def log_variables(file: Path) -> dict[str, str]:
     return {PREFIX: "INFO", f"{PREFIX}_SUBSYS": LOGGED, f"{PREFIX}_FILE": str(file)}
 
 
-@contextlib.contextmanager
-def _log_file() -> Iterator[Path]:
-    """In a folder of this process alone, on the node's own disk, which is gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="hpcddp-nccl-"))
-    try:
-        yield folder / "nccl.log"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """With these variables, none of which is set."""
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
+def _leave_environment(file: Path) -> None:
+    """Without what the script itself has set meanwhile."""
+    for name, value in log_variables(file).items():
+        if os.environ.get(name) == value:
             del os.environ[name]
 
 

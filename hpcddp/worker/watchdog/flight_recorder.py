@@ -50,8 +50,10 @@ def keep_collectives(env: MutableMapping[str, str] = os.environ, version: str = 
 
 def dump_function() -> Callable[[], bytes] | None:
     """What makes JSON of this process's collectives; None where this torch has nothing of the kind."""
-    backend = str(dist.get_backend()) if dist.is_initialized() else ""
-    return getattr(torch._C._distributed_c10d, _DUMPS.get(backend, ""), None)
+    if not dist.is_initialized():
+        return None
+    of_device = _DUMPS["nccl" if torch.cuda.is_available() else "gloo"]
+    return getattr(torch._C._distributed_c10d, _DUMPS.get(str(dist.get_backend()), of_device), None)
 
 
 def dump_collectives(attempt: Path, rank: int, dump: Callable[[], bytes] | None = None) -> dict[str, Any] | None:
