@@ -36,7 +36,7 @@ class Links:
 
     topology: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The matrix of `nvidia-smi topo -m`: a GPU or adapter (GPU0, mlx5_0) -> its row, in the order of the rows: X for itself,
-    NV3 (three NVLinks), PIX, PXB, PHB, NODE or SYS.
+    NV3 (three NVLinks), PIX, PXB, PHB, NODE or SYS. Of AMD's GPUs the link types of `rocm-smi --showtopo`: XGMI or PCIE.
     """
     nvlink_gbs: float | None = None
     """One link, one way, GB/s."""

@@ -14,7 +14,7 @@ from hpcddp.core.schema import Path, SchemaError, did_you_mean
 
 NEWEST_SCHEMA = 1
 
-TOPOLOGY_WORDS = r"X|NV[1-9]\d*|PIX|PXB|PHB|NODE|SYS"
+TOPOLOGY_WORDS = r"X|NV[1-9]\d*|PIX|PXB|PHB|NODE|SYS|XGMI|PCIE"
 """Of `nvidia-smi topo -m`."""
 
 Finding = tuple[Path, str]
@@ -119,7 +119,8 @@ def _topology(path: Path, node: NodeType, matrix: Mapping[str, tuple[str, ...]])
             if not re.fullmatch(TOPOLOGY_WORDS, word):
                 yield (
                     (*path, name),
-                    f"`{word}` is no word of `nvidia-smi topo -m`: X, NV3, PIX, PXB, PHB, NODE or SYS is expected",
+                    f"`{word}` is no word of `nvidia-smi topo -m`: X, NV3, PIX, PXB, PHB, NODE or SYS is expected, or "
+                    f"`rocm-smi --showtopo`'s XGMI or PCIE",
                 )
         if [j for j, word in enumerate(row) if word == "X"] != [i]:
             yield (*path, name), f"X is expected at word {i + 1} of row {name}, for itself, and nowhere else"

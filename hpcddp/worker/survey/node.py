@@ -6,10 +6,11 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from hpcddp.core.launch_record import NodeFacts
 from hpcddp.core.survey_record import NodeSurvey
 from hpcddp.worker.survey.adapters import read_adapters
 from hpcddp.worker.survey.disk import read_disk
-from hpcddp.worker.survey.topology import parse_topology
+from hpcddp.worker.survey.topology import parse_amd_topology, parse_topology
 
 T = TypeVar("T")
 
@@ -24,8 +25,7 @@ def survey_node(host: str) -> NodeSurvey:
     problems: list[str] = []
     node = _tried(problems, host, "the GPUs", lambda: node_facts(host))
     cpus = parse_lscpu(_output(problems, host, "lscpu") or "")
-    on_nvidia = node is not None and node.gpus and node.gpu_driver is not None
-    topology = parse_topology(_output(problems, host, "nvidia-smi", "topo", "-m") or "") if on_nvidia else {}
+    topology = _topology(problems, host, node) if node is not None and node.gpus and node.gpu_driver is not None else {}
     sockets, per_socket = cpus.get("Socket(s)"), cpus.get("Core(s) per socket")
     return NodeSurvey(
         host=host,
@@ -46,6 +46,13 @@ def parse_lscpu(text: str) -> Mapping[str, int]:
     """Its whole numbers by name, of a call in the C locale."""
     pairs = (line.partition(":")[::2] for line in text.splitlines())
     return {name.strip(): int(value) for name, value in pairs if value.strip().isdecimal()}
+
+
+def _topology(problems: list[str], host: str, node: NodeFacts) -> dict[str, tuple[str, ...]]:
+    """Of a node that has GPUs and their driver; AMD's say their architecture where NVIDIA's have a number."""
+    if node.gpus[0].capability.startswith("gfx"):
+        return parse_amd_topology(_output(problems, host, "rocm-smi", "--showtopo") or "")
+    return parse_topology(_output(problems, host, "nvidia-smi", "topo", "-m") or "")
 
 
 def _arch_list() -> tuple[str, ...]:

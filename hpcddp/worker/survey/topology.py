@@ -1,4 +1,4 @@
-"""What joins GPUs and network adapters of a node, as `nvidia-smi topo -m` prints it."""
+"""What joins GPUs and network adapters of a node, as `nvidia-smi topo -m` prints it, or GPUs as `rocm-smi --showtopo` does."""
 
 from __future__ import annotations
 
@@ -20,3 +20,18 @@ def parse_topology(text: str) -> dict[str, tuple[str, ...]]:
     if set(rows) != set(names) or not all(len(row) == len(names) and all(map(WORD.fullmatch, row)) for row in rows.values()):
         return {}
     return {called.get(name, name): rows[name] for name in names}
+
+
+def parse_amd_topology(text: str) -> dict[str, tuple[str, ...]]:
+    """The matrix of link types between two GPUs, with X for the GPU itself, which is 0 there; empty where there is none."""
+    _, _, section = text.partition("Link Type between two GPUs")
+    rows = [line.split() for line in section.partition("Numa Nodes")[0].splitlines()]
+    names = next((words for words in rows if words and words[0] == "GPU0"), [])
+    matrix = {
+        words[0]: tuple("X" if word == "0" else word for word in words[1:]) for words in rows if words[1:] and words != names
+    }
+    matrix = {name: row for name, row in matrix.items() if name in names}
+    square = list(matrix) == names and all(
+        len(row) == len(names) and set(row) <= {"X", "XGMI", "PCIE"} for row in matrix.values()
+    )
+    return matrix if square else {}

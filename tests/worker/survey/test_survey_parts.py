@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.core.launch_record import GpuFacts, NodeFacts
 from hpcddp.core.survey_record import Adapter
+from hpcddp.worker import launch_record
 from hpcddp.worker.survey.adapters import read_adapters
 from hpcddp.worker.survey.disk import filesystem, read_disk
-from hpcddp.worker.survey.node import parse_lscpu
-from hpcddp.worker.survey.topology import parse_topology
+from hpcddp.worker.survey.node import parse_lscpu, survey_node
+from hpcddp.worker.survey.topology import parse_amd_topology, parse_topology
 
 TOPOLOGY = """\
 \t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
@@ -46,6 +48,72 @@ def test_topology_has_names_and_words() -> None:
 def test_what_is_no_matrix_is_none(text: str) -> None:
     """Nothing rather than half of it."""
     assert parse_topology(text) == {}
+
+
+AMD_TOPOLOGY = """
+============================ ROCm System Management Interface ============================
+================================ Weight between two GPUs =================================
+       GPU0         GPU1         GPU2         GPU3
+GPU0   0            15           72           72
+GPU1   15           0            72           72
+GPU2   72           72           0            15
+GPU3   72           72           15           0
+
+================================= Hops between two GPUs ==================================
+       GPU0         GPU1         GPU2         GPU3
+GPU0   0            1            3            3
+GPU1   1            0            3            3
+GPU2   3            3            0            1
+GPU3   3            3            1            0
+
+=============================== Link Type between two GPUs ===============================
+       GPU0         GPU1         GPU2         GPU3
+GPU0   0            XGMI         PCIE         PCIE
+GPU1   XGMI         0            PCIE         PCIE
+GPU2   PCIE         PCIE         0            XGMI
+GPU3   PCIE         PCIE         XGMI         0
+
+======================================= Numa Nodes =======================================
+GPU[0]\t\t: (Topology) Numa Node: 0
+GPU[0]\t\t: (Topology) Numa Affinity: 0
+================================== End of ROCm SMI Log ===================================
+"""
+"""As a node with two islands of GPUs has it (recorded of eight; here are two of each island)."""
+
+
+def test_link_types_of_amds_gpus() -> None:
+    """The third of three matrices of the same shape; neither weights nor hops."""
+    assert parse_amd_topology(AMD_TOPOLOGY) == {
+        "GPU0": ("X", "XGMI", "PCIE", "PCIE"),
+        "GPU1": ("XGMI", "X", "PCIE", "PCIE"),
+        "GPU2": ("PCIE", "PCIE", "X", "XGMI"),
+        "GPU3": ("PCIE", "PCIE", "XGMI", "X"),
+    }
+
+
+@pytest.mark.parametrize("old", ["Link Type", "GPU3   PCIE", "XGMI         0\n"])
+def test_what_is_no_matrix_of_amds_is_none(old: str) -> None:
+    """Nothing rather than half of it."""
+    assert parse_amd_topology(AMD_TOPOLOGY.replace(old, "?")) == {}
+
+
+@pytest.mark.parametrize(
+    ("capability", "command"), [("gfx90a", ["rocm-smi", "--showtopo"]), ("8.0", ["nvidia-smi", "topo", "-m"])]
+)
+def test_each_vendors_own_program_runs(monkeypatch: pytest.MonkeyPatch, capability: str, command: list[str]) -> None:
+    """By what the GPUs say of themselves, as AMD's have a driver, too."""
+    gpu = GpuFacts(name="a GPU", memory_bytes=2**36, capability=capability)
+    monkeypatch.setattr(launch_record, "node_facts", lambda host: NodeFacts(host=host, gpu_driver="6.8.5", gpus=(gpu,)))
+    programs: list[list[str]] = []
+
+    def run(words: list[str], **_: object) -> object:
+        programs.append(words[2:])
+        raise FileNotFoundError
+
+    monkeypatch.setattr("hpcddp.worker.survey.node.subprocess.run", run)
+    found = survey_node("here")
+    assert command in programs
+    assert any(command[0] in problem for problem in found.problems)
 
 
 def test_lscpu_in_numbers() -> None:
