@@ -31,22 +31,25 @@ def init(name: str | None, cluster: str | None, output: Path | None) -> None:
     if name is None and cluster is None:
         click.echo(sweeps_table(shipped_sweeps()))
         return
-    text, target = _copy(str(name), output) if cluster is None else _for_cluster(cluster, name, output)
-    try:
-        with target.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError as error:
-        raise UsageError(f"{target} is already there; give -o another name, or remove it first") from error
+    text, target, script = _copy(str(name), output) if cluster is None else (*_for_cluster(cluster, name, output), None)
+    files = {target: text} | ({target.with_name(script.name): script.read_text("utf-8")} if script else {})
+    for file, content in files.items():
+        try:
+            with file.open("x", encoding="utf-8") as out:
+                out.write(content)
+        except FileExistsError as error:
+            raise UsageError(f"{file} is already there; give -o another name, or remove it first") from error
     click.echo(f"{target}: edit it, then `hpcddp plan {shlex.quote(str(target))}`", err=True)
 
 
-def _copy(name: str, output: Path | None) -> tuple[str, Path]:
-    """A shipped sweep, and where it goes."""
+def _copy(name: str, output: Path | None) -> tuple[str, Path, Path | None]:
+    """A shipped sweep, where it goes, and the script that goes with it."""
     from hpcddp.sweep.shipped import for_editing, shipped_sweep
 
     if "/" in name:
         raise click.UsageError(f"{name}: MODEL/DATA is for a cluster; give --cluster NAME, too")
-    return for_editing(shipped_sweep(name).text), output or Path(f"{name}.yaml")
+    sweep = shipped_sweep(name)
+    return for_editing(sweep.text), output or Path(f"{name}.yaml"), sweep.script
 
 
 def _for_cluster(cluster: str, workload: str | None, output: Path | None) -> tuple[str, Path]:

@@ -27,6 +27,8 @@ class ShippedSweep:
     """Where its study is described, in the source of hpcddp; None: it repeats nobody's study."""
     text: str
     """The file."""
+    script: Path | None
+    """That it runs, beside it; None: it trains a model by name."""
 
 
 def shipped_sweeps() -> list[ShippedSweep]:
@@ -69,4 +71,6 @@ def _read(file: Path) -> ShippedSweep:
     comment = re.match(r"(?:#.*\n)*", text)
     words = " ".join(line.lstrip("#").strip() for line in comment[0].splitlines()) if comment else ""
     page = re.search(r"^# Page: (\S+)$", text, re.MULTILINE)
-    return ShippedSweep(file.stem, re.split(r"(?<=\.)\s", words, maxsplit=1)[0].rstrip("."), page[1] if page else None, text)
+    line = re.split(r"(?<=\.)\s", words, maxsplit=1)[0].rstrip(".")
+    script = re.search(r"^  script: (\S+)", text, re.MULTILINE)
+    return ShippedSweep(file.stem, line, page[1] if page else None, text, file.with_name(script[1]) if script else None)
