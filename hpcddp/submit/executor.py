@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,9 +56,11 @@ class FunctionJob(SlurmJob[R]):
         return self._raised() or super().exception()
 
     def _raised(self) -> UncompletedJobError | None:
-        """Of several tasks the error of the first that has one to tell: the others were ended for it, and left nothing."""
+        """Where tasks left nothing, the error of the first that left one: the others were ended for it."""
         self.wait()
-        left = (task for task in self._sub_jobs if task.paths.result_pickle.exists())
+        left = [task for task in self._sub_jobs if task.paths.result_pickle.exists()]
+        if len(left) == len(self._sub_jobs):
+            return None
         return next((error for task in left if (error := task.exception())), None)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
@@ -102,11 +106,12 @@ class ClusterExecutor(SlurmExecutor):
         self.cluster = cluster
         self._settings = load_settings()[0]
         if folder is None:
-            folder = (self._settings.run_root_here() or Path("jobs")) / FOLDER
+            folder = Path(os.environ.get("HPCDDP_RUNS") or self._settings.run_root_here() or "jobs") / FOLDER
         super(SlurmExecutor, self).__init__(folder, max_num_timeout, max_pickle_size_gb)  # a machine without Slurm may make one
         self._profile = pick_cluster(cluster)
         self._planned: SubmissionPlan | None = None
         self._backend = SlurmBackend(self._profile.slurm)
+        self._throttling = 1 / self._profile.slurm.submissions_per_s if self._profile.slurm.submissions_per_s else 0.0
         self.python = self._profile.compute.python if python is None else python
 
     @classmethod
@@ -159,8 +164,8 @@ class ClusterExecutor(SlurmExecutor):
 
     def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[Job[Any]]:
         """One job for one function, else arrays as long as the cluster takes them."""
-        size = max(1, self._backend.max_array_size) if len(delayed_submissions) > 1 else 1
         code, jobs = self._prepare(), list[Job[Any]]()
+        size = max(1, self._backend.max_array_size) if len(delayed_submissions) > 1 else 1
         for start in range(0, len(delayed_submissions), size):
             try:
                 jobs += self._submit_part(delayed_submissions[start : start + size], code)
@@ -259,6 +264,7 @@ class ClusterExecutor(SlurmExecutor):
         options = [f"--job-name={name}", f"--output={logs[0]}", f"--error={logs[1]}", f"--chdir={here}", *array]
         unsure = f"`squeue --me --name={name}` says whether it is queued; if it is not, submit again"
         self._throttle()
+        self._last_job_submitted = time.time()
         try:
             return send(name, ["sbatch", *options, str(script)], lambda: find_job(name, here), unsure)
         except RefusedError as error:

@@ -8,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,9 +46,8 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
 
 @pytest.fixture
 def make(say: Say, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """An executor on rcc that does not wait between submissions; the tests' own modules stay where they are."""
+    """An executor on rcc; the tests' own modules stay where they are."""
     monkeypatch.setattr("hpcddp.submit.executor.own_modules", list)
-    monkeypatch.setattr(ClusterExecutor, "_throttle", lambda self: None)
     return lambda **parameters: hpcddp.executor("rcc", **{"gpus_per_node": 1, "account": "proj", "folder": "logs", **parameters})
 
 
@@ -219,8 +219,21 @@ def test_a_folder_for_each_job(make: Make, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [".code", "1"]
 
 
-def test_without_a_folder_it_is_in_the_run_root(make: Make, tmp_path: Path) -> None:
+def test_without_a_folder_it_is_in_the_run_root(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the user, or jobs/ here."""
     assert make(folder=None).folder == tmp_path / "jobs" / "functions"
+    monkeypatch.setenv("HPCDDP_RUNS", "/scratch/me")
+    assert make(folder=None).folder == Path("/scratch/me/functions")
+
+
+def test_no_faster_than_the_cluster_allows(say: Say, tmp_path: Path) -> None:
+    """submissions_per_s of the profile holds for each call of sbatch."""
+    (tmp_path / "slow.yaml").write_text("schema: 1\nname: slow\nextends: rcc\nslurm: {submissions_per_s: 4}\n")
+    executor = hpcddp.executor("slow.yaml", gpus_per_node=1, account="proj", folder="logs")
+    begun_s = time.monotonic()
+    for x in range(3):
+        executor.submit(double, x)
+    assert time.monotonic() - begun_s >= 2 / 4
 
 
 def test_through_auto_executor(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
