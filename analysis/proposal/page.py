@@ -28,6 +28,8 @@ CAPTIONS = {"scaling": "Throughput", "efficiency": "Efficiency"}
 PARALLEL = {
     "ddp": "with PyTorch's DistributedDataParallel",
     "data_parallel": "with PyTorch's DataParallel, one process for all GPUs",
+    "fsdp": "with PyTorch's fully_shard, parameters sharded over all GPUs",
+    "hsdp": "with PyTorch's fully_shard, parameters sharded over the GPUs of a node, a copy on each node",
     "none": "in one process without data parallelism",
 }
 """What spreads a model over devices, by the workload's `parallel`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.cells import Spec, number_of, table_of, words_of
+from hpcddp.analysis.report.cells import Spec, giga, number_of, table_of, words_of
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue, axis_text, is_number, value_row
 from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
@@ -50,6 +50,8 @@ def effect_table(axis: Axis) -> Table:
         (Column("node h", "one epoch"), number_of("node_h_per_epoch", quantity)),
         (Column("waits for data"), number_of("data_wait_share", percent)),
     ]
+    if "peak_memory_bytes" in rows:
+        specs.append((Column("GB, at most", "memory of a rank"), number_of("peak_memory_bytes", giga)))
     note = " ".join(effect_sentences(axis)) + " Spread: the 95 % interval from six runs on, the range of the runs below that."
     return table_of(axis.stem, f"{TITLE}: {axis.name}", note, specs, rows)
 

@@ -25,6 +25,7 @@ from hpcddp.analysis.report.cells import (
 from hpcddp.analysis.report.effect_tables import effect_tables
 from hpcddp.analysis.report.preflight_table import preflight
 from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
+from hpcddp.analysis.report.sharding_table import sharding
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.comm_bench import OPS
@@ -48,6 +49,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "time to accuracy": lambda: to_accuracy(found.targets, apart),
         "the step's parts": lambda: breakdown(shown, apart),
         "the exchange": lambda: exchange(shown, apart),
+        "sharding": lambda: sharding(found.records.runs),
         **effect_tables(found.effects),
         "limits": lambda: limits(found.limits),
         "readings of GPUs": lambda: gpu_readings(found.readings, apart),

@@ -128,6 +128,7 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         "time to accuracy": "  time to an accuracy: training without evaluations (medians); speedup beside that of samples/s",
         "the step's parts": "  where the step goes, % of it (mean over ranks and steps, middle run)",
         "the exchange": "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel",
+        "sharding": "  sharded parameters: what of a step ranks wait for, with `measure.comm: on` (medians over runs)",
         "limits": "  what limits training, samples/s",
         "collectives": "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it",
     }

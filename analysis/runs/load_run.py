@@ -126,6 +126,7 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         warmup_detected_steps=end.protocol.warmup_detected_steps,
         comm_check=checked.sentence,
         comm_check_closes=checked.closes,
+        sharded=end.sharded_exchange,
         damaged=end.damaged,
         loss_first=end.loss_first,
         loss_last=end.loss_last,

@@ -21,6 +21,7 @@ from hpcddp.analysis.runs.signals import Early, Rhythm, RunSignals
 from hpcddp.analysis.runs.slow_ranks import Unevenness
 from hpcddp.analysis.runs.timeline import Timeline
 from hpcddp.analysis.runs.typical import TypicalStep
+from hpcddp.core.attempt_records import ShardedExchange
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.launch_record import ScriptFacts
@@ -77,6 +78,8 @@ class Run:
     comm_check: str | None = None
     """With `comm: check`: what the run said of how its views of the exchange agree."""
     comm_check_closes: bool | None = None
+    sharded: ShardedExchange | None = None
+    """What ranks wait for where parameters are sharded; with `comm: on`."""
     part_ns: Mapping[str, float | None] | None = None
     """Of the parts and the hidden copies, the mean over steady steps and ranks."""
     used: Used = Used()

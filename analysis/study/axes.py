@@ -25,6 +25,9 @@ FOLLOWING = {"layout.node_type": FOUND, "device": FOUND}
 
 NUMBER = (int, float)
 
+OF_MEMORY = ("workload.parallel", "workload.fsdp.")
+"""Keys that decide how much of a model a rank holds."""
+
 OF_EFFECTS = "effect_"
 """How the names of files about keys begin."""
 
@@ -42,6 +45,8 @@ class AxisValue:
     rates: tuple[Fraction, ...]
     """Samples per second of its runs."""
     data_wait_share: float | None
+    peak_memory_bytes: int | None
+    """The most of any rank, where the key is about what a rank holds."""
     against_base: Ratio | None
     """Throughput by that of the base; None of the base itself."""
 
@@ -107,6 +112,7 @@ class _Measured:
     row: Mapping[str, Any]
     rates: tuple[Fraction, ...]
     wait: float | None
+    memory_bytes: int | None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -132,6 +138,7 @@ def _is_axis(name: str) -> bool:
 
 def _measured(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[_Measured]:
     rates = {key: tuple(rates_per_s(timed_runs(members))) for key, members in by_point(runs)}
+    memories = {key: _known(members["peak_memory_bytes"].max()) for key, members in by_point(runs)}
     waits = scaling["data_wait_s"] / step_total_s(scaling)
     found = []
     for (_, row), wait in zip(scaling.iterrows(), waits, strict=True):
@@ -139,7 +146,8 @@ def _measured(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[_Measured]:
         plain = {str(name): value for name, value in row.items()}
         texts = {name: to_json(value) for name, value in keys.items()}
         of_runs = rates[row["series"], row["nodes"], row["gpus_per_node"]]
-        found.append(_Measured(keys, texts, plain, of_runs, None if pd.isna(wait) else float(wait)))
+        memory = memories[row["series"], row["nodes"], row["gpus_per_node"]]
+        found.append(_Measured(keys, texts, plain, of_runs, None if pd.isna(wait) else float(wait), memory))
     return found
 
 
@@ -219,6 +227,7 @@ def _panel(
             point=point.row,
             rates=point.rates,
             data_wait_share=point.wait,
+            peak_memory_bytes=point.memory_bytes if key.startswith(OF_MEMORY) else None,
             against_base=None if i == base else ratio(point.rates, points[base].rates),
         )
         for i, point in enumerate(points)
@@ -277,6 +286,7 @@ def value_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
         "ratio_high": against.high if against else None,
         "ratio_interval": against.kind if against else None,
         "data_wait_share": value.data_wait_share,
+        **({} if value.peak_memory_bytes is None else {"peak_memory_bytes": value.peak_memory_bytes}),
     }
 
 

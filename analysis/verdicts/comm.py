@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -21,7 +21,7 @@ from hpcddp.analysis.verdicts.context import (
     span,
     step_s,
 )
-from hpcddp.analysis.verdicts.measured import EXCHANGING, measured_advice
+from hpcddp.analysis.verdicts.measured import EXCHANGING, OF_SHARDS, measured_advice
 from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.core.text import count
 
@@ -64,13 +64,20 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
             where=found.where,
             evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(runs)})"
             f"{_link_words(case, worst)}",
-            advice=BY_HAND
-            if case.point_of(worst).by_hand
-            else measured_advice(case, rows, EXCHANGING) or _comm_advice(case, worst),
+            advice=_bound_advice(case, rows, worst),
             numbers={"exposed_share_low": min(shares), "exposed_share_high": max(shares), **_link(case, worst)},
             runs=run_names(runs),
             weight=LIMITED + max(shares),
         )
+
+
+def _bound_advice(case: Case, rows: Sequence[PointRow], worst: PointRow) -> str:
+    point = case.point_of(worst)
+    if point.by_hand:
+        return BY_HAND
+    if point.sharded:
+        return measured_advice(case, rows, OF_SHARDS) or _sharded_advice(case, worst)
+    return measured_advice(case, rows, EXCHANGING) or _comm_advice(case, worst)
 
 
 def comm_share(case: Case, row: PointRow) -> float | None:
@@ -142,6 +149,16 @@ def _comm_advice(case: Case, row: PointRow) -> str:
     if workload.ddp.compression == "none" and workload.precision != "fp64":
         return f"the link is full: half the bytes, `--set workload.ddp.compression=bf16`, or fewer exchanges, {larger}"
     return f"the link is full: fewer exchanges, {larger}"
+
+
+def _sharded_advice(case: Case, row: PointRow) -> str:
+    """Which part ranks wait for is in the table of sharded parameters."""
+    point, ways = case.point_of(row), list[str]()
+    if point.workload.parallel == "fsdp" and point.layout.nodes > 1 and point.layout.gpus_per_node > 1:
+        ways.append("`--set workload.parallel=hsdp` gathers parameters within a node")
+    if point.workload.fsdp.reshard_after_forward:
+        ways.append("`--set workload.fsdp.reshard_after_forward=false` gathers them once a step, and takes memory")
+    return "; ".join([*ways, f"more work between exchanges: {_larger_batch(case, row)}"])
 
 
 def _larger_batch(case: Case, row: PointRow) -> str:

@@ -19,6 +19,9 @@ UNSYNCHRONISED = {
 }
 """Gate -> what to do."""
 
+OF_SHARDS = "give the optimizer the model's parameters after they are sharded, and freeze the same ones on every rank"
+"""The same of parameters that are sharded."""
+
 EVALUATION = "evaluation counts every sample once"
 CLOCKS = "GPU clocks held"
 NODES = "nodes as asked for"
@@ -49,7 +52,8 @@ def nothing_counts(case: Case) -> Iterator[Verdict]:
 def unsynchronised(case: Case) -> Iterator[Verdict]:
     """Ranks trained different models, or different numbers of steps."""
     for gate, advice in UNSYNCHRONISED.items():
-        yield from _of_gate(case, gate, "unsynchronised ranks", advice, WRONG)
+        sharded = gate == "parameters agree" and any(run.point and run.point.sharded for run in case.records.runs)
+        yield from _of_gate(case, gate, "unsynchronised ranks", OF_SHARDS if sharded else advice, WRONG)
 
 
 def wrong_evaluation(case: Case) -> Iterator[Verdict]:

@@ -17,6 +17,9 @@ WAITING = ("workload.loader_workers_per_rank", "layout.physical_cores_per_rank")
 EXCHANGING = ("workload.ddp.bucket_cap_mb", "workload.ddp.compression", "workload.batch_per_gpu", "global_batch")
 """Keys against communication."""
 
+OF_SHARDS = ("workload.parallel", "workload.fsdp.reshard_after_forward", "workload.batch_per_gpu", "global_batch")
+"""The same where parameters are sharded."""
+
 SET_AS = {"global_batch": "workload.global_batch"}
 
 

@@ -25,6 +25,7 @@ LONG_IN = {
     "records": "writing records",
     "computation": "computation",
     "checkpoint": "the first steps after a checkpoint",
+    "unmarked": "longer in forward and backward, where waits for sharded parameters are not marked",
     "unknown": "parts that were not measured",
 }
 """Cause -> in words."""
@@ -33,6 +34,7 @@ LONG_IN = {
 ADVICE = {
     "communication": "look at the figures of ranks and of one step: a rank that is late now and then, or others on the network",
     "records": "rows wait for the file system of the runs' folder: submit with `--runs` on another one",
+    "unmarked": "`--set measure.comm=on` marks what ranks wait for: parameters before forward and backward, gradients after it",
 }
 COLLECTING = (
     "`--set measure.gc=frozen` leaves older objects out of Python's garbage collection, which may be what takes that long; if it "
@@ -79,7 +81,9 @@ def cause_of(run: Run) -> str:
         return "unknown"
     if run.point and run.point.measure.resume and found.after_pause >= MOST_AFTER_PAUSES:
         return "checkpoint"
-    return max(found.of, key=lambda what: found.of[what])
+    cause = max(found.of, key=lambda what: found.of[what])
+    unmarked = run.point is not None and run.point.sharded and run.point.measure.comm == "off" and run.point.ranks > 1
+    return "unmarked" if unmarked and cause == "computation" else cause
 
 
 def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequence[tuple[PointRow, Run]]) -> Verdict:

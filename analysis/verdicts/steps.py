@@ -153,6 +153,8 @@ def _bursts(run: Run) -> bool:
     found = run.rhythm
     if found is None or not _two_kinds(found) or run.point is None or run.point.layout.nodes < 2:
         return False
+    if run.point.sharded and "comm_exposed" not in found.of_part:
+        return False  # forward and backward have waits for parameters in them: nobody knows what is longer
     by_data, by_comm = found.of_part.get("data_wait", 0), found.of_part.get("comm_exposed", 1)
     return found.slow_later >= FIRST_SLOW and by_data < EXPLAINED <= by_comm
 
