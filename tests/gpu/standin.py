@@ -194,7 +194,9 @@ def _distributed() -> Iterator[tuple[Any, dict[str, Any]]]:
             torch.nn.Module.__init__(self)
             self.module, self.device_ids = module, []  # without any it calls the module itself
 
-    all_reduce = dist.all_reduce
+    from torch.distributed import device_mesh
+
+    all_reduce, mesh = dist.all_reduce, device_mesh.init_device_mesh
 
     def reduced(*arguments: Any, **options: Any) -> Any:
         if os.environ.get("NCCL_DEBUG") == "INFO":
@@ -202,6 +204,7 @@ def _distributed() -> Iterator[tuple[Any, dict[str, Any]]]:
         return all_reduce(*arguments, **options)
 
     yield dist, {"init_process_group": joined, "barrier": met, "get_backend": lambda: "nccl", "all_reduce": reduced}
+    yield device_mesh, {"init_device_mesh": lambda kind, *shape, **names: mesh({"cuda": "cpu"}[kind], *shape, **names)}
     yield parallel, {"DistributedDataParallel": Ddp, "DataParallel": Dp}
 
 
