@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcddp.core.errors import UsageError
-from hpcddp.core.point import Ddp, Measure, Point
+from hpcddp.core.point import Ddp, Fsdp, Measure, Point
 from hpcddp.core.script_rules import own_script
-from hpcddp.core.sharding_rules import sharding
 from hpcddp.core.training_rules import batches, optimizer, rates, training
 
 MAX_TELEMETRY_HZ = 10
@@ -61,6 +60,14 @@ def _by_hand(point: Point) -> Iterator[str]:
         )
     if point.workload.ddp != Ddp():
         yield f"{named}: workload.ddp is about DDP's exchange, and here every parameter travels by itself. Leave it out."
+
+
+def _sharding(point: Point) -> Iterator[str]:
+    """Imported where something is sharded: a plain render has no time for it."""
+    if point.sharded or point.workload.fsdp != Fsdp():
+        from hpcddp.core.sharding_rules import sharding
+
+        yield from sharding(point)
 
 
 def _communication(point: Point) -> Iterator[str]:
@@ -173,7 +180,7 @@ def _watching(point: Point) -> Iterator[str]:
 RULES = (
     own_script,
     _parallel,
-    sharding,
+    _sharding,
     _communication,
     _device,
     _duration,
