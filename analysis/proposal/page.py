@@ -16,6 +16,7 @@ from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, unit, units
 from hpcddp.analysis.verdicts.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
+from hpcddp.core.own_script import command_text
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count
 
@@ -87,8 +88,10 @@ def workload_words(found: Proposal) -> str:
     gpu = unit(point.device)
     batch = f"{' to '.join(map(str, dict.fromkeys((batches[0], batches[-1]))))} samples per {gpu} and step"
     total = f"{' to '.join(map(str, dict.fromkeys((totals[0], totals[-1]))))} over all {gpu}s"
+    command = command_text(point)
+    by = f" by `{command}`" if command else ""
     return (
-        f"Measured: training of {workload.model} on {workload.data.name} in {workload.precision} "
+        f"Measured: training of {workload.model} on {workload.data.name}{by} in {workload.precision} "
         f"{PARALLEL[workload.parallel]}, {batch}, {total}. Work of a run: {found.kind}."
     )
 

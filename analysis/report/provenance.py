@@ -15,6 +15,7 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord
+from hpcddp.core.own_script import command_text
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
 from hpcddp.core.transport_record import transport_words
@@ -94,6 +95,7 @@ def _facts(attempts: Sequence[_Attempt], nodes: Sequence[NodeRecord]) -> dict[st
         "communication": [launch.communication for launch in launches if launch.communication],
         "network": [transport_words(run.network.transport) for run in (each.run for each in attempts) if run.network],
         "launched by": [_joined(launch.backend, launch.launcher) for launch in launches],
+        "script": [command_text(run.point) or "" for run in (each.run for each in attempts) if run.point],
         "data": [launch.data.name or "" for launch in launches],
         "clock": [launch.clock for launch in launches if launch.clock],
         "TF32": [_pairs(launch.tf32) for launch in launches if launch.tf32],

@@ -23,6 +23,13 @@ def script_text(workload: Workload) -> str:
     return " ".join([Path(workload.script or "").name, *arguments(workload)])
 
 
+def command_text(point: Point) -> str | None:
+    """The same of a point whose loop is the user's, in a sweep or not; None of hpcddp's own."""
+    if point.script:
+        return " ".join([point.script.name, *point.script.arguments])
+    return script_text(point.workload) if point.workload.script else None
+
+
 def completed(point: Point, facts: ScriptFacts) -> Point:
     """The point with what its job found out; its id is the same."""
     workload = dataclasses.replace(

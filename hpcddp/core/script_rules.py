@@ -14,7 +14,7 @@ OF_SCRIPTS = ("script", "args", "samples_per_step")
 FILLED_IN = ("batch_per_gpu",)
 """Follows from samples_per_step."""
 
-OF_OWN_LOOP = ("input", "evaluate", "profile_steps", "resume", "epochs", "evaluate_every", "target_accuracy")
+OF_OWN_LOOP = ("input", "evaluate", "profile_steps", "epochs", "evaluate_every", "target_accuracy")
 """Keys of `measure` that say what hpcddp's own loop does."""
 
 NAME = re.compile(r"[A-Za-z][\w-]*")

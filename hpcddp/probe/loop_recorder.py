@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.probe.checkpoints import Save, checkpoints_of
 from hpcddp.probe.first_step import FirstStep
 from hpcddp.probe.group import group_of_job, script_group
 from hpcddp.probe.script_point import Wanted, point_in_job, read_facts, samples_of, script_point
@@ -26,7 +27,10 @@ from hpcddp.worker.timing.steptimer import StepTimer
 class LoopRecorder:
     """Of one model and its optimizers; all ranks make it, and call `end_step` equally often."""
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], wanted: Wanted) -> None:
+    def __init__(
+        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], wanted: Wanted, save: Save | None = None
+    ) -> None:
+        """`save`: writes a checkpoint of the script, where it can."""
         first = next(model.parameters(), None)
         if first is None:
             raise HpcddpError("the model has no parameters: nothing is trained")
@@ -36,7 +40,12 @@ class LoopRecorder:
             self._job.begin()
         self._group = group_of_job(self._job, first.device) if self._job else script_group(first.device)
         kind = first.device.type
-        self.timer = StepTimer(clock_for(kind), first_step=-1, losses=loss_reader_for(kind))
+        self._checkpoints = checkpoints_of(self._job, self._group, save)
+        first_step = self._checkpoints.first_step if self._checkpoints else 0
+        self.timer = StepTimer(clock_for(kind), first_step=first_step - 1, losses=loss_reader_for(kind))
+        if self._checkpoints:
+            self._checkpoints.timer = self.timer
+        self.checkpoint_dir = self._checkpoints.folder if self._checkpoints else None
         self.mark = self.timer.mark
         self.loader: Any = None
         """Where batches come from, for the records; set before the first step ends."""
@@ -96,7 +105,7 @@ class LoopRecorder:
             place = place_in_job(self._job, point_in_job(self._job, facts, hooked))
         else:
             place = adhoc_place(script_point(wanted, facts, group, hooked=hooked), group)
-        return ScriptRun(place, group, self._model, self.timer, samples_of(self.loader))
+        return ScriptRun(place, group, self._model, self.timer, samples_of(self.loader), checkpoints=self._checkpoints)
 
     def _hook_buckets(self) -> bool:
         """Whether DDP's all-reduces are timed: not where the script has a communication hook of its own, nor where its sweep does

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import PARTS
 from hpcddp.probe.batches import batches
+from hpcddp.probe.checkpoints import Save
 from hpcddp.probe.loop_recorder import LoopRecorder
 from hpcddp.probe.script_point import Wanted
 
@@ -26,6 +28,7 @@ def measure(  # noqa: PLR0913 - a user's words
     steps: int = 500,
     tokens_per_step: int | None = None,
     flops_per_step: float | None = None,
+    save_checkpoint: Save | None = None,
 ) -> Measurement:
     """Measures the loop inside `with measure(...) as steps: for batch in steps(loader): ...`, and ends it when enough is known.
 
@@ -36,6 +39,7 @@ def measure(  # noqa: PLR0913 - a user's words
     warmup_steps, steps: before timing begins, and timed.
     tokens_per_step: of this rank, in a step: a second rate beside samples.
     flops_per_step: floating-point operations of this rank's forward and backward in a step.
+    save_checkpoint: in a sweep with `measure.resume`, called by every rank with a folder, to write what it needs to go on.
 
     HpcddpError says what cannot be measured; the training itself never fails of it once steps are made.
     """
@@ -47,14 +51,17 @@ def measure(  # noqa: PLR0913 - a user's words
         tokens_per_step=tokens_per_step,
         flops_per_step=flops_per_step,
     )
-    return Measurement(model, [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer), wanted)
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    return Measurement(model, optimizers, wanted, save_checkpoint)
 
 
 class Measurement:
     """What `measure` gives; called with a loader it gives the loop its batches."""
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], wanted: Wanted) -> None:
-        self._recorder = LoopRecorder(model, optimizers, wanted)
+    def __init__(
+        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], wanted: Wanted, save: Save | None = None
+    ) -> None:
+        self._recorder = LoopRecorder(model, optimizers, wanted, save)
         self._iterations_per_step = wanted.iterations_per_step
         self._entered = self._began = False
 
@@ -81,6 +88,11 @@ class Measurement:
             recorder.mark("other")
             if iteration % self._iterations_per_step == 0 and recorder.end_step():
                 return
+
+    @property
+    def checkpoint_dir(self) -> Path | None:
+        """What save_checkpoint wrote in an earlier attempt of the run, to be loaded before the loop; None where it begins."""
+        return self._recorder.checkpoint_dir
 
     def loss(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss of a step, which it gives back: it stands in the records, and one that is not finite fails the run.

@@ -25,6 +25,7 @@ from hpcddp.core.point_file import describe_point
 from hpcddp.core.records import error_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
+from hpcddp.probe.checkpoints import ScriptCheckpoints
 from hpcddp.worker.attempt_records import RunFacts, record_end, record_training_launch
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.comm.transport import record_transport
@@ -81,18 +82,29 @@ def adhoc_place(point: Point, group: ProcessGroup) -> RunPlace:
 class ScriptRun:
     """Of one rank; all ranks make it, and call its methods, after the same steps."""
 
-    def __init__(self, place: RunPlace, group: ProcessGroup, model: nn.Module, timer: StepTimer, samples: int) -> None:
+    def __init__(  # noqa: PLR0913 - which run, and what it is made of
+        self,
+        place: RunPlace,
+        group: ProcessGroup,
+        model: nn.Module,
+        timer: StepTimer,
+        samples: int,
+        *,
+        checkpoints: ScriptCheckpoints | None = None,
+    ) -> None:
+        self._checkpoints = checkpoints
         self._group, self._model, self._timer = group, model, timer
         self._spec, self._attempt, self._job = place.spec, place.attempt, place.job
         point = place.spec.point
         self._reader = start_reader(point, group.rank, self._attempt)
         description = self._reader.description if self._reader else None
-        record_training_launch(self._spec, group, self._attempt, samples=samples, telemetry=description, resumed=None)
+        resumed = checkpoints.record if checkpoints else None
+        record_training_launch(self._spec, group, self._attempt, samples=samples, telemetry=description, resumed=resumed)
         record_transport(group, self._attempt)
         self.log = StepLog(timer, self._attempt, group.rank.rank, buckets=point.measure.comm != "off")
-        self.window = StepWindow(point, EpochPlan(point.global_batch, point.global_batch), self.log.times_ns, group)
-        self.steps = 0
-        """Made so far."""
+        self.window = StepWindow(point, EpochPlan(point.global_batch, point.global_batch), self.log.times_ns, group, checkpoints)
+        self.steps = self.window.first_step
+        """Of the run, made so far."""
         self._checksums: dict[str, str] = {}
         self._faults = PageFaults()
         self._faults_from = 0
@@ -144,7 +156,7 @@ class ScriptRun:
             )
         if self.steps < self.window.steps:
             self.window.end(self.steps, "the loop")
-        if self.steps <= warmup:
+        if self.steps <= self.window.timed_from and not self.window.interrupted:
             words = f"the loop ended after {self.steps} steps, and the first {warmup} are warm-up: nothing was timed. {MORE}"
             self._fail(self._fault(words))
             return
@@ -159,7 +171,7 @@ class ScriptRun:
             comm_check=None,
             telemetry=telemetry,
             flops_per_sample=flops_per_sample,
-            history=(),
+            history=self._checkpoints.history(self.steps) if self._checkpoints else (),
             epoch_rows=None,
             epoch_crc32=None,
             tokens_per_step=tokens_per_step,
@@ -167,7 +179,7 @@ class ScriptRun:
         passed = record_end(self._spec, self._group, self._attempt, result, facts)
         if self._job:
             self._job.measured = Measured(steps=self.steps, gates_passed=passed)
-        if self._group.rank.rank == 0:
+        if self._group.rank.rank == 0 and not self.window.interrupted:
             self._say(passed, optimizer_steps)
 
     def fail(self, error: BaseException) -> None:
@@ -206,9 +218,9 @@ class ScriptRun:
         rank, log = self._group.rank, self.log
         clock_at_end = offset_to_rank_0(self._group, self._timer.unix_now(), "end")
         return RankResult(
-            first_step=0,
+            first_step=self.window.first_step,
             steps=self.steps,
-            interrupted=False,
+            interrupted=self.window.interrupted,
             **log.counts(),
             sharded_ns=None,
             loss_first=_finite(log.loss_first),
@@ -222,7 +234,7 @@ class ScriptRun:
             page_faults=self._faults.record(),
             rank=rank.rank,
             host=rank.host,
-            reason=None,
+            reason=self._checkpoints.why_interrupted(self.steps) if self._checkpoints and self.window.interrupted else None,
             clock=RankClock(start=self._clock_at_start, end=clock_at_end),
             buffers=None,
             row_break=first_break(self._attempt, rank.rank),
@@ -241,7 +253,7 @@ class ScriptRun:
         if self.steps < measure.warmup_steps + measure.steps and not self._job:
             timed = self.steps - measure.warmup_steps
             print(f"hpcddp: {timed} of {measure.steps} steps were timed: the loop ended before. {MORE}", file=sys.stderr)
-        if optimizer_steps < ENOUGH_STEPS * self.steps:
+        if optimizer_steps < ENOUGH_STEPS * (self.steps - self.window.first_step):
             print(
                 f"hpcddp: the optimizer made {optimizer_steps} steps in {self.steps} that were measured. If gradients of several "
                 f"batches add up, say how many: measure(..., iterations_per_step=4); a loss scaler that skips steps is no reason",

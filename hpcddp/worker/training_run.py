@@ -27,7 +27,7 @@ from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.epochs import EpochRecorder, TrainingParts
 from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
-from hpcddp.worker.training.resume import EARLY_STOPS, Checkpointer, Start, restore
+from hpcddp.worker.training.resume import Checkpointer, Start, interruption_words, restore
 from hpcddp.worker.training.shard_marks import mark_exchanges
 from hpcddp.worker.training.train import train, work_of
 from hpcddp.worker.training.trainer import Trainer, make_trainer
@@ -125,15 +125,10 @@ def _why_interrupted(training: TrainingRun, trained: Trained) -> str | None:
     """Why the attempt ended before the run's last step, and what comes next; None where it did not."""
     if not trained.interrupted:
         return None
-    if training.checkpointer is not None and training.checkpointer.stops_too_early:
-        return (
-            f"told to stop (SIGUSR2) as it began, and so were the {EARLY_STOPS - 1} attempts before it: each made one step, so "
-            f"the job is not requeued. The time limit comes too soon after the start; there is a checkpoint after step "
-            f"{trained.steps - 1}"
-        )
-    requeued = training.checkpointer is not None and training.checkpointer.requeues
-    then = "the job is requeued and goes on from there" if requeued else "submit it again to go on from there"
-    return f"told to stop (SIGUSR2): there is a checkpoint after step {trained.steps - 1}; {then}"
+    found = training.checkpointer
+    return interruption_words(
+        trained.steps, requeues=bool(found and found.requeues), stops_too_early=bool(found and found.stops_too_early)
+    )
 
 
 def _train(training: TrainingRun) -> Trained:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -64,17 +65,23 @@ def point(ranks: int = 1, *, nodes: int = 1, measure: dict[str, Any] | None = No
     )
 
 
-def outcomes(folder: Path, what: Point, text: str) -> list[forked.Outcome]:
+def as_job(job: str, spec: dict[str, Any]) -> Any:
+    """The spec, in a job of that number."""
+    os.environ["HPCDDP_JOB"] = job
+    return run(spec)
+
+
+def outcomes(folder: Path, what: Point, text: str, job: str = "7") -> list[forked.Outcome]:
     """How each rank ended that ran this script; the study is in the folder."""
     study, script = Study(folder / "study"), folder / "train.py"
     script.write_text(HEAD + text)
     describe_point(study, what)
     spec = given.job(study.folder, what, script=ScriptPlace(file=str(script), folder=str(folder)))
-    return forked.ranks(folder / "output", what.ranks, run, spec_to_dict(spec), nodes=what.layout.nodes)
+    return forked.ranks(folder / "output", what.ranks, as_job, job, spec_to_dict(spec), nodes=what.layout.nodes)
 
 
-def attempt_of(folder: Path, what: Point) -> Path:
-    return given.job(folder / "study", what).attempt_dir("7", 0)
+def attempt_of(folder: Path, what: Point, job: str = "7") -> Path:
+    return given.job(folder / "study", what).attempt_dir(job, 0)
 
 
 def why(folder: Path, what: Point) -> str:
@@ -190,3 +197,70 @@ def test_other_content_is_another_environment(tmp_path: Path) -> None:
     assert None not in ids
     assert ids[0] != ids[1]
     assert "own_depths" not in sys.modules
+
+
+RESUMING = """\
+import json
+import signal
+
+
+def save(folder):
+    torch.save(model.state_dict(), folder / f"{os.environ['RANK']}.pt")
+
+
+ddp = in_ddp(model)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+with measure(ddp, optimizer, samples_per_step=4, save_checkpoint=save) as steps:
+    if steps.checkpoint_dir:
+        model.load_state_dict(torch.load(steps.checkpoint_dir / f"{os.environ['RANK']}.pt"))
+        print("loaded", steps.checkpoint_dir.name)
+    for number, batch in enumerate(steps([torch.ones(4, 8)])):
+        loss = steps.loss(ddp(batch).square().mean())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if number == 7 and os.environ["HPCDDP_JOB"] == "7":
+            os.kill(os.getpid(), signal.SIGUSR2)
+        if 7 <= number < 9:
+            time.sleep(1.2)
+"""
+
+
+def test_a_script_that_is_told_to_stop_goes_on(tmp_path: Path) -> None:
+    """All ranks write after the same step, the attempt ends as interrupted, and another one makes the steps that are left."""
+    what = point(2, measure={"resume": True, "steps": 20})
+    first = outcomes(tmp_path, what, f"import time\n{RESUMING}")
+    assert [each.code for each in first] == [0, 0], first
+    end = json.loads((attempt_of(tmp_path, what) / "end.json").read_text())
+    assert end["state"] == "interrupted"
+    assert end["reason"].startswith(
+        f"told to stop (SIGUSR2): there is a checkpoint after step {end['steps'] - 1}; submit it again"
+    )
+    (folder,) = (attempt_of(tmp_path, what) / "checkpoints").iterdir()
+    assert {file.name for file in folder.iterdir()} == {"0.pt", "1.pt", "hpcddp.json"}
+    second = outcomes(tmp_path, what, f"import time\n{RESUMING}", job="8")
+    assert [each.code for each in second] == [0, 0], second
+    assert f"loaded {folder.name}" in second[1].output
+    (found,) = load_study(Study(tmp_path / "study")).runs
+    assert (found.state, found.reason, found.restarts, found.lost_steps) == ("counts", None, 1, 0)
+    launch = json.loads((attempt_of(tmp_path, what, "8") / "launch.json").read_text())
+    assert launch["resumed"]["step"] == end["steps"]
+    third = outcomes(tmp_path, what, f"import time\n{RESUMING}", job="9")
+    assert "loaded" not in third[0].output, "a run that was done begins anew"
+
+
+def test_a_checkpoint_of_another_script_is_not_gone_on_from(tmp_path: Path) -> None:
+    """Its steps would not be of one run."""
+    what = point(measure={"resume": True, "steps": 20})
+    outcomes(tmp_path, what, f"import time\n{RESUMING}")
+    outcomes(tmp_path, what, f"import time\n{RESUMING}# edited\n", job="8")
+    assert "the script or the software is not what it was. Go back to that, or remove" in why(tmp_path, what)
+
+
+def test_a_script_that_writes_no_checkpoints(tmp_path: Path) -> None:
+    """What to add where the sweep asks for them."""
+    what = point(measure={"resume": True})
+    outcomes(tmp_path, what, PLAIN)
+    assert "measure.resume is true, and only the script can write its checkpoints: give measure(..., save_checkpoint" in why(
+        tmp_path, what
+    )

@@ -57,7 +57,7 @@ def to_resume(attempts: Sequence[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for attempt in reversed(attempts):
-        if _is_done(attempt):
+        if is_done(attempt):
             break
         found += reversed(_files(attempt))
     return found
@@ -110,7 +110,8 @@ def _folder(attempt: Path) -> Path:
     return attempt / "checkpoints"
 
 
-def _is_done(attempt: Path) -> bool:
+def is_done(attempt: Path) -> bool:
+    """Whether the run came to its end in it."""
     with contextlib.suppress(OSError, ValueError):
         return bool(json.loads((attempt / "end.json").read_bytes())["state"] == "done")
     return False

@@ -76,7 +76,7 @@ def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) 
     """
     if not spec.point.measure.resume:
         return Start()
-    earlier = to_resume(_attempts_before(spec, attempt)) if group.rank.rank == 0 else []
+    earlier = to_resume(attempts_before(spec, attempt)) if group.rank.rank == 0 else []
     file, data, passed_over = newest_intact(earlier)
     damaged = tuple(earlier[: len(passed_over)])
     for sentence in passed_over:
@@ -177,9 +177,21 @@ class Checkpointer:
             "epochs": epochs,
         }
         file = write_checkpoint(self._attempt, steps, state)
-        prune([*_attempts_before(self._spec, self._attempt), self._attempt], self._start.damaged)
+        prune([*attempts_before(self._spec, self._attempt), self._attempt], self._start.damaged)
         facts = {"step": steps, "bytes": file.stat().st_size, "took_s": round(time.monotonic() - began_s, 3)}
         log_event(self._attempt, "checkpoint", file.name, **facts)
+
+
+def interruption_words(steps: int, *, requeues: bool, stops_too_early: bool) -> str:
+    """Why an attempt ended after so many steps, before the run's last, and what comes next."""
+    if stops_too_early:
+        return (
+            f"told to stop (SIGUSR2) as it began, and so were the {EARLY_STOPS - 1} attempts before it: each made one step, so "
+            f"the job is not requeued. The time limit comes too soon after the start; there is a checkpoint after step "
+            f"{steps - 1}"
+        )
+    then = "the job is requeued and goes on from there" if requeues else "submit it again to go on from there"
+    return f"told to stop (SIGUSR2): there is a checkpoint after step {steps - 1}; {then}"
 
 
 def _resumed(attempt: Path, file: Path | None, step: int, history: tuple[StepRange, ...], passed_over: list[str]) -> Resumed:
@@ -212,7 +224,7 @@ def log_event(attempt: Path, event: str, what: str, **facts: object) -> None:
         print(f"hpcddp: {event}: {what}", flush=True)
 
 
-def _attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
+def attempts_before(spec: JobSpec, attempt: Path) -> list[Path]:
     """The run's attempts older than this one, oldest first."""
     attempts = Study(Path(spec.study)).attempts(spec.label, spec.run)
     return attempts[: attempts.index(attempt)] if attempt in attempts else attempts

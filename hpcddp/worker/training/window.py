@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from typing import Protocol
 
 from hpcddp.core.attempt_records import MeasuringProtocol
 from hpcddp.core.epoch_plan import EpochPlan
@@ -10,9 +11,25 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Point
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.gc_control import collecting
-from hpcddp.worker.training.preemption import PolledSteps
-from hpcddp.worker.training.resume import Checkpointer
+from hpcddp.worker.training.preemption import Action, PolledSteps
 from hpcddp.worker.training.stop_rule import More, more_for_interval, more_for_seconds, steady_state
+
+
+class WritesCheckpoints(Protocol):
+    """What the window needs of whoever writes a run's checkpoints."""
+
+    @property
+    def first_step(self) -> int:
+        """The run's step with which the attempt begins."""
+        ...
+
+    def poll(self, steps: int) -> Action:
+        """What to do after so many steps."""
+        ...
+
+    def write(self, steps: int, *, last: bool) -> None:
+        """Returns when the checkpoint after so many steps is written."""
+        ...
 
 
 class StepWindow:
@@ -27,7 +44,7 @@ class StepWindow:
         plan: EpochPlan,
         times_ns: Sequence[int],
         group: ProcessGroup,
-        checkpointer: Checkpointer | None = None,
+        checkpointer: WritesCheckpoints | None = None,
     ) -> None:
         self._measure = point.measure
         self._rule: str = point.work if point.work in ("epoch", "train") else point.measure.stop
