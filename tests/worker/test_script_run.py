@@ -202,6 +202,7 @@ def test_other_content_is_another_environment(tmp_path: Path) -> None:
 RESUMING = """\
 import json
 import signal
+import time
 
 
 def save(folder):
@@ -219,17 +220,18 @@ with measure(ddp, optimizer, samples_per_step=4, save_checkpoint=save) as steps:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if number == 7 and os.environ["HPCDDP_JOB"] == "7":
-            os.kill(os.getpid(), signal.SIGUSR2)
-        if 7 <= number < 9:
-            time.sleep(1.2)
+        if os.environ["HPCDDP_JOB"] == "7":
+            time.sleep(0.55)
+            if number == 4:
+                os.kill(os.getpid(), signal.SIGUSR2)
 """
+"""Ranks ask what to do after each step that takes more than half a second."""
 
 
 def test_a_script_that_is_told_to_stop_goes_on(tmp_path: Path) -> None:
     """All ranks write after the same step, the attempt ends as interrupted, and another one makes the steps that are left."""
     what = point(2, measure={"resume": True, "steps": 20})
-    first = outcomes(tmp_path, what, f"import time\n{RESUMING}")
+    first = outcomes(tmp_path, what, RESUMING)
     assert [each.code for each in first] == [0, 0], first
     end = json.loads((attempt_of(tmp_path, what) / "end.json").read_text())
     assert end["state"] == "interrupted"
@@ -238,22 +240,22 @@ def test_a_script_that_is_told_to_stop_goes_on(tmp_path: Path) -> None:
     )
     (folder,) = (attempt_of(tmp_path, what) / "checkpoints").iterdir()
     assert {file.name for file in folder.iterdir()} == {"0.pt", "1.pt", "hpcddp.json"}
-    second = outcomes(tmp_path, what, f"import time\n{RESUMING}", job="8")
+    second = outcomes(tmp_path, what, RESUMING, job="8")
     assert [each.code for each in second] == [0, 0], second
     assert f"loaded {folder.name}" in second[1].output
     (found,) = load_study(Study(tmp_path / "study")).runs
     assert (found.state, found.reason, found.restarts, found.lost_steps) == ("counts", None, 1, 0)
     launch = json.loads((attempt_of(tmp_path, what, "8") / "launch.json").read_text())
     assert launch["resumed"]["step"] == end["steps"]
-    third = outcomes(tmp_path, what, f"import time\n{RESUMING}", job="9")
+    third = outcomes(tmp_path, what, RESUMING, job="9")
     assert "loaded" not in third[0].output, "a run that was done begins anew"
 
 
 def test_a_checkpoint_of_another_script_is_not_gone_on_from(tmp_path: Path) -> None:
     """Its steps would not be of one run."""
     what = point(measure={"resume": True, "steps": 20})
-    outcomes(tmp_path, what, f"import time\n{RESUMING}")
-    outcomes(tmp_path, what, f"import time\n{RESUMING}# edited\n", job="8")
+    outcomes(tmp_path, what, RESUMING)
+    outcomes(tmp_path, what, f"{RESUMING}# edited\n", job="8")
     assert "the script or the software is not what it was. Go back to that, or remove" in why(tmp_path, what)
 
 
