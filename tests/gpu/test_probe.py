@@ -44,7 +44,7 @@ def own_loop(runs: Path) -> None:
     model = DistributedDataParallel(nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 10)).to(group.device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches: list[Any] = [torch.randn(BATCH, 256) for _ in range(4)]
-    count = {"warmup_steps": ranks.steps(20, 2), "steps": ranks.steps(100, 4)}
+    count: dict[str, Any] = {"warmup_steps": ranks.steps(20, 2), "steps": ranks.steps(100, 4)}
     with measure(model, optimizer, samples_per_step=BATCH, **count) as steps:
         for samples in steps(batches):
             with torch.autocast("cuda", dtype=torch.bfloat16):

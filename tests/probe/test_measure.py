@@ -342,7 +342,7 @@ def test_processes_without_a_group_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("wrong", [{"samples_per_step": 0}, {"steps": 0}, {"iterations_per_step": 0}, {"warmup_steps": -1}])
-def test_numbers_that_cannot_be(wrong: dict[str, int]) -> None:
+def test_numbers_that_cannot_be(wrong: dict[str, Any]) -> None:
     """Before anything is written."""
     model = network()
     with pytest.raises(HpcddpError, match="1 at least"):
