@@ -8,6 +8,7 @@ from pathlib import Path
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study, studies
 from hpcddp.core.text import escape_controls
+from hpcddp.study.networks import newest_network_words
 from hpcddp.study.preflights import newest_preflight_words
 from hpcddp.study.scope import LIVE, not_in_sweep_words, study_scope
 from hpcddp.study.status import RunState, all_states, states_to_plain
@@ -26,6 +27,8 @@ class StudyStatus:
     hours: StudyHours
     preflight: str | None = None
     """What the newest one found, in a line."""
+    network: str | None = None
+    """The newest attempt's, in a line."""
 
     @property
     def plain(self) -> dict[str, object]:
@@ -39,13 +42,14 @@ class StudyStatus:
             "node_hours_to_come": None if to_come is None else round(to_come.node, 3),
             "gpu_hours_to_come": None if to_come is None else round(to_come.gpu, 3),
             "preflight": self.preflight,
+            "network": self.network,
         }
 
     @property
     def text(self) -> str:
-        """For a terminal: a table, what preflight found, and what of the runs is not in the sweep any more."""
+        """For a terminal: a table, what preflight found, the network, and what of the runs is not in the sweep any more."""
         gone = not_in_sweep_words([state for state in self.states if state.phase in LIVE], self.path)
-        more = [line for text in (self.preflight, gone) if text for line in wrapped(text)]
+        more = [line for text in (self.preflight, self.network, gone) if text for line in wrapped(text)]
         return "\n".join([self.name, status_table(self.states, self.hours), *more])
 
     @property
@@ -73,6 +77,7 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
             states=states[study.name],
             hours=study_hours(study, states[study.name]),
             preflight=newest_preflight_words(study),
+            network=newest_network_words(study),
         )
         for study in found
     ]

@@ -48,6 +48,10 @@ SAID: dict[str, dict[str, Any]] = {
         "in_node": {"P2P/direct pointer": 2},
     },
     "nccl-2.22-gdr-disabled": {"network": "IB", "adapters": ("mlx5_0", "mlx5_1"), "gdr_off": ("mlx5_0", "mlx5_1")},
+    "nccl-2.24-or-later-in-node": {"network": None, "gdr": True, "in_node": {"P2P/direct pointer": 2}},
+    "nccl-2.25.1-socket": {"version": "2.25.1", "network": "Socket", "adapters": ("enp227s0f0", "enxfe1dc2e063ea")},
+    "nccl-2.25.1-ib": {"version": "2.25.1", "network": "IB", "adapters": ("mlx5_0",), "links": ("IB",)},
+    "nccl-2.26.2-socket": {"version": "2.26.2", "network": "Socket", "adapters": ("eno1",), "links": ()},
     "nccl-2.26.2-efa": {"version": "2.26.2"},
     "nccl-2.27.3-efa": {
         "version": "2.27.3",
