@@ -8,6 +8,9 @@ from typing import Literal
 
 import click
 
+from hpcddp.commands.data_pack import pack
+from hpcddp.commands.need_torch import need_torch
+
 
 def _all_variants() -> str:
     from hpcddp.core.point import VARIANTS
@@ -24,6 +27,9 @@ def data() -> None:
     """
 
 
+data.add_command(pack)
+
+
 @data.group()
 def prepare() -> None:
     """Write a data set to disk; run again, it goes on where it stopped.
@@ -31,17 +37,6 @@ def prepare() -> None:
     \b
     hpcddp data prepare bigmnist --root $SCRATCH/bigmnist --copies 20
     """
-
-
-def _need_torch() -> None:
-    from importlib.util import find_spec
-
-    from hpcddp.core.errors import UsageError
-
-    if find_spec("torch") is None:
-        raise UsageError(
-            "preparing data needs torch, which this Python lacks: use the compute environment's, or `pip install torch`"
-        )
 
 
 @prepare.command()
@@ -54,7 +49,7 @@ def digits(root: Path) -> None:
     \b
     hpcddp data prepare digits --root demo/digits
     """
-    _need_torch()
+    need_torch()
     from hpcddp.data.digits import sklearn_digits
     from hpcddp.data.rgb_digits import prepare_digits
 
@@ -82,7 +77,7 @@ def bigmnist(
     hpcddp data prepare bigmnist --root $SCRATCH/bigmnist
     hpcddp data prepare bigmnist --root demo/data --copies 4 --digits sklearn
     """
-    _need_torch()
+    need_torch()
     from hpcddp.data.digits import find_digits
     from hpcddp.data.prepare import prepare_bigmnist
 

@@ -18,6 +18,7 @@ from hpcddp.data.damaged import DamagedPictures
 from hpcddp.data.decoders import Decoder, make_decoder
 from hpcddp.data.image_folder import DamagedPictureError, ImageFolder
 from hpcddp.data.source import Batch, FactsSource, Split
+from hpcddp.data.tar_shards import MANIFEST, TarShards
 
 MOST_TRIES = 10_000
 """Pictures in a row of which none can be read: then it is not the pictures that are damaged."""
@@ -38,8 +39,9 @@ class Pictures(Protocol):
 
 
 def open_imagenet(data: Data, root: Path, split: Split) -> TrainImages | EvalImages:
-    """The split's files, listed; HpcddpError where the folders are not as they should be."""
-    pictures, decoder = ImageFolder(root, split), make_decoder(data.decoder)
+    """The split's files, listed, from tar files where there are some; HpcddpError where they are not as they should be."""
+    pictures: Pictures = TarShards(root, split) if (root / MANIFEST).is_file() else ImageFolder(root, split)
+    decoder = make_decoder(data.decoder)
     return TrainImages(pictures, decoder) if split == "train" else EvalImages(pictures, decoder)
 
 

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import tarfile
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from hpcddp.cli import main
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import Data
+from hpcddp.data import TrainLoader
+from hpcddp.data.image_folder import ImageFolder
+from hpcddp.data.imagenet import open_imagenet
+from hpcddp.data.pack import pack_imagenet
+from hpcddp.data.tar_shards import MANIFEST, TarShards, read_manifest
+from tests.data.files import SPLITS, write_picture
+
+IMAGENET = Data(name="imagenet")
+SHARD = 5
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Twelve training pictures, one of them damaged, and names of any bytes; four for evaluation."""
+    root = tmp_path / "folder"
+    for number in range(12):
+        write_picture(root / "train" / f"n{number % 2}" / f"{number}\N{SNOWMAN}\n\udcff.JPEG", (250, 240), seed=number)
+    for number in range(4):
+        write_picture(root / "val" / f"n{number % 2}" / f"{number}.JPEG", (250, 240), seed=50 + number)
+    (root / "train" / "n1" / "link.JPEG").symlink_to("/etc/passwd")
+    return root
+
+
+def packed(folder: Path, out: Path) -> Path:
+    pack_imagenet(folder, out, progress=lambda _: None, samples_per_shard=SHARD)
+    return out
+
+
+def sums(out: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(out.iterdir())}
+
+
+def test_tar_files_hold_the_samples_of_the_folder(folder: Path, tmp_path: Path) -> None:
+    """In its order, with its names, labels and damaged ones; on any number of ranks the batches are the folder's."""
+    out = packed(folder, tmp_path / "out")
+    for split in SPLITS:
+        ours, theirs = (open_imagenet(IMAGENET, root, split) for root in (out, folder))
+        assert [ours.name(index) for index in range(len(ours))] == [theirs.name(index) for index in range(len(theirs))]
+    for ranks in (1, 2, 3):
+        for rank in range(ranks):
+            tars, files = (
+                TrainLoader(
+                    open_imagenet(IMAGENET, root, "train"),
+                    batch_size=6 // ranks,
+                    rank=rank,
+                    ranks=ranks,
+                    workers=rank % 2,
+                    seed=4,
+                    pin_memory=False,
+                )
+                for root in (out, folder)
+            )
+            for (images, labels), (expected, of) in zip(tars.epoch(1), files.epoch(1), strict=True):
+                assert torch.equal(images, expected)
+                assert torch.equal(labels, of)
+
+
+def test_every_sample_is_served_once(folder: Path, tmp_path: Path) -> None:
+    """Over the evaluation split and, read by index, over the training split: nothing twice, nothing left out."""
+    out = packed(folder, tmp_path / "out")
+    for split in SPLITS:
+        pictures = TarShards(out, split)
+        contents = [pictures.content(index) for index in range(len(pictures.labels))]
+        assert len({content for content in contents if content}) == len([content for content in contents if content])
+        assert contents.count(b"") == (split == "train")
+
+
+def test_others_can_read_them(folder: Path, tmp_path: Path) -> None:
+    """WebDataset's layout: files of one key side by side, the picture and its class; no pickles; checksums in the manifest."""
+    out = packed(folder, tmp_path / "out")
+    pictures, numbers = ImageFolder(folder, "train"), []
+    for shard in read_manifest(out).train:
+        assert hashlib.sha256((out / shard.name).read_bytes()).hexdigest() == shard.sha256
+        with tarfile.open(out / shard.name) as archive:
+            members = archive.getmembers()
+            for picture, label in zip(members[::2], members[1::2], strict=True):
+                number, extension = picture.name.split(".")
+                assert (extension, label.name) == ("jpg", f"{number}.cls")
+                file = archive.extractfile(label)
+                assert file is not None
+                assert int(file.read()) == int(pictures.labels[int(number)])
+                numbers.append(int(number))
+    assert numbers == list(range(13))
+
+
+def test_killed_anywhere_it_goes_on_to_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a dead process leaves is no part of the result; two that run at once end in the same."""
+    expected = sums(packed(folder, tmp_path / "expected"))
+    draws, replace = random.Random(5), os.replace
+
+    def fails(*args: object) -> None:
+        if draws.random() < 0.4:
+            raise KeyboardInterrupt
+        replace(*args)  # type: ignore[arg-type]
+
+    for number in range(6):
+        out = tmp_path / str(number)
+        monkeypatch.setattr(os, "replace", fails)
+        for _ in range(3):
+            try:
+                packed(folder, out)
+            except KeyboardInterrupt:
+                continue
+        monkeypatch.setattr(os, "replace", replace)
+        packed(folder, out)
+        assert {name: value for name, value in sums(out).items() if not name.startswith(".")} == expected
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda out: (out / "train-00001.tar.json").unlink(), r"the index of .*train-00001.tar is missing"),
+        (lambda out: (out / "train-00001.tar").unlink(), r"the tar file .*train-00001.tar is missing"),
+        (lambda out: (out / "train-00001.tar.json").write_text("{"), "is no index of a tar file"),
+        (lambda out: (out / "train-00000.tar.json").rename(out / "train-00001.tar.json"), "is missing|its index is of one"),
+        (
+            lambda out: (out / "train-00001.tar").write_bytes((out / "train-00000.tar").read_bytes()),
+            "index is of|is of another tar",
+        ),
+        (lambda out: (out / "train-00001.tar").write_bytes(bytes((out / "train-00001.tar").stat().st_size)), "is of another tar"),
+        (lambda out: (out / MANIFEST).write_text('{"schema": 2}'), "cannot be read"),
+        (
+            lambda out: (out / MANIFEST).write_text((out / MANIFEST).read_text().replace("train-00000", "../x")),
+            "no file beside it",
+        ),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(folder: Path, tmp_path: Path, harm: object, message: str) -> None:
+    """With a sentence, before anything is trained on."""
+    out = packed(folder, tmp_path / "out")
+    harm(out)  # type: ignore[operator]
+    with pytest.raises(HpcddpError, match=message):
+        open_imagenet(IMAGENET, out, "train")
+
+
+def test_a_picture_overwritten_later_is_a_damaged_one(folder: Path, tmp_path: Path) -> None:
+    """Its place in the tar holds something else: it is never read as that."""
+    out = packed(folder, tmp_path / "out")
+    index = json.loads((out / "train-00001.tar.json").read_text())
+    with open(out / "train-00001.tar", "r+b") as file:
+        file.seek(index["offsets"][2] - 512)
+        file.write(b"x" * 512)
+    source = open_imagenet(IMAGENET, out, "train")
+    source.batch([6, 7, 8])
+    assert [index for index in range(13) if index in source.damaged] == [7]
+
+
+def test_the_command_packs_and_says_what_it_could_not_read(folder: Path, tmp_path: Path) -> None:
+    """Classes that differ, another folder's tar files and a full disk are refused."""
+    arguments = ["data", "pack", "imagenet", "--root", str(folder), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "17 pictures in 2 tar files in" in result.output
+    assert "of which 1 cannot be read and are empty" in result.output
+    write_picture(folder / "train" / "n1" / "another.JPEG", (250, 240))
+    with pytest.raises(HpcddpError, match="holds other pictures than the folder has"):
+        packed_again(folder, tmp_path / "out")
+    (folder / "train" / "n3").mkdir()
+    with pytest.raises(HpcddpError, match="val lacks the class `n3`: train and val must have the same classes"):
+        packed_again(folder, tmp_path / "other")
+
+
+def packed_again(folder: Path, out: Path) -> None:
+    pack_imagenet(folder, out, progress=lambda _: None)
+
+
+def test_a_full_disk_is_said_before_anything_is_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is needed and what is free."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10))
+    with pytest.raises(HpcddpError, match=r"packing needs .* GB more in .*, where 0.0 GB are free"):
+        packed(folder, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
