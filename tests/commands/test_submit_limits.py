@@ -153,6 +153,7 @@ def test_until_ci_ends_with_its_budget(run: Run, done: Done) -> None:
         (["--after", "4711", "--cluster", "local"], "--after 4711: jobs of Slurm are meant, and local has none; leave it out"),
         (["--after", "prepare"], "'prepare' is no job's number; `squeue --me` lists yours"),
         (["--after", "1", "--smoke"], "--smoke tests now what --after waits for: give one of them"),
+        (["--after", "1", "--preflight"], "--preflight tests now what --after waits for: give one of them"),
         (["--max-jobs", "0"], "0 is not in the range x>=1"),
         (["--set", "budget.node_hours=-1"], "-1.0 is below 0"),
         (["--set", "budget.hours=1"], "unknown key `hours` in budget; did you mean `gpu_hours`?"),
