@@ -155,7 +155,7 @@ def node_file(attempt: Path, host: str) -> Path:
 
 
 def gpus_file(attempt: Path, host: str) -> Path:
-    """Where the readings of a node's GPUs are; there is none without NVML."""
+    """Where the readings of a node's GPUs are; there is none without NVML or AMD SMI."""
     return attempt / "nodes" / f"{host}.gpus.csv"
 
 

@@ -73,7 +73,7 @@ class NodeTelemetry:
     energy_from: str | None = added_later(None)
     """The source of power and energy: `pm_counters` (Cray, the whole node) or `module power` (Grace Hopper, its modules)."""
     gpus: tuple[GpuTelemetry, ...] = ()
-    """One per GPU of the job; none without NVML."""
+    """One per GPU of the job; none without NVML or AMD SMI."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,11 +19,12 @@ HEAD = """# On a GPU
     make gpu                               # on the GPUs of this machine, some minutes; without one it says so
     make gpu RESULTS=docs/gpu.jsonl        # and the lines of JSON that this page is made from go there
     python -m tests.gpu                    # the same with the torch, torchvision and pytest that are there already
-    python -m tests.bench.gpu_step         # its last part: what measuring costs a step of ResNet-50
+    python -m tests.bench.gpu_step         # its last part: what measuring costs a step of ResNet-50, and how fast it trains
     python -m tests.gpu --stand-in         # without a GPU: the tests themselves, as `make test` runs them
     python -m tests.gpu.page docs/gpu.jsonl > docs/gpu.md
 
-Ranks are as many as GPUs. A figure outside its bounds fails its test. What lacks something is skipped, and says what.
+Ranks are as many as GPUs, of NVIDIA's or AMD's. A figure outside its bounds fails its test, one beyond its aim does not.
+What lacks something is skipped, and says what.
 """
 
 NEVER = "Not run on a GPU yet. All of these tests pass on the stand-in.\n"

@@ -114,6 +114,8 @@ def test_gpus_are_those_of_the_ranks(smi: Any) -> None:
     """By their place on the bus, in torch's order, however AMD SMI counts."""
     reader = AmdGpuReader(smi, [ADDRESSES[3], ADDRESSES[0]])
     assert [gpu["uuid"][7] for gpu in reader.describe()] == ["3", "0"]
+    del smi.amdsmi_get_gpu_device_uuid
+    assert reader.describe()[0] == {"gpu": 0, "name": "AMD Instinct MI300X", "uuid": None}
 
 
 def test_dies_share_a_meter(smi: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,10 +69,9 @@ class AmdGpuReader:
         self._counted: list[dict[str, int]] = [{} for _ in self._gpus]
 
     def describe(self) -> list[dict[str, Any]]:
-        """`gpu`, `name` and `uuid` of each."""
-        smi = self._smi
+        """`gpu`, `name` and `uuid` of each; None for what it does not say."""
         return [
-            {"gpu": number, "name": _name(smi, gpu), "uuid": smi.amdsmi_get_gpu_device_uuid(gpu)}
+            {"gpu": number, "name": self._answer(_name, gpu), "uuid": self._answer(_uuid, gpu)}
             for number, gpu in enumerate(self._gpus)
         ]
 
@@ -140,6 +139,10 @@ def _place(address: str) -> str:
 
 def _name(smi: Any, gpu: Any) -> str:
     return str(smi.amdsmi_get_gpu_asic_info(gpu)["market_name"])
+
+
+def _uuid(smi: Any, gpu: Any) -> str:
+    return str(smi.amdsmi_get_gpu_device_uuid(gpu))
 
 
 def _energy_mj(counted: dict[str, Any]) -> int:
