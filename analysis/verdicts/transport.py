@@ -68,7 +68,7 @@ def adapter_fault(network: RunNetwork) -> Fault | None:
     host, used = fewest
     if len(used) >= expected:
         return None
-    words = f"{len(used)} of {count(expected, 'adapter')} in use on {host} ({', '.join(used)}); {transport_words(record)}"
+    words = f"{len(used)} of {count(expected, 'adapter')} in use on {host} ({', '.join(used)})"
     chosen = record.settings.get("NCCL_IB_HCA")
     why = f"NCCL_IB_HCA is {chosen}: leave it out" if chosen else f"see which are up, `ibstat` on {host}"
     advice = f"{why}; if the node has no more, correct `fabric.adapters_per_node` of the profile"
@@ -120,17 +120,17 @@ def _tcp_advice(network: RunNetwork) -> str:
 
 
 def _verdicts(case: Case, name: str, judge: Callable[[Run, RunNetwork], Fault | None], weight: float) -> Iterator[Verdict]:
-    judged = [(run, judge(run, run.network)) for run in case.counting if run.network is not None]
+    judged = [(run, judge(run, run.network)) for run in case.counting if run.network and len(run.network.transport.nodes) > 1]
     found = [(run, fault) for run, fault in judged if fault is not None]
     if not found:
         return
     first, fault = max(found, key=lambda each: each[1].share)
     yield Verdict(
         name=name,
-        where=f"in {len(found)} of {count(len(case.counting), 'run')}",
+        where=f"in {len(found)} of {count(len(judged), 'run')} on several nodes",
         evidence=f"{fault.evidence} ({first.name})",
         advice=fault.advice,
-        numbers={"runs": len(found), "of": len(case.counting)},
+        numbers={"runs": len(found), "of": len(judged)},
         runs=run_names([run for run, _ in found]),
         weight=LIMITED + weight,
     )

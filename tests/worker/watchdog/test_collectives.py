@@ -97,6 +97,9 @@ def test_all_ranks_wait() -> None:
     found = sentence({0: ended, 1: WAITS, 2: WAITS, 3: WAITS})
     assert found is not None
     assert found.endswith("does not end on ranks 1-3")
+    next_one = dump(entry(37), entry(38, ended=False))
+    found = sentence({0: next_one, 1: WAITS, 2: next_one, 3: WAITS})
+    assert found == f"{COLLECTIVE_37} has been begun by all ranks, and does not end on ranks 1, 3"
 
 
 def test_ranks_far_ahead_wait_in_the_first_that_has_not_ended() -> None:
