@@ -4,7 +4,8 @@ Two figures. Host time: see host_time.py. And what a real step loses: train() as
 that trains the same, hand-written below, their steps taken in turns in the same process, a barrier before each. Where models lie
 in memory makes one of two bare loops up to 1 % faster for as long as its process lives: pairs are taken in many processes,
 every other one gives ours the model that was made first, and a line is the median of the processes' medians with its 95 %
-interval. What is freed is kept: else a step of the MNIST CNN takes 400 to 5,500 page faults, 36 to 47 ms, as whatever lies at the
+interval. The lines `probe` have the bare loop on both sides, one of them under the probe.
+What is freed is kept: else a step of the MNIST CNN takes 400 to 5,500 page faults, 36 to 47 ms, as whatever lies at the
 heap's end when activations are freed decides, in the bare loop as in ours (alone in its process neither has more of them than
 the other). The first line is such a pair of bare loops. A bound is judged only where the interval is narrower than the bound; all
 figures are printed. All of it takes half an hour on two processors.
@@ -13,7 +14,6 @@ figures are printed. All of it takes half an hour on two processors.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import os
@@ -34,6 +34,8 @@ from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.malloc import retain_freed_memory
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Batch
+from hpcddp.probe.loop_recorder import LoopRecorder
+from hpcddp.probe.script_point import Wanted
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join
@@ -48,13 +50,18 @@ from tests.worker import forked, given
 
 SHARE_BOUND_PERCENT = 1.0
 WARMUP = 10
-LINES = (("mnist-cnn", 1, None), *itertools.product(("mnist-cnn", "resnet18"), (1, 2), (False, True)))
-"""Model, ranks, and whether with the hook; None: two bare loops."""
+LINES: tuple[tuple[str, int, bool | str | None], ...] = (
+    ("mnist-cnn", 1, None),
+    *((model, ranks, hook) for model in ("mnist-cnn", "resnet18") for ranks in (1, 2) for hook in (False, True, "probe")),
+)
+"""Model, ranks, and whether with the hook; None: two bare loops; `probe`: the bare loop, and the same under the probe."""
 
 PAIRS = {"mnist-cnn": (30, 40), "resnet18": (10, 20)}
 """Processes, and pairs in each."""
 
-HOOK = {None: "bare", False: "off", True: "on"}
+HOOK: dict[bool | str | None, str] = {None: "bare", False: "off", True: "on", "probe": "probe"}
+
+KINDS = ("steps", "buckets")
 
 BATCH = {"mnist-cnn": 64, "resnet18": 8}
 DATA = {"mnist-cnn": "synthetic-mnist", "resnet18": "synthetic-cifar10"}
@@ -130,7 +137,7 @@ def main() -> int:
     return 0 if result["holds"] else 1
 
 
-def compared(model: str, ranks: int, hook: bool | None, share: float) -> dict[str, Any]:
+def compared(model: str, ranks: int, hook: bool | str | None, share: float) -> dict[str, Any]:
     """One line of the table, by rank 0's steps."""
     processes, pairs = PAIRS[model]
     point = given.point(ranks, warmup=WARMUP, steps=pairs, model=model, data=Data(name=DATA[model]), batch_per_gpu=BATCH[model])
@@ -144,7 +151,7 @@ def compared(model: str, ranks: int, hook: bool | None, share: float) -> dict[st
     return {"model": model, "ranks": ranks, "hook": hook, "pairs": len(taken) * pairs, **figures(taken), **exchanged}
 
 
-def alternating(point: Point, folder: Path, hook: bool | None, ours_first: bool) -> tuple[Pairs, dict[str, float]]:
+def alternating(point: Point, folder: Path, hook: bool | str | None, ours_first: bool) -> tuple[Pairs, dict[str, float]]:
     """In a rank: train() against the bare loop, and the `buckets` of a step and `pass_us` over gradients to be averaged."""
     if not retain_freed_memory():
         sys.exit("this bench needs glibc: without keeping memory the MNIST CNN takes thousands of page faults a step")
@@ -158,8 +165,10 @@ def alternating(point: Point, folder: Path, hook: bool | None, ours_first: bool)
     buckets = 0
     if hook is None:
         train_barely(point, ours, feed)
+    elif hook == "probe":
+        buckets = train_under_probe(point, ours, feed, folder / "runs")
     else:
-        log = StepLog(StepTimer(HostClock()), folder / "records", group.rank.rank, buckets=hook)
+        log = StepLog(StepTimer(HostClock()), folder / "records", group.rank.rank, buckets=bool(hook))
         if hook and ours.ddp:
             time_buckets(ours.ddp, log.timer)
         trained = train(point, ours, feed, log, group)
@@ -178,6 +187,34 @@ def train_barely(point: Point, trainer: Trainer, feed: Feed) -> None:
     trainer.model.train()
     for _ in range(WARMUP + point.measure.steps):
         step(feed.next(timer))
+
+
+def train_under_probe(point: Point, trainer: Trainer, feed: Feed, runs: Path) -> int:
+    """The same, its steps recorded; the buckets of one. The feed stands where `steps(loader)` gives a batch, after its mark."""
+    os.environ["HPCDDP_RUNS"] = str(runs)
+    wanted = Wanted(
+        samples_per_step=point.workload.batch_per_gpu,
+        iterations_per_step=1,
+        warmup_steps=WARMUP,
+        steps=point.measure.steps,
+        tokens_per_step=None,
+        flops_per_step=None,
+    )
+    recorder, step, unused = LoopRecorder(trainer.model, [trainer.optimizer], wanted), bare_loop(trainer), StepTimer(HostClock())
+    recorder.start()
+    trainer.model.train()
+    enough = False
+    while not enough:
+        batch = feed.next(unused)
+        recorder.mark("data_wait")
+        step(batch)
+        recorder.mark("other")
+        enough = recorder.end_step()
+    feed.next(unused)
+    recorder.finish()
+    rank = int(os.environ["SUBMITIT_LOCAL_GLOBALID"])
+    rows = {name: sum(file.read_text().count("\n") - 1 for file in runs.glob(f"**/{rank:05d}.{name}.csv")) for name in KINDS}
+    return round(rows["buckets"] / rows["steps"])
 
 
 def bare_loop(trainer: Trainer) -> Callable[[Batch], None]:
