@@ -93,10 +93,14 @@ def own_step(trainer: Trainer, folder: Path) -> tuple[LoopRecorder, Callable[[Ba
     def step(batch: Batch) -> None:
         recorder.mark("data_wait")
         micro = list(zip(*(part.chunk(ACCUMULATE) for part in batch), strict=True))
+        losses = []
         for number, (images, labels) in enumerate(micro, start=1):
             model.require_backward_grad_sync = number == len(micro)
-            loss = steps.loss(nn.functional.cross_entropy(model(images), labels) / ACCUMULATE)
+            loss = nn.functional.cross_entropy(model(images), labels) / ACCUMULATE
+            steps.mark("forward")
+            losses.append(loss.detach())
             loss.backward()  # type: ignore[no-untyped-call]
+        steps.loss(torch.stack(losses).sum())
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         steps.mark("optimizer")
