@@ -110,7 +110,7 @@ def own_step(trainer: Trainer, folder: Path) -> tuple[LoopRecorder, Callable[[Ba
     return recorder, step
 
 
-def in_turns(folder: Path, probe_first: bool) -> tuple[dict[str, float], dict[str, float]]:
+def alternating_steps(folder: Path, probe_first: bool) -> tuple[dict[str, float], dict[str, float]]:
     """In a rank: medians of the worker's steps, and of the probe's."""
     if not retain_freed_memory():
         sys.exit("this bench needs glibc: without keeping memory page faults are what is compared")
@@ -158,7 +158,7 @@ def main() -> int:
     pairs = []
     for number in range(parser.parse_args().processes):
         with tempfile.TemporaryDirectory() as folder:
-            of_ranks = forked.values(Path(folder), RANKS, in_turns, Path(folder), number % 2 == 0, timeout_s=600.0)
+            of_ranks = forked.values(Path(folder), RANKS, alternating_steps, Path(folder), number % 2 == 0, timeout_s=600.0)
         pairs.append(tuple(_mean([of_rank[side] for of_rank in of_ranks]) for side in (0, 1)))
     print(f"{'part':<13} {'worker ms':>9} {'probe ms':>9} {'ratio':>7}   95 % interval")
     figures = {name: ratio(name, pairs) for name in pairs[0][0]}
