@@ -105,7 +105,7 @@ def _without_a_step(reason: Reason, log: Sequence[LogLine]) -> Reason:
 def _by_fault(sentence: str, fault: Fault | None, job: JobState) -> Reason:
     """`sentence`: what the ranks recorded."""
     kind, line = (fault.kind, fault.line) if fault else ("error", None)
-    step = _by_sentence(sentence) if kind in ("user", "disk", "error", "out_of_memory") else None
+    step = _by_sentence(sentence) if kind in ("user", "disk", "error", "loader", "out_of_memory") else None
     found = _FITS.search(sentence)
     host, fits = (fault and fault.host) or _only_node(job), f" to {found[1] or found[2]}" if found else " lower"
     step = _for_node(host, step or next_steps.BY_FAULT.get(kind, next_steps.BY_FAULT["error"])).format(node=host, fits=fits)

@@ -63,6 +63,8 @@ BY_FAULT: Mapping[str, str] = {
 """Kind of a fault (worker/faults.py) -> next step; its sentence is the worker's own."""
 
 BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"the script's batch"), "mend it in the script, or by workload.args where its batch is one; then submit"),
+    (re.compile(r"the script's DataLoader"), "mend it in the script, or by workload.args where that is one; then submit"),
     (re.compile(r"no such folder on|No such file|data prepare|workload\.data\.root|fetch it again"), PROVIDE_DATA),
     (re.compile(r"Read-only file system|cannot write the log"), WRITABLE_RUNS),
     (re.compile(r"finds no GPU"), EXCLUDE_WITHOUT_GPU),
@@ -76,4 +78,4 @@ BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (re.compile(r"under `compute`|is built without CUDA|install a build"), FIX_COMPUTE),
 )
-"""Next steps for some of the sentences of kinds `user`, `disk`, `error` and `out_of_memory`, and of Slurm's."""
+"""Next steps for some of the sentences of kinds `user`, `disk`, `error`, `loader` and `out_of_memory`, and of Slurm's."""

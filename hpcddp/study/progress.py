@@ -10,6 +10,7 @@ from hpcddp.core.catalog import train_samples
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.launch_record import LaunchRecord
+from hpcddp.core.own_script import completed
 from hpcddp.core.point import Point
 from hpcddp.core.records import STEP_COLUMNS_1, steps_file
 from hpcddp.core.start_up import start_up
@@ -38,25 +39,35 @@ def read_progress(attempt: Path | None, point: Point | None) -> Progress:
     """From what is on disk: at most a second behind."""
     if point is not None and point.work == "comm":
         return Progress()
-    rows = [] if attempt is None else last_rows(steps_file(attempt, 0))
+    rows, launch = ([], None) if attempt is None else (last_rows(steps_file(attempt, 0)), _launch(attempt))
+    if point is not None and launch is not None and launch.script is not None:
+        point = completed(point, launch.script)
     done, total = rows[-1]["step"] + 1 if rows else 0, None if point is None else planned_steps(point)
     pace = _steps_per_s(rows)
     return Progress(
         steps_done=done,
         steps_total=total,
-        samples_per_s=None if point is None or pace is None else _batch(point, done) * pace,
-        start_up_s=_start_up_s(attempt) if attempt is not None and rows else None,
+        samples_per_s=None if point is None or pace is None or not _knows_batch(point) else _batch(point, done) * pace,
+        start_up_s=_start_up_s(attempt, launch) if attempt is not None and rows else None,
         left_s=None if total is None or pace is None else max(0, total - done) / pace,
     )
 
 
-def _start_up_s(attempt: Path) -> float | None:
+def _launch(attempt: Path) -> LaunchRecord | None:
     try:
-        launch = read_record(LaunchRecord, attempt / "launch.json")
+        return read_record(LaunchRecord, attempt / "launch.json")
     except HpcddpError:  # damaged: whoever counts the run says so
         return None
+
+
+def _start_up_s(attempt: Path, launch: LaunchRecord | None) -> float | None:
     found = None if launch is None else start_up(attempt, launch)
     return None if found is None else found.until_first_step_s
+
+
+def _knows_batch(point: Point) -> bool:
+    """Not of a script that says its samples itself, whose launch.json cannot be read."""
+    return bool(point.workload.model or point.workload.known_batch)
 
 
 def _batch(point: Point, steps: int) -> int:

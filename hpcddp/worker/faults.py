@@ -54,6 +54,8 @@ def fault_of(error: BaseException, rank: Rank, point: Point | None = None) -> Fa
     line = traceback.format_exception_only(type(error), error)[-1].strip()
     who = f"rank {rank.rank} on {rank.host}"
     sentence = words if words.startswith(f"{who} ") else f"{who}: {words}"
+    if point and point.workload.script:  # a key of hpcddp's own loaders
+        sentence = sentence.replace("workload.loader_workers_per_rank", "num_workers of the script's DataLoader")
     return Fault(kind=kind, rank=rank.rank, host=rank.host, sentence=sentence, line=line)
 
 

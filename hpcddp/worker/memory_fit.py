@@ -95,6 +95,8 @@ def _held_bytes(point: Point) -> int:
 def _advice(point: Point | None, memory: Memory | None) -> str:
     if point is None:
         return ""
+    if point.workload.script:
+        return ": make the script's batch smaller"
     batch = point.workload.batch_per_gpu
     fits = fitting_batch(point, memory.limit, memory.need) if memory else None
     if batch == 1:

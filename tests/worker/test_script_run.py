@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.core.jobspec import ScriptPlace, spec_to_dict
 from hpcddp.core.point import Layout, Measure, Point, Workload
 from hpcddp.core.point_file import describe_point
 from hpcddp.core.run_root import Study
+from hpcddp.study.next_steps import BY_SENTENCE
+from hpcddp.study.progress import read_progress
+from hpcddp.worker.faults import fault_of
 from hpcddp.worker.main import run
+from hpcddp.worker.ranks import Rank
 from tests.worker import forked, given
 
 HEAD = """\
@@ -116,6 +123,34 @@ def test_the_run_counts(done: tuple[Path, Point, list[forked.Outcome]]) -> None:
     assert len(launch["versions"]["train.py"]) == 12
     assert {"parameters agree", "ranks stepped equally"} <= set(launch["gates"])
     assert json.loads((attempt_of(folder, what) / "transport.json").read_text())["library"] == "gloo"
+
+
+def test_its_rate_is_of_the_samples_that_it_says(done: tuple[Path, Point, list[forked.Outcome]]) -> None:
+    """The sweep does not say them: launch.json does, while the run goes on, too."""
+    folder, what, _ = done
+    attempt, known = attempt_of(folder, what), dataclasses.replace(what.workload, samples_per_step=4, batch_per_gpu=4)
+    found = read_progress(attempt, what)
+    assert found.samples_per_s is not None
+    assert found == read_progress(attempt, dataclasses.replace(what, workload=known))
+    copied = folder / "without launch" / attempt.name
+    shutil.copytree(attempt, copied, ignore=shutil.ignore_patterns("launch.json"))
+    assert read_progress(copied, what).samples_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (torch.cuda.OutOfMemoryError("CUDA out of memory"), "make the script's batch smaller"),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed"), "lower num_workers of the script's DataLoader"),
+    ],
+)
+def test_faults_name_what_a_script_has(error: Exception, words: str) -> None:
+    """No batch that nobody knows, and no key of hpcddp's own loaders; the next step likewise."""
+    found = fault_of(
+        error, Rank(rank=0, local_rank=0, world=1, nodes=1, job="7", restart=0, host="n", master_addr="", master_port=0), point()
+    )
+    assert words in found.sentence
+    assert any(pattern.search(found.sentence) and "workload.args" in step for pattern, step in BY_SENTENCE)
 
 
 def test_the_script_is_started_as_by_torchrun(done: tuple[Path, Point, list[forked.Outcome]]) -> None:
