@@ -74,7 +74,7 @@ class ScriptLaunch:
 def launch_by_hand(profile: ClusterProfile, spec: JobSpec, run_root: str | None) -> ScriptLaunch:
     """The point inline, run by the hpcddp of the compute environment, records under the run root's `adhoc/`."""
     command = command_by_hand(profile.compute.python, spec.point)
-    folders = ("$HPCDDP_RUNS", "$PWD", *_data_folder(spec))
+    folders = ("$HPCDDP_RUNS", "$PWD", *_own_folders(spec))
     return ScriptLaunch(command=command, spec=to_json(spec_to_dict(spec)), run_root=run_root, folders=folders)
 
 
@@ -86,12 +86,13 @@ def launch_command(words: Sequence[str], run_root: str | None) -> ScriptLaunch:
 
 def folders_of(spec: JobSpec) -> tuple[str, ...]:
     """What the ranks of a submitted run read and write: the study, which has their code and files too, and the data."""
-    return (spec.study, *_data_folder(spec))
+    return (spec.study, *_own_folders(spec))
 
 
-def _data_folder(spec: JobSpec) -> tuple[str, ...]:
+def _own_folders(spec: JobSpec) -> tuple[str, ...]:
+    """The user's: of the data, and where a script of theirs runs."""
     root = data_root_as_given(spec)
-    return (root,) if root else ()
+    return (*([root] if root else []), *([spec.script.folder] if spec.script else []))
 
 
 def render(profile: ClusterProfile, point: Point, request: JobRequest, launch: ScriptLaunch) -> str:
