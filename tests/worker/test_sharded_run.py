@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.point import Point
 from hpcddp.core.records import steps_file
 from hpcddp.worker.main import run
@@ -84,6 +84,25 @@ def test_it_counts_what_ddp_counts(runs: dict[str, tuple[Path, End]]) -> None:
     assert fsdp["flops_per_sample"] == ddp["flops_per_sample"]
 
 
+def test_a_training_is_ddps(tmp_path: Path) -> None:
+    """Its epochs have DDP's losses, rates and accuracies, of the parameters' average, too."""
+    recipe = Optimizer(lr=0.05, ema_decay=0.9, schedule="cosine")
+    of_kind = []
+    for parallel in ("ddp", "fsdp"):
+        point = small(parallel=parallel, work="train", model="mnist-cnn", measure={"epochs": 2}, optimizer=recipe)
+        attempt, end = ran(tmp_path / parallel, point)
+        assert failed(end) == {}
+        with (attempt / "epochs.csv").open() as file:
+            of_kind.append(
+                [{name: row[name] for name in row if name not in ("train_ns", "elapsed_ns")} for row in csv.DictReader(file)]
+            )
+    ddp, fsdp = of_kind
+    for own, other in zip(fsdp, ddp, strict=True):
+        assert {name: float(cell) for name, cell in own.items()} == pytest.approx(
+            {k: float(v) for k, v in other.items()}, rel=1e-5
+        )
+
+
 def test_what_is_not_marked_is_unknown(runs: dict[str, tuple[Path, End]]) -> None:
     """Without `comm: on` nobody knows what of forward and backward was waiting: no row says that nothing was."""
     attempt, end = runs["fsdp"]
@@ -109,7 +128,8 @@ GATHER, SCATTER = ("all_gather_single", "all_gather_into_tensor"), ("reduce_scat
 
 
 def slow_collectives(names: tuple[str, str]) -> dict[str, float]:
-    """Seconds of the parts of a step in which each gathering, or each scattering, is held up: medians of five."""
+    """Seconds of the parts of a step in which each gathering, or each scattering, is held up: the least of five, since what else
+    runs only adds to them."""
     (group, source), steps = joined(), list[dict[str, float]]()
     trainer = trainer_of(group, source, 2, {**FP64, "parallel": "fsdp"})
     slow = next(name for name in names if hasattr(dist, name))
@@ -133,9 +153,10 @@ def slow_collectives(names: tuple[str, str]) -> dict[str, float]:
         last[0] = time.perf_counter()
         trainer.step(batch_of(step, group, source), mark)
     group.leave()
-    return {part: median(parts[part] for parts in steps) for part in steps[0]}
+    return {part: min(parts[part] for parts in steps) for part in steps[0]}
 
 
+@pytest.mark.timed
 def test_delays_lie_in_their_parts(tmp_path: Path) -> None:
     """Three things are gathered for forward (the stem, which stays, a block and the head) and two again for backward; gradients
     of all three are scattered. Each delay is in the part of its collective, and none elsewhere."""
