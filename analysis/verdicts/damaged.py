@@ -10,7 +10,7 @@ from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, Case, Verdict, run
 from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.text import count
 
-DAMAGED_SHARE = 1e-3
+DAMAGED_SHARE = 0.001
 """Of the pictures read. ILSVRC2012 has none that Pillow cannot decode: one in a thousand is a copy that went wrong, and what is
 trained on is not the data set any more."""
 
