@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ PRECISIONS: Mapping[str, Literal["fp32", "fp16", "bf16", "fp64"]] = {
     "float64": "fp64",
 }
 
-SECRETS = ("token", "secret", "passw", "credential", "api-key", "api_key")
-"""In the name of an argument: its value is recorded nowhere."""
+SECRET = re.compile(r"(^|[-_])(token|secret|credentials?|api[-_]?key|secret[-_]key|access[-_]key)$|passw|passphrase")
+"""Of an argument's name: its value is recorded nowhere. `--max-tokens` and `--tokenizer` are no secrets, but what a run is of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,7 @@ def without_secrets(arguments: Sequence[str]) -> tuple[str, ...]:
     hidden = False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
-        secret = argument.startswith("-") and any(word in name.lower() for word in SECRETS)
+        secret = argument.startswith("-") and SECRET.search(name.lower()) is not None
         found.append("..." if hidden else f"{name}=..." if secret and equals else argument)
         hidden = secret and not equals
     return tuple(found)

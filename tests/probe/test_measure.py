@@ -353,3 +353,9 @@ def test_secrets_are_recorded_nowhere() -> None:
     """Values of arguments whose names say so, in either form."""
     given = ["--lr", "0.1", "--api-key", "abc", "--hf-token=xyz", "data"]
     assert without_secrets(given) == ("--lr", "0.1", "--api-key", "...", "--hf-token=...", "data")
+
+
+def test_what_a_run_is_of_is_recorded() -> None:
+    """Arguments of language models have tokens in their names: hidden, runs of different ones would be pooled."""
+    given = ("--max-tokens", "512", "--tokenizer=gpt2", "--tokens_per_batch", "8", "--secretary", "x")
+    assert without_secrets(given) == given
