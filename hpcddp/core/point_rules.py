@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Ddp, Fsdp, Measure, Point
-from hpcddp.core.script_rules import own_script
 from hpcddp.core.training_rules import batches, optimizer, rates, training
 
 MAX_TELEMETRY_HZ = 10
@@ -62,8 +61,17 @@ def _by_hand(point: Point) -> Iterator[str]:
         yield f"{named}: workload.ddp is about DDP's exchange, and here every parameter travels by itself. Leave it out."
 
 
+def _script(point: Point) -> Iterator[str]:
+    """Imported where there is a script, or what goes with one: a plain render has no time for it."""
+    workload = point.workload
+    if workload.script is not None or workload.args or workload.samples_per_step is not None:
+        from hpcddp.core.script_rules import own_script
+
+        yield from own_script(point)
+
+
 def _sharding(point: Point) -> Iterator[str]:
-    """Imported where something is sharded: a plain render has no time for it."""
+    """Imported where something is sharded, as the rules of scripts are."""
     if point.sharded or point.workload.fsdp != Fsdp():
         from hpcddp.core.sharding_rules import sharding
 
@@ -178,7 +186,7 @@ def _watching(point: Point) -> Iterator[str]:
 
 
 RULES = (
-    own_script,
+    _script,
     _parallel,
     _sharding,
     _communication,
