@@ -74,7 +74,7 @@ def mappings(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
             yield from mappings(item, (*path, i))
 
 
-FREE = (("sources",), ("env",), ("node_types",), ("partitions",), ("storage",), ("points",), ("links", "topology"))
+FREE = (("sources",), ("env",), ("args",), ("node_types",), ("partitions",), ("storage",), ("points",), ("links", "topology"))
 """Ends of paths at which names are the author's."""
 
 
