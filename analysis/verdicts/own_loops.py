@@ -18,6 +18,7 @@ IN_SCRIPT: Mapping[str, str] = {
     "workload.ddp.bucket_cap_mb": "`DistributedDataParallel(..., bucket_cap_mb={})`",
     "workload.ddp.compression": "`model.register_comm_hook(None, {}_compress_hook)`",
     "workload.parallel": "`DistributedDataParallel`",
+    "workload.fsdp.reshard_after_forward": "`fully_shard(..., reshard_after_forward=False)`",
     "measure.input": "iterating over the loader by itself",
 }
 """Key -> what a script has in its place; `{}` is the value."""
