@@ -13,11 +13,8 @@
     straggler.py      straggler
     uneven.py         uneven ranks
     slow_ranks.py     who is slow, for these two
-<<<<<<< HEAD
     transport.py      TCP instead of RDMA, idle adapters, no GPUDirect RDMA
-=======
     slow_nodes.py     slow node, by preflight
->>>>>>> d274aed (Report and verdict on what preflight found)
 
 What they read of each run is in runs/signals.py, runs/slow_ranks.py and runs/long_steps.py.
 Each function is given a Case and yields Verdicts; every threshold stands above its use with the reason for it.
