@@ -11,8 +11,11 @@ from hpcddp.core.errors import UsageError
 from hpcddp.core.point import Point
 from hpcddp.submit.choose import choose_points
 from hpcddp.submit.options import PointOptions
+from hpcddp.submit.remarks import remarks
 from hpcddp.sweep.expand import expand
 from hpcddp.sweep.file import read_sweep
+
+ROOT = Path(__file__).parents[2]
 
 SWEEP = """\
 schema: 1
@@ -34,6 +37,15 @@ def written(folder: Path, text: str = SWEEP) -> Path:
 def points(file: Path, *settings: str) -> list[Point]:
     """Of the sweep, with these values."""
     return [planned.point for planned in expand(read_sweep(file, settings), load_profile("local"))]
+
+
+def test_a_scripts_loader_is_not_remarked_on(tmp_path: Path) -> None:
+    """How many workers it has, no sweep says; hpcddp's own are more than the core that a rank is given."""
+    profile, core = load_profile("local"), "layout.physical_cores_per_rank=1"
+    script = expand(read_sweep(written(tmp_path), [core]), profile)
+    built_in = expand(read_sweep(ROOT / "jobs/local-mnist.yaml", [core, "workload.loader_workers_per_rank=2"]), profile)
+    assert not any("loader_workers" in text for text in remarks(profile, script))
+    assert any("loader_workers" in text for text in remarks(profile, built_in))
 
 
 def test_an_argument_is_an_axis(tmp_path: Path) -> None:
