@@ -67,6 +67,7 @@ def test_the_script_is_the_profiles(make: Make, tmp_path: Path) -> None:
     for line in ("--nodes=2", "--ntasks-per-node=4", "--gres=gpu:v100:4", "--time=30", "--account=proj", "--signal=USR2@120"):
         assert f"#SBATCH {line}\n" in script
     assert f"--output={tmp_path}/logs/%j_%t_log.out --error={tmp_path}/logs/%j_%t_log.err" in script
+    assert "by hand" not in script
     (code,) = (tmp_path / "logs" / ".code").iterdir()
     assert f"python3 -u {code}/bootstrap.py --module hpcddp.backends.function_task {tmp_path}/logs {tmp_path}/logs " in script
     (call,) = calls(tmp_path, "sbatch")
