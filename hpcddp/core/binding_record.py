@@ -25,7 +25,7 @@ class RankBinding:
     numa_nodes: str = ""
     """That these cores are in."""
     memory_nodes: str = ""
-    """NUMA nodes that it may take memory of."""
+    """NUMA nodes that it may take memory of: what its cpuset leaves it, and of these those that its policy binds it to."""
     memory_policy: str | None = None
     """As the kernel writes it: `default`, `bind:0`, `prefer:1`, `interleave:0-3`."""
     memory_sockets: tuple[Count, ...] = ()

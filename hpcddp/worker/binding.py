@@ -30,8 +30,8 @@ def own_binding(gpu: str | None) -> RankBinding:
 def read_binding(cpus: Collection[int], gpu: str | None, sys: Path = SYS, proc: Path = PROC) -> RankBinding:
     """Of the process that may run on these CPUs and whose files `proc` has."""
     node = Topology(sys)
-    memory_nodes, policy = _memory_nodes(proc), _memory_policy(proc)
-    bound = _bound_nodes(policy)
+    allowed, policy = _memory_nodes(proc), _memory_policy(proc)
+    memory_nodes = _bound_nodes(policy) & allowed or allowed
     return RankBinding(
         cpus=cpu_list(cpus),
         cores=cpu_list(node.cores(cpus)),
@@ -40,7 +40,7 @@ def read_binding(cpus: Collection[int], gpu: str | None, sys: Path = SYS, proc: 
         numa_nodes=cpu_list(node.numa_nodes(cpus)),
         memory_nodes=cpu_list(memory_nodes),
         memory_policy=policy,
-        memory_sockets=node.sockets(cpu for each in (bound & memory_nodes or memory_nodes) for cpu in node.cpus_of_node(each)),
+        memory_sockets=node.sockets(cpu for each in memory_nodes for cpu in node.cpus_of_node(each)),
         gpu=gpu,
         gpu_numa_node=node.numa_node_of_gpu(gpu) if gpu else None,
         gpu_socket=node.socket_of_gpu(gpu) if gpu else None,

@@ -42,13 +42,20 @@ def test_cores_sockets_and_numa_nodes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "policy", "sockets"),
-    [("0-3", "bind:2", (1,)), ("0-1", "default", (0,)), ("0-3", "bind=static:0-1", (0,)), ("0-3", "prefer:3", (0, 1))],
+    ("memory", "policy", "nodes", "sockets"),
+    [
+        ("0-3", "bind:2", "2", (1,)),
+        ("0-1", "default", "0-1", (0,)),
+        ("0-3", "bind=static:0-1", "0-1", (0,)),
+        ("0-3", "prefer:3", "0-3", (0, 1)),
+    ],
 )
-def test_memory_is_what_cpuset_and_policy_leave(folder: Path, memory: str, policy: str, sockets: tuple[int, ...]) -> None:
+def test_memory_is_what_cpuset_and_policy_leave(
+    folder: Path, memory: str, policy: str, nodes: str, sockets: tuple[int, ...]
+) -> None:
     """A preference leaves all of it."""
     found = TWO_SOCKETS.binding(folder, [0], memory=memory, policy=policy)
-    assert (found.memory_nodes, found.memory_sockets) == (memory, sockets)
+    assert (found.memory_nodes, found.memory_sockets) == (nodes, sockets)
 
 
 def test_a_gpu_of_which_the_firmware_says_nothing(folder: Path) -> None:
