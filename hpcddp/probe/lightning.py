@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,12 +31,9 @@ class ScalingCallback(Callback):
         flops_per_step: float | None = None,
     ) -> None:
         self._samples_per_step = samples_per_step
-        self._further: Mapping[str, Any] = {
-            "warmup_steps": warmup_steps,
-            "steps": steps,
-            "tokens_per_step": tokens_per_step,
-            "flops_per_step": flops_per_step,
-        }
+        self._wanted = partial(
+            Wanted, warmup_steps=warmup_steps, steps=steps, tokens_per_step=tokens_per_step, flops_per_step=flops_per_step
+        )
         self._recorder: LoopRecorder | None = None
         self._optimizer_steps = 0
         self._interrupted = False
@@ -43,7 +41,7 @@ class ScalingCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader, batches = trainer.train_dataloader, trainer.accumulate_grad_batches
         samples = self._samples_per_step or batches * samples_of_batch(loader)
-        wanted = Wanted(samples_per_step=samples, iterations_per_step=batches, **self._further)
+        wanted = self._wanted(samples_per_step=samples, iterations_per_step=batches)
         recorder = LoopRecorder(trainer.strategy.model or pl_module, trainer.optimizers, wanted)
         recorder.loader = loader
         recorder.start(watches_calls=False)

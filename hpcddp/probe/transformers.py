@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -27,18 +27,15 @@ class ScalingCallback(TrainerCallback):
         flops_per_step: float | None = None,
     ) -> None:
         self._samples_per_step = samples_per_step
-        self._further: Mapping[str, Any] = {
-            "warmup_steps": warmup_steps,
-            "steps": steps,
-            "tokens_per_step": tokens_per_step,
-            "flops_per_step": flops_per_step,
-        }
+        self._wanted = partial(
+            Wanted, warmup_steps=warmup_steps, steps=steps, tokens_per_step=tokens_per_step, flops_per_step=flops_per_step
+        )
         self._recorder: LoopRecorder | None = None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of_trainer: Any) -> None:
         batches = args.gradient_accumulation_steps
         samples = self._samples_per_step or batches * args.train_batch_size
-        wanted = Wanted(samples_per_step=samples, iterations_per_step=batches, **self._further)
+        wanted = self._wanted(samples_per_step=samples, iterations_per_step=batches)
         self._recorder = LoopRecorder(of_trainer["model"], [of_trainer["optimizer"]], wanted)
         self._recorder.loader = of_trainer["train_dataloader"]
         self._recorder.start()
