@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hpcddp.core.attempt_records import GateResult
+from hpcddp.worker.checksums import checksum
 
 NAME = "parameters agree"
+
+NOTHING = checksum(())
+"""Of a rank that holds no element: parameters are cut by rows, and those of a layer may be fewer than ranks."""
 
 
 def shards_agree(by_rank: Sequence[Mapping[str, str]], shards: int, *, trains: bool) -> GateResult:
@@ -23,7 +27,7 @@ def shards_agree(by_rank: Sequence[Mapping[str, str]], shards: int, *, trains: b
             first = f"rank {odd[0]} has {sums[odd[0]]}, rank {odd[0] % shards} {sums[odd[0] % shards]}"
             return GateResult(name=NAME, passed=False, evidence=f"{those}: {first}")
     first, *_, last = by_rank[0] if len(by_rank[0]) > 1 else (*by_rank[0], *by_rank[0])
-    stale = [rank for rank in ranks if by_rank[rank][first] == by_rank[rank][last]] if trains else []
+    stale = [rank for rank in ranks if NOTHING != by_rank[rank][first] == by_rank[rank][last]] if trains else []
     if stale:
         those = f"{len(stale)} of {len(by_rank)} shards" if len(stale) < len(by_rank) else "no shard was updated: all"
         unchanged = f"{those} are what they were {first}, so that of rank {stale[0]} ({by_rank[stale[0]][last]})"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from hpcddp.worker.checksums import checksum
 from hpcddp.worker.shard_gate import shards_agree
 
 
@@ -43,3 +45,9 @@ def test_a_shard_that_is_not_updated(ends: str, words: str) -> None:
     assert not found.passed
     assert words in found.evidence
     assert shards_agree(sums(*ends), 4, trains=False).passed
+
+
+def test_a_rank_without_a_row() -> None:
+    """Of two rows the third rank has none, which no step can change."""
+    ranks = [*sums("e", "f"), dict.fromkeys(("at the start", "at the end"), checksum([torch.empty(0, 4)]))]
+    assert shards_agree(ranks, 3, trains=True).passed
