@@ -52,7 +52,8 @@ def nothing_counts(case: Case) -> Iterator[Verdict]:
 def unsynchronised(case: Case) -> Iterator[Verdict]:
     """Ranks trained different models, or different numbers of steps."""
     for gate, advice in UNSYNCHRONISED.items():
-        sharded = gate == "parameters agree" and any(run.point and run.point.sharded for run in case.records.runs)
+        shown = next((run for run in case.records.runs if _evidence(run, gate)), None)
+        sharded = gate == "parameters agree" and shown is not None and shown.point is not None and shown.point.sharded
         yield from _of_gate(case, gate, "unsynchronised ranks", OF_SHARDS if sharded else advice, WRONG)
 
 

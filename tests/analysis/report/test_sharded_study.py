@@ -101,3 +101,15 @@ def test_waits_that_were_not_marked_are_not_computation(tmp_path: Path) -> None:
     assert "where waits for sharded parameters are not marked" in verdicts["stalls"].evidence
     assert verdicts["stalls"].advice.startswith("`--set measure.comm=on` marks what ranks wait for")
     assert "burst network" not in verdicts
+
+
+@pytest.mark.parametrize(("failing", "words"), [("ddp", "call the model through DDP only"), ("fsdp", "after they are sharded")])
+def test_advice_is_for_the_runs_that_fail(tmp_path: Path, failing: str, words: str) -> None:
+    """Where DDP and sharded runs are compared, and parameters of one of them do not agree."""
+    points = [of(parallel, 1) for parallel in ("ddp", "fsdp")]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        gate = {"name": "parameters agree", "passed": each.workload.parallel != failing, "evidence": "rank 1 differs"}
+        write_run(study, each, Recorded(step_ns=100 * MS, steps=40, gates=[gate]))
+    (verdict,) = (each for each in find(load_study(study)).verdicts if each.name == "unsynchronised ranks")
+    assert words in verdict.advice
