@@ -138,7 +138,7 @@ def _is_axis(name: str) -> bool:
 
 def _measured(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[_Measured]:
     rates = {key: tuple(rates_per_s(timed_runs(members))) for key, members in by_point(runs)}
-    memories = {key: _known(members["peak_memory_bytes"].max()) for key, members in by_point(runs)}
+    memories = {key: _bytes(members["peak_memory_bytes"].max()) for key, members in by_point(runs)}
     waits = scaling["data_wait_s"] / step_total_s(scaling)
     found = []
     for (_, row), wait in zip(scaling.iterrows(), waits, strict=True):
@@ -291,6 +291,11 @@ def value_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
 
 
 OF_POINT = ("samples_per_s", "samples_per_s_low", "samples_per_s_high", "interval", "epoch_s", "node_h_per_epoch")
+
+
+def _bytes(value: Any) -> int | None:
+    """A plain number: numpy's has no place in report.json."""
+    return None if pd.isna(value) else int(value)
 
 
 def _known(value: Any) -> Any:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from hpcddp.analysis.report.tables import study_tables
+from hpcddp.analysis.report.terminal import to_plain
 from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.util.output_files import write_plain
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.point import Fsdp, Point
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
@@ -67,6 +69,12 @@ def test_memory_stands_beside_ddps(found: Findings) -> None:
     assert memory["fsdp"] is not None
     assert memory["ddp"] > memory["fsdp"]
     assert "memory of a rank: GB, at most" in [column.name for column in study_tables(found)[axis.stem].columns]
+
+
+def test_report_json_has_the_memory(found: Findings, tmp_path: Path) -> None:
+    """As a plain number, which JSON can have."""
+    write_plain(tmp_path / "report.json", to_plain(found, ()))
+    assert '"peak_memory_bytes": 5000000000' in (tmp_path / "report.json").read_text()
 
 
 def test_advice_is_not_ddps(found: Findings) -> None:
