@@ -19,22 +19,14 @@ TCP_PROVIDERS = ("tcp", "sockets", "udp")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankTransport:
-    """What the library's log says in one rank."""
+class Said:
+    """What the library's log says, in one rank or in all."""
 
-    library: str = "NCCL"
-    """NCCL, RCCL or gloo."""
     version: str | None = None
-    network: str | None = None
-    """As the library calls it: IB, Socket, AWS Libfabric."""
     provider: str | None = None
     """Of libfabric: cxi (Slingshot), efa, verbs, tcp."""
-    adapters: tuple[str, ...] = ()
-    """Those it found, by name: mlx5_0; of port 2 mlx5_0:2."""
     links: tuple[str, ...] = ()
-    """Theirs, each kind once: IB, RoCE."""
-    used: tuple[str, ...] = ()
-    """Adapters that its connections to other nodes go through."""
+    """Of adapters, each kind once: IB, RoCE."""
     gdr_off: tuple[str, ...] = ()
     """Adapters that cannot read and write a GPU's memory (GPUDirect RDMA), as it said."""
     network_connections: Count = 0
@@ -52,6 +44,20 @@ class RankTransport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankTransport(Said):
+    """Of one rank."""
+
+    library: str = "NCCL"
+    """NCCL, RCCL or gloo."""
+    network: str | None = None
+    """As the library calls it: IB, Socket, AWS Libfabric."""
+    adapters: tuple[str, ...] = ()
+    """Those it found, by name: mlx5_0; of port 2 mlx5_0:2."""
+    used: tuple[str, ...] = ()
+    """Adapters that its connections to other nodes go through."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeAdapters:
     """Of one node."""
 
@@ -60,25 +66,14 @@ class NodeAdapters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransportRecord:
+class TransportRecord(Said):
     """transport.json, of all ranks; what ranks say differently stands side by side."""
 
     schema: int
     library: str
-    version: str | None = None
     networks: tuple[str, ...] = ()
-    provider: str | None = None
-    links: tuple[str, ...] = ()
     nodes: Mapping[str, NodeAdapters] = field(default_factory=dict)
     """Host -> its adapters."""
-    gdr_off: tuple[str, ...] = ()
-    network_connections: Count = 0
-    gdr_connections: Count = 0
-    gdr: bool | None = None
-    in_node: Mapping[str, Count] = field(default_factory=dict)
-    channels: Count | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
     unknown: str | None = None
     """Why nothing is known, in words."""
 
