@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -33,12 +34,13 @@ def init(name: str | None, cluster: str | None, output: Path | None) -> None:
         return
     text, target, script = _copy(str(name), output) if cluster is None else (*_for_cluster(cluster, name, output), None)
     files = {target: text} | ({target.with_name(script.name): script.read_text("utf-8")} if script else {})
+    for file in files:
+        if os.path.lexists(file):
+            name = "another name" if file == target else "a name in another folder"
+            raise UsageError(f"{file} is already there; give -o {name}, or remove it first")
     for file, content in files.items():
-        try:
-            with file.open("x", encoding="utf-8") as out:
-                out.write(content)
-        except FileExistsError as error:
-            raise UsageError(f"{file} is already there; give -o another name, or remove it first") from error
+        with file.open("x", encoding="utf-8") as out:
+            out.write(content)
     click.echo(f"{target}: edit it, then `hpcddp plan {shlex.quote(str(target))}`", err=True)
 
 

@@ -24,6 +24,17 @@ def test_lists_and_copies(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "rcc-bigmnist.yaml").read_text() == "mine"
 
 
+def test_a_script_in_the_way_leaves_no_sweep(run: Run, tmp_path: Path) -> None:
+    """The next step is one that helps: another name in this folder would not."""
+    (tmp_path / "train_lm.py").write_text("mine")
+    result = run("init", "own-script", "-o", "b.yaml")
+    assert (result.exit_code, "give -o a name in another folder" in result.stderr) == (2, True)
+    assert [path.name for path in tmp_path.glob("*.*")] == ["train_lm.py"]
+    (tmp_path / "train_lm.py").unlink()
+    assert run("init", "own-script", "-o", "b.yaml").exit_code == 0
+    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["b.yaml", "train_lm.py"]
+
+
 def test_unknown_name(run: Run) -> None:
     """An unknown sweep is refused with the nearest one."""
     result = run("init", "rcc-bigmnits")
