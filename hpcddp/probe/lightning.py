@@ -79,8 +79,7 @@ class ScalingCallback(Callback):
         self._finish(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        recorder, self._recorder = self._recorder, None
-        if recorder:
+        if recorder := self._released(trainer):
             recorder.fail(exception)
 
     def _before_fetch(self) -> None:
@@ -93,11 +92,16 @@ class ScalingCallback(Callback):
         self._interrupted = False
 
     def _finish(self, trainer: Trainer) -> None:
+        if recorder := self._released(trainer):
+            recorder.finish()
+
+    def _released(self, trainer: Trainer) -> LoopRecorder | None:
+        """The recorder, once; the trainer has its own profiler again."""
         recorder, self._recorder = self._recorder, None
         if recorder:
             assert isinstance(trainer.profiler, _Marks)  # type: ignore[attr-defined]
             trainer.profiler = trainer.profiler.inner  # type: ignore[attr-defined]
-            recorder.finish()
+        return recorder
 
 
 class _Marks(Profiler):

@@ -62,8 +62,10 @@ def fit(model: Model, validation: Any = None, **options: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on loaders, and on srun
         trainer = lightning.Trainer(accelerator="cpu", devices=1, max_epochs=100, callbacks=[callback], **quiet, **options)
-        trainer.fit(model, loader(), validation)
-    assert type(trainer.profiler).__name__ == "PassThroughProfiler"  # type: ignore[attr-defined]  # given back
+        try:
+            trainer.fit(model, loader(), validation)
+        finally:
+            assert type(trainer.profiler).__name__ == "PassThroughProfiler"  # type: ignore[attr-defined]  # given back
 
 
 def test_gradients_that_add_up(tmp_path: Path) -> None:
