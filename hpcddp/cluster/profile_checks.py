@@ -15,7 +15,7 @@ from hpcddp.core.schema import Path, SchemaError, did_you_mean
 NEWEST_SCHEMA = 1
 
 TOPOLOGY_WORDS = r"X|NV[1-9]\d*|PIX|PXB|PHB|NODE|SYS|XGMI|PCIE"
-"""Of `nvidia-smi topo -m`."""
+"""Of `nvidia-smi topo -m`, and the last two of `rocm-smi --showtopo`."""
 
 Finding = tuple[Path, str]
 
