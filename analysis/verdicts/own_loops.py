@@ -35,12 +35,18 @@ WITHOUT_SWEEP: Mapping[str, str] = {
 """The same of a script that was started by itself, besides."""
 
 REPEAT = re.compile(r"`repeat: 6`")
+NEW_POINT = re.compile(
+    r"add the point to the sweep: `baseline: \{layout.nodes: \[1\], layout.gpus_per_node: \[(\d+)\]\}` under `points`"
+)
+NO_POINT = "the sweep has no such point"
 
 
 def in_own_words(found: Iterable[Verdict], points: Iterable[Point]) -> list[Verdict]:
     """The verdicts, with advice that suits the study's loops."""
     words = _words(list(points))
-    return [replace(verdict, advice=_reworded(verdict.advice, words)) for verdict in found] if words else list(found)
+    if not words:
+        return list(found)
+    return [replace(each, advice=_reworded(each.advice, words), evidence=_without_sweep(each.evidence, words)) for each in found]
 
 
 def notes_in_own_words(found: Iterable[str], points: Iterable[Point]) -> list[str]:
@@ -69,4 +75,14 @@ def _reworded(text: str, words: Mapping[str, str]) -> str:
         return f"`{', '.join(settings)}` in a sweep of the script"
 
     changed = SETTING.sub(replaced, text)
-    return REPEAT.sub(WITHOUT_SWEEP["repeat"].format("six"), changed) if without_sweep else changed
+    if not without_sweep:
+        return changed
+    return NEW_POINT.sub(_start_on_gpus, REPEAT.sub(WITHOUT_SWEEP["repeat"].format("six"), changed))
+
+
+def _start_on_gpus(baseline: re.Match[str]) -> str:
+    return f"start the script on one node with `torchrun --nproc-per-node {baseline[1]}`, too, and its batch per rank as it is"
+
+
+def _without_sweep(evidence: str, words: Mapping[str, str]) -> str:
+    return evidence.replace(NO_POINT, "no such run is there") if "repeat" in words else evidence

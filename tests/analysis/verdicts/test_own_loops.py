@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts import own_loops
 from hpcddp.analysis.verdicts.context import Verdict
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.own_loops import in_own_words, notes_in_own_words
 from hpcddp.core.point import OwnScript, Point
-from tests.analysis.synthetic import point
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 FOLDER = Path(own_loops.__file__).parent
 
@@ -69,3 +71,16 @@ def test_in_its_words() -> None:
     note = "its spread is not known; `repeat: 6` or more gives a 95 % interval"
     assert notes_in_own_words([note], [STARTED_BY_ITSELF]) == [note.replace("`repeat: 6`", "starting it six times")]
     assert notes_in_own_words([note], [IN_SWEEP]) == [note]
+
+
+def test_a_baseline_is_started_where_there_is_no_sweep(tmp_path: Path) -> None:
+    """By hand, as the others were."""
+    points = [replace(point(1, gpus), script=OwnScript(name="train.py")) for gpus in (2, 4)]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        write_run(study, each, Recorded(step_ns=100 * MS))
+    (missing,) = [verdict for verdict in find(load_study(study)).verdicts if verdict.name == "baseline missing"]
+    assert missing.evidence.endswith("against one GPU: no such run is there")
+    assert (
+        missing.advice == "start the script on one node with `torchrun --nproc-per-node 1`, too, and its batch per rank as it is"
+    )
