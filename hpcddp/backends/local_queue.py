@@ -5,7 +5,7 @@ runner.lock and the runner that it starts inherits the handle, so there is never
 releases the lock when the runner ends, however that happens. Status reads runner.json instead (process and its start), and never
 takes that lock.
 
-These locks are flock's, that of a study (study/lock.py) is made of links, since neither can do the other's work. A link cannot be
+These locks are flock's, that of a study (core/lock.py) is made of links, since neither can do the other's work. A link cannot be
 inherited by another process, and who may only read a study cannot take it (tried in place of queue.lock, which status takes:
 `Permission denied`). flock is refused by some shared file systems, or kept to one machine, and a study is submitted to from
 several login nodes; this queue is of one machine.

@@ -79,7 +79,7 @@ def bigmnist(
     """
     need_torch()
     from hpcddp.data.digits import find_digits
-    from hpcddp.data.prepare import prepare_bigmnist
+    from hpcddp.data.writing.prepare import prepare_bigmnist
 
     found = find_digits(digits, mnist_root or root)
     click.echo(found.message, err=True)

@@ -31,7 +31,7 @@ def imagenet(root: Path, out: Path) -> None:
     hpcddp data pack imagenet --root $SCRATCH/imagenet --out $SCRATCH/imagenet-tar
     """
     need_torch()
-    from hpcddp.data.pack import pack_imagenet
+    from hpcddp.data.writing.pack import pack_imagenet
 
     with click.progressbar(length=0, label="pictures", show_eta=False, show_percent=False, file=sys.stderr) as bar:
         packed = pack_imagenet(root, out, progress=bar.update)

@@ -10,8 +10,8 @@ from itertools import chain, islice
 
 from hpcddp.backends.base import Batch
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.lock import HeldLock
 from hpcddp.core.run_root import Study
-from hpcddp.study.lock import HeldLock
 from hpcddp.study.submission_log import SubmissionEvent, append, follow
 
 AHEAD = 16

@@ -11,10 +11,11 @@ from hpcddp.backends.base import Backend, Batch
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.core.errors import FullError, RefusedError
 from hpcddp.core.job_ids import slurm_id
+from hpcddp.core.lock import HeldLock
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
-from hpcddp.study.lock import HeldLock, study_lock
+from hpcddp.study.lock import study_lock
 from hpcddp.study.reconcile import reconcile
 from hpcddp.study.status import RunState, study_states
 from hpcddp.study.submission_log import SubmissionEvent, append, follow, latest_events

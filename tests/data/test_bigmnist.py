@@ -14,7 +14,7 @@ from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader, open_source
 from hpcddp.data.bigmnist import Shard, ShardedSource, open_bigmnist
 from hpcddp.data.digits import Digits
-from hpcddp.data.prepare import prepare_bigmnist
+from hpcddp.data.writing.prepare import prepare_bigmnist
 from tests.data.digits import noise_digits
 
 VARIANTS = ("plain", "flipped", "rotated")

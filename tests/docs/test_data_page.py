@@ -17,9 +17,9 @@ from hpcddp.core.point import Data, Point, flat_keys
 from hpcddp.data.bigmnist import MANIFEST as BIGMNIST
 from hpcddp.data.decoders import DECODERS, EIGHTHS, MOST_PIXELS
 from hpcddp.data.image_folder import FOLDERS
-from hpcddp.data.pack import SAMPLES_PER_SHARD
 from hpcddp.data.rgb_digits import FILES
 from hpcddp.data.tar_shards import MANIFEST, index_file, member_name
+from hpcddp.data.writing.pack import SAMPLES_PER_SHARD
 from tests.worker import given
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.study.lock import STALE_S, HeldError, exclusive_lock
+from hpcddp.core.lock import STALE_S, HeldError, exclusive_lock
 
 NO_FLOCK = (
     "import errno, fcntl, os\n"
@@ -23,7 +23,7 @@ NO_FLOCK = (
 
 HOLD = NO_FLOCK + (
     "import pathlib, sys\n"
-    "from hpcddp.study.lock import exclusive_lock\n"
+    "from hpcddp.core.lock import exclusive_lock\n"
     "with exclusive_lock(pathlib.Path(sys.argv[1])):\n"
     "    print('held', flush=True)\n"
     "    sys.stdin.read()\n"
@@ -31,7 +31,7 @@ HOLD = NO_FLOCK + (
 
 COUNT = NO_FLOCK + (
     "import pathlib, sys\n"
-    "from hpcddp.study.lock import HeldError, exclusive_lock\n"
+    "from hpcddp.core.lock import HeldError, exclusive_lock\n"
     "lock, total, left = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), 20\n"
     "while left:\n"
     "    try:\n"
@@ -115,7 +115,7 @@ def test_holder_elsewhere_is_judged_by_its_sign_of_life(tmp_path: Path, monkeypa
 
 def test_sign_of_life_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the lock is held its file does not grow old."""
-    monkeypatch.setattr("hpcddp.study.lock.RENEW_EVERY_S", 0.01)
+    monkeypatch.setattr("hpcddp.core.lock.RENEW_EVERY_S", 0.01)
     with exclusive_lock(tmp_path) as held:
         _grow_old(tmp_path)
         deadline = time.monotonic() + 60

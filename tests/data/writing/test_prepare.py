@@ -13,7 +13,7 @@ import hpcddp
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import VARIANTS
 from hpcddp.data.bigmnist import Manifest, read_manifest
-from hpcddp.data.prepare import prepare_bigmnist
+from hpcddp.data.writing.prepare import prepare_bigmnist
 from tests.data.digits import noise_digits
 
 DIGITS = noise_digits(1100, 9)
@@ -22,7 +22,7 @@ REPOSITORY = Path(hpcddp.__file__).parents[1]
 WATCHED = """
 import sys
 from pathlib import Path
-from tests.data.test_prepare import prepare
+from tests.data.writing.test_prepare import prepare
 
 def wait(done, total):
     print(done, flush=True)

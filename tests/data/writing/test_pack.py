@@ -19,8 +19,8 @@ from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader
 from hpcddp.data.image_folder import ImageFolder
 from hpcddp.data.imagenet import open_imagenet
-from hpcddp.data.pack import pack_imagenet
 from hpcddp.data.tar_shards import MANIFEST, TarShards, read_manifest
+from hpcddp.data.writing.pack import pack_imagenet
 from tests.data.files import SPLITS, write_picture
 
 IMAGENET = Data(name="imagenet")

@@ -1,0 +1,38 @@
+"""Files that appear under their name only when they are complete and on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+
+def part_file(file: Path) -> Path:
+    """Beside `file`, hidden, of a name that no other process on any machine writes to."""
+    return file.with_name(f".{file.name}.{os.uname().nodename}.{os.getpid()}.part")
+
+
+@contextlib.contextmanager
+def written_aside(file: Path) -> Iterator[BinaryIO]:
+    """A part file, open for writing and reading: synced and renamed to `file` after the block, removed where the block fails."""
+    part = part_file(file)
+    part.unlink(missing_ok=True)  # of an earlier process of the same number, or a link that somebody put there
+    try:
+        with part.open("x+b") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(part, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def remove_parts(folder: Path) -> None:
+    """Removes what killed processes left. Only for the holder of the folder's lock: nobody else writes there now."""
+    for part in folder.glob(".*.part"):
+        with contextlib.suppress(OSError):
+            part.unlink()
