@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.factory import load_factory
@@ -28,8 +29,8 @@ class OwnSource:
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def batch(self, indices: list[int]) -> Batch:
-        images, labels = zip(*(self._dataset[index] for index in indices), strict=True)
+    def batch(self, indices: Tensor) -> Batch:
+        images, labels = zip(*(self._dataset[index] for index in indices.tolist()), strict=True)
         return torch.stack(images), torch.tensor([int(label) for label in labels])
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import Dataset
 
-from hpcddp.data.loading import BatchSpec, data_loader, read_batch
+from hpcddp.data.loading import data_loader, read_batch
 from hpcddp.data.sampling import EpochOrder
 from hpcddp.data.source import Batch, Source, to_bytes
 
@@ -46,8 +46,8 @@ def fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: in
     """
     last = len(source) - 1
     places = sorted({last * number // (SAMPLES - 1) for number in range(SAMPLES)})
-    parts = [("fingerprint", [place]) for place in places] * 2  # one by one: with one sample a batch, shapes may differ
-    sums = [_sums(batch) for batch in data_loader(_Repeatable(source), parts, min(1, workers), ("fingerprint",))]
+    twice = places * 2  # one by one: with one sample a batch, shapes may differ
+    sums = [_sums(batch) for batch in data_loader(_Repeatable(source), twice, min(1, workers), ("fingerprint",))]
     pairs = zip(zip(*sums[: len(places)], strict=True), zip(*sums[len(places) :], strict=True), strict=True)
     images, labels = (once if once == again else None for once, again in pairs)
     order = None if order_of is None else _order(len(source), *order_of)
@@ -55,14 +55,14 @@ def fingerprint(source: Source, *, order_of: tuple[int, int] | None, workers: in
 
 
 class _Repeatable(Dataset[Batch]):
-    """Reads a batch with the same random numbers every time, and restores the generators afterwards."""
+    """Reads a sample with the same random numbers every time, and restores the generators afterwards."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def __getitems__(self, part: BatchSpec) -> Batch:
+    def __getitems__(self, place: int) -> Batch:
         with _seeded():
-            return read_batch(self._source, part)
+            return read_batch(self._source, torch.tensor([place]), "fingerprint")
 
 
 @contextlib.contextmanager

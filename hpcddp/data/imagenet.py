@@ -64,8 +64,8 @@ class EvalImages(FactsSource):
         """CLASS/FILE of a picture."""
         return self._pictures.name(index)
 
-    def batch(self, indices: list[int]) -> Batch:
-        return self._read(indices, lambda _: middle, within=False)
+    def batch(self, indices: Tensor) -> Batch:
+        return self._read(indices.tolist(), lambda _: middle, within=False)
 
     def _read(self, indices: list[int], cut_for: Callable[[int], CutOf], *, within: bool) -> Batch:
         """`within`: what is damaged is replaced by the next picture of the batch, if there is one."""
@@ -123,8 +123,8 @@ class TrainImages(EvalImages):
     comes the first. Where none of the batch can be decoded, the next ones of the split take their places.
     """
 
-    def batch(self, indices: list[int]) -> Batch:
+    def batch(self, indices: Tensor) -> Batch:
         return self.drawn_batch(indices, "")
 
-    def drawn_batch(self, indices: list[int], draw: str) -> Batch:
-        return self._read(indices, lambda index: RandomCut(f"{draw}/{index}"), within=True)
+    def drawn_batch(self, indices: Tensor, draw: str) -> Batch:
+        return self._read(indices.tolist(), lambda index: RandomCut(f"{draw}/{index}"), within=True)

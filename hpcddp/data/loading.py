@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import UsageError
-from hpcddp.data.sampling import EpochOrder, Share, eval_parts, generator_for, train_batches
+from hpcddp.data.sampling import EpochOrder, Share, eval_ranges, generator_for, train_indices
 from hpcddp.data.source import Batch, DrawnSource, Source
-
-BatchSpec = tuple[str, list[int]]
-"""What to read for one batch: the text that seeds random augmentation, and the indices."""
 
 
 class TrainLoader:
@@ -44,56 +43,80 @@ class TrainLoader:
                 f"{len(source):,} training samples do not fill one global batch of {largest:,} "
                 f"({ranks} x {largest // ranks}{grown}): lower batch_per_gpu or prepare more data"
             )
-        self._parts = _EpochParts(self.plan, seed, rank, ranks)
-        self._loader = data_loader(_Batches(source), self._parts, workers, (seed, rank), pin_memory=pin_memory)
+        self._steps = _EpochSteps(self.plan)
+        batches = _TrainBatches(source, self.plan, seed, rank, ranks)
+        self._loader = data_loader(batches, self._steps, workers, (seed, rank), pin_memory=pin_memory)
 
     def epoch(self, n: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches in the order of epoch `n`, as many as the plan says, from `first_step` on; no other epoch must have run."""
-        self._parts.epoch, self._parts.first_step = n, first_step
+        self._steps.epoch, self._steps.first_step = n, first_step
         return iter(self._loader)
 
 
 def eval_batches(source: Source, *, batch_size: int, rank: int, ranks: int, workers: int) -> Iterator[Batch]:
     """This rank's batches of the evaluation split: over all ranks every sample once, so ranks may differ by a batch."""
-    parts = [("eval", indices) for indices in eval_parts(len(source), Share(batch_size, rank, ranks))]
-    return iter(data_loader(_Batches(source), parts, workers, ("eval", rank)))
+    batches = _EvalBatches(source, eval_ranges(len(source), Share(batch_size, rank, ranks)))
+    return iter(data_loader(batches, range(len(batches)), workers, ("eval", rank)))
 
 
-def read_batch(source: Source, part: BatchSpec) -> Batch:
-    """The samples of `part`, augmented by its seed where the source augments."""
-    draw, indices = part
+def read_batch(source: Source, indices: Tensor, draw: str) -> Batch:
+    """The samples at `indices`, augmented by the seed `draw` where the source augments."""
     return source.drawn_batch(indices, draw) if isinstance(source, DrawnSource) else source.batch(indices)
 
 
-class _EpochParts(Iterable[BatchSpec]):
-    """Iterated anew by the DataLoader at the start of each epoch, in the rank's own process."""
+class _EpochSteps(Iterable[tuple[int, int]]):
+    """(epoch, step), all that travels to a loader process; iterated anew at the start of each epoch, in the rank itself."""
 
-    def __init__(self, plan: EpochPlan, seed: int, rank: int, ranks: int) -> None:
+    def __init__(self, plan: EpochPlan) -> None:
         self._plan = plan
-        self._seed = seed
-        self._rank, self._ranks = rank, ranks
         self.epoch = 0
         self.first_step = 0
 
-    def __iter__(self) -> Iterator[BatchSpec]:
-        plan, order = self._plan, EpochOrder(self._plan.samples, self._seed, self.epoch)
-        share = Share(plan.batch_of(self.epoch) // self._ranks, self._rank, self._ranks)
-        draw, steps = f"{self._seed}/{self.epoch}", range(self.first_step, plan.steps_of(self.epoch))
-        return ((draw, indices) for indices in train_batches(order, share, steps))
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        epoch = self.epoch
+        return ((epoch, step) for step in range(self.first_step, self._plan.steps_of(epoch)))
 
 
-class _Batches(Dataset[Batch]):
-    """A source as the DataLoader wants it: `__getitems__` receives what the batch sampler yields, one Part."""
+class _TrainBatches(Dataset[Batch]):
+    """A rank's batches by (epoch, step): the process that reads them works the indices out."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, plan: EpochPlan, seed: int, rank: int, ranks: int) -> None:
         self._source = source
+        self._plan = plan
+        self._seed, self._rank, self._ranks = seed, rank, ranks
+        self._ordered: tuple[int, EpochOrder] | None = None
 
-    def __getitems__(self, part: BatchSpec) -> Batch:
-        return read_batch(self._source, part)
+    def __getitems__(self, place: tuple[int, int]) -> Batch:
+        """The DataLoader hands over what its batch sampler yields."""
+        epoch, step = place
+        share = Share(self._plan.batch_of(epoch) // self._ranks, self._rank, self._ranks)
+        return read_batch(self._source, train_indices(self._order(epoch), share, step), f"{self._seed}/{epoch}")
+
+    def _order(self, epoch: int) -> EpochOrder:
+        """Of the epoch at hand, made when its first batch is read."""
+        if self._ordered is None or self._ordered[0] != epoch:
+            self._ordered = None  # the last epoch's goes before the next one's comes
+            self._ordered = epoch, EpochOrder(self._plan.samples, self._seed, epoch)
+        return self._ordered[1]
+
+
+class _EvalBatches(Dataset[Batch]):
+    """Batches of neighbouring samples, by number."""
+
+    def __init__(self, source: Source, ranges: list[range]) -> None:
+        self._source = source
+        self._ranges = ranges
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def __getitems__(self, number: int) -> Batch:
+        due = self._ranges[number]
+        return read_batch(self._source, torch.arange(due.start, due.stop), "eval")
 
 
 def data_loader(
-    batches: Dataset[Batch], parts: Iterable[BatchSpec], workers: int, seeds: tuple[object, ...], *, pin_memory: bool = False
+    batches: Dataset[Batch], parts: Iterable[object], workers: int, seeds: tuple[object, ...], *, pin_memory: bool = False
 ) -> DataLoader[Batch]:
     """Hands each of `parts` to the `__getitems__` of `batches`, in forked workers or, with none, in this process."""
     # Forked: no import of torch per worker, the source's memory is shared, and a user's module needs no import guard.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -51,11 +50,10 @@ class Share:
         return self.ranks * self.batch_size
 
 
-def train_batches(order: EpochOrder, share: Share, steps: range) -> Iterator[list[int]]:
-    """Sample indices, step by step: of global batch k the positions from (k * ranks + rank) * batch_size on."""
-    within = share.rank * share.batch_size + torch.arange(share.batch_size)
-    for step in steps:
-        yield order.samples_at(within + step * share.global_batch).tolist()
+def train_indices(order: EpochOrder, share: Share, step: int) -> Tensor:
+    """Of global batch `step` the samples at positions from (step * ranks + rank) * batch_size on."""
+    first = step * share.global_batch + share.rank * share.batch_size
+    return order.samples_at(torch.arange(first, first + share.batch_size))
 
 
 def eval_range(samples: int, share: Share) -> range:
@@ -63,8 +61,7 @@ def eval_range(samples: int, share: Share) -> range:
     return range(samples * share.rank // share.ranks, samples * (share.rank + 1) // share.ranks)
 
 
-def eval_parts(samples: int, share: Share) -> Iterator[list[int]]:
+def eval_ranges(samples: int, share: Share) -> list[range]:
     """This rank's samples in batches, the last one short."""
     due = eval_range(samples, share)
-    for start in range(0, len(due), share.batch_size):
-        yield list(due[start : start + share.batch_size])
+    return [due[start : start + share.batch_size] for start in range(0, len(due), share.batch_size)]

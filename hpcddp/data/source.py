@@ -27,8 +27,8 @@ class Source(Protocol):
         """Samples in the split."""
         ...
 
-    def batch(self, indices: list[int]) -> Batch:
-        """The samples at `indices`, in that order."""
+    def batch(self, indices: Tensor) -> Batch:
+        """The samples at `indices` (int64, one dimension), in that order."""
         ...
 
 
@@ -36,7 +36,7 @@ class Source(Protocol):
 class DrawnSource(Source, Protocol):
     """A source whose images are augmented as they are read."""
 
-    def drawn_batch(self, indices: list[int], draw: str) -> Batch:
+    def drawn_batch(self, indices: Tensor, draw: str) -> Batch:
         """Like `batch`; equal `draw` and index give equal images, whatever else is in the batch."""
         ...
 
@@ -62,14 +62,9 @@ class TensorSource(FactsSource):
     def __len__(self) -> int:
         return len(self._labels)
 
-    def batch(self, indices: list[int]) -> Batch:
-        where = as_index(indices)
-        return self._images.index_select(0, where), self._labels.index_select(0, where)
-
-
-def as_index(indices: list[int]) -> Tensor:
-    """int64, for index_select (10 to 17 times as fast as advanced indexing on rows of 784 bytes)."""
-    return torch.tensor(indices, dtype=torch.int64)
+    def batch(self, indices: Tensor) -> Batch:
+        """By index_select: 10 to 17 times as fast as advanced indexing on rows of 784 bytes."""
+        return self._images.index_select(0, indices), self._labels.index_select(0, indices)
 
 
 def to_bytes(tensor: Tensor) -> bytearray:

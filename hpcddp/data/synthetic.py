@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from hpcddp.core.catalog import DatasetFacts
 from hpcddp.data.sampling import generator_for
-from hpcddp.data.source import Batch, FactsSource, Split, as_index
+from hpcddp.data.source import Batch, FactsSource, Split
 
 POOL_BYTES = 32 << 20
 """Random images are drawn once; enough of them that a batch is not served from a core's own cache."""
@@ -26,6 +27,6 @@ class SyntheticSource(FactsSource):
     def __len__(self) -> int:
         return self._samples
 
-    def batch(self, indices: list[int]) -> Batch:
-        where = as_index(indices) % self._pool_size
+    def batch(self, indices: Tensor) -> Batch:
+        where = indices % self._pool_size
         return self._images.index_select(0, where), where % self.classes

@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.schema import encode
 from hpcddp.worker.comm.check import check_comm
@@ -72,7 +74,7 @@ def checked(model: str, pairs: int) -> dict[str, Any] | None:
     assert trainer.ddp
     timer = StepTimer(HostClock())
     time_buckets(trainer.ddp, timer)
-    feed = ResidentFeed(source.batch(list(range(rank.rank * BATCH, (rank.rank + 1) * BATCH))), EpochPlan(BATCH, BATCH))
+    feed = ResidentFeed(source.batch(torch.arange(rank.rank * BATCH, (rank.rank + 1) * BATCH)), EpochPlan(BATCH, BATCH))
     found = check_comm(group, trainer, feed, timer, pairs)
     group.leave()
     record: dict[str, Any] | None = encode(found)

@@ -38,7 +38,7 @@ def root(tmp_path: Path, digits: Digits) -> Path:
 def test_samples_lie_copy_by_copy_variant_by_variant(root: Path, digits: Digits) -> None:
     """Sample (copy * variants + variant) * digits + digit, across shards; length from the manifest, not the catalog."""
     source = open_source(DATA, "train", str(root))
-    images, labels = source.batch([copy * 150 + variant * 50 + 7 for copy in range(4) for variant in range(3)])
+    images, labels = source.batch(torch.tensor([copy * 150 + variant * 50 + 7 for copy in range(4) for variant in range(3)]))
     assert (len(source), source.shape, source.classes, source.mean) == (600, (1, 28, 28), 10, MNIST.mean)
     assert labels.tolist() == [int(digits.train_labels[7])] * 12
     plain, flipped, rotated = images[0::3], images[1::3], images[2::3]
@@ -51,7 +51,7 @@ def test_samples_lie_copy_by_copy_variant_by_variant(root: Path, digits: Digits)
 @given(indices=st.lists(st.integers(0, 599), min_size=1, max_size=80))
 def test_a_batch_is_its_samples_in_the_order_asked_for(root: Path, indices: list[int]) -> None:
     """Whatever shards they lie in, repeated ones too: equal to reading the files as bytes."""
-    images, labels = open_source(DATA, "train", str(root)).batch(indices)
+    images, labels = open_source(DATA, "train", str(root)).batch(torch.tensor(indices))
     pixels = b"".join((root / f"train-{number:05d}.u8").read_bytes() for number in range(4))
     classes = b"".join((root / f"train-{number:05d}.labels.u8").read_bytes() for number in range(4))
     assert (images.dtype, labels.dtype) == (torch.uint8, torch.int64)
@@ -67,7 +67,7 @@ def test_a_short_last_shard_is_read(tmp_path: Path) -> None:
         shard.labels(tmp_path).write_bytes(bytes([number]) * shard.samples)
     source = ShardedSource(tmp_path, shards)
     assert len(source) == 9
-    assert source.batch([8, 0, 4, 7])[1].tolist() == [2, 0, 1, 1]
+    assert source.batch(torch.tensor([8, 0, 4, 7]))[1].tolist() == [2, 0, 1, 1]
 
 
 def test_workers_read_the_same(root: Path) -> None:
@@ -78,14 +78,14 @@ def test_workers_read_the_same(root: Path) -> None:
         loader = TrainLoader(source, batch_size=60, rank=0, ranks=1, workers=workers, seed=2, pin_memory=False)
         read.append([images for images, _ in loader.epoch(0)])
     assert all(torch.equal(first, second) for first, second in zip(*read, strict=True))
-    everything = open_source(DATA, "train", str(root)).batch(list(range(600)))[0]
+    everything = open_source(DATA, "train", str(root)).batch(torch.arange(600))[0]
     assert torch.equal(torch.cat(read[0]).flatten(1).sum(dim=1).sort().values, everything.flatten(1).sum(dim=1).sort().values)
 
 
 def test_evaluation_digits_are_as_they_were(root: Path, digits: Digits) -> None:
     """Unaugmented, in order."""
     source = open_source(DATA, "eval", str(root))
-    images, labels = source.batch(list(range(9)))
+    images, labels = source.batch(torch.arange(9))
     assert len(source) == 9
     assert torch.equal(images, digits.eval_images)
     assert torch.equal(labels, digits.eval_labels)
@@ -95,9 +95,9 @@ def test_reading_never_writes(root: Path) -> None:
     """A batch is the reader's own: changing it changes neither the files nor the next batch."""
     before = (root / "train-00000.u8").read_bytes()
     source = open_source(DATA, "train", str(root))
-    source.batch([0, 1])[0].fill_(77)
+    source.batch(torch.tensor([0, 1]))[0].fill_(77)
     assert (root / "train-00000.u8").read_bytes() == before
-    assert not bool((source.batch([0])[0] == 77).all())
+    assert not bool((source.batch(torch.tensor([0]))[0] == 77).all())
 
 
 def test_a_shard_lost_while_reading_is_not_made_up(root: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_shard_lost_while_reading_is_not_made_up(root: Path) -> None:
     source = open_source(DATA, "train", str(root))
     (root / "train-00001.u8").unlink()
     with pytest.raises(RuntimeError, match=r"train-00001\.u8"):
-        source.batch([200])
+        source.batch(torch.tensor([200]))
     assert not (root / "train-00001.u8").exists()
 
 

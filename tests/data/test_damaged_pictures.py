@@ -51,7 +51,7 @@ def test_the_next_picture_of_the_batch_stands_in(tree: Path) -> None:
     """With its own pixels and label, the first behind the last; the others stay where they are."""
     damage(tree, "train", 3, 4, 20)
     source = train(tree)
-    images, labels = source.drawn_batch([3, 15, 4, 8, 20], "d")
+    images, labels = source.drawn_batch(torch.tensor([3, 15, 4, 8, 20]), "d")
     for image, number in zip(images, [15, 15, 8, 8, 15], strict=True):
         assert torch.equal(image, expected(source, tree, number, "d"))
     assert labels.tolist() == [1, 1, 0, 0, 1]
@@ -62,7 +62,7 @@ def test_where_nothing_of_the_batch_is_left_the_split_goes_on(tree: Path) -> Non
     """By the next pictures in the order of names, the first behind the last."""
     damage(tree, "train", 5, 6, 23)
     source = train(tree)
-    images, _ = source.drawn_batch([5, 23], "d")
+    images, _ = source.drawn_batch(torch.tensor([5, 23]), "d")
     assert torch.equal(images[0], expected(source, tree, 7, "d"))
     assert torch.equal(images[1], expected(source, tree, 0, "d"))
 
@@ -132,7 +132,7 @@ def test_odd_files_among_pictures_cost_a_count_each(
     with open(folder / "h.JPEG", "wb") as sparse:
         sparse.truncate(2**33)
     source = train(tree)
-    source.batch(list(range(len(source))))
+    source.batch(torch.arange(len(source)))
     names = {source.name(index) for index in damaged_of_all([source.damaged.packed()])}
     assert names == {f"n0/{name}.JPEG" for name in ("s", "p", "f", "o", "x", "l", "d", "h", "new\nline")}
     reasons = {source.name(index)[3]: source.why_damaged(index) for index in range(len(source)) if index in source.damaged}
@@ -158,7 +158,7 @@ def test_a_split_without_any_picture_to_decode_ends_with_a_sentence(tree: Path) 
     """As when a file system is gone: nothing could stand in."""
     damage(tree, "train", *range(PICTURES))
     with pytest.raises(HpcddpError, match=r"none of 24 pictures from 'n0/02.JPEG' on can be decoded \(it is no picture"):
-        train(tree).batch([2, 3])
+        train(tree).batch(torch.tensor([2, 3]))
 
 
 def test_packed_counts_travel_as_text() -> None:

@@ -78,7 +78,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], D
 def test_a_factorys_set_is_read_in_batches(module: Callable[[str], Data]) -> None:
     """Shape from sample 0, classes counted, pixels not normalised; each split has its own call, the root may be None."""
     source = open_source(module("made:squares"), "train", None)
-    images, labels = source.batch([5, 0])
+    images, labels = source.batch(torch.tensor([5, 0]))
     assert (len(source), source.shape, source.classes, source.mean, source.std) == (6, (2, 3, 4), 2, (0.0, 0.0), (1.0, 1.0))
     assert (images.shape, images.dtype, labels.dtype) == ((2, 2, 3, 4), torch.uint8, torch.int64)
     assert (images[:, 0, 0, 0].tolist(), labels.tolist()) == ([5, 0], [1, 0])
@@ -89,7 +89,7 @@ def test_a_factorys_own_statements_are_used(module: Callable[[str], Data]) -> No
     """classes as a number, shape, mean and std; floating-point images stay what they are."""
     source = open_source(module("made:stated"), "train", None)
     assert (source.classes, source.shape, source.mean, source.std) == (5, (2, 3, 4), (0.1, 0.2), (0.3, 0.4))
-    assert source.batch([1])[0].dtype == torch.float32
+    assert source.batch(torch.tensor([1]))[0].dtype == torch.float32
 
 
 def test_a_factory_gets_its_root_filled_in(module: Callable[[str], Data], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def test_a_folder_of_jpegs_is_two_sources(tree: Path) -> None:
     """uint8 3 x 224 x 224; labels by sorted class name; always ImageNet's 1,000 classes."""
     for split in SPLITS:
         source = open_source(IMAGENET, split, str(tree))
-        images, labels = source.batch([5, 0, 3])
+        images, labels = source.batch(torch.tensor([5, 0, 3]))
         assert (len(source), source.shape, source.classes) == (6, (3, 224, 224), 1000)
         assert (images.shape, images.dtype) == ((3, 3, 224, 224), torch.uint8)
         assert labels.tolist() == [1, 0, 1]
@@ -115,7 +115,7 @@ def test_each_picture_is_cut_at_random_for_itself(tmp_path: Path) -> None:
     """The same file six times over gives six different images."""
     for index in range(6):
         write_picture(tmp_path / "train" / "n01440764" / f"{index}.JPEG", (300, 300))
-    images, _ = open_source(IMAGENET, "train", str(tmp_path)).batch(list(range(6)))
+    images, _ = open_source(IMAGENET, "train", str(tmp_path)).batch(torch.arange(6))
     assert len({bytes(image.flatten().tolist()) for image in images}) == 6
 
 
@@ -123,7 +123,7 @@ def test_each_picture_is_cut_at_random_for_itself(tmp_path: Path) -> None:
 def test_grey_and_cmyk_pictures_become_rgb(tree: Path, mode: str) -> None:
     """ImageNet has both."""
     write_picture(tree / "train" / "n01440764" / "a.jpg", (260, 260), mode)
-    images, _ = open_source(IMAGENET, "train", str(tree)).batch([0])
+    images, _ = open_source(IMAGENET, "train", str(tree)).batch(torch.tensor([0]))
     assert images.shape == (1, 3, 224, 224)
 
 

@@ -90,7 +90,7 @@ class WhoReads(TensorSource):
     def __init__(self) -> None:
         super().__init__(MNIST, torch.zeros(400, *MNIST.shape, dtype=torch.uint8), torch.zeros(400, dtype=torch.int64))
 
-    def batch(self, indices: list[int]) -> Batch:
+    def batch(self, indices: torch.Tensor) -> Batch:
         return super().batch(indices)[0], torch.full((len(indices),), os.getpid())
 
 
@@ -105,9 +105,9 @@ def test_workers_live_as_long_as_the_loader() -> None:
 class Drawn(TensorSource):
     """Labels tell how often each (draw, index) was asked for with which words."""
 
-    def drawn_batch(self, indices: list[int], draw: str) -> Batch:
+    def drawn_batch(self, indices: torch.Tensor, draw: str) -> Batch:
         images, _ = self.batch(indices)
-        return images, torch.tensor([hash_of(draw, index) for index in indices])
+        return images, torch.tensor([hash_of(draw, index) for index in indices.tolist()])
 
 
 def hash_of(draw: str, index: int) -> int:

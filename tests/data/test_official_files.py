@@ -37,7 +37,7 @@ def test_mnist_is_read_as_served_and_as_torchvision_lays_it(tmp_path: Path, fold
     write_mnist(tmp_path / folder, packed=packed)
     for split, count in zip(SPLITS, (20, 7), strict=True):
         source = open_source(MNIST, split, str(tmp_path))
-        images, labels = source.batch([count - 1, 0])
+        images, labels = source.batch(torch.tensor([count - 1, 0]))
         assert (len(source), source.shape, source.classes) == (count, (1, 28, 28), 10)
         assert (images.dtype, images.shape, labels.dtype) == (torch.uint8, (2, 1, 28, 28), torch.int64)
         assert images[1].flatten().tolist() == pixels(noise(count * 784, len(split)))[:784]
@@ -104,7 +104,7 @@ def test_cifar10_is_read_from_its_binary_version(tmp_path: Path, where: str) -> 
         write_cifar(tmp_path if where == "root" else tmp_path / "cifar-10-batches-bin")
         numbers = list(range(6))
     source = open_source(CIFAR10, "train", str(tmp_path))
-    images, labels = source.batch(list(range(15)))
+    images, labels = source.batch(torch.arange(15))
     expected = b"".join(cifar_file(number) for number in numbers[:5])
     records = [expected[start : start + 3073] for start in range(0, len(expected), 3073)]
     assert (len(source), source.shape, images.dtype) == (15, (3, 32, 32), torch.uint8)

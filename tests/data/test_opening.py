@@ -21,20 +21,20 @@ def test_synthetic_sets_have_the_real_ones_shape_and_length(name: str) -> None:
     facts = DATASETS[name]
     for split, samples in zip(SPLITS, (facts.train_samples, facts.eval_samples), strict=True):
         source, again = (open_source(Data(name=name), split, None) for _ in range(2))
-        images, labels = source.batch([0, samples - 1, 0])
+        images, labels = source.batch(torch.tensor([0, samples - 1, 0]))
         assert (len(source), source.shape, source.classes) == (samples, facts.shape, facts.classes)
         assert (source.mean, source.std) == (facts.mean, facts.std)
         assert (images.shape, images.dtype, labels.dtype) == ((3, *facts.shape), torch.uint8, torch.int64)
         assert torch.equal(images[0], images[2])
         assert not torch.equal(images[0], images[1])
-        assert torch.equal(images, again.batch([0, samples - 1, 0])[0])
+        assert torch.equal(images, again.batch(torch.tensor([0, samples - 1, 0]))[0])
         assert 0 <= int(labels.min()) <= int(labels.max()) < facts.classes
 
 
 def test_equal_synthetic_images_have_equal_labels() -> None:
     """The pool repeats; a model can learn it."""
     source = open_source(Data(name="synthetic-imagenet"), "train", None)
-    images, labels = source.batch(list(range(400)))
+    images, labels = source.batch(torch.arange(400))
     same = [index for index in range(1, 400) if torch.equal(images[index], images[0])]
     assert same
     assert all(labels[index] == labels[0] for index in same)

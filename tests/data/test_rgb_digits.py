@@ -20,7 +20,7 @@ from tests.data.digits import noise_digits
 
 
 def all_of(source: Source) -> tuple[torch.Tensor, torch.Tensor]:
-    return source.batch(list(range(len(source))))
+    return source.batch(torch.arange(len(source)))
 
 
 def test_prepared_digits_are_the_catalogs(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcddp.data import sampling as order_module
-from hpcddp.data.sampling import EpochOrder, Share, eval_parts, generator_for, train_batches
+from hpcddp.data.sampling import EpochOrder, Share, eval_ranges, generator_for, train_indices
 
 BIGMNIST = 72_000_000
 
@@ -61,7 +61,8 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(samples: int, globa
 
     def rank_batches(rank: int, ranks: int) -> list[list[int]]:
         share = Share(global_batch // ranks, rank, ranks)
-        return list(train_batches(EpochOrder(samples, 3, epoch), share, range(steps)))
+        order = EpochOrder(samples, 3, epoch)
+        return [train_indices(order, share, step).tolist() for step in range(steps)]
 
     single = rank_batches(0, 1)
     for ranks in (count for count in (2, 3, 4, 6) if global_batch % count == 0):
@@ -73,7 +74,7 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(samples: int, globa
 @given(samples=st.integers(0, 300), batch_size=st.integers(1, 40), ranks=st.integers(1, 9))
 def test_evaluation_counts_every_sample_once(samples: int, batch_size: int, ranks: int) -> None:
     """Over all ranks every sample exactly once, in batches of at most batch_size, evenly shared."""
-    shares = [list(eval_parts(samples, Share(batch_size, rank, ranks))) for rank in range(ranks)]
+    shares = [eval_ranges(samples, Share(batch_size, rank, ranks)) for rank in range(ranks)]
     assert sorted(index for share in shares for batch in share for index in batch) == list(range(samples))
     assert all(0 < len(batch) <= batch_size for share in shares for batch in share)
     sizes = [sum(map(len, share)) for share in shares]

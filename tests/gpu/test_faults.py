@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.data import TensorDataset
 
 from hpcddp.core.point import Data
@@ -29,7 +30,7 @@ class WrongLabels(TensorDataset):
     classes = 10
 
     def __init__(self, root: str | None, split: str) -> None:
-        images, labels = given.mnist(1024).batch(list(range(1024)))
+        images, labels = given.mnist(1024).batch(torch.arange(1024))
         super().__init__(images, labels.fill_(10))
 
 

@@ -68,7 +68,7 @@ def train(group: ProcessGroup, point: Point, *, hooked: bool) -> list[torch.Tens
     timer.restart()
     for step in range(STEPS):
         first = samples * (step * group.rank.world + group.rank.rank)
-        images, labels = source.batch([index % len(source) for index in range(first, first + samples)])
+        images, labels = source.batch(torch.tensor([index % len(source) for index in range(first, first + samples)]))
         trainer.step((images.to(group.device), labels.to(group.device)), timer.mark)
         timer.close_step(0)
     assert len([bucket for step in timer.drain() for bucket in step.buckets]) >= (STEPS if hooked else 0)

@@ -59,7 +59,7 @@ def trained(workload: Workload) -> tuple[Trained, Trained | None]:
     def after_a_step(chosen: Workload, first: int, samples: int) -> Trained:
         trainer = make_trainer(chosen, source, group.device, 0)
         trainer.model.train()
-        images, labels = source.batch(list(range(first, first + samples)))
+        images, labels = source.batch(torch.arange(first, first + samples))
         trainer.step((images.to(group.device), labels.to(group.device)), lambda part: None)
         return {name: value.detach().cpu() for name, value in trainer.module.state_dict().items()}
 

@@ -42,7 +42,7 @@ def marks_of_a_held_exchange() -> list[list[str]]:
     trainer.ddp.register_comm_hook(None, hold)
     for _ in range(STEPS):
         steps.append([])
-        trainer.step(source.batch([0, 1, 2, 3]), mark)
+        trainer.step(source.batch(torch.tensor([0, 1, 2, 3])), mark)
     group.leave()
     return steps
 

@@ -47,7 +47,7 @@ class Pictures(TensorDataset):
     classes = 10
 
     def __init__(self, root: str | None, split: str) -> None:
-        super().__init__(*given.mnist(1000).batch(list(range(1000))))
+        super().__init__(*given.mnist(1000).batch(torch.arange(1000)))
 
 
 def small(ranks: int = RANKS, *, steps: int = STEPS, ddp: Ddp | None = None, **measure: Any) -> Point:

@@ -84,7 +84,7 @@ def _state_before_and_after() -> bool:
     timer = StepTimer(HostClock())
     assert trainer.ddp
     time_buckets(trainer.ddp, timer)
-    feed = ResidentFeed(source.batch(list(range(4 * rank.rank, 4 * rank.rank + 4))), given.plan(1))
+    feed = ResidentFeed(source.batch(torch.arange(4 * rank.rank, 4 * rank.rank + 4)), given.plan(1))
     trainer.step(feed.next(timer), timer.mark)
     before = copy.deepcopy([trainer.module.state_dict(), trainer.optimizer.state_dict()])
     check_comm(group, trainer, feed, timer, pairs=2)

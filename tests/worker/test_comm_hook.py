@@ -49,7 +49,7 @@ def train(workload: Workload, group: ProcessGroup, *, hooked: bool) -> Trained:
     timer.restart()
     for step in range(STEPS):
         first = samples * (step * group.rank.world + group.rank.rank)
-        trainer.step(source.batch([index % 64 for index in range(first, first + samples)]), timer.mark)
+        trainer.step(source.batch(torch.tensor([index % 64 for index in range(first, first + samples)])), timer.mark)
         timer.close_step(0)
     return Trained([parameter.detach() for parameter in trainer.module.parameters()], list(timer.drain()))
 
@@ -123,7 +123,7 @@ def lose_a_rank(workload: Workload) -> str:
     if group.rank.rank == 1:
         return ""
     with pytest.raises(RuntimeError) as heard:
-        trainer.step(source.batch([0, 1, 2, 3]), lambda _: None)
+        trainer.step(source.batch(torch.tensor([0, 1, 2, 3])), lambda _: None)
     return str(heard.value)
 
 

@@ -54,7 +54,7 @@ def compile_and_step(options: Ddp, group: ProcessGroup) -> dict[str, Any]:
     torch._dynamo.reset()
     source, graphs_before = given.mnist(8), graphs()
     trainer = make_trainer(given.workload(model=MODEL, compile=True, ddp=options), source, group.device, group.rank.rank)
-    batch = source.batch([0, 1, 2, 3])
+    batch = source.batch(torch.tensor([0, 1, 2, 3]))
     before = [part.clone() for part in trainer.module.state_dict().values()], torch.get_rng_state()
     seconds = compile_now(trainer, batch)
     untouched = {

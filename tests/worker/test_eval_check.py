@@ -12,7 +12,7 @@ from tests.worker import given
 def after(due: range, served: Source, source: Source) -> int | None:
     """What a watch over `due` finds, by `asked`, when batches of three come from `served`."""
     watch = EvalWatch(due)
-    parts = [list(due[begin : begin + 3]) for begin in range(0, len(due), 3)]
+    parts = [torch.tensor(due[begin : begin + 3]) for begin in range(0, len(due), 3)]
     assert sum(len(labels) for _, labels in watch.passing(served.batch(part) for part in parts)) == len(due)
     return watch.mismatch(source)
 
@@ -37,11 +37,11 @@ class Changed:
     def __len__(self) -> int:
         return 60
 
-    def batch(self, indices: list[int]) -> Batch:
+    def batch(self, indices: torch.Tensor) -> Batch:
         images, labels = self._source.batch(indices)
         if self._noise:
             images = torch.randint_like(images, 256)
-        return images, labels + torch.tensor([index == self._label_of for index in indices])
+        return images, labels + (indices == (-1 if self._label_of is None else self._label_of))
 
 
 def test_other_samples_do_not() -> None:

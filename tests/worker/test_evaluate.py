@@ -57,7 +57,7 @@ def buffers_used(source: TensorSource) -> list[float]:
     workload = given.workload(model="resnet18", data=Data(name="synthetic-cifar10"))
     trainer = make_trainer(workload, source, group.device, group.rank.rank)
     trainer.module.register_buffer("seen", torch.full((1,), float(group.rank.rank + 1)))
-    evaluate_share(trainer, [source.batch([0, 1])])
+    evaluate_share(trainer, [source.batch(torch.tensor([0, 1]))])
     group.leave()
     value: list[float] = trainer.module.get_buffer("seen").tolist()
     return value
@@ -92,7 +92,7 @@ class Tiny:
         return len(self._source)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        images, labels = self._source.batch([index])
+        images, labels = self._source.batch(torch.tensor([index]))
         return images[0], int(labels)
 
 

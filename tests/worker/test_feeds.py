@@ -34,7 +34,7 @@ def two_batches(point: Point) -> tuple[list[list[int]], bool]:
 
 def test_a_resident_batch_is_the_ranks_own(tmp_path: Path) -> None:
     """Each rank has its share of the first samples, on the device, for all its steps."""
-    labels = given.mnist(64).batch(list(range(8)))[1].tolist()
+    labels = given.mnist(64).batch(torch.arange(8))[1].tolist()
     for rank, (found, same) in enumerate(forked.values(tmp_path, 2, two_batches, with_input(given.point(2), input="synthetic"))):
         assert found == [labels[4 * rank : 4 * rank + 4]] * 2
         assert same
@@ -51,7 +51,7 @@ def test_synthetic_images_have_the_real_shape_and_type() -> None:
     """Of a known data set, without its folder: MNIST's are 1 x 28 x 28 bytes."""
     point = with_input(given.point(data=Data(name="bigmnist")), input="synthetic")
     source = training_source(given.job(Path("study"), point))
-    images, labels = source.batch([0, 1, 2])
+    images, labels = source.batch(torch.tensor([0, 1, 2]))
     assert (images.shape, images.dtype) == ((3, 1, 28, 28), torch.uint8)
     assert (labels.dtype, source.classes) == (torch.int64, 10)
 

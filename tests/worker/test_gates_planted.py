@@ -194,8 +194,8 @@ class Shifted:
     def __len__(self) -> int:
         return len(self._source)
 
-    def batch(self, indices: list[int]) -> Any:
-        return self._source.batch([index - self._by for index in indices])
+    def batch(self, indices: torch.Tensor) -> Any:
+        return self._source.batch(indices - self._by)
 
 
 def test_a_rank_evaluates_anothers_share(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def train_two_steps(changes: dict[str, Any]) -> torch.Tensor:
     trainer = make_trainer(workload, source, group.device, group.rank.rank)
     for step in range(2):
         first = 4 * (2 * step + group.rank.rank)
-        trainer.step(source.batch(list(range(first, first + 4))), lambda _: None)
+        trainer.step(source.batch(torch.arange(first, first + 4)), lambda _: None)
     group.leave()
     return torch.cat([value.detach().double().flatten() for value in trainer.module.state_dict().values()])
 
@@ -82,7 +82,7 @@ def marks_and_exchanges(kind: ByHand, accumulate: int) -> tuple[list[str], int]:
         average(gradient, ranks)
 
     trainer.hand_exchange._average = counted
-    trainer.step(source.batch([0, 1, 2, 3]), marks.append)
+    trainer.step(source.batch(torch.tensor([0, 1, 2, 3])), marks.append)
     group.leave()
     assert set(calls) == {"backward"}
     return marks, len(calls)

@@ -107,7 +107,7 @@ def trainer(**changes: Any) -> Trainer:
 
 def test_label_smoothing_is_in_the_loss_that_is_trained() -> None:
     """A share of the mean over all classes' losses, as Szegedy et al. (2015) have it."""
-    batch = given.mnist(8).batch(list(range(8)))
+    batch = given.mnist(8).batch(torch.arange(8))
     smooth, plain = (trainer(label_smoothing=share) for share in (0.1, 0.0))
     with torch.no_grad():
         scores = plain.module(plain.normalize(batch[0]))
@@ -138,7 +138,7 @@ def test_each_step_moves_the_average() -> None:
     assert first.average
     assert second.average
     for _ in range(3):
-        first.step(given.mnist(8).batch(list(range(8))), lambda _: None)
+        first.step(given.mnist(8).batch(torch.arange(8)), lambda _: None)
     second.average.restore(first.average.state())
     with first.average.in_place(), second.average.in_place():
         both = zip(first.module.parameters(), second.module.parameters(), strict=True)

@@ -72,7 +72,7 @@ def train(shards: int, changes: dict[str, Any]) -> tuple[torch.Tensor, torch.Ten
 
 def batch_of(step: int, group: ProcessGroup, source: TensorSource) -> Any:
     first = BATCH * (step * group.rank.world + group.rank.rank)
-    return source.batch([(first + number) % len(source) for number in range(BATCH)])
+    return source.batch(torch.tensor([(first + number) % len(source) for number in range(BATCH)]))
 
 
 def full(module: nn.Module) -> torch.Tensor:
@@ -145,7 +145,7 @@ def average_after_steps(ranks: int, parallel: str) -> tuple[torch.Tensor, torch.
         trainer.step(batch_of(step, group, source), lambda _: None)
     with trainer.evaluated(), torch.no_grad():
         averaged = full(trainer.module)
-        trainer.module(trainer.normalize(source.batch([0])[0]))
+        trainer.module(trainer.normalize(source.batch(torch.tensor([0]))[0]))
         if trainer.sharding:
             trainer.sharding.reshard()
     trainer.step(batch_of(3, group, source), lambda _: None)

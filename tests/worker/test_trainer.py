@@ -32,7 +32,7 @@ def one_step(accumulate: int) -> tuple[list[str], int]:
 
     assert trainer.ddp
     trainer.ddp.register_comm_hook(None, counted)
-    trainer.step(source.batch([0, 1, 2, 3]), marks.append)
+    trainer.step(source.batch(torch.tensor([0, 1, 2, 3])), marks.append)
     group.leave()
     return marks, len(buckets)
 
@@ -54,7 +54,7 @@ def train_each(workloads: list[Workload]) -> list[torch.Tensor]:
         trainer = make_trainer(workload, source, group.device, group.rank.rank)
         for step in range(5):
             first = 4 * (step * group.rank.world + group.rank.rank)
-            trainer.step(source.batch(list(range(first, first + 4))), lambda _: None)
+            trainer.step(source.batch(torch.arange(first, first + 4)), lambda _: None)
         found.append(flat(trainer))
     group.leave()
     return found
@@ -123,7 +123,7 @@ def test_data_parallel_keeps_its_precision_in_threads() -> None:
     trainer = make_trainer(given.workload(parallel="data_parallel", precision="bf16"), given.mnist(4), torch.device("cpu"), 0)
     dtypes: list[torch.dtype] = []
     torch.set_autocast_dtype("cpu", torch.float16)  # as it is on a GPU
-    images = trainer.normalize(given.mnist(4).batch([0, 1])[0])
+    images = trainer.normalize(given.mnist(4).batch(torch.tensor([0, 1]))[0])
     thread = threading.Thread(target=lambda: dtypes.append(trainer.model(images).dtype))
     thread.start()
     thread.join()

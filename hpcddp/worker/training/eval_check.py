@@ -5,6 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 
+import torch
+
 from hpcddp.data import Batch, Source
 from hpcddp.data.loading import read_batch
 from hpcddp.data.source import to_bytes
@@ -37,7 +39,7 @@ class EvalWatch:
         """
         for probe in self._probes:
             index = self._due[probe]
-            once, again = (_crc(read_batch(source, ("eval", [index])), 0) for _ in range(2))
+            once, again = (_crc(read_batch(source, torch.tensor([index]), "eval"), 0) for _ in range(2))
             served = self._crcs.get(probe)
             if served is None or served[0] != once[0] or (served[1] != once[1] == again[1]):
                 return index

@@ -86,7 +86,7 @@ def _gather_with_others(trainer: Trainer, source: Source, share: Share) -> None:
     missing = math.ceil(most / share.batch_size) - math.ceil(own / share.batch_size)
     with torch.no_grad():
         for _ in range(missing):
-            _correct_and_loss(trainer, to_device(source.batch([0]), trainer.device))
+            _correct_and_loss(trainer, to_device(source.batch(torch.tensor([0])), trainer.device))
     if trainer.sharding:
         trainer.sharding.reshard()
 

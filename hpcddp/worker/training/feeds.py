@@ -92,7 +92,7 @@ def first_batch(point: Point, source: Source, group: ProcessGroup) -> Batch:
     """The rank's share of the source's first samples, on the device."""
     samples = point.global_batch // point.ranks
     first = group.rank.rank * samples
-    batch = source.batch([index % len(source) for index in range(first, first + samples)])
+    batch = source.batch(torch.arange(first, first + samples) % len(source))
     return to_device(batch, group.device)
 
 

@@ -159,7 +159,7 @@ def test_a_picture_overwritten_later_is_a_damaged_one(folder: Path, tmp_path: Pa
         file.seek(index["offsets"][2] - 512)
         file.write(b"x" * 512)
     source = open_imagenet(IMAGENET, out, "train")
-    source.batch([6, 7, 8])
+    source.batch(torch.tensor([6, 7, 8]))
     assert [index for index in range(13) if index in source.damaged] == [7]
 
 
