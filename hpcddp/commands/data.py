@@ -8,6 +8,7 @@ from typing import Literal
 
 import click
 
+from hpcddp.commands.data_fetch import fetch
 from hpcddp.commands.data_pack import pack
 from hpcddp.commands.need_torch import need_torch
 
@@ -27,6 +28,7 @@ def data() -> None:
     """
 
 
+data.add_command(fetch)
 data.add_command(pack)
 
 

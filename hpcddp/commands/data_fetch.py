@@ -1,0 +1,63 @@
+"""`hpcddp data fetch`: official files of data sets, downloaded where somebody asks for it and nowhere else."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hpcddp.core.official_files import CIFAR10, MNIST, OfficialSet
+
+
+@click.group()
+def fetch() -> None:
+    """Download a data set's official files; each is checked before it has its name. Needs no torch.
+
+    \b
+    hpcddp data fetch cifar10 --root $SCRATCH/cifar10
+    """
+
+
+def _options(command: Any) -> Any:
+    """The same for every data set."""
+    root = click.option("--root", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write to.")
+    mirror = click.option("--mirror", metavar="URL", help="Address below which the files lie; by default the publisher's.")
+    return root(mirror(command))
+
+
+@fetch.command()
+@_options
+def cifar10(root: Path, mirror: str | None) -> None:
+    """CIFAR-10 in its binary version, 170 MB.
+
+    From https://www.cs.toronto.edu/~kriz/cifar.html, which has its checksum.
+
+    \b
+    hpcddp data fetch cifar10 --root $SCRATCH/cifar10
+    """
+    _fetch("cifar10", CIFAR10, root, mirror)
+
+
+@fetch.command()
+@_options
+def mnist(root: Path, mirror: str | None) -> None:
+    """MNIST in its four files, 12 MB.
+
+    bigMNIST is made of them, too, where they lie in its folder.
+
+    \b
+    hpcddp data fetch mnist --root $SCRATCH/mnist
+    """
+    _fetch("mnist", MNIST, root, mirror)
+
+
+def _fetch(name: str, official: OfficialSet, root: Path, mirror: str | None) -> None:
+    from hpcddp.core.download import fetch as fetch_files
+
+    with click.progressbar(length=sum(file.size_bytes for file in official.files), label=name, file=sys.stderr) as bar:
+        fetched = fetch_files(official, root, mirror=mirror, progress=lambda _, count: bar.update(count))
+    for file in official.files:
+        how = "fetched" if file in fetched else "was there"
+        click.echo(f"{root / file.name} {how}: {file.size_bytes:,} bytes, MD5 {file.md5}")

@@ -1,0 +1,152 @@
+"""Official files fetched from their sites: written aside, checked, and only then given their name.
+
+Standard library only, Python 3.10, and no torch: it runs on a login node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import shutil
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.official_files import READ_BYTES, OfficialFile, OfficialSet, md5_of
+
+TIMEOUT_S = 30.0
+"""Without an answer, or without a further byte: a firewall that swallows packets says nothing."""
+
+ATTEMPTS = 3
+"""Of each site, for what comes torn or with another checksum."""
+
+PAUSE_S = 1.0
+"""Before the second attempt; twice as long before the third."""
+
+Progress = Callable[[OfficialFile, int], None]
+"""Called with a file and how many more bytes of it are there; fewer than none where they are dropped."""
+
+
+class UnreachableError(Exception):
+    """A site does not answer, or not with a file."""
+
+
+class TornError(Exception):
+    """What a site sent is not the file, or not all of it."""
+
+
+def fetch(official: OfficialSet, root: Path, *, mirror: str | None = None, progress: Progress) -> list[OfficialFile]:
+    """Puts the files of `official` into `root` that are not there with their checksums; those that were fetched.
+
+    From `mirror`, an address below which they lie, or from their own sites. UsageError where that is no address, HpcddpError
+    where no site sends them or `root` cannot hold them.
+    """
+    sites = official.sites if mirror is None else (_checked_site(mirror),)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        missing = [file for file in official.files if not is_official(root / file.name, file)]
+        for file in official.files:
+            progress(file, 0 if file in missing else file.size_bytes)
+        _check_space(root, missing)
+        for file in missing:
+            _fetch_file(file, root, sites, progress)
+    except OSError as error:
+        raise HpcddpError(f"cannot write into {root}: {error}; files that are complete stay, run it again to go on") from error
+    return missing
+
+
+def is_official(path: Path, file: OfficialFile) -> bool:
+    """Whether the file is there, and is the one that its publisher serves."""
+    return path.is_file() and path.stat().st_size == file.size_bytes and md5_of(path) == file.md5
+
+
+def _checked_site(mirror: str) -> str:
+    try:
+        parts = urllib.parse.urlsplit(mirror)
+    except ValueError as error:
+        raise UsageError(f"--mirror {mirror} is no address: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--mirror {mirror} is no address: give one such as https://mirror.example.org/mnist")
+    return f"{mirror.rstrip('/')}/"
+
+
+def _check_space(root: Path, files: Sequence[OfficialFile]) -> None:
+    needed, free = sum(file.size_bytes for file in files), shutil.disk_usage(root).free
+    if needed > free:
+        raise HpcddpError(f"{needed / 1e6:,.1f} MB are to be fetched into {root}, where {free / 1e6:,.1f} MB are free")
+
+
+def _fetch_file(file: OfficialFile, root: Path, sites: Sequence[str], progress: Progress) -> None:
+    """From the first site that sends the file as it should be; HpcddpError with what each did instead."""
+    failures = []
+    for site in sites:
+        url = f"{site}{file.name}"
+        try:
+            _fetch_with_retries(file, url, root, progress)
+        except (UnreachableError, TornError) as error:
+            failures.append(f"{url}: {error}")
+        else:
+            return
+    raise HpcddpError(
+        f"{file.name} could not be fetched: {'; '.join(failures)}. Compute nodes often have no network, login nodes do; "
+        f"or copy the file (MD5 {file.md5}) into {root} from elsewhere, or name a server that has it with --mirror"
+    )
+
+
+def _fetch_with_retries(file: OfficialFile, url: str, root: Path, progress: Progress) -> None:
+    """A site that is not reached or refuses is not asked again; what comes torn is."""
+    part = root / f".{file.name}.{os.uname().nodename}.{os.getpid()}.part"
+    try:
+        for attempt in range(ATTEMPTS):
+            time.sleep(PAUSE_S * attempt)
+            try:
+                _download(file, url, part, progress)
+            except TornError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                part.replace(root / file.name)
+                return
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _download(file: OfficialFile, url: str, part: Path, progress: Progress) -> None:
+    """Writes what `url` sends into `part`, synced; TornError where it is not the file."""
+    digest, received_bytes = hashlib.md5(usedforsecurity=False), 0
+    try:
+        with part.open("wb") as written:
+            for block in _blocks(url):
+                written.write(block)
+                digest.update(block)
+                received_bytes += len(block)
+                progress(file, len(block))
+                if received_bytes > file.size_bytes:
+                    break
+            written.flush()
+            os.fsync(written.fileno())
+        if received_bytes != file.size_bytes:
+            more = " or more" if received_bytes > file.size_bytes else ""
+            raise TornError(f"{received_bytes:,} bytes{more} came, the file has {file.size_bytes:,}")
+        if digest.hexdigest() != file.md5:
+            raise TornError(f"what came has the MD5 {digest.hexdigest()}, the file {file.md5}")
+    except TornError:
+        progress(file, -received_bytes)
+        raise
+
+
+def _blocks(url: str) -> Iterator[bytes]:
+    """What `url` sends, as it comes; an error of the network is never one of the disk."""
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+            while block := response.read(READ_BYTES):
+                yield block
+    except urllib.error.URLError as error:
+        raise UnreachableError(str(error if isinstance(error, urllib.error.HTTPError) else error.reason)) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise TornError(f"{type(error).__name__}: {error}") from error

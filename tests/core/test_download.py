@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import hashlib
+import shutil
+import socket
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcddp.core import download
+from hpcddp.core.download import fetch
+from hpcddp.core.errors import HpcddpError, UsageError
+from hpcddp.core.official_files import OfficialFile, OfficialSet
+from tests.file_server import FileServer, file_answer, file_server
+from tests.small_disk import fill, small_disk
+
+CONTENTS = {"digits.gz": bytes(range(256)) * 9000, "labels.gz": b"0123456789"}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    """Sends both files as they should be; nobody waits before asking again."""
+    monkeypatch.setattr(download, "PAUSE_S", 0.0)
+    with file_server() as found:
+        found.answers.update({f"/{name}": [file_answer(content)] for name, content in CONTENTS.items()})
+        yield found
+
+
+def official(*sites: str) -> OfficialSet:
+    files = (OfficialFile(name, len(content), hashlib.md5(content).hexdigest()) for name, content in CONTENTS.items())
+    return OfficialSet(tuple(files), sites)
+
+
+def fetched(root: Path, *sites: str, mirror: str | None = None) -> list[str]:
+    return [file.name for file in fetch(official(*sites), root, mirror=mirror, progress=lambda *_: None)]
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in root.iterdir()}
+
+
+def test_files_come_once(server: FileServer, tmp_path: Path) -> None:
+    """As they were served, with nothing beside them; what is there with its checksum is not asked for again."""
+    root = tmp_path / "not" / "there"
+    assert fetched(root, server.address) == list(CONTENTS)
+    assert contents(root) == CONTENTS
+    assert fetched(root, server.address) == []
+    assert server.requests == ["/digits.gz", "/labels.gz"]
+
+
+CUT = CONTENTS["digits.gz"][:-1]
+FLIPPED = bytes([255]) + CONTENTS["digits.gz"][1:]
+TORN = {
+    "cut": file_answer(CUT),
+    "cut, and the length of the rest promised": file_answer(CUT, promised=len(CUT) + 1),
+    "other bytes": file_answer(FLIPPED),
+    "too long": file_answer(FLIPPED + bytes(10)),
+    "nothing": file_answer(b""),
+}
+
+
+@pytest.mark.parametrize("torn", TORN)
+def test_what_comes_torn_is_fetched_again(server: FileServer, tmp_path: Path, torn: str) -> None:
+    """Twice torn, then as it should be."""
+    server.answers["/digits.gz"] = [TORN[torn], TORN[torn], file_answer(CONTENTS["digits.gz"])]
+    fetched(tmp_path, server.address)
+    assert contents(tmp_path) == CONTENTS
+    assert server.requests == ["/digits.gz"] * 3 + ["/labels.gz"]
+
+
+@pytest.mark.parametrize(
+    ("torn", "reason"),
+    [
+        ("cut", r"2,303,999 bytes came, the file has 2,304,000"),
+        ("other bytes", r"what came has the MD5 [0-9a-f]{32}, the file [0-9a-f]{32}"),
+        ("too long", r"bytes or more came, the file has 2,304,000"),
+    ],
+)
+def test_what_only_comes_torn_is_never_used(server: FileServer, tmp_path: Path, torn: str, reason: str) -> None:
+    """The error says what came; nothing is there under the file's name or any other."""
+    server.answers["/digits.gz"] = [TORN[torn]]
+    with pytest.raises(HpcddpError, match=rf"digits.gz could not be fetched: {server.address}digits.gz: .*{reason}"):
+        fetched(tmp_path, server.address)
+    assert contents(tmp_path) == {}
+
+
+def test_a_torn_file_under_its_name_is_replaced(server: FileServer, tmp_path: Path) -> None:
+    """As somebody's own download leaves it; the other file stays."""
+    (tmp_path / "digits.gz").write_bytes(CUT)
+    (tmp_path / "labels.gz").write_bytes(CONTENTS["labels.gz"])
+    assert fetched(tmp_path, server.address) == ["digits.gz"]
+    assert contents(tmp_path) == CONTENTS
+
+
+def test_the_next_site_stands_in(server: FileServer, tmp_path: Path) -> None:
+    """For one that lacks the file, and for one that is not there; neither is asked twice."""
+    fetched(tmp_path, f"{server.address}elsewhere/", f"http://127.0.0.1:{unused_port()}/", server.address)
+    assert contents(tmp_path) == CONTENTS
+    assert server.requests.count("/elsewhere/digits.gz") == 1
+
+
+def test_a_mirror_takes_the_sites_place(server: FileServer, tmp_path: Path) -> None:
+    """With or without the slash at its end."""
+    fetched(tmp_path, "http://127.0.0.1:9/", mirror=server.address.rstrip("/"))
+    assert contents(tmp_path) == CONTENTS
+
+
+@pytest.mark.parametrize("mirror", ["file:///etc/", "mirror.example.org", "http://", "http://[::1/"])
+def test_what_is_no_address_is_refused(tmp_path: Path, mirror: str) -> None:
+    """Before anything is written."""
+    with pytest.raises(UsageError, match="is no address"):
+        fetched(tmp_path / "root", mirror=mirror)
+    assert not (tmp_path / "root").exists()
+
+
+def test_without_a_network_it_says_what_to_do(tmp_path: Path) -> None:
+    """What is missing, where it was looked for, and where else to run it."""
+    site = f"http://127.0.0.1:{unused_port()}/"
+    with pytest.raises(HpcddpError, match=r"refused.*login nodes do; or copy the file .MD5 [0-9a-f]{32}. into .*--mirror"):
+        fetched(tmp_path, site)
+
+
+def unused_port() -> int:
+    """One at which nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def test_a_full_disk_is_said_before_anything_is_asked_for(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is needed and what is free."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=1_000_000))
+    with pytest.raises(HpcddpError, match=r"2.3 MB are to be fetched into .*, where 1.0 MB are free"):
+        fetched(tmp_path, server.address)
+    assert server.requests == []
+
+
+def test_a_disk_that_fills_leaves_nothing_torn(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's files took the room that there was at first."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10**9))
+    with small_disk(tmp_path) as disk:
+        fill(disk)
+        with pytest.raises(HpcddpError, match=r"cannot write into .*No space left.*run it again to go on"):
+            fetched(disk, server.address)
+        assert [path.name for path in disk.iterdir()] == ["ballast"]
+    assert server.requests == ["/digits.gz"]
