@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.launch_record import StepRange
+from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.schema import Count, NonNegative, Positive, added_later
 from hpcddp.core.telemetry_record import Telemetry
@@ -213,6 +214,8 @@ class TrainingEnd(AttemptEnd):
     sharded_exchange: ShardedExchange | None = added_later(None)
     """`parallel: fsdp` and `hsdp` with `comm: on`."""
     telemetry: Telemetry | None = None
+    loader: LoaderTimes | None = added_later(None)
+    """None without a loader: `input: synthetic`, the user's own loop."""
     flops_per_sample: Count | None = None
     tokens_per_step: Count | None = added_later(None)
     """Of a rank, where a script of the user's own says so."""

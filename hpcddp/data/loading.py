@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import UsageError
+from hpcddp.data.read_clock import ReadClock, TimedBatches
 from hpcddp.data.sampling import EpochOrder, Share, eval_ranges, generator_for, train_indices
 from hpcddp.data.source import Batch, DrawnSource, Source
 
@@ -43,14 +44,15 @@ class TrainLoader:
                 f"{len(source):,} training samples do not fill one global batch of {largest:,} "
                 f"({ranks} x {largest // ranks}{grown}): lower batch_per_gpu or prepare more data"
             )
+        self.clock = ReadClock(workers)
         self._steps = _EpochSteps(self.plan)
-        batches = _TrainBatches(source, self.plan, seed, rank, ranks)
+        batches = TimedBatches(_TrainBatches(source, self.plan, seed, rank, ranks), self.clock)
         self._loader = data_loader(batches, self._steps, workers, (seed, rank), pin_memory=pin_memory)
 
     def epoch(self, n: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches in the order of epoch `n`, as many as the plan says, from `first_step` on; no other epoch must have run."""
         self._steps.epoch, self._steps.first_step = n, first_step
-        return iter(self._loader)
+        return self.clock.received(iter(self._loader))
 
 
 def eval_batches(source: Source, *, batch_size: int, rank: int, ranks: int, workers: int) -> Iterator[Batch]:

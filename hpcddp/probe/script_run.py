@@ -222,6 +222,7 @@ class ScriptRun:
             steps=self.steps,
             interrupted=self.window.interrupted,
             **log.counts(),
+            reads=None,
             sharded_ns=None,
             loss_first=_finite(log.loss_first),
             loss_last=_finite(log.loss_last),

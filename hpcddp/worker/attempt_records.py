@@ -22,6 +22,7 @@ from hpcddp.worker import gates
 from hpcddp.worker.checks import run_gates
 from hpcddp.worker.finish import write_end
 from hpcddp.worker.launch_record import launch_record, node_facts
+from hpcddp.worker.loader_times import loader_times
 from hpcddp.worker.rank_result import RankResult
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.evaluate import Evaluation
@@ -112,6 +113,7 @@ def record_end(spec: JobSpec, group: ProcessGroup, attempt: Path, result: RankRe
         comm_check=facts.comm_check,
         sharded_exchange=_sharded_exchange(ranks, result.protocol.timed_steps),
         telemetry=facts.telemetry,
+        loader=loader_times([entry.reads for entry in ranks]),
         flops_per_sample=facts.flops_per_sample,
         tokens_per_step=facts.tokens_per_step,
         history=tuple(facts.history),

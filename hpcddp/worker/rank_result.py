@@ -9,6 +9,21 @@ from hpcddp.core.attempt_records import MeasuringProtocol, RankClock
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankReads:
+    """What one rank's loader did while its timed steps were made; see data/read_clock.py."""
+
+    workers: int
+    samples: int
+    batches: int
+    read_ns: int
+    compute_ns: int
+    processor_wait_ns: int | None
+    """None where the kernel does not say."""
+    hand_over_ns: int
+    receive_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trained:
     """What one rank did in its steps."""
 
@@ -101,5 +116,7 @@ class RankResult(Trained, RankScores):
     """The first place where its timed rows do not follow each other."""
     node: NodeShare | None
     """Of a node's first rank."""
+    reads: RankReads | None = None
+    """None without a loader, and where it read nothing."""
     sharded_ns: Mapping[str, int] | None = None
     """Of records.SHARDED_PARTS, over all timed steps; None where they are not marked."""

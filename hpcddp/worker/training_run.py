@@ -9,11 +9,13 @@ from hpcddp.core.attempt_records import CommCheck, RankClock
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.records import trace_file
 from hpcddp.data import Source
+from hpcddp.data.read_clock import ReadClock
 from hpcddp.worker.barriers import STRAGGLER_WAIT, agree_on_steps, naming_departed, steps_barrier
 from hpcddp.worker.buffers import buffers_at_next_forward
 from hpcddp.worker.comm.check import check_comm
 from hpcddp.worker.comm.hook import time_buckets
 from hpcddp.worker.forward_probe import probe
+from hpcddp.worker.loader_times import rank_reads
 from hpcddp.worker.node_share import node_share
 from hpcddp.worker.rank_result import ForwardScores, RankResult, Trained
 from hpcddp.worker.rendezvous import TIMEOUT, ProcessGroup
@@ -25,7 +27,7 @@ from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.epochs import EpochRecorder, TrainingParts
-from hpcddp.worker.training.feeds import Feed, first_batch, make_feed
+from hpcddp.worker.training.feeds import Feed, clock_of, first_batch, make_feed
 from hpcddp.worker.training.profiling import profile_steps
 from hpcddp.worker.training.resume import Checkpointer, Start, interruption_words, restore
 from hpcddp.worker.training.shard_marks import mark_exchanges
@@ -88,7 +90,8 @@ def train_timed(training: TrainingRun) -> RankResult:
     spec, group, timer = training.spec, training.group, training.log.timer
     scores_at_start = _probe(training, "at the start")
     clock_at_start = offset_to_rank_0(group, timer.unix_now(), "start")
-    trained = _train(training)
+    loader_clock = clock_of(training.feed)
+    trained = _train(training, loader_clock)
     clock = RankClock(start=clock_at_start, end=offset_to_rank_0(group, timer.unix_now(), "end"))
     buffers = buffers_at_next_forward(training.trainer)
     return RankResult(
@@ -100,6 +103,7 @@ def train_timed(training: TrainingRun) -> RankResult:
         buffers=buffers,
         row_break=first_break(training.attempt, group.rank.rank),
         node=node_share(spec, group.rank) if group.rank.local_rank == 0 else None,
+        reads=rank_reads(loader_clock) if loader_clock else None,
         sharded_ns=timer.sharded_ns if spec.point.sharded and spec.point.measure.comm == "on" else None,
         forward={**scores_at_start, **_probe(training, "at the end")},  # behind the broadcast of buffers
     )
@@ -131,14 +135,21 @@ def _why_interrupted(training: TrainingRun, trained: Trained) -> str | None:
     )
 
 
-def _train(training: TrainingRun) -> Trained:
+def _train(training: TrainingRun, clock: ReadClock | None) -> Trained:
     """Makes the steps that all ranks agree on, and waits for all ranks."""
     point, group, log = training.spec.point, training.group, training.log
     agree_on_steps(group, timed_steps(point, training.feed.plan))
     first_step = training.checkpointer.first_step if training.checkpointer else 0
     with naming_departed(group, lambda: first_step + log.counts()["rows"]):
         trained = train(
-            point, training.trainer, training.feed, log, group, checkpointer=training.checkpointer, epochs=training.epochs
+            point,
+            training.trainer,
+            training.feed,
+            log,
+            group,
+            checkpointer=training.checkpointer,
+            epochs=training.epochs,
+            clock=clock,
         )
     # Nothing holds ranks together that only load: they may end far apart.
     steps_barrier(group, (first_step + trained.rows, trained.steps), TIMEOUT if point.measure.input == "io" else STRAGGLER_WAIT)

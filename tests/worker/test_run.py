@@ -107,6 +107,14 @@ def test_end_says_what_was_trained(done: Path) -> None:
     assert all(gate["passed"] for gate in end["gates"])
 
 
+def test_end_has_the_rate_of_the_loaders(done: Path) -> None:
+    """Four ranks that load for themselves, four samples in each timed step and the one before these."""
+    loader = read(done / "end.json")["loader"]
+    assert (loader["workers"], loader["samples"], loader["batches"]) == (0, 80, 20)
+    assert loader["samples_per_s"] == pytest.approx(4 * loader["samples"] / loader["read_s"], rel=0.9)
+    assert 0 < loader["compute_s"] <= loader["read_s"] * 1.01
+
+
 def test_launch_says_where_it_ran(done: Path) -> None:
     """Hosts in order of their ranks, versions, what the submitting side passed on."""
     launch = read(done / "launch.json")

@@ -12,6 +12,7 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.data import Batch, Source, TrainLoader, open_source
+from hpcddp.data.read_clock import ReadClock
 from hpcddp.data.synthetic import SyntheticSource
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
@@ -40,6 +41,7 @@ class LoaderFeed:
 
     def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
         self.plan = loader.plan
+        self.clock = loader.clock
         self.watch = OrderWatch()
         self._batches = endless(loader, self.watch, first_step)
         self._device = device
@@ -86,6 +88,11 @@ def make_feed(point: Point, source: Source, group: ProcessGroup, first_step: int
     if point.workload.copy_ahead:
         return CopyAheadFeed(_loader(point, source, group), group.device, first_step)
     return LoaderFeed(_loader(point, source, group), group.device, first_step)
+
+
+def clock_of(feed: Feed) -> ReadClock | None:
+    """Of its loader; None without one."""
+    return feed.clock if isinstance(feed, (LoaderFeed, CopyAheadFeed)) else None
 
 
 def first_batch(point: Point, source: Source, group: ProcessGroup) -> Batch:

@@ -11,6 +11,7 @@ import torch
 from hpcddp.core.point import Point
 from hpcddp.core.records import AFTER_PAUSE, WARMUP
 from hpcddp.data import Batch
+from hpcddp.data.read_clock import ReadClock
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.freed_memory import PageFaults
 from hpcddp.worker.rank_result import Trained
@@ -38,11 +39,13 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     *,
     checkpointer: Checkpointer | None = None,
     epochs: EpochRecorder | None = None,
+    clock: ReadClock | None = None,
 ) -> Trained:
     """Makes the point's steps and writes a row for each; what is done between two stretches of steps is not timed.
 
     `checkpointer`: of a run that resumes; it says where to begin, and ends the steps early when the ranks are told to stop.
-    `epochs`: of `work: train`; it may end the run when an epoch has ended.
+    `epochs`: of `work: train`; it may end the run when an epoch has ended. `clock`: of the loader,
+    which counts from the timed steps on.
     """
     window = StepWindow(point, feed.plan, log.times_ns, group, checkpointer)
     work = work_of(point, trainer)
@@ -79,6 +82,8 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
             divergence.check(pause=True)
             if stretch.stop == timed_from - 1:
                 checksums[f"after step {stretch.stop}"] = checksum(trainer.module.parameters())
+                if clock:
+                    clock.begin()
             if epochs:
                 epochs.close(stretch.stop)
                 if epochs.target_reached:
