@@ -54,10 +54,14 @@ def mnist(root: Path, mirror: str | None) -> None:
 
 
 def _fetch(name: str, official: OfficialSet, root: Path, mirror: str | None) -> None:
-    from hpcddp.core.download import fetch as fetch_files
+    from hpcddp.data.writing.fetch import fetch as fetch_files
 
     with click.progressbar(length=sum(file.size_bytes for file in official.files), label=name, file=sys.stderr) as bar:
-        fetched = fetch_files(official, root, mirror=mirror, progress=lambda _, count: bar.update(count))
+        fetched = fetch_files(official, root, mirror=mirror, progress=lambda _, count: bar.update(count), remark=_remark)
     for file in official.files:
         how = "fetched" if file in fetched else "was there"
         click.echo(f"{root / file.name} {how}: {file.size_bytes:,} bytes, MD5 {file.md5}")
+
+
+def _remark(text: str) -> None:
+    click.echo(text, err=True)

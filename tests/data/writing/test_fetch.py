@@ -1,20 +1,28 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import socket
+import subprocess
+import sys
+import time
 import types
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
-from hpcddp.core import download
-from hpcddp.core.download import fetch
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import OfficialFile, OfficialSet
+from hpcddp.data.writing import fetch as fetching
+from hpcddp.data.writing.fetch import fetch
+from hpcddp.data.writing.root_lock import FOLDER, root_lock
 from tests.file_server import FileServer, file_answer, file_server
-from tests.small_disk import fill, small_disk
+from tests.fresh_install import CHECKOUT
+from tests.small_disk import small_disk
 
 CONTENTS = {"digits.gz": bytes(range(256)) * 9000, "labels.gz": b"0123456789"}
 
@@ -22,7 +30,7 @@ CONTENTS = {"digits.gz": bytes(range(256)) * 9000, "labels.gz": b"0123456789"}
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
     """Sends both files as they should be; nobody waits before asking again."""
-    monkeypatch.setattr(download, "PAUSE_S", 0.0)
+    monkeypatch.setattr(fetching, "PAUSE_S", 0.0)
     with file_server() as found:
         found.answers.update({f"/{name}": [file_answer(content)] for name, content in CONTENTS.items()})
         yield found
@@ -34,11 +42,12 @@ def official(*sites: str) -> OfficialSet:
 
 
 def fetched(root: Path, *sites: str, mirror: str | None = None) -> list[str]:
-    return [file.name for file in fetch(official(*sites), root, mirror=mirror, progress=lambda *_: None)]
+    found = fetch(official(*sites), root, mirror=mirror, progress=lambda *_: None, remark=lambda _: None)
+    return [file.name for file in found]
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in root.iterdir()}
+    return {path.name: path.read_bytes() for path in root.iterdir() if path.name != FOLDER}
 
 
 def test_files_come_once(server: FileServer, tmp_path: Path) -> None:
@@ -143,8 +152,63 @@ def test_a_disk_that_fills_leaves_nothing_torn(server: FileServer, tmp_path: Pat
     """Somebody else's files took the room that there was at first."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10**9))
     with small_disk(tmp_path) as disk:
-        fill(disk)
         with pytest.raises(HpcddpError, match=r"cannot write into .*No space left.*run it again to go on"):
             fetched(disk, server.address)
-        assert [path.name for path in disk.iterdir()] == ["ballast"]
+        assert contents(disk) == {}
     assert server.requests == ["/digits.gz"]
+
+
+def test_two_at_once_fetch_once(server: FileServer, tmp_path: Path) -> None:
+    """The second waits for the first, says for whom, and finds the files there."""
+    remarks: list[str] = []
+    with root_lock(tmp_path, remarks.append):
+        second = Thread(target=lambda: fetch(official(server.address), tmp_path, progress=lambda *_: None, remark=remarks.append))
+        second.start()
+        while not remarks:
+            time.sleep(0.01)
+        for name, content in CONTENTS.items():
+            (tmp_path / name).write_bytes(content)
+    second.join()
+    assert server.requests == []
+    assert remarks == [f"{tmp_path}: process {os.getpid()} on {os.uname().nodename} writes there; waiting until it is done"]
+
+
+FETCHING = """
+import sys
+from pathlib import Path
+from tests.data.writing.test_fetch import fetched
+fetched(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_a_killed_one_leaves_nothing_that_is_used(server: FileServer, tmp_path: Path) -> None:
+    """Killed with half of the file on disk: it has no name yet, and the next one removes it and fetches the whole file."""
+    half_sent, go_on = Event(), Event()
+
+    def slowly(handler: BaseHTTPRequestHandler) -> None:
+        content = CONTENTS["digits.gz"]
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(content[: len(content) // 2])
+        half_sent.set()
+        go_on.wait()
+
+    server.answers["/digits.gz"] = [slowly, file_answer(CONTENTS["digits.gz"])]
+    process = subprocess.Popen([sys.executable, "-c", FETCHING, tmp_path, server.address], cwd=CHECKOUT)
+    try:
+        half_sent.wait()
+        while not any(part.stat().st_size for part in tmp_path.glob(".digits.gz.*.part")):
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+        go_on.set()
+    assert len(contents(tmp_path)) == 1
+    fetched(tmp_path, server.address)
+    assert contents(tmp_path) == CONTENTS
+
+
+def test_fetching_imports_no_torch(tmp_path: Path) -> None:
+    """It runs where the login node's Python has none."""
+    code = "import sys; import hpcddp.data.writing.fetch, hpcddp.commands.data_fetch; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True)

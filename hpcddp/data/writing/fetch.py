@@ -1,13 +1,12 @@
 """Official files fetched from their sites: written aside, checked, and only then given their name.
 
-Standard library only, Python 3.10, and no torch: it runs on a login node.
+Standard library only, Python 3.10, and no torch: a login node may have none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import http.client
-import os
 import shutil
 import time
 import urllib.error
@@ -15,9 +14,12 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.official_files import READ_BYTES, OfficialFile, OfficialSet, md5_of
+from hpcddp.data.writing.parts import remove_parts, written_aside
+from hpcddp.data.writing.root_lock import root_lock
 
 TIMEOUT_S = 30.0
 """Without an answer, or without a further byte: a firewall that swallows packets says nothing."""
@@ -40,21 +42,26 @@ class TornError(Exception):
     """What a site sent is not the file, or not all of it."""
 
 
-def fetch(official: OfficialSet, root: Path, *, mirror: str | None = None, progress: Progress) -> list[OfficialFile]:
+def fetch(
+    official: OfficialSet, root: Path, *, mirror: str | None = None, progress: Progress, remark: Callable[[str], None]
+) -> list[OfficialFile]:
     """Puts the files of `official` into `root` that are not there with their checksums; those that were fetched.
 
-    From `mirror`, an address below which they lie, or from their own sites. UsageError where that is no address, HpcddpError
-    where no site sends them or `root` cannot hold them.
+    From `mirror`, an address below which they lie, or from their own sites. One process at a time: another waits, with a
+    remark, and then finds the files there. UsageError where `mirror` is no address, HpcddpError where no site sends the files
+    or `root` cannot hold them.
     """
     sites = official.sites if mirror is None else (_checked_site(mirror),)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        missing = [file for file in official.files if not is_official(root / file.name, file)]
-        for file in official.files:
-            progress(file, 0 if file in missing else file.size_bytes)
-        _check_space(root, missing)
-        for file in missing:
-            _fetch_file(file, root, sites, progress)
+        with root_lock(root, remark):
+            remove_parts(root)
+            missing = [file for file in official.files if not is_official(root / file.name, file)]
+            for file in official.files:
+                progress(file, 0 if file in missing else file.size_bytes)
+            _check_space(root, missing)
+            for file in missing:
+                _fetch_file(file, root, sites, progress)
     except OSError as error:
         raise HpcddpError(f"cannot write into {root}: {error}; files that are complete stay, run it again to go on") from error
     return missing
@@ -100,36 +107,29 @@ def _fetch_file(file: OfficialFile, root: Path, sites: Sequence[str], progress: 
 
 def _fetch_with_retries(file: OfficialFile, url: str, root: Path, progress: Progress) -> None:
     """A site that is not reached or refuses is not asked again; what comes torn is."""
-    part = root / f".{file.name}.{os.uname().nodename}.{os.getpid()}.part"
-    try:
-        for attempt in range(ATTEMPTS):
-            time.sleep(PAUSE_S * attempt)
-            try:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with written_aside(root / file.name) as part:
                 _download(file, url, part, progress)
-            except TornError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-            else:
-                part.replace(root / file.name)
-                return
-    finally:
-        part.unlink(missing_ok=True)
+        except TornError:
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(PAUSE_S * attempt)
+        else:
+            return
 
 
-def _download(file: OfficialFile, url: str, part: Path, progress: Progress) -> None:
-    """Writes what `url` sends into `part`, synced; TornError where it is not the file."""
+def _download(file: OfficialFile, url: str, part: BinaryIO, progress: Progress) -> None:
+    """Writes what `url` sends into `part`; TornError where it is not the file."""
     digest, received_bytes = hashlib.md5(usedforsecurity=False), 0
     try:
-        with part.open("wb") as written:
-            for block in _blocks(url):
-                written.write(block)
-                digest.update(block)
-                received_bytes += len(block)
-                progress(file, len(block))
-                if received_bytes > file.size_bytes:
-                    break
-            written.flush()
-            os.fsync(written.fileno())
+        for block in _blocks(url):
+            part.write(block)
+            digest.update(block)
+            received_bytes += len(block)
+            progress(file, len(block))
+            if received_bytes > file.size_bytes:
+                break
         if received_bytes != file.size_bytes:
             more = " or more" if received_bytes > file.size_bytes else ""
             raise TornError(f"{received_bytes:,} bytes{more} came, the file has {file.size_bytes:,}")
