@@ -8,6 +8,7 @@ from typing import Literal
 
 import click
 
+from hpcddp.commands.data_as_job import as_job
 from hpcddp.commands.data_fetch import fetch
 from hpcddp.commands.data_pack import pack
 from hpcddp.commands.need_torch import need_torch
@@ -43,6 +44,7 @@ def prepare() -> None:
 
 @prepare.command()
 @click.option("--root", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write to.")
+@as_job("prepare", "digits")
 def digits(root: Path) -> None:
     """Handwritten digits in CIFAR-10's shape, for its models where CIFAR-10 is not at hand.
 
@@ -68,6 +70,7 @@ def digits(root: Path) -> None:
 )
 @click.option("--mnist-root", type=click.Path(path_type=Path), help="Folder of MNIST's four official files; by default ROOT.")
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Of the random augmentations.")
+@as_job("prepare", "bigmnist")
 def bigmnist(
     root: Path, copies: int, variants: str, digits: Literal["auto", "mnist", "sklearn"], mnist_root: Path | None, seed: int
 ) -> None:
@@ -78,6 +81,7 @@ def bigmnist(
     \b
     hpcddp data prepare bigmnist --root $SCRATCH/bigmnist
     hpcddp data prepare bigmnist --root demo/data --copies 4 --digits sklearn
+    hpcddp data prepare bigmnist --root '$SCRATCH/bigmnist' --cluster rcc --set account=abc01
     """
     need_torch()
     from hpcddp.data.digits import find_digits

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from hpcddp.commands.data_as_job import as_job
 from hpcddp.commands.need_torch import need_torch
 
 
@@ -22,6 +23,7 @@ def pack() -> None:
 @pack.command()
 @click.option("--root", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder with train/ and val/.")
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for the tar files.")
+@as_job("pack", "imagenet")
 def imagenet(root: Path, out: Path) -> None:
     """ImageNet's folders as tar files in WebDataset's layout, with an index beside each.
 

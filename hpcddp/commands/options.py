@@ -211,6 +211,21 @@ def _job_ids(ctx: click.Context, param: click.Parameter, given: tuple[str, ...])
     return given
 
 
+after_option = click.option(
+    "--after",
+    multiple=True,
+    metavar="JOB",
+    callback=_job_ids,
+    help="Only when that job of Slurm has ended well: one that prepares data, say.",
+)
+runs_option = click.option(
+    "--runs",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="HPCDDP_RUNS",
+    help="Run root; by default the sweep's folder.",
+)
+
+
 def submitting(command: Command) -> Command:
     """Where runs go, raw job options, and how far to go. The command gets `options`, SubmitOptions, with those options of its own
     that the record has.
@@ -219,13 +234,7 @@ def submitting(command: Command) -> Command:
         _folded(command, "options", "SubmitOptions"),
         yes_option,
         click.option("--wait", is_flag=True, help="Stay until all runs are over, showing progress."),
-        click.option(
-            "--after",
-            multiple=True,
-            metavar="JOB",
-            callback=_job_ids,
-            help="Only when that job of Slurm has ended well: one that prepares data, say.",
-        ),
+        after_option,
         click.option("--failed", is_flag=True, help="Only runs that failed, with the reasons; those that are missing stay so."),
         click.option("--max-jobs", type=click.IntRange(min=1), metavar="N", help="Submit no more runs than this now."),
         click.option("--max-running", type=click.IntRange(min=1), metavar="N", help="So many runs at a time; Slurm sees to it."),
@@ -239,12 +248,7 @@ def submitting(command: Command) -> Command:
         ),
         click.option("--dry-run", is_flag=True, help="Show what would be submitted; submit nothing."),
         job_option,
-        click.option(
-            "--runs",
-            type=click.Path(path_type=Path, file_okay=False),
-            envvar="HPCDDP_RUNS",
-            help="Run root; by default the sweep's folder.",
-        ),
+        runs_option,
     )
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from hpcddp.core.run_root import Study
     from hpcddp.submit.choose import ChosenPoints
+    from hpcddp.submit.console import Console
     from hpcddp.submit.options import LayoutOptions, PointOptions, SubmitOptions
-    from hpcddp.submit.session import Console
     from hpcddp.submit.until_ci import Known
 
 OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "smoke", "until_ci")
@@ -95,7 +95,7 @@ def _submit_command(
     if options.runs is not None:
         os.environ["HPCDDP_RUNS"] = str(options.runs.absolute())  # where the job's records go, too
     job = command_job(remark_on(command_layout(layout, points)), read_settings(), words, options)
-    return submit_command(job, options, _console())
+    return submit_command(job, options, make_console())
 
 
 def submit_chosen(points: ChosenPoints, options: SubmitOptions) -> int:
@@ -107,11 +107,12 @@ def submit_chosen(points: ChosenPoints, options: SubmitOptions) -> int:
         raise click.UsageError(f"{early} tests now what --after waits for: give one of them")
     if options.failed and options.until_ci is not None:
         raise click.UsageError("--failed submits no run that has not failed, and --until-ci adds runs: give one of them")
-    return submit_points(points, read_settings(), options, _console(), _precision)
+    return submit_points(points, read_settings(), options, make_console(), _precision)
 
 
-def _console() -> Console:
-    from hpcddp.submit.session import Console
+def make_console() -> Console:
+    """This terminal."""
+    from hpcddp.submit.console import Console
 
     return Console(
         echo=click.echo,

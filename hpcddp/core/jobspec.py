@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from hpcddp.core.data_task import DataTask
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import Positive, added_later, decode, encode
@@ -40,6 +41,8 @@ class JobSpec:
     """Which GPU a rank uses that srun started: the one of its local rank, or device 0 where it has only its own."""
     script: ScriptPlace | None = added_later(None)
     """Of the point's script, where it is one."""
+    data_task: DataTask | None = added_later(None)
+    """Of a job that trains nothing and prepares, packs or checks a data set."""
     git_commit: str | None = None
     """Of the folder the sweep was submitted from, for the record; `+` at the end: with local changes."""
 

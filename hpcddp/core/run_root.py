@@ -80,6 +80,10 @@ class Study:
         """What the nodes of a survey found."""
         return self.jobs / f"{job}.survey"
 
+    def data_dir(self, job: str) -> Path:
+        """What became of a data set in a job that prepares, packs or checks it (see data_task.py)."""
+        return self.jobs / f"{job}.data"
+
     @property
     def preflights(self) -> Path:
         """What preflight found, a file for each start of a job."""

@@ -30,6 +30,7 @@ _REASONS = (
     (r"(?:report|\.analysis)/.*", "the report: `hpcddp analyze` makes it anew"),
     (r"\.jobs/(?:lock/.*|queue\.lock|runner\.(?:lock|json)|L\d+/cancel)", "locks and what only this machine's queue needs"),
     (r"\.jobs/[\w.+-]+\.smoke/.*", "what a smoke test found"),
+    (r"\.jobs/[\w.+-]+\.data/.*", "how a data set was prepared"),
     (r"\.jobs/[\w.+-]+/preflight/hosts", "the nodes that runs of one allocation had, which their records name"),
     (rf"{_ATTEMPT}/checkpoints/.*", "checkpoints: a run that is done needs none"),
     (rf"{_ATTEMPT}/\.end\.reserve", "room on the disk for end.json"),

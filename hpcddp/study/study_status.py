@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpcddp.core.errors import UsageError
 from hpcddp.core.run_root import Study, studies
 from hpcddp.core.text import escape_controls
+from hpcddp.study.data_jobs import DataJobState, data_job_lines, data_job_states, folders_of_data_jobs
 from hpcddp.study.networks import newest_network_words
 from hpcddp.study.preflights import newest_preflight_words
 from hpcddp.study.scope import LIVE, not_in_sweep_words, study_scope
@@ -29,6 +31,8 @@ class StudyStatus:
     """What the newest one found, in a line."""
     network: str | None = None
     """The newest attempt's, in a line."""
+    data_jobs: Sequence[DataJobState] = ()
+    """What prepares its data."""
 
     @property
     def plain(self) -> dict[str, object]:
@@ -43,30 +47,34 @@ class StudyStatus:
             "gpu_hours_to_come": None if to_come is None else round(to_come.gpu, 3),
             "preflight": self.preflight,
             "network": self.network,
+            "data_jobs": [state.plain for state in self.data_jobs],
         }
 
     @property
     def text(self) -> str:
-        """For a terminal: a table, what preflight found, the network, and what of the runs is not in the sweep any more."""
+        """For a terminal: what prepares data, a table, what preflight found, the network, and runs not in the sweep any more."""
         gone = not_in_sweep_words([state for state in self.states if state.phase in LIVE], self.path)
         more = [line for text in (self.preflight, self.network, gone) if text for line in wrapped(text)]
-        return "\n".join([self.name, status_table(self.states, self.hours), *more])
+        runs = [status_table(self.states, self.hours)] if self.states or not self.data_jobs else []
+        return "\n".join([self.name, *data_job_lines(self.data_jobs), *runs, *more])
 
     @property
     def is_live(self) -> bool:
         """Whether a run of the sweep waits or runs; a controller that does not answer just now has not ended a job."""
         wanted = [state for state in self.states if state.in_sweep]
-        return any(state.phase in ("queued", "running") or (state.phase == "unknown" and state.job) for state in wanted)
+        live = any(state.phase in ("queued", "running") or (state.phase == "unknown" and state.job) for state in wanted)
+        return live or any(state.is_live for state in self.data_jobs)
 
     @property
     def is_done(self) -> bool:
-        """Whether all runs of the sweep are done."""
-        return all(state.phase == "done" for state in self.states if state.in_sweep)
+        """Whether all runs of the sweep are done, and what prepares data."""
+        phases = [*(state.phase for state in self.states if state.in_sweep), *(state.phase for state in self.data_jobs)]
+        return all(phase == "done" for phase in phases)
 
 
 def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
     """Of the studies at or below `runs`; UsageError where there is none. `sweep`: the file that stood for the one study there."""
-    found = studies(runs.absolute())
+    found = sorted({*studies(runs.absolute()), *folders_of_data_jobs(runs.absolute())}, key=lambda study: study.folder)
     if not found:
         raise UsageError(f"{runs}: no study here; `hpcddp submit SWEEP` makes one beside the sweep")
     states = all_states(found, study_scope(Study(runs), sweep) if sweep else None)
@@ -78,6 +86,7 @@ def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:
             hours=study_hours(study, states[study.name]),
             preflight=newest_preflight_words(study),
             network=newest_network_words(study),
+            data_jobs=data_job_states(study),
         )
         for study in found
     ]

@@ -17,19 +17,17 @@ from hpcddp.backends.slurm_send import send
 from hpcddp.cluster.ownership import trusted_gids
 from hpcddp.cluster.settings import Settings
 from hpcddp.core.errors import FAILED, RefusedError
-from hpcddp.core.text import count
 from hpcddp.core.umask import not_for_others
-from hpcddp.script.resources import hours_at_most
 from hpcddp.submit.choose import ChosenPoints
+from hpcddp.submit.console import Console
+from hpcddp.submit.one_job import confirm_one_job, end_dry_run, one_job_words
 from hpcddp.submit.options import SubmitOptions
-from hpcddp.submit.overview import small_words, submitted_words
+from hpcddp.submit.overview import submitted_words
 from hpcddp.submit.refused_requests import explained
 from hpcddp.submit.remarks import remarks
-from hpcddp.submit.request_check import check_requests
 from hpcddp.submit.scripts_by_hand import command_name, script_of_command
-from hpcddp.submit.session import Console
 from hpcddp.submit.short_jobs import wait_for_ends
-from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, lacks_account, obstacles, plan_submission
+from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, plan_submission
 
 FOLDER = "commands"
 """Of the run root: scripts and logs of commands, a folder for each job."""
@@ -71,47 +69,20 @@ def command_job(points: ChosenPoints, settings: Settings, words: Sequence[str], 
 def submit_command(job: CommandJob, options: SubmitOptions, console: Console) -> int:
     """Shows the job, submits it, says where it is to be found, and waits for it as far as the options say; the exit code."""
     backend = SlurmBackend(job.plan.profile.slurm)
-    _show(job, console)
+    for text in remarks(job.plan.profile, job.plan.points):
+        console.remark(text)
+    console.echo(one_job_words(job.plan))
     if options.dry_run:
-        _end_dry_run(job, console)
+        end_dry_run(job.plan, console, "; `hpcddp render` prints the script")
         return 0
     check_plan(job.plan)
     backend.check_folder(job.folder, job.plan.source.sweep.account or job.plan.settings.account)
-    _confirm(job, options, console)
+    confirm_one_job(job.plan, options, console)
     number = _send(job)
     console.echo(submitted_words([number], None, options.after))
     console.echo(f"script       {_typed(job.script_file)}\noutput       {_typed(job.log)}")
     console.progress(f"squeue -j {number}; tail -F {_typed(job.log)}; scancel {number}")
     return _wait(number, job, backend, console) if options.wait else 0
-
-
-def _show(job: CommandJob, console: Console) -> None:
-    for text in remarks(job.plan.profile, job.plan.points):
-        console.remark(text)
-    (request,) = job.plan.requests.values()
-    size = f"{count(request.nodes, 'node')} x {count(request.ranks_per_node, 'rank')}"
-    where = f"partition {request.partition}" if request.partition else "no partition asked for"
-    console.echo(f"1 job on {job.plan.profile.name}: {size}, {where}, at most {hours_at_most(request)}")
-
-
-def _end_dry_run(job: CommandJob, console: Console) -> None:
-    """Says what would be refused, and that nothing was submitted."""
-    for text in obstacles(job.plan):
-        console.remark(text)
-    if not lacks_account(job.plan):
-        found = check_requests(job.plan, [(planned.point, 1) for planned in job.plan.points])
-        for text in (*([found.remark] if found.remark else []), *found.certain, *found.uncertain):
-            console.remark(text)
-    console.echo("nothing submitted: this was a dry run; `hpcddp render` prints the script")
-
-
-def _confirm(job: CommandJob, options: SubmitOptions, console: Console) -> None:
-    (request,) = job.plan.requests.values()
-    words = small_words(job.plan.settings.ask_above, hours_at_most(request))
-    if words is not None:
-        console.remark(words)
-    elif not options.yes:
-        console.confirm("Submit?")
 
 
 def _send(job: CommandJob) -> str:

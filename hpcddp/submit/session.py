@@ -18,6 +18,7 @@ from hpcddp.study.status import study_states
 from hpcddp.study.status_text import status_table
 from hpcddp.study.study_folder import study_folder
 from hpcddp.submit.choose import ChosenPoints
+from hpcddp.submit.console import Console
 from hpcddp.submit.failed_runs import with_failed_repeats
 from hpcddp.submit.manifest import update_manifest
 from hpcddp.submit.options import SubmitOptions
@@ -31,20 +32,6 @@ from hpcddp.submit.submission_plan import SubmissionPlan, check_plan, lacks_acco
 from hpcddp.submit.submit import SubmittedRun
 from hpcddp.submit.until_ci import Known, open_points, with_repeats
 from hpcddp.submit.wait import wait_until_over
-
-
-@dataclass(frozen=True, kw_only=True)
-class Console:
-    """How the user is talked to."""
-
-    echo: Callable[[str], None]
-    """A result, on stdout."""
-    remark: Callable[[str], None]
-    """What is worth knowing besides, on stderr."""
-    progress: Callable[[str], None]
-    """What changes while the user waits, on stderr."""
-    confirm: Callable[[str], object]
-    """A question; raises where the answer is no."""
 
 
 def submit_points(

@@ -173,10 +173,15 @@ def _script_place(point: Point, code: Path, near: Path) -> ScriptPlace | None:
 def anchored(point: Point) -> Point:
     """The point with an absolute data root: a relative one is meant from where the user stands, and the job stands elsewhere."""
     data = point.workload.data
-    if data.root is None or data.root.startswith(("/", "$", "~")):
+    if data.root is None:
         return point
-    workload = dataclasses.replace(point.workload, data=dataclasses.replace(data, root=os.path.abspath(data.root)))
+    workload = dataclasses.replace(point.workload, data=dataclasses.replace(data, root=anchored_path(data.root)))
     return dataclasses.replace(point, workload=workload)
+
+
+def anchored_path(path: str) -> str:
+    """From here, where it is relative and begins with no variable."""
+    return path if path.startswith(("/", "$", "~")) else os.path.abspath(path)
 
 
 def _account(plan: SubmissionPlan) -> str | None:

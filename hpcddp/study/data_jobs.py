@@ -1,0 +1,118 @@
+"""What became of the jobs that prepare, pack or check data sets: their records first, then what the backend says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hpcddp.backends.base import Backend, JobState
+from hpcddp.core.data_task import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
+from hpcddp.core.text import duration
+from hpcddp.study.status_text import WIDTH, wrapped
+from hpcddp.study.study_records import read_record
+
+DATA_FOLDER = "data"
+"""Of the run root: the jobs of `hpcddp data`, which are of no study."""
+
+Phase = Literal["queued", "running", "done", "failed", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataJobState:
+    """The newest job of a task."""
+
+    record: DataJob
+    phase: Phase
+    detail: str | None = None
+    """What it did, why it waits, failed or is not known, in words."""
+    progress: DataProgress | None = None
+    """While it runs."""
+
+    @property
+    def plain(self) -> dict[str, object]:
+        """For JSON."""
+        task = self.record.task
+        found = {"task": task.title, "command": task.command, "job": self.record.job, "phase": self.phase, "detail": self.detail}
+        return {**found, **(encode(self.progress) if self.progress else {})}
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it waits or runs; a controller that does not answer just now has not ended it."""
+        return self.phase in ("queued", "running", "unknown")
+
+
+def folders_of_data_jobs(root: Path) -> list[Study]:
+    """The folders at `root`, itself or those below it, that have such jobs; they need have no runs."""
+    below = [] if (root / "study.json").is_file() else sorted(folder for folder in root.iterdir() if folder.is_dir())
+    return [study for study in map(Study, [root, *below]) if any(study.jobs.glob(f"*.data/{JOB_FILE}"))]
+
+
+def data_jobs(study: Study) -> list[DataJob]:
+    """The newest of each task, in the order of submission."""
+    found = [job for file in study.jobs.glob(f"*.data/{JOB_FILE}") if (job := read_record(DataJob, file)) is not None]
+    newest: dict[str, DataJob] = {}
+    for job in sorted(found, key=lambda job: job.submitted_at):
+        newest.pop(job.task.command, None)
+        newest[job.task.command] = job
+    return list(newest.values())
+
+
+def data_job_states(study: Study) -> list[DataJobState]:
+    """Of data_jobs; a backend is queried for those without an end of their own."""
+    from hpcddp.backends.choose import make_backend
+
+    jobs = data_jobs(study)
+    ends = {job.job: end for job in jobs if (end := _end(study, job)) is not None}
+    polled: dict[str, JobState] = {}
+    for name in dict.fromkeys(job.backend for job in jobs):
+        polled |= _poll(make_backend(name, study), [job for job in jobs if job.backend == name and job.job not in ends])
+    return [_state(study, job, ends.get(job.job) or _end(study, job), polled.get(job.job)) for job in jobs]
+
+
+def _poll(backend: Backend, jobs: Sequence[DataJob]) -> Mapping[str, JobState]:
+    return backend.poll({job.job: job.name for job in jobs}) if jobs else {}
+
+
+def _end(study: Study, job: DataJob) -> DataEnd | None:
+    return read_record(DataEnd, study.data_dir(job.job) / END_FILE)
+
+
+def _state(study: Study, job: DataJob, end: DataEnd | None, polled: JobState | None) -> DataJobState:
+    if end is not None:
+        return DataJobState(record=job, phase="done" if end.ok else "failed", detail=end.text)
+    state = polled or JobState(phase="unknown")
+    if state.phase == "done":  # it ended well, and its end.json has not come to this machine yet
+        return DataJobState(record=job, phase="done")
+    progress = read_record(DataProgress, study.data_dir(job.job) / PROGRESS_FILE) if state.phase != "queued" else None
+    return DataJobState(record=job, phase=state.phase, detail=state.detail, progress=progress)
+
+
+def data_job_lines(states: Sequence[DataJobState]) -> Iterator[str]:
+    """A line for each job, and below it what it did or lacks."""
+    for state in states:
+        task = state.record.task
+        head, text = f"{task.action} {task.data}  job {state.record.job}  {state.phase}", _words(state)
+        if text and len(head) + 2 + len(text) <= WIDTH:
+            yield f"{head}  {text}"
+        else:
+            yield from (head, *wrapped(text, "    "))
+
+
+def _words(state: DataJobState) -> str:
+    """How far it is and where, or what became of it."""
+    words = "; ".join(filter(None, (_progress_words(state.progress), state.detail)))
+    return ", ".join(filter(None, (words, f"in {state.record.task.options['root']}"))) if state.is_live else words
+
+
+def _progress_words(progress: DataProgress | None) -> str:
+    """`12,000 of 72,000 (17 %), 1,400/s, 43 s left`"""
+    if progress is None:
+        return ""
+    share = f" of {progress.total:,} ({100 * progress.done / progress.total:.0f} %)" if progress.total else ""
+    pace = f", {progress.per_s:,.0f}/s" if progress.per_s else ""
+    left = f", {duration(progress.left_s)} left" if progress.left_s is not None else ""
+    return f"{progress.done:,}{share}{pace}{left}"

@@ -1,0 +1,132 @@
+"""`hpcddp data ... --cluster`: what is done to a data set as one job, with a sweep's script, account and refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hpcddp.backends.base import Backend, Batch
+from hpcddp.backends.choose import make_backend
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.settings import Settings
+from hpcddp.core.data_task import JOB_FILE, DataJob, DataTask
+from hpcddp.core.errors import FAILED
+from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
+from hpcddp.study.data_jobs import DATA_FOLDER, data_job_lines, data_job_states
+from hpcddp.study.lock import study_lock
+from hpcddp.submit.choose import ChosenPoints, choose_layout
+from hpcddp.submit.console import Console
+from hpcddp.submit.one_job import confirm_one_job, end_dry_run, one_job_words
+from hpcddp.submit.options import LayoutOptions, PointOptions, SubmitOptions
+from hpcddp.submit.overview import submitted_words
+from hpcddp.submit.short_jobs import wait_for_ends
+from hpcddp.submit.submission_plan import SubmissionPlan, anchored_path, check_plan, make_submissions, plan_submission
+from hpcddp.sweep.expand import PlannedPoint, with_node_type
+
+ENTRY = "hpcddp.worker.data_job:run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSubmission:
+    """A task, the plan of its job, and the folder that has the job's records."""
+
+    task: DataTask
+    plan: SubmissionPlan
+    study: Study
+    backend: Backend
+
+
+def data_layout(task: DataTask, node_type: str | None, options: PointOptions) -> ChosenPoints:
+    """The point of a task's job where there is no sweep: one process on one node, with all its cores."""
+    layout = LayoutOptions(nodes=1, gpus_per_node=1, node_type=node_type)
+    chosen = choose_layout(layout, options, lambda profile: {"model": "none", "data": {"name": "none"}}, DATA_FOLDER)
+    return data_points(task, chosen, chosen.source.sweep.layout)
+
+
+def data_points(task: DataTask, chosen: ChosenPoints, layout: Layout) -> ChosenPoints:
+    """The point of the task's job for that sweep: no GPU is used, and the header of its script says what is done."""
+    root = str(task.options["root"])
+    workload = Workload(model=task.action, data=Data(name=task.data, root=root), loader_workers_per_rank=0)
+    full = _with_all_cores(layout, chosen.profile)
+    point = Point(cluster=chosen.profile.name, workload=workload, layout=full, device="cpu")
+    return replace(chosen, points=[PlannedPoint(point, ())])
+
+
+def _with_all_cores(layout: Layout, profile: ClusterProfile) -> Layout:
+    """All cores of a node that is the job's own, unless the sweep says how many."""
+    full = with_node_type(layout, profile)
+    cores = profile.node_type(full.node_type).physical_cores
+    if layout.physical_cores_per_rank is not None or not layout.exclusive or cores is None:
+        return full
+    return dataclasses.replace(full, physical_cores_per_rank=cores)
+
+
+def plan_data_job(task: DataTask, points: ChosenPoints, settings: Settings, options: SubmitOptions) -> DataSubmission:
+    """The job of a task that is of no study; UsageError for what the cluster would refuse."""
+    root = options.runs or settings.run_root_here() or Path("jobs")
+    study = Study((root / DATA_FOLDER).absolute())
+    plan = plan_submission(points, settings, options)
+    backend = make_backend(plan.profile.backend, study, rules=plan.profile.slurm)
+    return DataSubmission(task=anchored_task(task), plan=plan, study=study, backend=backend)
+
+
+def anchored_task(task: DataTask) -> DataTask:
+    """With absolute folders: a relative one is meant from where the user stands, and the job stands elsewhere."""
+    given = {name: str(task.options[name]) for name in task.folders if task.options.get(name) is not None}
+    return task.with_folders({name: anchored_path(path) for name, path in given.items()})
+
+
+def submit_data_job(job: DataSubmission, options: SubmitOptions, console: Console) -> int:
+    """Shows the job, submits it unless one for the task waits or runs, and waits as far as the options say; the exit code."""
+    console.echo(one_job_words(job.plan))
+    if options.dry_run:
+        end_dry_run(job.plan, console)
+        return 0
+    check_plan(job.plan)
+    confirm_one_job(job.plan, options, console)
+    record, is_new = ensure_data_job(job)
+    if is_new:
+        console.echo(submitted_words([record.job], None, options.after))
+    else:
+        console.echo(f"nothing submitted: job {record.job} does that already")
+    console.progress(f"hpcddp status {shlex.quote(str(job.study.folder))}")
+    return _wait(job, record, console) if options.wait else 0
+
+
+def ensure_data_job(job: DataSubmission) -> tuple[DataJob, bool]:
+    """The job for the task that waits or runs, or a new one; whether it is new."""
+    with study_lock(job.study, denied="nothing can be written there ({}); give another folder with --runs"):
+        live = [state.record for state in data_job_states(job.study) if state.is_live and state.record.task == job.task]
+        return (live[-1], False) if live else (_send(job), True)
+
+
+def _send(job: DataSubmission) -> DataJob:
+    """Under the study's lock."""
+    (planned,) = job.plan.points
+    (run,) = make_submissions(job.study, job.plan, job.backend.name, [(planned.point, 1)])
+    spec = replace(run.spec, data_task=job.task)
+    submission = replace(run, spec=spec, entry=ENTRY, title=job.task.title)
+    job.backend.check(submission)
+    (number,) = job.backend.submit_batch(Batch(submissions=(submission,), after_ok=job.plan.after))
+    now = datetime.now(timezone.utc).isoformat()
+    record = DataJob(task=job.task, job=number, name=submission.name, backend=spec.backend, submitted_at=now)
+    write_json(job.study.data_dir(number) / JOB_FILE, encode(record))
+    return record
+
+
+def _wait(job: DataSubmission, record: DataJob, console: Console) -> int:
+    """Until the job is over; Ctrl-C ends only the waiting."""
+    try:
+        wait_for_ends({record.job: record.name}, job.backend)
+    except KeyboardInterrupt:
+        console.remark(f"the job goes on: hpcddp status {shlex.quote(str(job.study.folder))}")
+        raise
+    (state,) = [state for state in data_job_states(job.study) if state.record.job == record.job]
+    console.echo("\n".join(data_job_lines([state])))
+    return 0 if state.phase == "done" else FAILED

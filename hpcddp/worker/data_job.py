@@ -1,0 +1,84 @@
+"""The job of `hpcddp data ... --cluster`: one process does what the command would do here, and leaves how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hpcddp.core.data_task import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress, DataTask
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec, spec_from_dict
+from hpcddp.core.paths import expanded
+from hpcddp.core.records import write_json
+from hpcddp.core.run_root import Study
+from hpcddp.core.schema import encode
+from hpcddp.data.writing.tasks import run_task
+from hpcddp.worker.ranks import this_rank
+
+WRITTEN_EVERY_S = 2.0
+
+PACE_OVER = 10
+"""The pace is that of so many writes: 20 s."""
+
+
+def run(spec: dict[str, Any]) -> dict[str, Any]:
+    """Does the spec's task and writes end.json, whose content it returns; HpcddpError where the task fails."""
+    job = spec_from_dict(spec)
+    task = job.data_task
+    assert task is not None, "only a job for a data task is given this entry"
+    folder, begun_s = _begin(job, task), time.monotonic()
+    try:
+        text = run_task(_here(task), ProgressFile(folder))
+    except HpcddpError as error:
+        _end(folder, DataEnd(ok=False, text=str(error), took_s=time.monotonic() - begun_s))
+        raise
+    end = DataEnd(ok=True, text=text, took_s=time.monotonic() - begun_s)
+    print(text, flush=True)
+    _end(folder, end)
+    plain: dict[str, Any] = encode(end)
+    return plain
+
+
+def _begin(job: JobSpec, task: DataTask) -> Path:
+    """The folder of its records, without those of an attempt that was requeued; job.json is there if nobody wrote it."""
+    number = this_rank(job.backend).job
+    folder = Study(Path(job.study)).data_dir(number)
+    for name in (PROGRESS_FILE, END_FILE):
+        (folder / name).unlink(missing_ok=True)
+    if not (folder / JOB_FILE).exists():
+        now = datetime.now(timezone.utc).isoformat()
+        write_json(
+            folder / JOB_FILE, encode(DataJob(task=task, job=number, name=task.title, backend=job.backend, submitted_at=now))
+        )
+    return folder
+
+
+def _here(task: DataTask) -> DataTask:
+    """With the variables in its folders filled in."""
+    given = {name: task.options[name] for name in task.folders if task.options.get(name) is not None}
+    return task.with_folders({name: expanded(str(path), f"--{name.replace('_', '-')}") for name, path in given.items()})
+
+
+def _end(folder: Path, end: DataEnd) -> None:
+    write_json(folder / END_FILE, encode(end))
+
+
+class ProgressFile:
+    """progress.json, written every few seconds."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / PROGRESS_FILE
+        self._written: deque[tuple[float, int]] = deque(maxlen=PACE_OVER)
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Notes that `done` of `total` are done."""
+        now_s = time.monotonic()
+        if self._written and now_s - self._written[-1][0] < WRITTEN_EVERY_S and done != total:
+            return
+        self._written.append((now_s, done))
+        then_s, before = self._written[0]
+        pace = (done - before) / (now_s - then_s) if now_s > then_s else None
+        write_json(self._file, encode(DataProgress(done=done, total=total, per_s=pace)), sync=False)

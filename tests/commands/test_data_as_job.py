@@ -1,0 +1,102 @@
+"""`hpcddp data ... --cluster`: a job that does what the command does here. Slurm is a stand-in, this machine's queue real."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.backends.fake_slurm import Say, calls, stand_ins
+from tests.commands.conftest import Run
+
+DIGITS = ("data", "prepare", "digits", "--root", "digits")
+BIGMNIST = ("data", "prepare", "bigmnist", "--root", "$SCRATCH/bigmnist", "--copies", "2")
+ON_RCC = ("--cluster", "rcc", "--set", "account=proj", "-y")
+
+NEWEST_NAME = """sed -n 's/.*--job-name=\\([^ ]*\\) .*/\\1/p' "$LOG" | tail -n 1"""
+NEWEST_FOLDER = """sed -n 's/.*--chdir=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1"""
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """sbatch queues job 7; nothing else is known of."""
+    say = stand_ins(tmp_path, monkeypatch, ("srun", "squeue", "sacct", "sacctmgr", "scontrol"), "exit 0")
+    say("sbatch", "echo 'Submitted batch job 7'")
+    return say
+
+
+def _squeue(say: Say, state: str, reason: str = "None") -> None:
+    say("squeue", f'printf \'7\\037%s\\037{state}\\037{reason}\\037\\037%s\\n\' "$({NEWEST_NAME})" "$({NEWEST_FOLDER})"')
+
+
+def test_a_job_of_this_machine_prepares(run: Run, tmp_path: Path) -> None:
+    """The data are where the command line said from here; --wait ends with what was done, as `status` has it later."""
+    done = run(*DIGITS, "--cluster", "local", "-y", "--wait")
+    assert done.exit_code == 0, done.output
+    assert "1,797 digits of scikit-learn's in" in " ".join(done.stdout.split())
+    assert sorted(file.name for file in (tmp_path / "digits").iterdir()) == ["digits-eval.bin", "digits-train.bin"]
+    status = run("status", "jobs", "--format", "json")
+    (study,) = json.loads(status.stdout)["studies"]
+    (job,) = study["data_jobs"]
+    assert (status.exit_code, study["name"], study["runs"]) == (0, "data", [])
+    assert (job["task"], job["phase"]) == ("prepare-digits", "done")
+    assert run("status", "jobs").stdout.splitlines()[:2] == ["data", "prepare digits  job L0001  done"]
+
+
+def test_the_job_has_a_node_and_its_cores(run: Run, say: Say, tmp_path: Path) -> None:
+    """One process with the cores of the node, in the profile's template with account and wall time; what it waits for."""
+    done = run(*BIGMNIST, *ON_RCC, "--set", "slurm.walltime_min=90", "--after", "4711")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0].startswith("1 job on rcc: 1 node x 1 rank, partition gpu, at most 1.5 node hours")
+    assert done.stdout.splitlines()[1] == "submitted    1 job    7, when 4711 ended well"
+    (call,) = calls(tmp_path, "sbatch")
+    assert "--job-name=prepare-bigmnist " in call
+    assert "--dependency=afterok:4711" in call
+    script = (tmp_path / "jobs/data/.jobs/7/job.sbatch").read_text()
+    assert {"#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=1", "#SBATCH --time=90", "#SBATCH --account=proj"} <= set(
+        script.splitlines()
+    )
+    assert script.splitlines()[1].endswith("on rcc: 1 node x 1 rank, prepare on bigmnist")
+    assert "#SBATCH --cpus-per-task=48" in script.splitlines()
+
+
+def test_nothing_twice(run: Run, say: Say, tmp_path: Path) -> None:
+    """While a job waits or runs for a task, the task gets no other; another task does, and so does one whose job has failed."""
+    assert run(*BIGMNIST, *ON_RCC).exit_code == 0
+    _squeue(say, "PENDING", "Priority")
+    again = run(*BIGMNIST, *ON_RCC)
+    assert (again.exit_code, "nothing submitted: job 7 does that already" in again.stdout) == (0, True), again.output
+    assert "prepare bigmnist  job 7  queued" in run("status", "jobs").stdout
+    assert run(*BIGMNIST, "--seed", "2", *ON_RCC).exit_code == 0
+    assert len(calls(tmp_path, "sbatch")) == 2
+    say("squeue", "exit 0")
+    assert "prepare bigmnist  job 7  failed" in run("status", "jobs").stdout
+    assert run(*BIGMNIST, "--seed", "2", *ON_RCC).exit_code == 0
+    assert len(calls(tmp_path, "sbatch")) == 3
+
+
+def test_a_dry_run_writes_nothing(run: Run, say: Say, tmp_path: Path) -> None:
+    """What Slurm would refuse is said."""
+    say("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid qos specification" >&2; exit 1')
+    result = run(*BIGMNIST, *ON_RCC, "--dry-run")
+    assert (result.exit_code, "Slurm refuses" in result.stderr) == (0, True), result.output
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--cluster", "rcc", "-y"), "rcc needs an account"),
+        ((*ON_RCC, "--set", "slurm.walltime_min=99999"), "slurm.walltime_min is 99999, at most"),
+        ((*ON_RCC, "--set", "layout.gpus=1"), "unknown key `gpus`"),
+        (("--cluster", "nowhere"), "no cluster `nowhere`"),
+        (("--wait",), "--wait is of a job, and without --cluster the data are made here: give --cluster NAME"),
+        (("--set", "account=proj"), "--set is of a job"),
+    ],
+)
+def test_what_cannot_be_is_refused(run: Run, say: Say, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    """With 2, before anything is written or sent."""
+    result = run(*BIGMNIST, *arguments)
+    assert (result.exit_code, words in result.stderr) == (2, True), result.output
+    assert not (tmp_path / "jobs").exists()
