@@ -12,7 +12,6 @@ from lightning.pytorch.profilers import Profiler
 
 from hpcddp.probe.loop_recorder import LoopRecorder
 from hpcddp.probe.script_point import Wanted, samples_of_batch
-from hpcddp.probe.step_hooks import Mark
 
 
 class ScalingCallback(Callback):
@@ -45,7 +44,7 @@ class ScalingCallback(Callback):
         recorder = LoopRecorder(trainer.strategy.model or pl_module, trainer.optimizers, wanted)
         recorder.loader = loader
         recorder.start(watches_calls=False)
-        trainer.profiler = _Marks(trainer.profiler, recorder.mark, self._before_fetch)  # type: ignore[attr-defined]
+        trainer.profiler = _Marks(trainer.profiler, recorder, self._before_fetch)  # type: ignore[attr-defined]
         self._recorder, self._optimizer_steps = recorder, trainer.global_step
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -64,7 +63,7 @@ class ScalingCallback(Callback):
         recorder = self._recorder
         if recorder is None:
             return
-        recorder.mark("other")
+        recorder.end_batch()
         if trainer.global_step == self._optimizer_steps:
             return  # gradients add up
         self._optimizer_steps = trainer.global_step
@@ -107,10 +106,10 @@ class ScalingCallback(Callback):
 class _Marks(Profiler):
     """Around the trainer's profiler, to which Lightning says when it fetches a batch, moves it and begins a training step."""
 
-    def __init__(self, inner: Profiler, mark: Mark, before_fetch: Callable[[], None]) -> None:
+    def __init__(self, inner: Profiler, recorder: LoopRecorder, before_fetch: Callable[[], None]) -> None:
         super().__init__()
         self.inner = inner
-        self._mark, self._before_fetch = mark, before_fetch
+        self._recorder, self._before_fetch = recorder, before_fetch
         self._fetched = False
         """A batch to train on, and not moved yet; those of a validation are moved as well."""
 
@@ -118,16 +117,16 @@ class _Marks(Profiler):
         if action_name.endswith("train_dataloader_next"):
             self._before_fetch()
         elif action_name.endswith(".training_step"):
-            self._mark("other")
+            self._recorder.mark("other")
         self.inner.start(action_name)
 
     def stop(self, action_name: str) -> None:
         self.inner.stop(action_name)
         if action_name.endswith("train_dataloader_next"):
-            self._mark("data_wait")
+            self._recorder.begin_batch()
             self._fetched = True
         elif self._fetched and action_name.endswith(".batch_to_device"):
-            self._mark("h2d_exposed")
+            self._recorder.mark("h2d_exposed")
             self._fetched = False
 
     def __getattr__(self, name: str) -> Any:

@@ -12,6 +12,7 @@ from torch import nn
 from hpcddp.core.errors import HpcddpError
 from hpcddp.probe.checkpoints import Save, checkpoints_of
 from hpcddp.probe.first_step import FirstStep
+from hpcddp.probe.flop_count import StepFlops, step_flops
 from hpcddp.probe.group import group_of_job, script_group
 from hpcddp.probe.script_point import Wanted, point_in_job, read_facts, samples_of, script_point
 from hpcddp.probe.script_run import ScriptRun, adhoc_place, place_in_job
@@ -50,16 +51,36 @@ class LoopRecorder:
         self.loader: Any = None
         """Where batches come from, for the records; set before the first step ends."""
         self._sequence = StepSequence(self.timer, self._begin)
+        self._flops: StepFlops | None = None
+        self._watched_flops: StepFlops | None = None
+        """The same until the warm-up is over."""
 
     def start(self, *, watches_calls: bool = True) -> None:
         """From now on. `watches_calls`: the loop calls the model itself; else the hooks' `computed` is to be called."""
         self.hooks = StepHooks(self._model, self._optimizers, self.mark, watches_calls=watches_calls)
         self._first_step = FirstStep(self._model)
         self._times_buckets = self._hook_buckets()
+        if self._group.rank.rank == 0 and self._wanted.flops_per_step is None:
+            self._flops = self._watched_flops = step_flops(self._model, self._optimizers)
+
+    def begin_batch(self) -> None:
+        """The loop has its batch, or all those of a step."""
+        self.mark("data_wait")
+        if self._watched_flops:
+            self._watched_flops.begin_batch()
+
+    def end_batch(self) -> None:
+        """The loop is done with it."""
+        self.mark("other")
+        if self._watched_flops:
+            self._watched_flops.end_batch()
 
     def end_step(self) -> bool:
         """The step is over; whether enough are measured."""
-        return self._sequence.close()
+        over = self._sequence.close()
+        if self._watched_flops:
+            self._watch_warmup(self._watched_flops)
+        return over
 
     def pause(self) -> None:
         """What came since a step ended is of none, as an evaluation is not."""
@@ -75,10 +96,11 @@ class LoopRecorder:
         if self._sequence.run is None:
             print("hpcddp: nothing was measured: the loop must take its batches from steps(loader)", file=sys.stderr)
             return
+        given = self._wanted
         self._sequence.run.finish(
             self.hooks.optimizer_steps,
-            tokens_per_step=self._wanted.tokens_per_step,
-            flops_per_sample=self._wanted.flops_per_sample,
+            tokens_per_step=given.tokens_per_step,
+            flops_per_sample=given.per_sample(given.flops_per_step or (self._flops.of_step if self._flops else None)),
         )
 
     def fail(self, error: BaseException) -> None:
@@ -93,6 +115,16 @@ class LoopRecorder:
         self.hooks.remove()
         self._first_step.end()
         self.timer.ignore_buckets()
+        if self._flops:
+            self._flops.end()
+
+    def _watch_warmup(self, flops: StepFlops) -> None:
+        """Operations are counted in the first step; those of later ones are as many where the model is given the same shapes."""
+        run = self._sequence.run
+        flops.end_step()
+        if run is None or run.steps >= run.window.timed_from:
+            flops.end()
+            self._watched_flops = None
 
     def _begin(self) -> ScriptRun:
         """Behind the first step."""

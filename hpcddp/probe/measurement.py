@@ -38,7 +38,7 @@ def measure(  # noqa: PLR0913 - a user's words
     iterations_per_step: of the loop in a step, where gradients of several batches add up before the optimizer's step.
     warmup_steps, steps: before timing begins, and timed.
     tokens_per_step: of this rank, in a step: a second rate beside samples.
-    flops_per_step: floating-point operations of this rank's forward and backward in a step.
+    flops_per_step: floating-point operations of this rank's forward and backward in a step; counted where they can be.
     save_checkpoint: in a sweep with `measure.resume`, called by every rank with a folder, to write what it needs to go on.
 
     HpcddpError says what cannot be measured; the training itself never fails of it once steps are made.
@@ -83,9 +83,9 @@ class Measurement:
         recorder = self._recorder
         recorder.loader = loader
         for iteration, batch in enumerate(batches(loader), start=1):
-            recorder.mark("data_wait")
+            recorder.begin_batch()
             yield batch
-            recorder.mark("other")
+            recorder.end_batch()
             if iteration % self._iterations_per_step == 0 and recorder.end_step():
                 return
 

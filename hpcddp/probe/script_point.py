@@ -49,10 +49,9 @@ class Wanted:
             given = ", ".join(f"{name}={value}" for name, value in (wrong or {"warmup_steps": self.warmup_steps}).items())
             raise HpcddpError(f"measure({given}): each of its numbers is 1 at least, and only warmup_steps may be 0")
 
-    @property
-    def flops_per_sample(self) -> int | None:
-        """As end.json has it."""
-        return None if self.flops_per_step is None else round(self.flops_per_step / self.samples_per_step)
+    def per_sample(self, of_step: float | None) -> int | None:
+        """What a step has of something, by its samples."""
+        return None if of_step is None else round(of_step / self.samples_per_step)
 
 
 def read_facts(  # noqa: PLR0913 - what it is read from

@@ -43,7 +43,7 @@ class ScalingCallback(TrainerCallback):
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Its batches are there, all that add up to one step."""
         if self._recorder:
-            self._recorder.mark("data_wait")
+            self._recorder.begin_batch()
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._recorder and not (control.should_evaluate or control.should_save):
@@ -57,7 +57,7 @@ class ScalingCallback(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._recorder:
-            self._recorder.mark("other")
+            self._recorder.end_batch()
             if self._recorder.end_step():
                 control.should_training_stop = True
                 self._finish()

@@ -91,7 +91,7 @@ def own_step(trainer: Trainer, folder: Path) -> tuple[LoopRecorder, Callable[[Ba
     recorder = steps.__enter__()._recorder
 
     def step(batch: Batch) -> None:
-        recorder.mark("data_wait")
+        recorder.begin_batch()
         micro = list(zip(*(part.chunk(ACCUMULATE) for part in batch), strict=True))
         losses = []
         for number, (images, labels) in enumerate(micro, start=1):
@@ -104,7 +104,7 @@ def own_step(trainer: Trainer, folder: Path) -> tuple[LoopRecorder, Callable[[Ba
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         steps.mark("optimizer")
-        recorder.mark("other")
+        recorder.end_batch()
         recorder.end_step()
 
     return recorder, step

@@ -206,9 +206,9 @@ def train_under_probe(point: Point, trainer: Trainer, feed: Feed, runs: Path) ->
     enough = False
     while not enough:
         batch = feed.next(unused)
-        recorder.mark("data_wait")
+        recorder.begin_batch()
         step(batch)
-        recorder.mark("other")
+        recorder.end_batch()
         enough = recorder.end_step()
     feed.next(unused)
     recorder.finish()
