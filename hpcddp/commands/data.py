@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,11 @@ def _all_variants() -> str:
     from hpcddp.core.point import VARIANTS
 
     return ",".join(VARIANTS)
+
+
+processes_option = click.option(
+    "--processes", type=click.IntRange(min=1), help="How many work at once; by default as many as there are processors, up to 8."
+)
 
 
 @click.group()
@@ -70,9 +76,16 @@ def digits(root: Path) -> None:
 )
 @click.option("--mnist-root", type=click.Path(path_type=Path), help="Folder of MNIST's four official files; by default ROOT.")
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Of the random augmentations.")
+@processes_option
 @as_job("prepare", "bigmnist")
 def bigmnist(
-    root: Path, copies: int, variants: str, digits: Literal["auto", "mnist", "sklearn"], mnist_root: Path | None, seed: int
+    root: Path,
+    copies: int,
+    variants: str,
+    digits: Literal["auto", "mnist", "sklearn"],
+    mnist_root: Path | None,
+    seed: int,
+    processes: int | None,
 ) -> None:
     """bigMNIST: six variants of MNIST's 60,000 digits, copied to 72,000,000 samples (about 56 GB of uint8).
 
@@ -85,14 +98,21 @@ def bigmnist(
     """
     need_torch()
     from hpcddp.data.digits import find_digits
+    from hpcddp.data.writing.pool import default_processes
     from hpcddp.data.writing.prepare import prepare_bigmnist
+    from hpcddp.data.writing.progress import Progress
 
     found = find_digits(digits, mnist_root or root)
     click.echo(found.message, err=True)
     names = tuple(variants.split(","))
-    samples = len(found.train_labels) * copies * len(names)
-    with click.progressbar(length=samples, label=f"{samples:,} samples", file=sys.stderr) as bar:
-        manifest = prepare_bigmnist(
-            root, digits=found, copies=copies, variants=names, seed=seed, progress=lambda done, _: bar.update(done - bar.pos)
-        )
+    manifest = prepare_bigmnist(
+        root,
+        digits=found,
+        copies=copies,
+        variants=names,
+        seed=seed,
+        progress=Progress("samples", sys.stderr),
+        remark=partial(click.echo, err=True),
+        processes=processes or default_processes(),
+    )
     click.echo(f"{manifest.samples:,} samples in {root}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,7 +23,7 @@ from torch import Tensor
 from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import VARIANTS, Data
-from hpcddp.core.schema import Positive, SchemaError, decode
+from hpcddp.core.schema import Positive, SchemaError, added_later, decode
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Batch, FactsSource, Split
 
@@ -68,6 +69,8 @@ class Manifest:
     digits_sha256: str
     seed: int
     shape: tuple[int, ...] = MNIST.shape
+    sha256: Mapping[str, str] = added_later(dict)
+    """Of each file, by its name; none in folders of earlier versions. Before all is there, of what is finished."""
 
     @property
     def samples(self) -> int:

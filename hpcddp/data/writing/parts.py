@@ -31,6 +31,12 @@ def written_aside(file: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def write_complete(file: Path, content: bytes) -> None:
+    """The same for content that is at hand: a reader finds the old file or the new one."""
+    with written_aside(file) as out:
+        out.write(content)
+
+
 def remove_parts(folder: Path) -> None:
     """Removes what killed processes left. Only for the holder of the folder's lock: nobody else writes there now."""
     for part in folder.glob(".*.part"):

@@ -1,36 +1,36 @@
 """Makes bigMNIST: every digit in every variant, copy after copy, with random draws of each copy's own.
 
-Killed and started again, it keeps the finished shards and ends with the same bytes: the draws of a (copy, variant) block
-depend on the seed, the copy and the variant only.
+Killed and started again, it keeps the finished shards and ends with the same bytes. A shard is finished when its checksums
+stand in the manifest, which is written anew after each.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 
-import torch
-
-from hpcddp.core.errors import HpcddpError, UsageError
-from hpcddp.core.point import VARIANTS, to_json
+from hpcddp.core.errors import UsageError
+from hpcddp.core.point import VARIANTS
 from hpcddp.core.schema import did_you_mean, encode
-from hpcddp.data.augment import augment
 from hpcddp.data.bigmnist import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.digits import Digits
 from hpcddp.data.roots import first_file
-from hpcddp.data.sampling import generator_for
-from hpcddp.data.source import Batch, to_bytes
+from hpcddp.data.writing.bigmnist_shards import write_shard
+from hpcddp.data.writing.parts import remove_parts, write_complete
+from hpcddp.data.writing.pool import Advance, run_tasks
+from hpcddp.data.writing.root_lock import root_lock
+from hpcddp.data.writing.space import check_space, write_error
 
 SHARD_SAMPLES = 600_000
 """About: a shard holds whole blocks. 470 MB: 120 shards in the full set, and seconds of work to lose when killed."""
-BATCH = 1024
-"""Digits augmented at a time: few enough that their working memory stays in a core's cache, twice as fast as 4096."""
 
 ProgressCallback = Callable[[int, int], None]
-"""Called with (samples done, samples in all) after every batch, hundreds of times a second."""
+"""Called with (samples done, samples in all), first with what was there already, then many times a second."""
 
 
 def prepare_bigmnist(  # noqa: PLR0913 - the contract with the command
@@ -41,26 +41,30 @@ def prepare_bigmnist(  # noqa: PLR0913 - the contract with the command
     variants: tuple[str, ...],
     seed: int,
     progress: ProgressCallback,
+    remark: Callable[[str], None] = lambda _: None,
+    processes: int = 1,
     shard_samples: int = SHARD_SAMPLES,
 ) -> Manifest:
-    """Writes bigMNIST into `root`, or what `root` lacks of it.
+    """Writes bigMNIST into `root`, or what `root` lacks of it; `remark` is given a sentence where another process is at it.
 
-    Raises UsageError for an unknown variant, HpcddpError where `root` holds something else or cannot hold all of it.
+    Raises UsageError for an unknown variant or where `root` holds something else, HpcddpError where it cannot hold all of it.
     """
-    manifest = _manifest(digits, copies, variants, seed, shard_samples)
-    with _saying_where(root), _one_thread():
+    wanted = _manifest(digits, copies, variants, seed, shard_samples)
+    with _write_errors(root, wanted):
         root.mkdir(parents=True, exist_ok=True)
-        _check_content(root, manifest)
-        _check_space(root, manifest)
-        _begin(root, manifest)
-        _write_shard(root, manifest.eval_shard, [(digits.eval_images, digits.eval_labels)])
-        done = 0
-        for number, shard in enumerate(manifest.train_shards):
-            _write_shard(root, shard, _counted(_augmented(manifest, digits, number), done, manifest.samples, progress))
-            done += shard.samples
-            progress(done, manifest.samples)
-        if not (root / MANIFEST).exists():
-            os.replace(root / UNFINISHED, root / MANIFEST)
+        found = _checked_content(root, wanted)
+        if not _missing(root, found) and (root / MANIFEST).exists():
+            return found
+        check_space(root, _missing_bytes(root, found), "bigMNIST", "choose another folder or fewer copies")
+        with root_lock(root, remark) as lock:
+            remove_parts(root)
+            manifest = _checked_content(root, wanted)
+            with contextlib.closing(_written(root, manifest, digits, processes, progress)) as states:
+                for manifest in states:
+                    lock.check()
+                    _write_manifest(root, manifest)
+            if not (root / MANIFEST).exists():
+                os.replace(root / UNFINISHED, root / MANIFEST)
     return manifest
 
 
@@ -83,93 +87,70 @@ def _manifest(digits: Digits, copies: int, variants: tuple[str, ...], seed: int,
     )
 
 
-def _begin(root: Path, manifest: Manifest) -> None:
-    """From here on, shards found in the folder are this manifest's and trusted by their size alone."""
-    if _manifest_in(root) is not None:
-        return
-    aside = root / f"{UNFINISHED}.new"
-    aside.write_text(to_json(encode(manifest)) + "\n", encoding="utf-8")
-    os.replace(aside, root / UNFINISHED)
-
-
-def _manifest_in(root: Path) -> Manifest | None:
-    """The folder's manifest, finished or not."""
-    found = first_file([root], (MANIFEST, UNFINISHED))
-    return None if found is None else read_manifest(found)
-
-
-def _check_content(root: Path, wanted: Manifest) -> None:
-    held = _manifest_in(root)
-    if held is None:
+def _checked_content(root: Path, wanted: Manifest) -> Manifest:
+    """The folder's manifest, finished or not, or else `wanted`; UsageError where the folder holds something else."""
+    file = first_file([root], (MANIFEST, UNFINISHED))
+    if file is None:
         if any(root.glob("train-*.u8")):
-            raise HpcddpError(f"{root} holds shards but no {MANIFEST} to say of what: remove them or choose another folder")
-        return
-    ours, theirs = encode(wanted), encode(held)
+            raise UsageError(f"{root} holds shards but no {MANIFEST} to say of what: remove them or choose another folder")
+        return wanted
+    held = read_manifest(file)
+    ours, theirs = (encode(dataclasses.replace(manifest, sha256={})) for manifest in (wanted, held))
     differing = [f"{key} = {theirs[key]} (asked for: {ours[key]})" for key in ours if ours[key] != theirs[key]]
     if differing:
-        raise HpcddpError(f"{root} holds another bigMNIST, with {'; '.join(differing)}: choose another folder or remove that one")
+        raise UsageError(f"{root} holds another bigMNIST, with {'; '.join(differing)}: choose another folder or remove that one")
+    return held
 
 
-def _check_space(root: Path, manifest: Manifest) -> None:
+def _missing(root: Path, manifest: Manifest) -> list[Shard]:
+    """The shards that are still to be made. In a finished folder of an earlier version none has a checksum."""
     shards = [manifest.eval_shard, *manifest.train_shards]
-    needed = sum(shard.samples * (IMAGE_BYTES + 1) for shard in shards if not shard.complete(root))
-    free = shutil.disk_usage(root).free
-    if needed > free:
-        raise HpcddpError(
-            f"bigMNIST needs {needed / 1e9:,.1f} GB more in {root}, where {free / 1e9:,.1f} GB are free: "
-            "choose another folder or fewer copies"
-        )
+    without_sums = (root / MANIFEST).exists() and not manifest.sha256
+    return [shard for shard in shards if not shard.complete(root) or not (without_sums or _has_sums(shard, root, manifest))]
 
 
-def _write_shard(root: Path, shard: Shard, batches: Iterable[Batch]) -> None:
-    """Both files written aside, flushed and renamed, unless they are there already."""
-    if shard.complete(root):
-        return
-    finals = (shard.images(root), shard.labels(root))
-    parts = [path.with_name(f"{path.name}.part") for path in finals]
-    with open(parts[0], "wb") as images_file, open(parts[1], "wb") as labels_file:
-        for images, labels in batches:
-            images_file.write(to_bytes(images))
-            labels_file.write(to_bytes(labels.to(torch.uint8)))
-        for file in (images_file, labels_file):
-            file.flush()
-            os.fsync(file.fileno())
-    for part, final in zip(parts, finals, strict=True):
-        os.replace(part, final)
+def _has_sums(shard: Shard, root: Path, manifest: Manifest) -> bool:
+    return {shard.images(root).name, shard.labels(root).name} <= set(manifest.sha256)
 
 
-def _augmented(manifest: Manifest, digits: Digits, number: int) -> Iterator[Batch]:
-    """The batches of training shard `number`."""
-    blocks = [(copy, variant) for copy in range(manifest.copies) for variant in manifest.variants]
-    per_shard = manifest.samples_per_shard // manifest.base_samples
-    for copy, variant in blocks[number * per_shard : (number + 1) * per_shard]:
-        generator = generator_for("bigmnist", manifest.seed, copy, variant)
-        for start in range(0, manifest.base_samples, BATCH):
-            batch = slice(start, start + BATCH)
-            yield augment(variant, digits.train_images[batch], generator), digits.train_labels[batch]
+def _missing_bytes(root: Path, manifest: Manifest) -> int:
+    return sum(shard.samples * (IMAGE_BYTES + 1) for shard in _missing(root, manifest))
 
 
-def _counted(batches: Iterable[Batch], done: int, total: int, progress: ProgressCallback) -> Iterator[Batch]:
-    for batch in batches:
-        yield batch
-        done += len(batch[1])
-        progress(done, total)
+def _written(
+    root: Path, manifest: Manifest, digits: Digits, processes: int, progress: ProgressCallback
+) -> Generator[Manifest, None, None]:
+    """Makes what is missing: the manifest before the first shard, and after each with the shard's checksums."""
+    missing = _missing(root, manifest)
+    done = manifest.samples - sum(shard.samples for shard in missing if shard != manifest.eval_shard)
+
+    def advance(samples: int) -> None:
+        nonlocal done
+        done += samples
+        progress(done, manifest.samples)
+
+    yield manifest
+    advance(0)
+    work = partial(_made, root=root, manifest=manifest, digits=digits)
+    with contextlib.closing(run_tasks(work, missing, processes, advance)) as results:
+        for sums in results:
+            manifest = dataclasses.replace(manifest, sha256=dict(sorted({**manifest.sha256, **sums}.items())))
+            yield manifest
 
 
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """More threads gain nothing on batches this small and lose much on a busy login node (7,000 samples/s, not 140,000)."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def _made(shard: Shard, advance: Advance, *, root: Path, manifest: Manifest, digits: Digits) -> dict[str, str]:
+    return write_shard(root, shard, manifest, digits, advance)
+
+
+def _write_manifest(root: Path, manifest: Manifest) -> None:
+    """Under the name that it has already; before there is one, nothing in the folder is taken for finished."""
+    file = root / (MANIFEST if (root / MANIFEST).exists() else UNFINISHED)
+    write_complete(file, f"{json.dumps(encode(manifest), indent=1)}\n".encode())
 
 
 @contextlib.contextmanager
-def _saying_where(root: Path) -> Iterator[None]:
+def _write_errors(root: Path, wanted: Manifest) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise HpcddpError(f"cannot write bigMNIST into {root}: {error}; finished shards stay, run again to go on") from error
+        raise write_error(error, root, "bigMNIST", lambda: _missing_bytes(root, _checked_content(root, wanted))) from error

@@ -1,36 +1,23 @@
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import hpcddp
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import VARIANTS
-from hpcddp.data.bigmnist import Manifest, read_manifest
+from hpcddp.data.bigmnist import Manifest, Shard, read_manifest
+from hpcddp.data.writing.bigmnist_shards import write_shard
 from hpcddp.data.writing.prepare import prepare_bigmnist
 from tests.data.digits import noise_digits
+from tests.data.writing.kills import killed_at_random, twice_at_once
 
 DIGITS = noise_digits(1100, 9)
 """More than one batch of augmentation per block."""
-REPOSITORY = Path(hpcddp.__file__).parents[1]
-WATCHED = """
-import sys
-from pathlib import Path
-from tests.data.writing.test_prepare import prepare
-
-def wait(done, total):
-    print(done, flush=True)
-    sys.stdin.readline()
-
-prepare(Path(sys.argv[1]), progress=wait)
-"""
-"""Prepares one batch for each line that it is sent."""
 
 
 def ignore(done: int, total: int) -> None:
@@ -44,7 +31,7 @@ def prepare(root: Path, progress: object = ignore, **changes: object) -> Manifes
 
 
 def content(root: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in root.iterdir()}
+    return {path.name: path.read_bytes() for path in root.iterdir() if not path.name.startswith(".")}
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +62,7 @@ def test_a_prepared_folder_holds_shards_and_a_manifest(tmp_path: Path, uninterru
         "digits_sha256": DIGITS.sha256,
         "seed": 1,
         "shape": [1, 28, 28],
+        "sha256": {name: hashlib.sha256(uninterrupted[name]).hexdigest() for name in sorted(sizes)},
     }
     assert content(tmp_path / "new" / "folder") == uninterrupted
 
@@ -91,49 +79,87 @@ def test_a_block_follows_from_seed_copy_and_variant_only(tmp_path: Path, uninter
     assert (tmp_path / "b" / "train-00000.u8").read_bytes() != elastic[0] != elastic[1]
 
 
-@pytest.mark.parametrize("batches", [1, 6, 24])
-def test_a_killed_preparation_goes_on_to_the_same_bytes(tmp_path: Path, uninterrupted: dict[str, bytes], batches: int) -> None:
-    """SIGKILL in the first shard, in the second, and in the last: finished shards are kept, the result is the same."""
-    _kill_after(batches, tmp_path)
-    left = content(tmp_path)
-    assert "bigmnist.json" not in left
-    finished = {name for name, data in left.items() if uninterrupted.get(name) == data}
-    assert len([name for name in finished if name.startswith("train")]) == 2 * ((batches - 1) // 4)
-    written = {name: (tmp_path / name).stat().st_mtime_ns for name in finished}
+def test_killed_anywhere_it_goes_on_to_the_same_bytes(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
+    """SIGKILL at 20 random moments, with two processes at work; nothing is left over but what is finished."""
+    for root in killed_at_random(in_two_processes, tmp_path):
+        assert content(root) == uninterrupted
+        assert not list(root.glob(".*.part"))
+
+
+def test_finished_shards_are_not_made_again(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
+    """What was there when the process ended stays as it is, and is reported as done from the first call on."""
+
+    def stop(done: int, total: int) -> None:
+        if done > 6 * 1100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path, stop)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("train-*")}
+    assert len(before) == 6
     reported: list[int] = []
-    prepare(tmp_path, progress=lambda done, total: reported.append(done))
-    assert content(tmp_path) == uninterrupted
-    assert {name: (tmp_path / name).stat().st_mtime_ns for name in finished} == written
+    prepare(tmp_path, lambda done, total: reported.append(done))
+    assert {name: (tmp_path / name).stat().st_mtime_ns for name in before} == before
     assert reported == sorted(reported)
-    assert reported[-1] == 13_200
+    assert (reported[0], reported[-1]) == (6 * 1100, 13_200)
+    assert content(tmp_path) == uninterrupted
 
 
-def _kill_after(batches: int, root: Path) -> None:
-    """Starts a preparation, lets it write `batches` batches (two a block, four a shard) and kills it there."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", WATCHED, str(root)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-    )
-    with child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            for report in range(_reports(batches)):
-                assert child.stdout.readline().strip().isdigit()
-                if report < _reports(batches) - 1:
-                    child.stdin.write(b"\n")
-                    child.stdin.flush()
-        finally:
-            child.send_signal(signal.SIGKILL)
-            child.wait()
+def test_a_shard_without_a_checksum_is_not_trusted(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
+    """Of the right length, but renamed into place by a process that was killed before it had said what it wrote."""
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path, _interrupt)
+    (tmp_path / "train-00001.u8").write_bytes(bytes(2200 * 784))
+    (tmp_path / "train-00001.labels.u8").write_bytes(bytes(2200))
+    prepare(tmp_path)
+    assert content(tmp_path) == uninterrupted
 
 
-def _reports(batches: int) -> int:
-    """Progress is told after each batch and once more after each shard."""
-    return batches + (batches - 1) // 4
+def _interrupt(done: int, total: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_two_at_once_end_in_one_good_copy(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
+    """The second waits, and finds everything made."""
+    twice_at_once(in_two_processes, tmp_path)
+    assert content(tmp_path) == uninterrupted
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def in_two_processes(root: Path) -> None:
+    prepare(root, processes=2)
+
+
+def test_a_folder_of_an_earlier_version_stays_as_it_is(tmp_path: Path) -> None:
+    """Its manifest has no checksums: its shards are trusted by their length, as they were, and none is added."""
+    prepare(tmp_path)
+    plain = json.loads((tmp_path / "bigmnist.json").read_text())
+    del plain["sha256"]
+    (tmp_path / "bigmnist.json").write_text(json.dumps(plain))
+    before = content(tmp_path)
+    assert prepare(tmp_path).sha256 == {}
+    assert content(tmp_path) == before
+
+
+def test_a_finished_folder_may_be_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A colleague's, say: nothing is locked or written where nothing is missing."""
+    prepare(tmp_path)
+    monkeypatch.setattr("hpcddp.data.writing.prepare.root_lock", None)
+    assert prepare(tmp_path).samples == 13_200
+
+
+def test_a_full_disk_is_said_with_what_is_still_to_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota shows only then; what is finished stays."""
+
+    def full(root: Path, shard: Shard, *others: object) -> dict[str, str]:
+        if shard.stem == "train-00002":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_shard(root, shard, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("hpcddp.data.writing.prepare.write_shard", full)
+    with pytest.raises(HpcddpError, match=r"No space left on device; 6.9 MB are still to be written there; what is finished"):
+        prepare(tmp_path)
+    assert len(read_manifest(tmp_path / "bigmnist.json.part").sha256) == 6
 
 
 def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:
@@ -178,7 +204,7 @@ def test_shards_without_a_manifest_are_not_trusted(tmp_path: Path) -> None:
 
 def test_too_little_space_is_said_before_anything_is_written(tmp_path: Path) -> None:
     """With what is needed and what is free."""
-    with pytest.raises(HpcddpError, match=r"bigMNIST needs [\d,]+\.\d GB more in .*, where [\d,.]+ GB are free"):
+    with pytest.raises(HpcddpError, match=r"needs 5.2 TB more in .*, where .* are free: .* are missing; choose"):
         prepare(tmp_path, copies=10**6, shard_samples=10**9)
     assert not list(tmp_path.iterdir())
 

@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import queue
-import subprocess
-import sys
+import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from hpcddp.data.writing import root_lock as module
 from hpcddp.data.writing.root_lock import root_lock
+from tests.data.writing.kills import started
 
-HOLD = (
-    "import pathlib, sys\n"
-    "from hpcddp.data.writing.root_lock import root_lock\n"
-    "with root_lock(pathlib.Path(sys.argv[1]), print):\n"
-    "    print('held', flush=True)\n"
-    "    sys.stdin.read()\n"
-)
+
+def hold_for_ever(root: Path) -> None:
+    with root_lock(root, print):
+        (root / "held").touch()
+        time.sleep(600)
 
 
 def test_the_second_waits_and_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, with the process's number and machine; it goes on when the first is done, or was killed."""
     monkeypatch.setattr(module, "POLL_EVERY_S", 0.01)
-    for killed in (False, True):
-        holder = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        remarks: queue.SimpleQueue[str] = queue.SimpleQueue()
-        entered = threading.Event()
-        thread = threading.Thread(target=take, args=(tmp_path, remarks, entered))
-        thread.start()
-        assert f"process {holder.pid} on " in remarks.get(timeout=60)
-        assert not entered.wait(0.1)
-        if killed:
-            holder.kill()
-        holder.communicate()
-        thread.join(60)
-        assert entered.is_set()
-        assert remarks.empty()
+    holder = started(hold_for_ever, tmp_path)
+    while not (tmp_path / "held").exists():
+        time.sleep(0.01)
+    remarks: queue.SimpleQueue[str] = queue.SimpleQueue()
+    entered = threading.Event()
+    thread = threading.Thread(target=take, args=(tmp_path, remarks, entered))
+    thread.start()
+    assert f"process {holder} on " in remarks.get(timeout=60)
+    assert not entered.wait(0.1)
+    os.kill(holder, signal.SIGKILL)
+    thread.join(60)
+    os.waitpid(holder, 0)
+    assert entered.is_set()
+    assert remarks.empty()
 
 
 def take(root: Path, remarks: queue.SimpleQueue[str], entered: threading.Event) -> None:
