@@ -51,6 +51,9 @@ class Data:
     decoder: Literal["auto", "simplejpeg", "pillow", "torchvision"] = added_later("auto")
     """imagenet only: what decodes the pictures. auto: simplejpeg where the compute environment has it, else Pillow. launch.json
     says what did. Where it was not Pillow, that is part of the software environment (`env_id`): the two are never pooled."""
+    augment: Literal["none", "crop_flip"] = added_later("none")
+    """cifar10 and digits only. crop_flip: a training image is padded by 4 pixels, cropped at random and mirrored half the time,
+    anew in every epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)

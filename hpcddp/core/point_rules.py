@@ -13,6 +13,9 @@ from hpcddp.core.training_rules import batches, optimizer, rates, training
 
 MAX_TELEMETRY_HZ = 10
 
+CROPPED = ("cifar10", "digits")
+"""Data sets of which `data.augment` takes crops."""
+
 
 def check_point(point: Point) -> None:
     """UsageError with a sentence for each combination that cannot be, or whose result would be taken for another's."""
@@ -169,6 +172,8 @@ def _pictures(point: Point) -> Iterator[str]:
     data = point.workload.data
     if data.decoder != "auto" and data.name != "imagenet":
         yield f"workload.data.decoder is {data.decoder}, and {data.name} has no files to decode: imagenet has. Leave it out."
+    if data.augment != "none" and data.name not in CROPPED:
+        yield f"workload.data.augment is {data.augment}, which is for {' and '.join(CROPPED)}, not for {data.name}. Leave it out."
 
 
 def _watching(point: Point) -> Iterator[str]:

@@ -6,6 +6,7 @@ from hpcddp.core.catalog import dataset_facts, is_on_disk
 from hpcddp.core.point import Data
 from hpcddp.data.bigmnist import open_bigmnist
 from hpcddp.data.cifar10 import open_cifar10
+from hpcddp.data.crop_flip import CroppedSource
 from hpcddp.data.factories import open_own
 from hpcddp.data.imagenet import open_imagenet
 from hpcddp.data.mnist import open_mnist
@@ -32,4 +33,5 @@ def open_source(data: Data, split: Split, root: str | None) -> Source:
         return open_bigmnist(data, folder, split)
     if data.name == "imagenet":
         return open_imagenet(data, folder, split)
-    return OFFICIAL[data.name](folder, split)
+    source = OFFICIAL[data.name](folder, split)
+    return CroppedSource(source) if split == "train" and data.augment == "crop_flip" else source
