@@ -9,12 +9,9 @@ from __future__ import annotations
 import os
 import runpy
 import socket
-import sys
 from pathlib import Path
 
-from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, ScriptPlace
-from hpcddp.core.own_script import arguments
 from hpcddp.worker.attempt import check_launched
 from hpcddp.worker.comm.transport import logging_script
 from hpcddp.worker.gpus import require_gpu
@@ -22,6 +19,7 @@ from hpcddp.worker.master import Store
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import TIMEOUT, join_store
 from hpcddp.worker.script_job import ScriptJob, become_job
+from hpcddp.worker.script_place import enter_place, set_rank_variables
 from hpcddp.worker.watchdog.thread import Watchdog
 
 
@@ -44,21 +42,13 @@ def run_script(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
 
 
 def _set_environment(spec: JobSpec, rank: Rank, store: Store) -> None:
-    """What torch's env:// and the frameworks read; torchrun has set all of it already, for a store that listens."""
+    """The variables of its ranks; torchrun has set all of them already, for a store that listens."""
     os.environ["HPCDDP_CLUSTER"] = spec.point.cluster
     if rank.launcher == "torchrun":
         return
     if rank.rank == 0:
         store.set("hpcddp/script's port", str(_free_port()))
-    numbers = {
-        "RANK": rank.rank,
-        "LOCAL_RANK": rank.local_rank,
-        "WORLD_SIZE": rank.world,
-        "LOCAL_WORLD_SIZE": rank.ranks_per_node,
-        "GROUP_RANK": rank.rank // rank.ranks_per_node,
-        "MASTER_PORT": int(store.get("hpcddp/script's port")),
-    }
-    os.environ.update({name: str(value) for name, value in numbers.items()}, MASTER_ADDR=rank.master_addr)
+    set_rank_variables(rank, int(store.get("hpcddp/script's port")))
 
 
 def _free_port() -> int:
@@ -69,14 +59,8 @@ def _free_port() -> int:
 
 
 def _run(spec: JobSpec, place: ScriptPlace) -> None:
-    """As Python runs it: its folder comes first on the path. exit(0) is its end."""
-    script = Path(place.file)
-    if not script.is_file():
-        raise HpcddpError(f"no file {script}: it must be the same on every node")
-    sys.argv[:] = [str(script), *arguments(spec.point.workload)]
-    sys.path.insert(0, str(script.parent))
-    if os.path.isdir(place.folder):
-        os.chdir(place.folder)
+    """exit(0) is its end."""
+    script = enter_place(place, spec.point.workload)
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:

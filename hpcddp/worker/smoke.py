@@ -23,6 +23,7 @@ from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.smoke_record import SmokeData, SmokeFindings, SmokeSummary
 from hpcddp.worker import answers
 from hpcddp.worker.ranks import Rank, this_rank
+from hpcddp.worker.script_imports import import_problems
 
 MEET_WITHIN = timedelta(minutes=4)
 """A first import of torch by every node at once may take minutes on a parallel file system; the job has ten."""
@@ -54,6 +55,8 @@ def examine(job: JobSpec, rank: Rank) -> SmokeFindings:
         _try(problems, rank, f"cannot import {name}", importlib.import_module, name)
     found = _TorchFindings()
     _try(problems, rank, "torch does not work", found.examine, rank, job.point.device)
+    if job.script and found.summed:
+        _try(problems, rank, "the script's imports", lambda: problems.extend(import_problems(job, rank)))
     return SmokeFindings(
         rank=rank.rank,
         host=rank.host,
