@@ -27,7 +27,8 @@ SHORT = {
 """Names of keys in tables and figures, where the last word of the key is not clear enough."""
 
 OUTSIDE = (
-    *("layout.nodes", "layout.gpus_per_node", "workload.data.root", "workload.global_batch"),
+    *("layout.nodes", "layout.gpus_per_node", "workload.data.root", "workload.data.stage"),
+    "workload.global_batch",
     *("measure.comm", "measure.profile_steps", "measure.profile_ranks"),
     *("measure.evaluate", "measure.evaluate_every"),
     "workload.samples_per_step",

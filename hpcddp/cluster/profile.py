@@ -72,6 +72,11 @@ class NodeType:
     local_disk_gb: int | None = None
     local_disk_gbs: float | None = added_later(None)
     """What its disk reads, GB/s."""
+    local_disk_path: str | None = added_later(None)
+    """Where a job may write on it; variables are filled in on the node. None: SLURM_TMPDIR, TMPDIR or /tmp, whichever is there
+    first."""
+    local_disk_per_job: bool | None = added_later(None)
+    """Whether each job has a folder of its own there, which goes with the job. None: not known."""
     links: Links = added_later(Links())
     partition: str | None = added_later(None)
     """Where nodes of this type are asked for; None: as for the whole cluster."""

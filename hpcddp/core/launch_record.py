@@ -12,6 +12,7 @@ from typing import Any, Literal
 from hpcddp.core.binding_record import RankBinding
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode_record
+from hpcddp.core.staging_record import Staging
 
 Fact = str | int | float | bool | None
 """A setting or a version, for display."""
@@ -34,6 +35,7 @@ class NodeTypeFacts:
     physical_cores: Positive | None = None
     gpus: Count | None = None
     links: LinkFacts = added_later(LinkFacts())
+    local_disk_path: str | None = added_later(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,8 @@ class TrainingData:
     samples: Count | None = None
     decoder: str | None = added_later(None)
     """Name and version of what decoded the pictures; None where there are none, and in older records."""
+    staging: Staging | None = added_later(None)
+    """Of data that were copied to the nodes' own disks, and read there; None: they were read in `root`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,6 +54,10 @@ class Data:
     augment: Literal["none", "crop_flip"] = added_later("none")
     """cifar10 and digits only. crop_flip: a training image is padded by 4 pixels, cropped at random and mirrored half the time,
     anew in every epoch."""
+    stage: Literal["none", "tmpdir"] = added_later("none")
+    """tmpdir: before the first step one rank of each node copies the data to the node's own disk, and checks the copy; it is read
+    there, and removed at the end. launch.json says what that took. Outside the id, as the samples are the same; it is part of the
+    software environment (`env_id`), so that times with and without it are never pooled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,8 +317,8 @@ def comm_point(point: Point) -> Point:
 
 
 def canonical(point: Point) -> str:
-    """The text that is hashed: JSON, sorted keys, ASCII, values equal to the default left out, `data.root` never in it; nor is
-    what only the job of a script finds out.
+    """The text that is hashed: JSON, sorted keys, ASCII, values equal to the default left out, `data.root` and
+    `data.stage` never in it; nor is what only the job of a script finds out.
     """
     return to_json(encode(dataclasses.replace(point, workload=_hashed(point.workload)), keep_defaults=False))
 
@@ -322,7 +326,7 @@ def canonical(point: Point) -> str:
 def _hashed(workload: Workload) -> Workload:
     if workload.script:
         return Workload(script=workload.script, args=workload.args, samples_per_step=workload.samples_per_step)
-    return dataclasses.replace(workload, data=dataclasses.replace(workload.data, root=None))
+    return dataclasses.replace(workload, data=dataclasses.replace(workload.data, root=None, stage="none"))
 
 
 def to_json(plain: object) -> str:

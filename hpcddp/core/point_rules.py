@@ -176,6 +176,16 @@ def _pictures(point: Point) -> Iterator[str]:
         yield f"workload.data.augment is {data.augment}, which is for {' and '.join(CROPPED)}, not for {data.name}. Leave it out."
 
 
+def _staging(point: Point) -> Iterator[str]:
+    data = point.workload.data
+    if data.stage == "none" or point.workload.script:
+        return
+    if data.name.startswith("synthetic-"):
+        yield f"workload.data.stage is {data.stage}, and {data.name} has no files to copy. Leave it out."
+    elif point.measure.input == "synthetic":
+        yield f"workload.data.stage is {data.stage}, and measure.input synthetic reads no data. Leave one of them out."
+
+
 def _watching(point: Point) -> Iterator[str]:
     measure = point.measure
     if measure.profile_steps and not measure.profile_ranks:
@@ -203,5 +213,6 @@ RULES = (
     batches,
     _restarting,
     _pictures,
+    _staging,
     _watching,
 )

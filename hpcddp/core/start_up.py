@@ -24,7 +24,7 @@ HEAD_BYTES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class StartUp:
-    """Seconds since the first of an attempt's ranks was launched."""
+    """Seconds since the first of an attempt's ranks was launched, without those in which data were copied to the nodes."""
 
     until_met_s: float
     """All ranks had been imported, and had found each other."""
@@ -63,7 +63,8 @@ def start_up(attempt: Path, launch: LaunchRecord) -> StartUp | None:
     first_ns = _first_step_unix_ns(steps_file(attempt, 0))
     if launch.launched_unix_ns is None or launch.started_unix_ns is None or first_ns is None:
         return None
-    met_ns, step_ns = launch.started_unix_ns - launch.launched_unix_ns, first_ns - launch.launched_unix_ns
+    launched_ns = launch.launched_unix_ns + (int(1e9 * launch.data.staging.wait_s) if launch.data.staging else 0)
+    met_ns, step_ns = launch.started_unix_ns - launched_ns, first_ns - launched_ns
     return StartUp(until_met_s=met_ns / 1e9, until_first_step_s=step_ns / 1e9) if 0 <= met_ns <= step_ns else None
 
 

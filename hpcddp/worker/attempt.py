@@ -26,6 +26,7 @@ from hpcddp.worker.comm.transport import record_transport
 from hpcddp.worker.damaged_files import damaged_files
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup, join
+from hpcddp.worker.staging import StagedData, staged_data
 from hpcddp.worker.telemetry.flops import flops_of_sharded, flops_per_sample
 from hpcddp.worker.telemetry.reader_process import finish_telemetry, start_reader
 from hpcddp.worker.training.evaluate import Evaluation, evaluate
@@ -49,12 +50,19 @@ def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
 def _train(spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, object]:
     """Trains and, if it came to the run's last step, evaluates; how many steps, and on rank 0 whether all gates passed."""
     apply_settings(spec.point.workload)
-    source, evaluated = training_source(spec), _evaluation_source(spec)
+    with staged_data(spec, group) as staged:
+        return _train_on(staged, spec, group, attempt)
+
+
+def _train_on(staged: StagedData, spec: JobSpec, group: ProcessGroup, attempt: Path) -> dict[str, object]:
+    source, evaluated = training_source(staged.spec), _evaluation_source(staged.spec)
     data_gates = _compare_data(spec.point, group, source, evaluated)
     start = find_start(spec, group, attempt, len(source))
     reader = start_reader(spec.point, group.rank, attempt)
     description = reader.description if reader else None
-    record_training_launch(spec, group, attempt, samples=len(source), telemetry=description, resumed=start.record)
+    record_training_launch(
+        spec, group, attempt, samples=len(source), telemetry=description, resumed=start.record, staging=staged.record
+    )
     record_transport(group, attempt)
     training = prepare(spec, (source, evaluated), group, attempt, start)
     with contextlib.closing(training.feed):

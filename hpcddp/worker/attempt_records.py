@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hpcddp.core.launch_record import LaunchRecord, NodeRecord, Resumed, StepRan
 from hpcddp.core.point import to_json
 from hpcddp.core.records import SCHEMA, SHARDED_PARTS, write_json
 from hpcddp.core.schema import decode_record, encode
+from hpcddp.core.staging_record import Staging
 from hpcddp.core.telemetry_record import Telemetry
 from hpcddp.worker import gates
 from hpcddp.worker.checks import run_gates
@@ -37,10 +38,12 @@ def record_training_launch(  # noqa: PLR0913 - what is launched, and what rank 0
     samples: int,
     telemetry: Mapping[str, Any] | None,
     resumed: Resumed | None,
+    staging: Staging | None = None,
 ) -> None:
-    """`telemetry`: what is read on this node, and how often."""
+    """`telemetry`: what is read on this node, and how often; `staging`: what copying the data took."""
     launch = _record_node(spec, group, attempt, samples, telemetry)
     if launch:
+        launch = replace(launch, data=replace(launch.data, staging=staging))
         _write_launch(spec, TrainingLaunch(**vars(launch), resumed=resumed), attempt)
 
 

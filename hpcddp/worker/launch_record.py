@@ -74,7 +74,8 @@ def _of_rocm() -> dict[str, str | None]:
 
 
 def software(point: Point) -> dict[str, str | None]:
-    """The versions, and those of the libraries that the point's optimizer and decoder come from."""
+    """The versions, and those of the libraries that the point's optimizer and decoder come from; and whether data are copied to
+    the node, where they are read at another rate."""
     if point.script:
         return {**versions(), point.script.name: script_digest()}
     if point.workload.script:
@@ -82,6 +83,8 @@ def software(point: Point) -> dict[str, str | None]:
     decoder = decoder_of(point)
     # Pillow is what decoded before there was a choice: those attempts have the same id as before.
     found = {**versions(), **({"decoder": decoder} if decoder and not decoder.startswith("pillow") else {})}
+    if point.workload.data.stage != "none":
+        found["stage"] = point.workload.data.stage
     if point.workload.optimizer.name not in FROM_LIBRARY:
         return found
     try:

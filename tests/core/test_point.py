@@ -100,10 +100,11 @@ def test_later_keys_change_no_earlier_id() -> None:
         assert point_from_dict(other).id != plain.id
 
 
-def test_root_is_outside_the_id() -> None:
-    """Data may move: `data.root` changes no id."""
+@pytest.mark.parametrize("change", [{"root": "/elsewhere"}, {"stage": "tmpdir"}], ids=["root", "stage"])
+def test_where_data_lie_is_outside_the_id(change: dict[str, Any]) -> None:
+    """Data may move, or be copied to a node: that changes no sample, and no id."""
     point = point_from_dict(SMALL)
-    moved = dataclasses.replace(point.workload.data, root="/elsewhere")
+    moved = dataclasses.replace(point.workload.data, **change)
     assert dataclasses.replace(point, workload=dataclasses.replace(point.workload, data=moved)).id == point.id
 
 

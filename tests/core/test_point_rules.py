@@ -43,6 +43,11 @@ def checked(changes: dict[str, Any]) -> None:
     [
         ({"workload.data.decoder": "pillow"}, "decoder is pillow, and .* has no files to decode"),
         ({"workload.data.augment": "crop_flip"}, "augment is crop_flip, which is for cifar10 and digits, not for"),
+        ({"workload.data.stage": "tmpdir"}, "stage is tmpdir, and synthetic-mnist has no files to copy"),
+        (
+            {"workload.data.stage": "tmpdir", "workload.data.name": "mnist", "measure.input": "synthetic"},
+            "stage is tmpdir, and measure.input synthetic reads no data",
+        ),
         ({"workload.parallel": "none"}, "parallel is none: the bare model trains on one GPU, and this point has 2"),
         (DATA_PARALLEL | {"layout.nodes": 2}, "cannot reach the GPUs of 2 nodes. Set layout.nodes to 1"),
         (DATA_PARALLEL | {"device": "cpu"}, "on CPUs it has one device, and this point asks for 2"),

@@ -1,0 +1,144 @@
+"""Data on the node's own disk: one rank of each node copies them before anything is read, and removes the copy at the end.
+
+The other ranks wait in the store, not in a collective: how long it takes is the file system's matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.launch_record import ProfileFacts
+from hpcddp.core.paths import data_root_as_given
+from hpcddp.core.schema import decode_record, encode
+from hpcddp.core.staging_record import NodeCopy, Staging, staging_words
+from hpcddp.core.text import size
+from hpcddp.data.roots import expand_root
+from hpcddp.data.staging.copy import copy_files
+from hpcddp.data.staging.files import RootFiles, find_files
+from hpcddp.worker.node_disk import Room, disk_folder, remove_left, removed_at_end, room_in
+from hpcddp.worker.ranks import Rank
+from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.worker.survey.disk import IN_MEMORY
+
+WAIT = timedelta(days=7)
+"""For the slowest node: what ends a job that copies for too long is its time limit, and what ends one with a rank that failed is
+that rank."""
+
+SAY_EVERY_S = 60.0
+
+STAGED = "hpcddp/all staged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedData:
+    """Where this rank reads, and what the copies took."""
+
+    spec: JobSpec
+    """With the copy's folder for the data's."""
+    record: Staging | None
+    """On rank 0, where data were copied."""
+
+
+@contextlib.contextmanager
+def staged_data(spec: JobSpec, group: ProcessGroup) -> Iterator[StagedData]:
+    """All ranks call it, and read data inside of the block only. Errors inside name the data's own folder."""
+    data = spec.point.workload.data
+    if data.stage == "none":
+        yield StagedData(spec=spec, record=None)
+        return
+    root = expand_root(data.name, data_root_as_given(spec))
+    begun_s = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        if group.rank.local_rank == 0:
+            folder, own = _own_copy(spec, group.rank, root, stack)
+            group.store.set(f"hpcddp/copy on {group.rank.host}", str(folder))
+        else:
+            own = None
+        record = _wait_for_all(group, own, begun_s)
+        folder = Path(group.store.get(f"hpcddp/copy on {group.rank.host}").decode())
+        stack.enter_context(_naming_root(folder, root))
+        workload = replace(spec.point.workload, data=replace(data, root=str(folder)))
+        point = replace(spec.point, workload=workload)
+        yield StagedData(spec=replace(spec, point=point), record=record)
+
+
+def prefix() -> str:
+    """How names of copies begin; other users have theirs."""
+    return f"hpcddp-stage-{os.getuid()}-"
+
+
+@contextlib.contextmanager
+def _naming_root(folder: Path, root: Path) -> Iterator[None]:
+    try:
+        yield
+    except HpcddpError as error:
+        if str(folder) not in str(error):
+            raise
+        raise type(error)(str(error).replace(str(folder), str(root))) from error
+
+
+def _wait_for_all(group: ProcessGroup, own: NodeCopy | None, begun_s: float) -> Staging | None:
+    """Returns when every node has its copy; the record on rank 0. `own`: what this rank has copied."""
+    if own and group.store.add("hpcddp/staged", 1) == group.rank.nodes:
+        group.store.set(STAGED, "")
+    group.store.wait([STAGED], WAIT)
+    waited_s = time.monotonic() - begun_s
+    nodes = [decode_record(NodeCopy, plain) for plain in group.gather("staging", encode(own)) if plain]
+    if not nodes:
+        return None
+    found = Staging(wait_s=waited_s, nodes=tuple(nodes))
+    print(f"hpcddp: {staging_words(found)}", flush=True)
+    return found
+
+
+def _own_copy(spec: JobSpec, rank: Rank, root: Path, stack: contextlib.ExitStack) -> tuple[Path, NodeCopy]:
+    """The folder, which goes when the stack is left, and what it took; HpcddpError where the disk has not enough room."""
+    profile = decode_record(ProfileFacts, spec.profile, ("profile",))
+    disk = disk_folder(profile.node_type(spec.point.layout.node_type).local_disk_path).resolve()
+    folder = disk / f"{prefix()}{rank.job}-{rank.host}"
+    try:
+        remove_left(disk, prefix())
+        found, room = find_files(spec.point.workload.data.name, root), room_in(disk)
+        _check_room(found, room, rank, disk)
+        if found.names:
+            stack.enter_context(removed_at_end(folder))
+        else:
+            folder = root  # where opening it says what is missing
+    except OSError as error:
+        raise HpcddpError(f"cannot copy {root} to {disk} on {rank.host}: {error}") from error
+    copied = copy_files(root, folder, found, _Saying(rank, found.total_bytes))
+    return folder, NodeCopy(host=rank.host, folder=str(folder), filesystem=room.filesystem, **vars(copied))
+
+
+class _Saying:
+    """Rank 0's progress, a line a minute: other nodes' disks take about as long."""
+
+    def __init__(self, rank: Rank, total_bytes: int) -> None:
+        self._rank, self._total_bytes = rank, total_bytes
+        self._lock = threading.Lock()
+        self._done_bytes, self._due_s = 0, time.monotonic() + SAY_EVERY_S
+
+    def __call__(self, count: int) -> None:
+        with self._lock:
+            self._done_bytes += count
+            if self._rank.rank == 0 and time.monotonic() >= self._due_s:
+                self._due_s += SAY_EVERY_S
+                print(f"hpcddp: {size(self._done_bytes)} of {size(self._total_bytes)} copied to {self._rank.host}", flush=True)
+
+
+def _check_room(found: RootFiles, room: Room, rank: Rank, disk: Path) -> None:
+    there = f"{disk} on {rank.host}{', which is memory,' if room.filesystem in IN_MEMORY else ''} has room for"
+    remedy = "Set workload.data.stage to none, or name a larger disk as local_disk_path of the profile's node type."
+    if found.room_bytes > room.free_bytes:
+        raise HpcddpError(f"the data take {size(found.room_bytes)}, and {there} {size(room.free_bytes)}. {remedy}")
+    if room.free_names is not None and found.names > room.free_names:
+        raise HpcddpError(f"the data are {found.names:,} files, and {there} {room.free_names:,}. {remedy}")

@@ -1,0 +1,142 @@
+"""Runs whose data are copied to each node's own disk: what they train on, what is recorded, and what stays behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.launch_record import TrainingLaunch
+from hpcddp.core.point import Data, Point
+from hpcddp.core.schema import decode_record
+from hpcddp.core.start_up import start_up
+from hpcddp.worker.main import run
+from tests.data.files import write_mnist
+from tests.worker import forked, given
+
+JOB = "7"
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """A run, with the disk that its nodes have."""
+
+    attempt: Path
+    outcomes: list[forked.Outcome]
+    disk: Path
+
+    @property
+    def launch(self) -> TrainingLaunch:
+        return decode_record(TrainingLaunch, json.loads((self.attempt / "launch.json").read_text()))
+
+    @property
+    def end(self) -> Any:
+        return json.loads((self.attempt / "end.json").read_text())
+
+
+def train(folder: Path, root: Path, stage: str, **changes: Any) -> Ran:
+    """4 ranks on 2 nodes, whose disk is a folder that the profile names; evaluated."""
+    disk, what = folder / "disk", point(root, stage, **changes)
+    disk.mkdir(parents=True)
+    node = {"local_disk_path": str(disk)}
+    spec = given.job(folder / "study", what, profile={"node_types": {"cpu": node}, "default_node_type": "cpu"})
+    outcomes = forked.ranks(folder / "output", what.ranks, run, spec_to_dict(spec), nodes=what.layout.nodes)
+    return Ran(spec.attempt_dir(JOB, 0), outcomes, disk)
+
+
+def point(root: Path, stage: str, **changes: Any) -> Point:
+    data = Data(name="mnist", root=str(root), stage=stage)  # type: ignore[arg-type]
+    return given.point(4, nodes=2, data=data, loader_workers_per_rank=1, **{"evaluate": True, **changes})
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_mnist(folder, train=200, evaluation=20)
+    (folder / "notes").write_text("not read")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Ran:
+    found = train(tmp_path_factory.mktemp("staged"), root, "tmpdir")
+    assert [each.code for each in found.outcomes] == [0] * 4, "\n".join(each.output for each in found.outcomes)
+    return found
+
+
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Ran:
+    return train(tmp_path_factory.mktemp("direct"), root, "none")
+
+
+def test_a_copy_trains_the_same(staged: Ran, direct: Ran) -> None:
+    """Bit for bit the same losses and the same accuracy, of the same point."""
+    for key in ("loss_first", "loss_last", "evaluation"):
+        assert staged.end[key] == direct.end[key]
+    assert staged.launch.point == direct.launch.point
+    assert direct.launch.data.staging is None
+
+
+def test_each_node_has_its_own_copy_and_none_stays(staged: Ran, root: Path) -> None:
+    """One rank of a node makes it, of what is read; launch.json has what it took, and the folder that the data come from."""
+    staging = staged.launch.data.staging
+    assert staging is not None
+    size = sum(file.stat().st_size for file in root.glob("*-ubyte"))
+    assert [(node.host, node.files, node.copied_bytes) for node in staging.nodes] == [("node0", 4, size), ("node1", 4, size)]
+    assert {Path(node.folder).parent for node in staging.nodes} == {staged.disk}
+    assert len({node.folder for node in staging.nodes}) == 2
+    assert staging.wait_s >= max(node.copy_s + node.check_s for node in staging.nodes)
+    assert staged.launch.data.root == str(root)
+    assert list(staged.disk.iterdir()) == []
+    assert "kB copied to each of 2 nodes in" in staged.outcomes[0].output
+
+
+def test_times_with_and_without_a_copy_are_never_pooled(staged: Ran, direct: Ran) -> None:
+    """They read from other disks: two software environments, as far as series go."""
+    assert staged.launch.env_id != direct.launch.env_id
+    assert staged.launch.versions == {**direct.launch.versions, "stage": "tmpdir"}
+
+
+def test_the_copy_is_no_start_up(staged: Ran) -> None:
+    """What is said of slow imports is not said of data that are copied."""
+    launch = staged.launch
+    assert launch.data.staging is not None
+    longer = dataclasses.replace(launch.data.staging, wait_s=launch.data.staging.wait_s - 0.25)
+    shorter = dataclasses.replace(launch, data=dataclasses.replace(launch.data, staging=longer))
+    found, with_part = start_up(staged.attempt, launch), start_up(staged.attempt, shorter)
+    assert found is not None
+    assert with_part is not None
+    assert with_part.until_first_step_s - found.until_first_step_s == pytest.approx(0.25)
+
+
+def test_broken_data_are_named_where_they_come_from(tmp_path: Path, root: Path) -> None:
+    """The copy is gone when somebody reads the sentence; and a failed run leaves none."""
+    broken = tmp_path / "data"
+    write_mnist(broken)
+    (broken / "train-images-idx3-ubyte").write_bytes(b"no images")
+    found = train(tmp_path, broken, "tmpdir")
+    assert f"{broken}/train-images-idx3-ubyte starts with" in found.end["reason"]
+    assert str(found.disk) not in found.end["reason"]
+    assert list(found.disk.iterdir()) == []
+
+
+def test_data_that_do_not_fit_are_refused_before_copying(tmp_path: Path) -> None:
+    """Terabytes, as far as the file says."""
+    root = tmp_path / "data"
+    write_mnist(root)
+    with (root / "train-images-idx3-ubyte").open("r+b") as file:
+        file.truncate(2**43)
+    found = train(tmp_path, root, "tmpdir")
+    assert "the data take 8.8 TB, and" in found.end["reason"]
+    assert "Set workload.data.stage to none, or name a larger disk" in found.end["reason"]
+    assert list(found.disk.iterdir()) == []
+
+
+def test_a_root_that_is_not_there_is_refused_as_ever(tmp_path: Path) -> None:
+    """The sentence is that of the folder itself, with what to do."""
+    found = train(tmp_path, tmp_path / "nothing", "tmpdir")
+    assert f"in {tmp_path}/nothing (no such folder on" in found.end["reason"]
