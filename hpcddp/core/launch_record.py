@@ -74,6 +74,8 @@ class TrainingData:
     """Name and version of what decoded the pictures; None where there are none, and in older records."""
     staging: Staging | None = added_later(None)
     """Of data that were copied to the nodes' own disks, and read there; None: they were read in `root`."""
+    resident_bytes: Count | None = added_later(None)
+    """Of it on each rank's device; None where batches are copied there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,6 +58,9 @@ class Data:
     """tmpdir: before the first step one rank of each node copies the data to the node's own disk, and checks the copy; it is read
     there, and removed at the end. launch.json says what that took. Outside the id, as the samples are the same; it is part of the
     software environment (`env_id`), so that times with and without it are never pooled."""
+    resident: bool = added_later(False)
+    """mnist, cifar10 and digits only: the training set lies on each rank's device and batches are gathered there, cropped there
+    too, without loader processes; `loader_workers_per_rank` is 0 then. launch.json says how much memory that takes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,9 @@ MAX_TELEMETRY_HZ = 10
 CROPPED = ("cifar10", "digits")
 """Data sets of which `data.augment` takes crops."""
 
+IN_MEMORY = ("mnist", *CROPPED)
+"""Data sets that a rank holds in memory, so that they may lie on its device."""
+
 
 def check_point(point: Point) -> None:
     """UsageError with a sentence for each combination that cannot be, or whose result would be taken for another's."""
@@ -186,6 +189,24 @@ def _staging(point: Point) -> Iterator[str]:
         yield f"workload.data.stage is {data.stage}, and measure.input synthetic reads no data. Leave one of them out."
 
 
+def _resident(point: Point) -> Iterator[str]:
+    workload = point.workload
+    if not workload.data.resident:
+        return
+    if workload.data.name not in IN_MEMORY:
+        yield (
+            f"workload.data.resident is true, and {workload.data.name} is not held in memory: {', '.join(IN_MEMORY)} are. "
+            f"Set it to false."
+        )
+    if workload.loader_workers_per_rank:
+        yield (
+            f"workload.data.resident is true and workload.loader_workers_per_rank is {workload.loader_workers_per_rank}: batches "
+            f"are gathered on the device, and no process loads them. Set loader_workers_per_rank to 0."
+        )
+    if workload.copy_ahead:
+        yield "workload.data.resident and workload.copy_ahead are true: no batch is copied to the GPU. Set copy_ahead to false."
+
+
 def _watching(point: Point) -> Iterator[str]:
     measure = point.measure
     if measure.profile_steps and not measure.profile_ranks:
@@ -214,5 +235,6 @@ RULES = (
     _restarting,
     _pictures,
     _staging,
+    _resident,
     _watching,
 )

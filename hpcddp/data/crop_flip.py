@@ -27,21 +27,21 @@ class CroppedSource:
     """
 
     def __init__(self, source: TensorSource) -> None:
-        self._source = source
+        self.source = source
         self.shape, self.classes = source.shape, source.classes
         self.mean, self.std = source.mean, source.std
         self._drawn: tuple[str, Tensor] | None = None
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.source)
 
     def batch(self, indices: Tensor) -> Batch:
         """The images as they are."""
-        return self._source.batch(indices)
+        return self.source.batch(indices)
 
     def drawn_batch(self, indices: Tensor, draw: str) -> Batch:
         """Each image as `draw` crops it."""
-        return cropped(self._source.batch(indices), self.crops(indices, draw))
+        return cropped(self.source.batch(indices), self.crops(indices, draw))
 
     def crops(self, indices: Tensor, draw: str) -> Tensor:
         """The crop of each of these samples in `draw`, as `crop_and_flip` takes it."""

@@ -56,15 +56,15 @@ class TensorSource(FactsSource):
 
     def __init__(self, facts: DatasetFacts, images: Tensor, labels: Tensor) -> None:
         super().__init__(facts)
-        self._images = images
-        self._labels = labels
+        self.images = images
+        self.labels = labels
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self.labels)
 
     def batch(self, indices: Tensor) -> Batch:
         """By index_select: 10 to 17 times as fast as advanced indexing on rows of 784 bytes."""
-        return self._images.index_select(0, indices), self._labels.index_select(0, indices)
+        return self.images.index_select(0, indices), self.labels.index_select(0, indices)
 
 
 def to_bytes(tensor: Tensor) -> bytearray:

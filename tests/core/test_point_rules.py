@@ -48,6 +48,18 @@ def checked(changes: dict[str, Any]) -> None:
             {"workload.data.stage": "tmpdir", "workload.data.name": "mnist", "measure.input": "synthetic"},
             "stage is tmpdir, and measure.input synthetic reads no data",
         ),
+        (
+            {"workload.data.resident": True},
+            "resident is true, and synthetic-mnist is not held in memory: mnist, ",
+        ),
+        (
+            {"workload.data.name": "mnist", "workload.data.resident": True, "workload.loader_workers_per_rank": 2},
+            "no process loads them. Set loader_workers_per_rank to 0",
+        ),
+        (
+            {"device": "cuda", "workload.data.name": "mnist", "workload.data.resident": True, "workload.copy_ahead": True},
+            "no batch is copied to the GPU. Set copy_ahead to false",
+        ),
         ({"workload.parallel": "none"}, "parallel is none: the bare model trains on one GPU, and this point has 2"),
         (DATA_PARALLEL | {"layout.nodes": 2}, "cannot reach the GPUs of 2 nodes. Set layout.nodes to 1"),
         (DATA_PARALLEL | {"device": "cpu"}, "on CPUs it has one device, and this point asks for 2"),

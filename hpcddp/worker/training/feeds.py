@@ -13,11 +13,13 @@ from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.data import Batch, Source, TrainLoader, open_source
 from hpcddp.data.read_clock import ReadClock
+from hpcddp.data.resident import Places, ResidentData
 from hpcddp.data.synthetic import SyntheticSource
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.copy_ahead import CopyAheadFeed
 from hpcddp.worker.training.inputs import OrderWatch, endless, to_device
+from hpcddp.worker.training.resident_feed import ResidentDataFeed
 
 
 class Feed(Protocol):
@@ -85,6 +87,9 @@ def make_feed(point: Point, source: Source, group: ProcessGroup, first_step: int
     if point.measure.input == "synthetic":
         plan = EpochPlan.of(point, max(len(source), point.global_batch))
         return ResidentFeed(first_batch(point, source, group), plan)
+    if point.workload.data.resident:
+        data = ResidentData(source, group.device)
+        return ResidentDataFeed(data, _loader(point, Places(source), group), first_step)
     if point.workload.copy_ahead:
         return CopyAheadFeed(_loader(point, source, group), group.device, first_step)
     return LoaderFeed(_loader(point, source, group), group.device, first_step)
