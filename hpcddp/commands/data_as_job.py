@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from hpcddp.commands import complete
 from hpcddp.commands.options import after_option, job_option, read_settings, remark_on, runs_option, set_option, yes_option
@@ -67,10 +68,13 @@ def _refuse_without_cluster(of_job: dict[str, Any]) -> None:
 
 
 def _task(action: str, data: str, options: dict[str, Any]) -> DataTask:
+    """With the options that were given; the job has the others by default, too."""
     from hpcddp.core.data_task import DataTask
 
-    folders = tuple(name for name, value in options.items() if isinstance(value, Path))
-    plain = {name: str(value) if name in folders else value for name, value in options.items()}
+    context = click.get_current_context()
+    given = {name: value for name, value in options.items() if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    folders = tuple(name for name, value in given.items() if isinstance(value, Path))
+    plain = {name: str(value) if name in folders else value for name, value in given.items()}
     return DataTask(action=action, data=data, options=plain, folders=folders)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpcddp.submit.options import LayoutOptions, PointOptions, SubmitOptions
     from hpcddp.submit.until_ci import Known
 
-OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "smoke", "until_ci")
+OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "prepare", "smoke", "until_ci")
 """Options that are about several runs, by their names in SubmitOptions."""
 
 
@@ -46,6 +46,7 @@ OF_RUNS = ("failed", "max_jobs", "max_running", "one_allocation", "preflight", "
 @click.option(
     "--max-repeat", type=click.IntRange(min=6), default=20, show_default=True, help="With --until-ci: runs of a point at most."
 )
+@click.option("--prepare", is_flag=True, help="First a job that makes missing data; runs start if it ended well.")
 @submitting
 @click.pass_context
 def submit(
@@ -63,6 +64,9 @@ def submit(
     sum of their times; what its time limit leaves is requeued, and what is done is not run again. Before the first run each
     node is measured for some seconds; with --set slurm.spare_nodes=1 runs stay off a slow one. --preflight does the same
     in a job of its own.
+
+    With --prepare, data that are missing (bigmnist, digits) are made by a job before, and the runs start only if it ended well;
+    what is there, or being made, is not made again.
 
     With a command behind `--` it submits what `render` prints for it: each rank runs it, here, with the variables that
     torch.distributed reads. Script and output go to jobs/commands/, a folder for each job.
@@ -103,8 +107,9 @@ def submit_chosen(points: ChosenPoints, options: SubmitOptions) -> int:
     from hpcddp.submit.session import submit_points
 
     early = next((flag for flag, is_given in (("--smoke", options.smoke), ("--preflight", options.preflight)) if is_given), None)
-    if early and options.after:
-        raise click.UsageError(f"{early} tests now what --after waits for: give one of them")
+    later = "--after" if options.after else "--prepare" if options.prepare else None
+    if early and later:
+        raise click.UsageError(f"{early} tests now what {later} waits for: give one of them")
     if options.failed and options.until_ci is not None:
         raise click.UsageError("--failed submits no run that has not failed, and --until-ci adds runs: give one of them")
     return submit_points(points, read_settings(), options, make_console(), _precision)

@@ -28,7 +28,7 @@ class DataTask:
     data: str
     """Name of the data set."""
     options: Mapping[str, object] = field(default_factory=dict, hash=False)
-    """By name, folders as text that may hold variables, which the job fills in."""
+    """Those that were given, by name; folders are text that may hold variables, which the job fills in."""
     folders: tuple[str, ...] = ()
     """Those of the options that are folders."""
 

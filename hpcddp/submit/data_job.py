@@ -51,8 +51,7 @@ def data_layout(task: DataTask, node_type: str | None, options: PointOptions) ->
 
 def data_points(task: DataTask, chosen: ChosenPoints, layout: Layout) -> ChosenPoints:
     """The point of the task's job for that sweep: no GPU is used, and the header of its script says what is done."""
-    root = str(task.options["root"])
-    workload = Workload(model=task.action, data=Data(name=task.data, root=root), loader_workers_per_rank=0)
+    workload = Workload(model=task.action, data=Data(name=task.data), loader_workers_per_rank=0)
     full = _with_all_cores(layout, chosen.profile)
     point = Point(cluster=chosen.profile.name, workload=workload, layout=full, device="cpu")
     return replace(chosen, points=[PlannedPoint(point, ())])
@@ -71,9 +70,14 @@ def plan_data_job(task: DataTask, points: ChosenPoints, settings: Settings, opti
     """The job of a task that is of no study; UsageError for what the cluster would refuse."""
     root = options.runs or settings.run_root_here() or Path("jobs")
     study = Study((root / DATA_FOLDER).absolute())
-    plan = plan_submission(points, settings, options)
+    plan = plan_task(points, settings, options)
     backend = make_backend(plan.profile.backend, study, rules=plan.profile.slurm)
     return DataSubmission(task=anchored_task(task), plan=plan, study=study, backend=backend)
+
+
+def plan_task(points: ChosenPoints, settings: Settings, options: SubmitOptions) -> SubmissionPlan:
+    """The plan of a task's job, which needs no data to be there."""
+    return replace(plan_submission(points, settings, options), reads_data=False)
 
 
 def anchored_task(task: DataTask) -> DataTask:

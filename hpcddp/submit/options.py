@@ -55,6 +55,8 @@ class SubmitOptions:
     """So many runs are submitted now; None: all that are pending."""
     after: tuple[str, ...] = ()
     """Jobs of Slurm that have to end well first."""
+    prepare: bool = False
+    """First a job for each data set that is missing."""
     failed: bool = False
     """Only runs that failed, none that is missing."""
     one_allocation: bool = False

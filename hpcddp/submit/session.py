@@ -25,6 +25,7 @@ from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.overview import nothing_words, pending_remarks, pending_text, submitted_words, unasked_words
 from hpcddp.submit.pending import PendingRuns, find_pending, pending_runs
 from hpcddp.submit.preflight import preflight_text, run_preflight, without_slow_nodes
+from hpcddp.submit.preparation import preparation_words, preparations, prepare_first
 from hpcddp.submit.request_check import RequestCheck, check_requests
 from hpcddp.submit.retry import retry_until_accepted, submit_accepted
 from hpcddp.submit.smoke import run_smoke
@@ -55,6 +56,8 @@ def submit_points(
         confirmed = session.confirm(pending, options)
         if confirmed and options.preflight and not (plan.one_allocation and len(pending.runs) > 1):
             plan, pending = session.preflight(plan, pending)
+        if confirmed and options.prepare:
+            pending = session.prepare(pending)
         submitted = session.send(pending, options) if confirmed else []
         if not options.wait:
             return INCOMPLETE if session.is_any_left(pending, submitted) or pending.unknown else 0
@@ -89,6 +92,9 @@ class _Session:
         for text in pending_remarks(pending):
             self.console.remark(text)
         self.console.echo(pending_text(pending))
+        if pending.plan.prepares and pending.runs:
+            for text in preparation_words(preparations(self.study, pending.plan, self.backend)):
+                self.console.echo(text)
 
     def end_dry_run(self, pending: PendingRuns) -> int:
         """Says what would keep the runs from being submitted, and that nothing was."""
@@ -131,6 +137,10 @@ class _Session:
             self.console.echo(run_smoke(self.study, pending.plan, self.backend))
         return True
 
+    def prepare(self, pending: PendingRuns) -> PendingRuns:
+        """The same, whose runs wait for jobs that make what is missing of their data."""
+        return replace(pending, plan=prepare_first(self.study, pending.plan, self.backend, self.console))
+
     def preflight(self, plan: SubmissionPlan, pending: PendingRuns) -> tuple[SubmissionPlan, PendingRuns]:
         """Both without nodes that a short job finds slow, where the sweep has spare ones; what it finds is shown."""
         record = run_preflight(self.study, pending.plan, self.backend)
@@ -165,7 +175,7 @@ class _Session:
                     self.console.remark(refused)
         finally:
             if submitted:
-                self.console.echo(submitted_words([run.job for run in submitted], options.max_running, options.after))
+                self.console.echo(submitted_words([run.job for run in submitted], options.max_running, pending.plan.after))
                 self.console.progress(f"hpcddp status {shlex.quote(str(self.study.folder))}")
         if options.max_jobs is not None and options.max_jobs <= len(submitted) < len(pending.runs):
             left = count(len(pending.runs) - len(submitted), "run")

@@ -25,6 +25,7 @@ from hpcddp.core.umask import not_for_others
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.render import ScriptLaunch, render
 from hpcddp.submit.choose import ChosenPoints, job_requests
+from hpcddp.submit.missing_data import missing_data
 from hpcddp.submit.options import SubmitOptions
 from hpcddp.submit.remarks import without_folder
 from hpcddp.submit.snapshot import script_place, take_snapshot
@@ -54,6 +55,10 @@ class SubmissionPlan:
     """Whether only runs that failed are submitted again, and those that are missing stay so."""
     after: tuple[str, ...] = ()
     """Jobs of Slurm, of whatever study, that have to end well first."""
+    reads_data: bool = True
+    """False of a job that makes or checks a data set."""
+    prepares: bool = False
+    """Whether what is missing of the data is made first."""
     one_allocation: bool = False
     """Whether all runs are steps of one job."""
     longest_min: int | None = None
@@ -80,6 +85,7 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
         max_jobs=options.max_jobs,
         failed_only=options.failed,
         after=options.after,
+        prepares=options.prepare,
         one_allocation=options.one_allocation,
         longest_min=longest_min(max(requests.values(), key=lambda one: one.nodes).partition) if has_limit else None,
     )
@@ -87,7 +93,7 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
 
 def obstacles(plan: SubmissionPlan) -> list[str]:
     """What is sure to be refused or to fail whatever the cluster says, a sentence each with the next step."""
-    found = without_folder(plan.points, plan.settings.data_roots)
+    found = _data_obstacles(plan) if plan.reads_data else []
     if lacks_account(plan):
         found.append(
             f"{plan.profile.name} needs an account: --set account=NAME, `account: NAME` in {config_file()}, or SBATCH_ACCOUNT"
@@ -95,6 +101,14 @@ def obstacles(plan: SubmissionPlan) -> list[str]:
     if plan.after and plan.profile.backend != "slurm":
         found.append(f"--after {plan.after[0]}: jobs of Slurm are meant, and {plan.profile.name} has none; leave it out")
     return found
+
+
+def _data_obstacles(plan: SubmissionPlan) -> list[str]:
+    roots, runs_here = plan.settings.data_roots, plan.profile.backend == "local"
+    return [
+        *without_folder(plan.points, roots),
+        *missing_data(plan.points, roots, runs_here=runs_here, prepares=plan.prepares),
+    ]
 
 
 def lacks_account(plan: SubmissionPlan) -> bool:

@@ -17,6 +17,8 @@ from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.launch_record import NodeFacts
 from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY_MODULE
 from hpcddp.core.paths import data_root, data_root_as_given
+from hpcddp.core.point import Data
+from hpcddp.core.prepared import FILES, unprepared
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import decode_record, encode
@@ -51,6 +53,8 @@ def examine(job: JobSpec, rank: Rank) -> SmokeFindings:
     problems: list[str] = []
     root = _data_root(job, problems)
     readable = None if root is None else os.path.isdir(root) and os.access(root, os.R_OK | os.X_OK)
+    if readable and root is not None and rank.local_rank == 0:
+        _try(problems, rank, "the data cannot be read", _open_data, job.point.workload.data, root)
     for name in _needed_modules(job):
         _try(problems, rank, f"cannot import {name}", importlib.import_module, name)
     found = _TorchFindings()
@@ -90,6 +94,17 @@ def summarize(job: JobSpec, rank: Rank, found: Sequence[SmokeFindings]) -> Smoke
         data=SmokeData(root=root, seen_by=tuple(found_on), missing_on=tuple(missing_on)),
         ranks=tuple(found),
     )
+
+
+def _open_data(data: Data, root: str) -> None:
+    """HpcddpError where a run would not find its data, or other data; a folder of a million pictures is not listed for that."""
+    found = unprepared(data, Path(root))
+    if found is not None:
+        raise HpcddpError(found.text)
+    if data.name in FILES and not (data.name == "imagenet" and not (Path(root) / FILES["imagenet"][0]).is_file()):
+        from hpcddp.data.opening import open_source
+
+        open_source(data, "train", root)
 
 
 def _default_node_type(job: JobSpec) -> str | None:

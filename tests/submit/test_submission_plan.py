@@ -48,7 +48,8 @@ def test_data_without_a_folder_are_refused_before_anything_is_written(tmp_path: 
     with pytest.raises(UsageError, match="data `bigmnist` has no folder"):
         submit_runs(study, submission_plan(tmp_path, data), FakeBackend())
     assert not study.folder.exists()
-    submit_runs(study, submission_plan(tmp_path, data, user=Settings(data_roots={"bigmnist": "/data"})), FakeBackend())
+    (tmp_path / "bigmnist.json").write_text("{}")
+    submit_runs(study, submission_plan(tmp_path, data, user=Settings(data_roots={"bigmnist": str(tmp_path)})), FakeBackend())
 
 
 def test_relative_data_root_is_meant_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,17 @@ def test_a_folder_that_one_node_does_not_see(tmp_path: Path) -> None:
     assert summary["ranks"][1]["versions"]["torch"]
 
 
+def test_a_folder_without_its_data(tmp_path: Path) -> None:
+    """Said once, with what to do, as is a set that is there and not what its manifest says."""
+    (tmp_path / "data").mkdir()
+    summary = run_on_two_nodes(tmp_path, data=Data(name="bigmnist", root=str(tmp_path / "data")))
+    (problem,) = summary["problems"]
+    assert problem.startswith(f"no data `bigmnist` in {tmp_path / 'data'}: `hpcddp data prepare bigmnist --root")
+    (tmp_path / "data" / "bigmnist.json").write_text("{}")
+    (problem,) = run_on_two_nodes(tmp_path, data=Data(name="bigmnist", root=str(tmp_path / "data")))["problems"]
+    assert str(tmp_path / "data" / "bigmnist.json") in problem
+
+
 def test_no_gpu_where_one_is_needed(tmp_path: Path) -> None:
     """Each node's sentence once; the versions are known all the same."""
     summary = run_on_two_nodes(tmp_path, device="cuda", data=Data(name="synthetic-mnist", root=str(tmp_path)))

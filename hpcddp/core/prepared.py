@@ -1,0 +1,88 @@
+"""Whether a folder holds a data set, by the names of its files and its manifest: what a login node can say without torch.
+
+Standard library only, Python 3.10.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcddp.core.data_task import DataTask
+from hpcddp.core.point import Data
+
+FILES: Mapping[str, tuple[str, ...]] = {
+    "bigmnist": ("bigmnist.json",),
+    "digits": ("digits-train.bin",),
+    "imagenet": ("imagenet.json", "train"),
+    "mnist": tuple(f"{folder}train-images-idx3-ubyte{packed}" for folder in ("", "MNIST/raw/") for packed in ("", ".gz")),
+    "cifar10": ("cifar-10-binary.tar.gz", "data_batch_1.bin", "cifar-10-batches-bin/data_batch_1.bin"),
+}
+"""By data set: one of these is there where the set is."""
+
+REMEDIES: Mapping[str, str] = {
+    "imagenet": "it needs ILSVRC2012's train/CLASS/*.JPEG and val/CLASS/*.JPEG, or what `hpcddp data pack imagenet` made of them",
+    "mnist": "`hpcddp data fetch mnist --root ROOT`",
+    "cifar10": "`hpcddp data fetch cifar10 --root ROOT`",
+}
+"""What to do where no job can prepare the set; ROOT stands for its folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unprepared:
+    """Why a set cannot be read from its folder."""
+
+    text: str
+    """With what to do."""
+    is_missing: bool
+    """Whether there is nothing of it, or not all; False: something else is there."""
+
+
+def prepare_task(data: Data, root: str) -> DataTask | None:
+    """What makes the data set in that folder, as a user would say it; None where hpcddp does not make it."""
+    if data.name not in ("bigmnist", "digits"):
+        return None
+    usual = Data(name=data.name)
+    copies = {"copies": data.copies} if data.name == "bigmnist" and data.copies != usual.copies else {}
+    variants = {"variants": ",".join(data.variants)} if data.name == "bigmnist" and data.variants != usual.variants else {}
+    return DataTask(action="prepare", data=data.name, options={"root": root, **copies, **variants}, folders=("root",))
+
+
+def unprepared(data: Data, root: Path) -> Unprepared | None:
+    """Why the set cannot be read from that folder; None where nothing of that can be seen by names."""
+    if data.name not in FILES:
+        return None
+    if not any((root / name).exists() for name in FILES[data.name]):
+        return Unprepared(text=f"no data `{data.name}` in {root}: {_remedy(data, root)}", is_missing=True)
+    words = _differing(data, root) if data.name == "bigmnist" else None
+    return None if words is None else Unprepared(text=words, is_missing=False)
+
+
+def _remedy(data: Data, root: Path) -> str:
+    task = prepare_task(data, str(root))
+    if task is None:
+        return REMEDIES[data.name].replace("ROOT", str(root))
+    return f"`{task.command}`, or `hpcddp submit --prepare`, which has a job do that first"
+
+
+def _differing(data: Data, root: Path) -> str | None:
+    """Of bigMNIST: a manifest that is of other copies or variants."""
+    try:
+        held: Any = json.loads((root / FILES["bigmnist"][0]).read_text(encoding="utf-8"))
+        pairs = {"copies": (data.copies, held["copies"]), "variants": (list(data.variants), list(held["variants"]))}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # the run's own check says what is wrong with it
+    for word, (wanted, there) in pairs.items():
+        if wanted != there:
+            return (
+                f"data.{word} is {_text(wanted)}, but the bigMNIST in {root} was prepared with {word} = {_text(there)}: "
+                "change the point or prepare another folder"
+            )
+    return None
+
+
+def _text(value: object) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
