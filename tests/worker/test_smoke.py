@@ -55,7 +55,7 @@ def test_a_folder_without_its_data(tmp_path: Path) -> None:
     (problem,) = summary["problems"]
     assert problem.startswith(f"no data `bigmnist` in {tmp_path / 'data'}: `hpcddp data prepare bigmnist --root")
     (tmp_path / "data" / "bigmnist.json").write_text("{}")
-    (problem,) = run_on_two_nodes(tmp_path, data=Data(name="bigmnist", root=str(tmp_path / "data")))["problems"]
+    (problem,) = run_on_two_nodes(tmp_path / "again", data=Data(name="bigmnist", root=str(tmp_path / "data")))["problems"]
     assert str(tmp_path / "data" / "bigmnist.json") in problem
 
 

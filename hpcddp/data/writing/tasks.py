@@ -31,13 +31,23 @@ def _prepare_bigmnist(  # noqa: PLR0913 - the options of the command
     digits: Literal["auto", "mnist", "sklearn"] = "auto",
     mnist_root: str | None = None,
     seed: int = 1,
+    processes: int | None = None,
 ) -> str:
     from hpcddp.data.digits import find_digits
+    from hpcddp.data.writing.pool import default_processes
     from hpcddp.data.writing.prepare import prepare_bigmnist
 
-    folder, names = Path(root), tuple(variants.split(","))
     found = find_digits(digits, Path(mnist_root or root))
-    manifest = prepare_bigmnist(folder, digits=found, copies=copies, variants=names, seed=seed, progress=progress)
+    manifest = prepare_bigmnist(
+        Path(root),
+        digits=found,
+        copies=copies,
+        variants=tuple(variants.split(",")),
+        seed=seed,
+        progress=progress,
+        remark=print,
+        processes=processes or default_processes(),
+    )
     return f"{manifest.samples:,} samples in {root}; {found.message}"
 
 
