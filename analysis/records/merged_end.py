@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpcddp.analysis.records.attempts import AttemptRecords
+from hpcddp.analysis.records.merged_loader import pooled
 from hpcddp.analysis.records.merged_telemetry import merged_nodes
 from hpcddp.core.attempt_records import GateResult, TrainingEnd
 from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
@@ -27,6 +28,7 @@ def merged_end(attempts: Sequence[AttemptRecords], end: TrainingEnd) -> Training
         end,
         gates=(*end.gates, *failed),
         ranks=tuple(entry for _, its_end in ended for entry in its_end.ranks),
+        loader=pooled(its_end.loader for _, its_end in ended),
         telemetry=Telemetry(energy_j_per_1000_samples=_energy(attempts), nodes=_nodes([its_end for _, its_end in ended])),
         loss_first=first.end.loss_first if first.end and first.steps.step[:1].tolist() == [0] else None,
     )

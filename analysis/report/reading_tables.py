@@ -61,8 +61,8 @@ def node_readings(readings: pd.DataFrame, apart: Apart) -> Table:
         (Column("mean", HOST_MEMORY, terminal=None), number_of("host_mem_used_mean_bytes", giga)),
         (Column("peak", HOST_MEMORY, terminal="GB"), number_of("host_mem_used_peak_bytes", giga)),
         (Column("of", HOST_MEMORY, terminal=None), number_of("host_mem_total_bytes", giga)),
-        (Column("in", NETWORK, terminal="GB/s in"), number_of("net_rx_bytes_per_s", giga)),
-        (Column("out", NETWORK), number_of("net_tx_bytes_per_s", giga)),
+        (Column("in", NETWORK, terminal="GB/s in"), number_of("net_rx_bytes_per_s", _network)),
+        (Column("out", NETWORK), number_of("net_tx_bytes_per_s", _network)),
         (Column("of the fabric", NETWORK, terminal="of fabric"), number_of("fabric_share", percent)),
         (Column("mean", NODE_WATTS, terminal="W"), number_of("node_power_w_mean", quantity)),
         (Column("peak", NODE_WATTS, terminal=None), number_of("node_power_w_peak", quantity)),
@@ -98,6 +98,11 @@ def _span(not_read: str) -> list[Spec]:
         (Column("readings", SPAN, terminal=None), number_of("readings", _integer)),
         (Column("not read", numeric=False, terminal=None), words_of(not_read)),
     ]
+
+
+def _network(rate: float) -> str:
+    """GB/s, to the MB/s where it is less: a network that is idle still carries the job's own messages."""
+    return giga(rate) if rate >= 1e6 else f"{rate * 1e-9:.3f}"
 
 
 def _integer(value: float) -> str:

@@ -23,6 +23,7 @@ from hpcddp.analysis.report.cells import (
     words_of,
 )
 from hpcddp.analysis.report.effect_tables import effect_tables
+from hpcddp.analysis.report.loader_table import loaders
 from hpcddp.analysis.report.preflight_table import preflight
 from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
 from hpcddp.analysis.report.sharding_table import sharding
@@ -31,7 +32,7 @@ from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, st
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
 from hpcddp.analysis.study.frames import TOKENS_PER_S
-from hpcddp.analysis.study.series import Apart, full_names
+from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
@@ -48,6 +49,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "accuracy": lambda: accuracy(shown, apart),
         "time to accuracy": lambda: to_accuracy(found.targets, apart),
         "the step's parts": lambda: breakdown(shown, apart),
+        "loaders": lambda: loaders(found.loaders, differing(found.loaders["series"].unique())),
         "the exchange": lambda: exchange(shown, apart),
         "sharding": lambda: sharding(found.records.runs),
         **effect_tables(found.effects),

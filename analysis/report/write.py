@@ -36,6 +36,7 @@ def report_frames(found: Findings) -> dict[str, Make]:
     names = full_names(found.apart)
     of_series = {
         "limits": (found.limits, False),
+        "loaders": (found.loaders, True),
         "stragglers": (found.stragglers, False),
         "buckets": (found.buckets, False),
         "comm": (found.collectives, False),

@@ -109,6 +109,7 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
         gpu=gpu,
         fabric_gbps=launch.profile_facts().fabric.gbps_per_node,
         epoch_samples=_epoch_samples(run, launch),
+        decoder=launch.data.decoder,
         used=Used(arithmetic=arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
     )
 
@@ -128,6 +129,7 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         comm_check_closes=checked.closes,
         sharded=end.sharded_exchange,
         damaged=end.damaged,
+        loader=end.loader,
         loss_first=end.loss_first,
         loss_last=end.loss_last,
         eval_samples=evaluation.samples,

@@ -25,6 +25,7 @@ from hpcddp.core.attempt_records import ShardedExchange
 from hpcddp.core.comm_record import CommRecord
 from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.launch_record import ScriptFacts
+from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.start_up import StartUp
@@ -100,6 +101,10 @@ class Run:
     """comm.json, of a benchmark of collectives."""
     damaged: Mapping[str, DamagedFiles] = field(default_factory=dict)
     """By split, the pictures that could not be decoded."""
+    loader: LoaderTimes | None = None
+    """Of all its attempts; None where nothing was loaded."""
+    decoder: str | None = None
+    """Name and version of what decoded pictures."""
     loss_first: float | None = None
     loss_last: float | None = None
     """Of the first and the last step alone, as end.json says."""

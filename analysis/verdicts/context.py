@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -68,6 +68,8 @@ class Case:
     fits: pd.DataFrame
     effects: Sequence[Axis] = ()
     """What each key changes, of which points of one size differ."""
+    loading: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["series", "nodes", "gpus_per_node"]))
+    """The scaling table's rows with `input: io`, shown or not."""
 
     @cached_property
     def series(self) -> list[tuple[str, pd.DataFrame]]:

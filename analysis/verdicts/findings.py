@@ -29,6 +29,7 @@ from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.damaged import damaged_notes
 from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
+from hpcddp.analysis.verdicts.loaders import loaders_frame
 from hpcddp.analysis.verdicts.notes import (
     check_notes,
     clock_notes,
@@ -58,6 +59,8 @@ class Findings:
     runs: pd.DataFrame
     scaling: pd.DataFrame
     limits: pd.DataFrame
+    loaders: pd.DataFrame
+    """What loaders gave, a row per row of `scaling`, and which limit of theirs holds."""
     stragglers: pd.DataFrame
     buckets: pd.DataFrame
     collectives: pd.DataFrame
@@ -99,9 +102,9 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     names = full_names(shown_apart)
     stragglers = stragglers_frame(records.runs)
     buckets, fits = buckets_frame(records.runs), fits_frame(records.runs)
-    failures = Failures(records.failures)
+    failures, loading = Failures(records.failures), scaling[scaling["input"] == "io"]
     effects = failures.contain("what changes it", lambda: axes(runs, scaling), list[Axis]())
-    case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects)
+    case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     outliers = outliers_frame(runs)
     judged = in_own_words(verdicts(case, failures), records.points)
@@ -113,6 +116,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         runs=runs,
         scaling=scaling,
         limits=limits_frame(scaling, apart),
+        loaders=failures.contain("loaders", lambda: loaders_frame(case, scaling), loaders_frame(case, scaling[:0])),
         stragglers=stragglers,
         buckets=buckets,
         collectives=comm_frame(records.runs),

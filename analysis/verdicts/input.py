@@ -24,6 +24,7 @@ from hpcddp.analysis.verdicts.context import (
     step_s,
 )
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, most_cores, most_workers, starved_runs
+from hpcddp.analysis.verdicts.loader_limit import FoundLimit, loader_limit
 from hpcddp.analysis.verdicts.measured import WAITING, measured_advice
 from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
 from hpcddp.core.text import count
@@ -36,13 +37,15 @@ def input_bound(case: Case) -> Iterator[Verdict]:
     """The step waits for its batch; where the limits were measured, a resident batch must make it faster."""
     for found in found_points(case, input_share):
         rows, shares = found.rows, found.values
+        limit = loader_limit(case, _widest_row(rows))
         gain = 1 / (1 - min(0.99, max(shares + [_saved(case, row) for row in rows]))) - 1
         yield Verdict(
             name="input-bound",
             where=found.where,
-            evidence=f"{span(shares)} of the step waits for data ({run_numbers(found.runs)}){_limits_words(case, rows[-1])}; "
+            evidence=f"{span(shares)} of the step waits for data ({run_numbers(found.runs)}){_limits_words(case, rows[-1])}"
+            f"{f'; the limit: {limit.limit} ({limit.because})' if limit else ''}; "
             f"without waiting it would be up to {percent(gain)} faster",
-            advice=measured_advice(case, rows, WAITING) or input_advice(case, found.series, rows),
+            advice=measured_advice(case, rows, WAITING) or input_advice(case, found.series, rows, limit),
             numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain, **_limits(case, rows[-1])},
             runs=run_names(found.runs),
             weight=LIMITED + max(shares),
@@ -94,13 +97,15 @@ def _limits_words(case: Case, row: PointRow) -> str:
     return f"; {', '.join(words)}" if words else ""
 
 
-def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow]) -> str:
+def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None = None) -> str:
     """What to do about waiting for data. Where any point of the series lacks cores, that comes first, in the words of that
-    verdict: more workers would need more cores."""
+    verdict: more workers would need more cores. Then what the loaders' limit says, where it is known."""
     starving = starved_runs(case, [row for _, row in series.iterrows()])
     if starving:
         return cpu_advice(starving)
-    run = _widest(case, rows)
+    if limit and limit.advice:
+        return limit.advice
+    run = case.runs_of(_widest_row(rows))[0]
     assert run.point is not None
     cores, most, workers = cores_of(run), most_cores(run), run.point.workload.loader_workers_per_rank
     if cores and workers < (more := most_workers(run, cores)):
@@ -121,6 +126,6 @@ def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow]) -> 
     )
 
 
-def _widest(case: Case, rows: Sequence[PointRow]) -> Run:
-    """A run of the point with the most ranks per node: what it may have, all may have."""
-    return case.runs_of(max(rows, key=lambda row: int(row["gpus_per_node"])))[0]
+def _widest_row(rows: Sequence[PointRow]) -> PointRow:
+    """The point with the most ranks per node: what its runs may have, all may have."""
+    return max(rows, key=lambda row: int(row["gpus_per_node"]))

@@ -1,0 +1,35 @@
+"""The table of loaders: what they give beside what is trained, what their time goes into, and which limit holds."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from hpcddp.analysis.report.cells import key_columns, number_of, size_columns, table_of, unit_of, words_of
+from hpcddp.analysis.report.table import Column, Table
+from hpcddp.analysis.study.series import Apart
+from hpcddp.analysis.util.wording import percent, quantity
+
+RATE, TIME = "samples/s", "of the loaders' time"
+
+
+def loaders(rows: pd.DataFrame, apart: Apart) -> Table:
+    """A row per point; no rows where nothing was loaded, or runs are of before loaders were timed."""
+    specs = [
+        *size_columns(unit_of(rows)),
+        *key_columns(apart),
+        (Column("workers"), number_of("workers", str)),
+        (Column("data wait", terminal="data"), number_of("data_wait_share", percent)),
+        (Column("trained", RATE, terminal="samples/s"), number_of("samples_per_s", quantity)),
+        (Column("loaders could give", RATE, terminal="loaders"), number_of("loader_samples_per_s", quantity)),
+        (Column("computing", TIME, terminal="compute"), number_of("compute_share", percent)),
+        (Column("no processor free", TIME, terminal="no CPU"), number_of("processor_wait_share", percent)),
+        (Column("waiting for files", TIME, terminal="files"), number_of("storage_wait_share", percent)),
+        (Column("passing batches on", TIME, terminal="pass on"), number_of("hand_over_share", percent)),
+        (Column("limit", numeric=False), words_of("limit")),
+    ]
+    note = (
+        "Over the timed steps and all runs of a point. Loaders could give: what their processes read and pass on when nothing "
+        "pauses them, as fast as they did beside training; with `measure.input: io` what is trained is what they gave. A limit "
+        "is named where the step waits for data a tenth of its time or more."
+    )
+    return table_of("loaders", "What the loaders gave", note, specs, rows)

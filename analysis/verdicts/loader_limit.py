@@ -1,0 +1,164 @@
+"""Which limit of the loaders holds where the step waits for data, and the single change that is expected to help."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hpcddp.analysis.records.merged_loader import pooled
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.limits import whatever_input
+from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.verdicts.context import Case, PointRow
+from hpcddp.analysis.verdicts.cores import cores_of, most_cores, most_workers
+from hpcddp.core.data_bench_judgement import LoaderLimit
+from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.text import count
+
+CORES_WAITED = 0.2
+"""Share of the loaders' time from which on they lack processors: on as many processors as processes, what else a node does takes
+a few per cent of it."""
+
+MOSTLY = 0.5
+"""Share of the loaders' time that is most of it."""
+
+BUSY = 0.8
+"""Share of what the loaders could give that is trained, from which on they are what is waited for: their batches come unevenly,
+so that a queue of two batches a process is empty now and then before they are busy all the time."""
+
+PICTURES = "imagenet"
+"""The data set that is decoded."""
+
+FASTEST = "simplejpeg"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLimit:
+    """Of one point."""
+
+    limit: LoaderLimit
+    because: str
+    """What was measured, in words."""
+    advice: str
+    """The single change, with its `--set` where there is one; empty where nothing is known to help."""
+
+
+def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
+    """By the run with `measure.input: io` at the point's layout where there is one, otherwise by the point's own; None where
+    neither says it, or the loaders could give more than is trained."""
+    alone = io_row(case, row)
+    runs = case.runs_of(row if alone is None else alone)
+    times = pooled(run.loader for run in runs)
+    if times is None:
+        return None
+    if not times.workers:
+        return FoundLimit(
+            limit="loader processes",
+            because="a rank has none, and loads between its steps",
+            advice="",
+        )
+    if alone is None:
+        return _of_times(runs[0], times) if row["samples_per_s"] >= BUSY * times.samples_per_s else None
+    if row["samples_per_s"] < BUSY * alone["samples_per_s"]:
+        return _beside_training(case.runs_of(row)[0], row, alone)
+    return _of_times(runs[0], times)
+
+
+def io_row(case: Case, row: PointRow) -> PointRow | None:
+    """The row of the same series and layout that only loads, with the loaders' times; None where there is none."""
+    series = whatever_input(row["series"])
+    rows = case.loading
+    alike = rows[(rows["nodes"] == row["nodes"]) & (rows["gpus_per_node"] == row["gpus_per_node"])]
+    found = (each for _, each in alike.iterrows() if whatever_input(each["series"]) == series)
+    return next((each for each in found if pooled(run.loader for run in case.runs_of(each))), None)
+
+
+def _beside_training(run: Run, row: PointRow, alone: PointRow) -> FoundLimit:
+    """Loaders by themselves would do: what they lack is what training takes."""
+    rates = (quantity(each["samples_per_s"]) for each in (alone, row))
+    return FoundLimit(
+        limit="cores",
+        because="loaders give {} samples/s by themselves, beside training {}".format(*rates),
+        advice=_more_cores(run),
+    )
+
+
+def _of_times(run: Run, times: LoaderTimes) -> FoundLimit | None:
+    total_s = times.read_s + times.hand_over_s
+    lacks, waits = (times.processor_wait_s or 0.0) / total_s, (times.storage_wait_s or 0.0) / total_s
+    if times.hand_over_s >= MOSTLY * total_s or _receiving_limits(run, times):
+        return _hand_over(times)
+    if lacks >= CORES_WAITED:
+        return FoundLimit(
+            limit="cores",
+            because=f"loaders wait for a free processor {percent(lacks)} of their time",
+            advice=_more_cores(run),
+        )
+    if waits >= MOSTLY:
+        return FoundLimit(
+            limit="storage",
+            because=f"loaders wait for files {percent(waits)} of their time",
+            advice=_faster_storage(run),
+        )
+    if times.compute_s < MOSTLY * total_s:
+        return None  # on a kernel that does not say for what they wait
+    return _computing(run, times, percent(times.compute_s / total_s))
+
+
+def _receiving_limits(run: Run, times: LoaderTimes) -> bool:
+    """Whether ranks take longer to receive batches than their processes to read them."""
+    return times.receive_s * max(1, times.workers) > times.read_s + times.hand_over_s
+
+
+def _hand_over(times: LoaderTimes) -> FoundLimit:
+    each_us = 1e6 * (times.hand_over_s + times.receive_s) / times.batches
+    return FoundLimit(
+        limit="hand-over",
+        because=f"passing a batch from a loader process to its rank takes {quantity(each_us)} µs of processors, reading it "
+        f"{quantity(1e6 * times.read_s / times.batches)} µs",
+        advice="a rank that reads for itself passes nothing on: `--set workload.loader_workers_per_rank=0`",
+    )
+
+
+def _computing(run: Run, times: LoaderTimes, share: str) -> FoundLimit:
+    """What loaders compute is most of their time: more of them where cores are left for them."""
+    assert run.point is not None
+    cores, workers = cores_of(run), times.workers
+    because = f"loaders compute {share} of their time"
+    more = most_workers(run, cores) if cores else workers
+    if more > workers:
+        expected = quantity(times.samples_per_s * more / workers)
+        return FoundLimit(
+            limit="loader processes",
+            because=f"{because}, {workers} on {math.floor(cores or 0)} cores a rank",
+            advice=f"a rank has {math.floor(cores or 0)} physical cores and {count(workers, 'loader worker')}: "
+            f"`--set workload.loader_workers_per_rank={more}`; {quantity(times.samples_per_s)} samples/s become up to {expected}",
+        )
+    if run.point.workload.data.name == PICTURES and run.decoder and not run.decoder.startswith(FASTEST):
+        return FoundLimit(
+            limit="decoder",
+            because=f"{because}, with {run.decoder}",
+            advice=f"install {FASTEST} in the compute environment (`pip install {FASTEST}`), which decodes less and faster",
+        )
+    return FoundLimit(limit="cores", because=f"{because}, and each core has one", advice=_more_cores(run))
+
+
+def _more_cores(run: Run) -> str:
+    """Empty where the node has no more of them for a rank."""
+    assert run.point is not None
+    cores, most = cores_of(run), most_cores(run)
+    if not cores or not most or most <= cores:
+        return ""
+    workers = max(most_workers(run, most), run.point.workload.loader_workers_per_rank)
+    return (
+        f"ask for {most} physical cores per rank, not {cores:.3g}: `--set layout.physical_cores_per_rank={most} "
+        f"--set workload.loader_workers_per_rank={workers}`"
+    )
+
+
+def _faster_storage(run: Run) -> str:
+    assert run.point is not None
+    packed = (
+        "pack single files into tar files (`hpcddp data pack imagenet`), or " if run.point.workload.data.name == PICTURES else ""
+    )
+    return f"{packed}move the data to a faster file system"

@@ -1,0 +1,131 @@
+"""Which limit of the loaders is named for a step that waits for data, and which change."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.context import Verdict
+from hpcddp.analysis.verdicts.findings import Findings, find
+from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.point import Data
+from hpcddp.core.schema import encode
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
+
+PROFILE = {"node_types": {"ac922": {"physical_cores": 32, "smt": 4, "gpus": 4}}, "default_node_type": "ac922"}
+WAITS = {"data_wait": 0.5, "forward": 0.2, "backward": 0.3}
+RATE = 320.0
+"""Samples/s of 32 in 100 ms."""
+
+
+def times(workers: int = 8, rate: float = 330.0, **parts_s: float) -> LoaderTimes:
+    """Of a hundred batches in 80 s of processes, all of it computing unless said otherwise."""
+    parts = {"read_s": 80.0, "compute_s": 80.0, "processor_wait_s": 0.0, **parts_s}
+    return LoaderTimes(workers=workers, samples_per_s=rate, samples=3200, batches=100, **parts)
+
+
+def study_of(
+    folder: Path,
+    loader: LoaderTimes,
+    *,
+    alone: tuple[float, LoaderTimes] | None = None,
+    cpus: int = 32,
+    decoder: str | None = None,
+    **changes: Any,
+) -> Findings:
+    """A point whose step of 100 ms waits for half its time; `alone`: the step in ms with `input: io`, and its loaders."""
+    full = point(1, 1, loader_workers_per_rank=loader.workers, **changes)
+    points: dict[Any, tuple[float, LoaderTimes, Mapping[str, float]]] = {full: (100, loader, WAITS)}
+    if alone:
+        only = point(1, 1, loader_workers_per_rank=loader.workers, input="io", **changes)
+        points[only] = (*alone, {"data_wait": 0.95})
+    study = write_study(folder / "s", list(points))
+    data = {"data": {"name": full.workload.data.name, "samples": 50_000, "decoder": decoder}}
+    for each, (step_ms, found, shares) in points.items():
+        launch = {"profile": PROFILE, "cpus_of_ranks": [cpus], **data}
+        recorded = Recorded(step_ns=round(step_ms * MS), steps=20, shares=shares, launch=launch, end={"loader": encode(found)})
+        write_run(study, each, recorded)
+    return find(load_study(study))
+
+
+def verdict_of(findings: Findings) -> Verdict:
+    (verdict,) = [each for each in findings.verdicts if each.name == "input-bound"]
+    return verdict
+
+
+IMAGENET: dict[str, Any] = {"data": Data(name="imagenet")}
+FULL = 7
+"""Loader workers on eight cores of a rank: the rank has one for itself."""
+
+
+@pytest.mark.parametrize(
+    ("loader", "given", "limit", "advice"),
+    [
+        (times(4), {}, "loader processes", "--set workload.loader_workers_per_rank=7`; 330 samples/s become up to 578"),
+        (times(FULL), {"decoder": "pillow 12.0", **IMAGENET}, "decoder", "pip install simplejpeg"),
+        (times(FULL, compute_s=50.0, processor_wait_s=30.0), {}, "cores", ""),
+        (times(FULL), {"decoder": "simplejpeg 1.9", **IMAGENET}, "cores", ""),
+        (times(FULL, compute_s=5.0), IMAGENET, "storage", "hpcddp data pack imagenet"),
+        (times(2, hand_over_s=100.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
+        (times(4, receive_s=30.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
+        (times(0), {}, "loader processes", "--set workload.loader_workers_per_rank=7"),
+    ],
+    ids=["few processes", "slow decoder", "few processors", "every core has one", "files", "passing on", "taking", "none"],
+)
+def test_what_is_named(tmp_path: Path, loader: LoaderTimes, given: dict[str, Any], limit: str, advice: str) -> None:
+    """In the verdict's evidence, with what was measured, and in the table; the advice is for that limit."""
+    findings = study_of(tmp_path, loader, **given)
+    verdict = verdict_of(findings)
+    assert f"; the limit: {limit} (" in verdict.evidence
+    assert advice in verdict.advice
+    assert verdict.advice
+    assert findings.loaders["limit"].tolist() == [limit]
+
+
+def test_more_cores_are_advised_where_the_node_has_them(tmp_path: Path) -> None:
+    """Four of a node's eight a rank, three loaders on them that wait for a processor."""
+    verdict = verdict_of(study_of(tmp_path, times(3, compute_s=50.0, processor_wait_s=30.0), cpus=16))
+    assert "the limit: cores (loaders wait for a free processor 38 % of their time)" in verdict.evidence
+    assert "--set layout.physical_cores_per_rank=8 --set workload.loader_workers_per_rank=7" in verdict.advice
+
+
+def test_the_run_that_only_loads_decides(tmp_path: Path) -> None:
+    """Beside training loaders seem to compute; by themselves they wait for files."""
+    alone = (98, times(FULL, rate=335.0, compute_s=5.0))
+    findings = study_of(tmp_path, times(FULL), alone=alone, **IMAGENET)
+    assert "the limit: storage (loaders wait for files 94 % of their time)" in verdict_of(findings).evidence
+    assert dict(zip(findings.loaders["input"], findings.loaders["limit"].isna(), strict=True)) == {"full": False, "io": True}
+
+
+def test_loaders_that_would_do_by_themselves_lack_what_training_takes(tmp_path: Path) -> None:
+    """Alone they give 640 samples/s, beside training 320."""
+    verdict = verdict_of(study_of(tmp_path, times(FULL), alone=(50, times(FULL, rate=650.0))))
+    assert "the limit: cores (loaders give 640 samples/s by themselves, beside training 320)" in verdict.evidence
+
+
+def test_nothing_is_named_where_loaders_could_give_more(tmp_path: Path) -> None:
+    """Twice what is trained: it is not their rate that the step waits for."""
+    findings = study_of(tmp_path, times(FULL, rate=2 * RATE))
+    assert "the limit" not in verdict_of(findings).evidence
+    assert findings.loaders["limit"].isna().all()
+
+
+def test_nothing_is_named_where_the_kernel_does_not_say_for_what_loaders_wait(tmp_path: Path) -> None:
+    """For a processor, or for files: only that they hardly compute is known."""
+    unknown = dataclasses.replace(times(FULL, compute_s=5.0), processor_wait_s=None)
+    assert "the limit" not in verdict_of(study_of(tmp_path, unknown)).evidence
+
+
+def test_records_without_times_name_none(tmp_path: Path) -> None:
+    """Those of before loaders were timed."""
+    full = point(1, 1, loader_workers_per_rank=FULL)
+    study = write_study(tmp_path / "s", [full])
+    write_run(study, full, Recorded(step_ns=100 * MS, steps=20, shares=WAITS, launch={"profile": PROFILE, "cpus_of_ranks": [32]}))
+    findings = find(load_study(study))
+    assert "the limit" not in verdict_of(findings).evidence
+    assert not len(findings.loaders)
