@@ -157,8 +157,13 @@ def _more_cores(run: Run) -> str:
 
 
 def _faster_storage(run: Run) -> str:
+    """In the order of what it costs."""
     assert run.point is not None
-    packed = (
-        "pack single files into tar files (`hpcddp data pack imagenet`), or " if run.point.workload.data.name == PICTURES else ""
+    data = run.point.workload.data
+    packed = "pack single files into tar files (`hpcddp data pack imagenet`), " if data.name == PICTURES else ""
+    staged = "copy the data to each node's own disk (`--set workload.data.stage=tmpdir`), " if data.stage == "none" else ""
+    return (
+        f"{packed}{staged}or move the data to a faster file system"
+        if packed or staged
+        else "move the data to a faster file system"
     )
-    return f"{packed}move the data to a faster file system"

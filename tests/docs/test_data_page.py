@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import click
 import pytest
 
+from hpcddp.analysis.verdicts.context import INPUT_SHARE
 from hpcddp.analysis.verdicts.damaged import DAMAGED_SHARE
+from hpcddp.analysis.verdicts.loader_limit import BUSY, CORES_WAITED, MOSTLY
 from hpcddp.analysis.verdicts.verdicts import ALL
 from hpcddp.cli import main
+from hpcddp.core.attempt_records import TrainingEnd
 from hpcddp.core.catalog import DATASETS, IMAGENET
+from hpcddp.core.data_bench_judgement import LoaderLimit
+from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Data, Point, flat_keys
 from hpcddp.data.bigmnist import MANIFEST as BIGMNIST
 from hpcddp.data.decoders import DECODERS, EIGHTHS, MOST_PIXELS
@@ -60,6 +66,20 @@ def test_keys_values_and_verdicts_exist() -> None:
     assert all(f"`{name}`" in PAGE for name in ("auto", *DECODERS))
     assert set(re.findall(r"the verdict `([^`]+)`", PAGE)) <= set(ALL)
     assert isinstance(given.point(), Point)
+
+
+def test_limits_are_those_that_are_named() -> None:
+    """Each with a row, by the thresholds of the code."""
+    rows = re.findall(r"^\| ([a-z -]+) \| .* \| .* \|$", PAGE.partition("## What limits where")[2], re.MULTILINE)
+    assert set(rows) - {"limit"} == set(get_args(LoaderLimit))
+    assert (INPUT_SHARE, BUSY, CORES_WAITED, MOSTLY) == (0.1, 0.8, 0.2, 0.5)  # a tenth, 80 %, a fifth, half
+
+
+def test_fields_of_end_json_exist() -> None:
+    """Of loaders and of damaged pictures."""
+    assert "`samples_per_s`" in PAGE
+    assert {"loader", "damaged"} <= {field.name for field in fields(TrainingEnd)}
+    assert "samples_per_s" in {field.name for field in fields(LoaderTimes)}
 
 
 @pytest.mark.parametrize("words", sorted(set(re.findall(r"hpcddp (data [a-z]+ [a-z0-9]+)((?: --[a-z]+)?)", PAGE))))
