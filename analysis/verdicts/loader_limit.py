@@ -46,8 +46,8 @@ class FoundLimit:
 def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
     """By the run with `measure.input: io` at the point's layout where there is one, otherwise by the point's own; None where
     neither says it, or the loaders could give more than is trained."""
-    alone = io_row(case, row)
-    runs = case.runs_of(row if alone is None else alone)
+    loading = io_row(case, row)
+    runs = case.runs_of(row if loading is None else loading)
     times = pooled(run.loader for run in runs)
     if times is None:
         return None
@@ -57,10 +57,10 @@ def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
             because="a rank has none, and loads between its steps",
             advice="",
         )
-    if alone is None:
+    if loading is None:
         return _of_times(runs[0], times) if row["samples_per_s"] >= BUSY * times.samples_per_s else None
-    if row["samples_per_s"] < BUSY * alone["samples_per_s"]:
-        return _beside_training(case.runs_of(row)[0], row, alone)
+    if row["samples_per_s"] < BUSY * loading["samples_per_s"]:
+        return _beside_training(case.runs_of(row)[0], row, loading)
     return _of_times(runs[0], times)
 
 
@@ -73,9 +73,9 @@ def io_row(case: Case, row: PointRow) -> PointRow | None:
     return next((each for each in found if pooled(run.loader for run in case.runs_of(each))), None)
 
 
-def _beside_training(run: Run, row: PointRow, alone: PointRow) -> FoundLimit:
+def _beside_training(run: Run, row: PointRow, loading: PointRow) -> FoundLimit:
     """Loaders by themselves would do: what they lack is what training takes."""
-    rates = (quantity(each["samples_per_s"]) for each in (alone, row))
+    rates = (quantity(each["samples_per_s"]) for each in (loading, row))
     return FoundLimit(
         limit="cores",
         because="loaders give {} samples/s by themselves, beside training {}".format(*rates),

@@ -33,17 +33,17 @@ def study_of(
     folder: Path,
     loader: LoaderTimes,
     *,
-    alone: tuple[float, LoaderTimes] | None = None,
+    loading: tuple[float, LoaderTimes] | None = None,
     cpus: int = 32,
     decoder: str | None = None,
     **changes: Any,
 ) -> Findings:
-    """A point whose step of 100 ms waits for half its time; `alone`: the step in ms with `input: io`, and its loaders."""
+    """A point whose step of 100 ms waits for half its time; `loading`: the step in ms with `input: io`, and its loaders."""
     full = point(1, 1, loader_workers_per_rank=loader.workers, **changes)
     points: dict[Any, tuple[float, LoaderTimes, Mapping[str, float]]] = {full: (100, loader, WAITS)}
-    if alone:
+    if loading:
         only = point(1, 1, loader_workers_per_rank=loader.workers, input="io", **changes)
-        points[only] = (*alone, {"data_wait": 0.95})
+        points[only] = (*loading, {"data_wait": 0.95})
     study = write_study(folder / "s", list(points))
     data = {"data": {"name": full.workload.data.name, "samples": 50_000, "decoder": decoder}}
     for each, (step_ms, found, shares) in points.items():
@@ -96,15 +96,15 @@ def test_more_cores_are_advised_where_the_node_has_them(tmp_path: Path) -> None:
 
 def test_the_run_that_only_loads_decides(tmp_path: Path) -> None:
     """Beside training loaders seem to compute; by themselves they wait for files."""
-    alone = (98, times(FULL, rate=335.0, compute_s=5.0))
-    findings = study_of(tmp_path, times(FULL), alone=alone, **IMAGENET)
+    loading = (98, times(FULL, rate=335.0, compute_s=5.0))
+    findings = study_of(tmp_path, times(FULL), loading=loading, **IMAGENET)
     assert "the limit: storage (loaders wait for files 94 % of their time)" in verdict_of(findings).evidence
     assert dict(zip(findings.loaders["input"], findings.loaders["limit"].isna(), strict=True)) == {"full": False, "io": True}
 
 
 def test_loaders_that_would_do_by_themselves_lack_what_training_takes(tmp_path: Path) -> None:
     """Alone they give 640 samples/s, beside training 320."""
-    verdict = verdict_of(study_of(tmp_path, times(FULL), alone=(50, times(FULL, rate=650.0))))
+    verdict = verdict_of(study_of(tmp_path, times(FULL), loading=(50, times(FULL, rate=650.0))))
     assert "the limit: cores (loaders give 640 samples/s by themselves, beside training 320)" in verdict.evidence
 
 
