@@ -12,6 +12,7 @@ import click
 from hpcddp.commands.data_as_job import as_job
 from hpcddp.commands.data_fetch import fetch
 from hpcddp.commands.data_pack import pack
+from hpcddp.commands.data_stage import stage
 from hpcddp.commands.need_torch import need_torch
 
 
@@ -37,6 +38,7 @@ def data() -> None:
 
 data.add_command(fetch)
 data.add_command(pack)
+data.add_command(stage)
 
 
 @data.group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -75,9 +76,16 @@ def _pack_imagenet(progress: Progress, *, root: str, out: str) -> str:
     return f"{packed.pictures:,} pictures in {packed.shards} tar files in {out}{unreadable}"
 
 
+def _stage(name: str, progress: Progress, *, root: str, out: str) -> str:
+    from hpcddp.data.writing.stage import stage_data
+
+    return stage_data(name, Path(root), Path(out), progress=progress, remark=print).words(Path(out))
+
+
 TASKS: Mapping[tuple[str, str], Callable[..., str]] = {
     ("prepare", "bigmnist"): _prepare_bigmnist,
     ("prepare", "digits"): _prepare_digits,
     ("pack", "imagenet"): _pack_imagenet,
+    **{("stage", name): partial(_stage, name) for name in ("bigmnist", "imagenet")},
 }
 """By the words of the command; options are by its names, and without one it has the command's default."""
