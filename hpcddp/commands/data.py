@@ -11,6 +11,7 @@ import click
 
 from hpcddp.commands.data_as_job import as_job
 from hpcddp.commands.data_fetch import fetch
+from hpcddp.commands.data_options import processes_option
 from hpcddp.commands.data_pack import pack
 from hpcddp.commands.data_stage import stage
 from hpcddp.commands.need_torch import need_torch
@@ -20,11 +21,6 @@ def _all_variants() -> str:
     from hpcddp.core.point import VARIANTS
 
     return ",".join(VARIANTS)
-
-
-processes_option = click.option(
-    "--processes", type=click.IntRange(min=1), help="How many work at once; by default as many as there are processors, up to 8."
-)
 
 
 @click.group()

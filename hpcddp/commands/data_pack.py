@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
 
 from hpcddp.commands.data_as_job import as_job
+from hpcddp.commands.data_options import processes_option
 from hpcddp.commands.need_torch import need_torch
 
 
@@ -23,8 +25,9 @@ def pack() -> None:
 @pack.command()
 @click.option("--root", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder with train/ and val/.")
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder for the tar files.")
+@processes_option
 @as_job("pack", "imagenet")
-def imagenet(root: Path, out: Path) -> None:
+def imagenet(root: Path, out: Path, processes: int | None) -> None:
     """ImageNet's folders as tar files in WebDataset's layout, with an index beside each.
 
     Sweeps read them where `data.root` is the folder of the tar files: the same samples in the same order. Needs torch.
@@ -34,8 +37,15 @@ def imagenet(root: Path, out: Path) -> None:
     """
     need_torch()
     from hpcddp.data.writing.pack import pack_imagenet
+    from hpcddp.data.writing.pool import default_processes
+    from hpcddp.data.writing.progress import Progress
 
-    with click.progressbar(length=0, label="pictures", show_eta=False, show_percent=False, file=sys.stderr) as bar:
-        packed = pack_imagenet(root, out, progress=bar.update)
+    packed = pack_imagenet(
+        root,
+        out,
+        progress=Progress("pictures", sys.stderr),
+        remark=partial(click.echo, err=True),
+        processes=processes or default_processes(),
+    )
     unreadable = f", of which {packed.unreadable:,} cannot be read and are empty" if packed.unreadable else ""
     click.echo(f"{packed.pictures:,} pictures in {packed.shards} tar files in {out}{unreadable}")

@@ -1,34 +1,33 @@
 """Packs ImageNet's folders into tar files with an index each; tar_shards.py says what lies there.
 
-Killed and started again, it keeps the finished files and ends with the same bytes: a tar follows from the pictures alone. Two
-that run at once write files of their own names and rename them to the same content.
+Killed and started again, it keeps the finished files and ends with the same bytes: a tar follows from the pictures alone.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import io
 import json
-import os
-import shutil
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.errors import UsageError
 from hpcddp.core.point import to_json
 from hpcddp.core.schema import encode
 from hpcddp.data.image_folder import FOLDERS, DamagedPictureError, ImageFolder, class_names
 from hpcddp.data.source import Split
 from hpcddp.data.tar_shards import BLOCK, MANIFEST, PackManifest, ShardFacts, index_file, member_name
+from hpcddp.data.writing.parts import remove_parts, sha256_of, write_complete, written_aside
+from hpcddp.data.writing.pool import Advance, run_tasks
+from hpcddp.data.writing.root_lock import root_lock
+from hpcddp.data.writing.space import check_space, write_error
 
 SAMPLES_PER_SHARD = 10_000
 """1.1 GB of ImageNet's: 134 tar files instead of 1.3 million of 110 KB, and a minute's work to lose when killed."""
-
-COPIED_BYTES = 2**24
-"""Read at a time for the checksum."""
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
 
@@ -43,29 +42,51 @@ class Packed:
     shards: int
 
 
-def pack_imagenet(
-    root: Path, out: Path, *, progress: Callable[[int], None], samples_per_shard: int = SAMPLES_PER_SHARD
-) -> Packed:
-    """Writes the tar files that `out` lacks. `progress` is called with the pictures that are new, file by file.
+@dataclass(frozen=True)
+class PlannedTar:
+    """Which samples go into which file."""
 
-    HpcddpError where the folders are not ImageNet's, where `out` holds something else, or cannot hold all.
+    split: Split
+    tar: Path
+    samples: range
+
+
+Folders = Mapping[Split, ImageFolder]
+
+
+def pack_imagenet(  # noqa: PLR0913 - the contract with the command
+    root: Path,
+    out: Path,
+    *,
+    progress: Callable[[int, int], None],
+    remark: Callable[[str], None] = lambda _: None,
+    processes: int = 1,
+    samples_per_shard: int = SAMPLES_PER_SHARD,
+) -> Packed:
+    """Writes the tar files that `out` lacks. `progress` is called with how many pictures are packed, and how many there are;
+    `remark` with a sentence where another process packs there.
+
+    UsageError where the folders are not ImageNet's or `out` holds something else, HpcddpError where it cannot hold all.
     """
     classes = class_names(root, "train")
     _check_classes(root, classes)
-    folders = {split: ImageFolder(root, split) for split in SPLITS}
+    folders: Folders = {split: ImageFolder(root, split) for split in SPLITS}
+    plan = [planned for split in SPLITS for planned in _plan(out, split, len(folders[split].labels), samples_per_shard)]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        plans = {split: _plan(out, split, len(folders[split].labels), samples_per_shard) for split in SPLITS}
-        _check_space(out, folders, plans)
-        shards = {}
-        for split, planned in plans.items():
-            shards[split] = [_packed_shard(folders[split], tar, samples, progress) for tar, samples in planned]
-        manifest = PackManifest(classes=tuple(classes), train=tuple(shards["train"]), val=tuple(shards["eval"]))
-        _replace(out / MANIFEST, f"{to_json(encode(manifest))}\n".encode())
+        check_space(out, _missing_bytes(folders, plan), "packing", "choose another folder")
+        with root_lock(out, remark) as lock:
+            remove_parts(out)
+            with contextlib.closing(_written(folders, plan, processes, progress)) as tars:
+                for _ in tars:
+                    lock.check()
+            facts = {split: tuple(_facts(planned) for planned in plan if planned.split == split) for split in SPLITS}
+            manifest = PackManifest(classes=tuple(classes), train=facts["train"], val=facts["eval"])
+            write_complete(out / MANIFEST, f"{to_json(encode(manifest))}\n".encode())
     except OSError as error:
-        raise HpcddpError(f"cannot pack into {out}: {error}; finished tar files stay, run again to go on") from error
-    sizes = [size for planned in plans.values() for tar, _ in planned for size in _index(tar)["sizes"]]
-    return Packed(pictures=len(sizes), unreadable=sizes.count(0), shards=sum(map(len, plans.values())))
+        raise write_error(error, out, "tar files", lambda: _missing_bytes(folders, plan)) from error
+    sizes = [size for planned in plan for size in _index(planned.tar)["sizes"]]
+    return Packed(pictures=len(sizes), unreadable=sizes.count(0), shards=len(plan))
 
 
 def _check_classes(root: Path, classes: Sequence[str]) -> None:
@@ -73,24 +94,20 @@ def _check_classes(root: Path, classes: Sequence[str]) -> None:
     if list(classes) != evaluated:
         odd = sorted(set(classes) ^ set(evaluated))[0]
         lacking = "val" if odd in classes else "train"
-        raise HpcddpError(f"{root / lacking} lacks the class `{odd}`: train and val must have the same classes")
+        raise UsageError(f"{root / lacking} lacks the class `{odd}`: train and val must have the same classes")
 
 
-def _plan(out: Path, split: Split, samples: int, per_shard: int) -> list[tuple[Path, range]]:
-    """Which samples go into which file."""
-    starts = range(0, samples, per_shard)
-    name = FOLDERS[split]
+def _plan(out: Path, split: Split, samples: int, per_shard: int) -> list[PlannedTar]:
+    name, starts = FOLDERS[split], range(0, samples, per_shard)
     return [
-        (out / f"{name}-{number:05d}.tar", range(start, min(start + per_shard, samples))) for number, start in enumerate(starts)
+        PlannedTar(split, out / f"{name}-{number:05d}.tar", range(start, min(start + per_shard, samples)))
+        for number, start in enumerate(starts)
     ]
 
 
-def _check_space(out: Path, folders: dict[Split, ImageFolder], plans: dict[Split, list[tuple[Path, range]]]) -> None:
-    missing = [(folders[split], index) for split, plan in plans.items() for tar, part in plan if not _done(tar) for index in part]
-    needed = sum(_size(folder.path(index)) + 4 * BLOCK for folder, index in missing)
-    free = shutil.disk_usage(out).free
-    if needed > free:
-        raise HpcddpError(f"packing needs {needed / 1e9:,.1f} GB more in {out}, where {free / 1e9:,.1f} GB are free")
+def _missing_bytes(folders: Folders, plan: Sequence[PlannedTar]) -> int:
+    missing = [planned for planned in plan if not _done(planned.tar)]
+    return sum(_size(folders[planned.split].path(index)) + 4 * BLOCK for planned in missing for index in planned.samples)
 
 
 def _size(path: Path) -> int:
@@ -113,39 +130,54 @@ def _index(tar: Path) -> dict[str, Any]:
     return found
 
 
-def _packed_shard(folder: ImageFolder, tar: Path, samples: range, progress: Callable[[int], None]) -> ShardFacts:
-    """Writes tar and index unless they are there; HpcddpError where those that are there hold other pictures."""
-    if _done(tar):
-        if _index(tar).get("names") != [folder.name(index) for index in samples]:
-            raise HpcddpError(f"{tar} holds other pictures than the folder has: choose another folder for the tar files")
-    else:
-        _write_shard(folder, tar, samples, progress)
-    index = _index(tar)
-    return ShardFacts(name=tar.name, samples=len(samples), size_bytes=tar.stat().st_size, sha256=str(index["sha256"]))
+def _written(
+    folders: Folders, plan: Sequence[PlannedTar], processes: int, progress: Callable[[int, int], None]
+) -> Generator[None, None, None]:
+    """Writes what is missing, file by file; UsageError where a file that is there holds other pictures."""
+    for planned in plan:
+        if _done(planned.tar):
+            _check_names(folders[planned.split], planned)
+    missing = [planned for planned in plan if not _done(planned.tar)]
+    total = sum(len(planned.samples) for planned in plan)
+    done = total - sum(len(planned.samples) for planned in missing)
+
+    def advance(pictures: int) -> None:
+        nonlocal done
+        done += pictures
+        progress(done, total)
+
+    advance(0)
+    yield from run_tasks(partial(_write_tar, folders=folders), missing, processes, advance)
 
 
-def _write_shard(folder: ImageFolder, tar: Path, samples: range, progress: Callable[[int], None]) -> None:
-    part, offsets, sizes = _part(tar), [], []
-    with open(part, "w+b") as file:
+def _check_names(folder: ImageFolder, planned: PlannedTar) -> None:
+    if _index(planned.tar).get("names") != [folder.name(index) for index in planned.samples]:
+        raise UsageError(f"{planned.tar} holds other pictures than the folder has: choose another folder for the tar files")
+
+
+def _facts(planned: PlannedTar) -> ShardFacts:
+    tar, index = planned.tar, _index(planned.tar)
+    return ShardFacts(name=tar.name, samples=len(planned.samples), size_bytes=index["tar_bytes"], sha256=str(index["sha256"]))
+
+
+def _write_tar(planned: PlannedTar, advance: Advance, *, folders: Folders) -> None:
+    """The tar, and then the index beside it."""
+    folder, offsets, sizes = folders[planned.split], [], []
+    with written_aside(planned.tar) as file:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-            for number in samples:
+            for number in planned.samples:
                 content = _content(folder, number)
                 _add(archive, member_name(number), content)
                 offsets.append(archive.offset - -(-len(content) // BLOCK) * BLOCK)
                 sizes.append(len(content))
                 _add(archive, f"{number:09d}.cls", str(int(folder.labels[number])).encode())
-                progress(1)
-        file.flush()
-        os.fsync(file.fileno())
+                advance(1)
         file.seek(0)
-        digest = hashlib.sha256()
-        while content := file.read(COPIED_BYTES):
-            digest.update(content)
-        written = file.tell()
-    os.replace(part, tar)
-    names, labels = [folder.name(index) for index in samples], folder.labels[samples.start : samples.stop].tolist()
+        facts = {"schema": 1, "sha256": sha256_of(file), "tar_bytes": file.tell()}
+    names = [folder.name(index) for index in planned.samples]
+    labels = folder.labels[planned.samples.start : planned.samples.stop].tolist()
     columns = {"names": names, "offsets": offsets, "sizes": sizes, "labels": labels}
-    _replace(index_file(tar), json.dumps({"schema": 1, "tar_bytes": written, "sha256": digest.hexdigest(), **columns}).encode())
+    write_complete(index_file(planned.tar), json.dumps({**facts, **columns}).encode())
 
 
 def _content(folder: ImageFolder, number: int) -> bytes:
@@ -159,18 +191,3 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(content)
     archive.addfile(member, io.BytesIO(content))
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Written aside, flushed and renamed."""
-    part = _part(file)
-    with open(part, "wb") as aside:
-        aside.write(content)
-        aside.flush()
-        os.fsync(aside.fileno())
-    os.replace(part, file)
-
-
-def _part(file: Path) -> Path:
-    """A name that no other process writes to."""
-    return file.with_name(f".{file.name}.{os.uname().nodename}.{os.getpid()}.part")

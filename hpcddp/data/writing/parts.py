@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+READ_BYTES = 2**24
+"""Of a file at a time."""
 
 
 def part_file(file: Path) -> Path:
@@ -35,6 +39,14 @@ def write_complete(file: Path, content: bytes) -> None:
     """The same for content that is at hand: a reader finds the old file or the new one."""
     with written_aside(file) as out:
         out.write(content)
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """Of all that follows in an open file."""
+    digest = hashlib.sha256()
+    while content := file.read(READ_BYTES):
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def remove_parts(folder: Path) -> None:

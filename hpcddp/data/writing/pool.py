@@ -47,9 +47,14 @@ class Worker:
     connection: Connection
 
 
+def processors() -> int:
+    """As many as this process may use: in a job, those that it was given."""
+    return len(os.sched_getaffinity(0))
+
+
 def default_processes() -> int:
-    """As many as this process may use processors, up to MOST_PROCESSES."""
-    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+    """On a machine that is shared with others: as many as it has processors, up to MOST_PROCESSES."""
+    return min(processors(), MOST_PROCESSES)
 
 
 def run_tasks(work: Work[Task, Result], tasks: Sequence[Task], processes: int, advance: Advance) -> Generator[Result, None, None]:

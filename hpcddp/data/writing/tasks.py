@@ -23,6 +23,11 @@ def run_task(task: DataTask, progress: Progress) -> str:
     return function(progress, **task.options)
 
 
+def _remark(text: str) -> None:
+    """Into the job's log, at once."""
+    print(text, flush=True)
+
+
 def _prepare_bigmnist(  # noqa: PLR0913 - the options of the command
     progress: Progress,
     *,
@@ -35,7 +40,7 @@ def _prepare_bigmnist(  # noqa: PLR0913 - the options of the command
     processes: int | None = None,
 ) -> str:
     from hpcddp.data.digits import find_digits
-    from hpcddp.data.writing.pool import default_processes
+    from hpcddp.data.writing.pool import processors
     from hpcddp.data.writing.prepare import prepare_bigmnist
 
     found = find_digits(digits, Path(mnist_root or root))
@@ -46,8 +51,8 @@ def _prepare_bigmnist(  # noqa: PLR0913 - the options of the command
         variants=tuple(variants.split(",")),
         seed=seed,
         progress=progress,
-        remark=print,
-        processes=processes or default_processes(),
+        remark=_remark,
+        processes=processes or processors(),
     )
     return f"{manifest.samples:,} samples in {root}; {found.message}"
 
@@ -61,17 +66,11 @@ def _prepare_digits(progress: Progress, *, root: str) -> str:
     return f"{found:,} digits of scikit-learn's in {root}, 3 x 32 x 32; not CIFAR-10"
 
 
-def _pack_imagenet(progress: Progress, *, root: str, out: str) -> str:
+def _pack_imagenet(progress: Progress, *, root: str, out: str, processes: int | None = None) -> str:
     from hpcddp.data.writing.pack import pack_imagenet
+    from hpcddp.data.writing.pool import processors
 
-    done = 0
-
-    def count(pictures: int) -> None:
-        nonlocal done
-        done += pictures
-        progress(done, None)
-
-    packed = pack_imagenet(Path(root), Path(out), progress=count)
+    packed = pack_imagenet(Path(root), Path(out), progress=progress, remark=_remark, processes=processes or processors())
     unreadable = f", of which {packed.unreadable:,} cannot be read and are empty" if packed.unreadable else ""
     return f"{packed.pictures:,} pictures in {packed.shards} tar files in {out}{unreadable}"
 

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import random
 import shutil
 import tarfile
 import types
@@ -22,6 +20,7 @@ from hpcddp.data.imagenet import open_imagenet
 from hpcddp.data.tar_shards import MANIFEST, TarShards, read_manifest
 from hpcddp.data.writing.pack import pack_imagenet
 from tests.data.files import SPLITS, write_picture
+from tests.data.writing.kills import killed_at_random, twice_at_once
 
 IMAGENET = Data(name="imagenet")
 SHARD = 5
@@ -40,12 +39,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def packed(folder: Path, out: Path) -> Path:
-    pack_imagenet(folder, out, progress=lambda _: None, samples_per_shard=SHARD)
+    pack_imagenet(folder, out, progress=lambda done, total: None, samples_per_shard=SHARD)
     return out
 
 
 def sums(out: Path) -> dict[str, str]:
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(out.iterdir())}
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(out.iterdir()) if file.is_file()}
 
 
 def test_tar_files_hold_the_samples_of_the_folder(folder: Path, tmp_path: Path) -> None:
@@ -101,27 +100,30 @@ def test_others_can_read_them(folder: Path, tmp_path: Path) -> None:
     assert numbers == list(range(13))
 
 
-def test_killed_anywhere_it_goes_on_to_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a dead process leaves is no part of the result; two that run at once end in the same."""
+def test_killed_anywhere_it_goes_on_to_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    """SIGKILL at 20 random moments, with two processes at work; what a dead one leaves is gone."""
     expected = sums(packed(folder, tmp_path / "expected"))
-    draws, replace = random.Random(5), os.replace
+    for root in killed_at_random(lambda out: in_two_processes(folder, out), tmp_path / "killed"):
+        assert sums(root) == expected
 
-    def fails(*args: object) -> None:
-        if draws.random() < 0.4:
-            raise KeyboardInterrupt
-        replace(*args)  # type: ignore[arg-type]
 
-    for number in range(6):
-        out = tmp_path / str(number)
-        monkeypatch.setattr(os, "replace", fails)
-        for _ in range(3):
-            try:
-                packed(folder, out)
-            except KeyboardInterrupt:
-                continue
-        monkeypatch.setattr(os, "replace", replace)
-        packed(folder, out)
-        assert {name: value for name, value in sums(out).items() if not name.startswith(".")} == expected
+def test_two_at_once_end_in_one_good_copy(folder: Path, tmp_path: Path) -> None:
+    """The second waits, and finds everything packed."""
+    twice_at_once(lambda out: in_two_processes(folder, out), tmp_path / "out")
+    assert sums(tmp_path / "out") == sums(packed(folder, tmp_path / "expected"))
+
+
+def in_two_processes(folder: Path, out: Path) -> None:
+    pack_imagenet(folder, out, progress=lambda done, total: None, processes=2, samples_per_shard=SHARD)
+
+
+def test_progress_counts_what_is_there_already(folder: Path, tmp_path: Path) -> None:
+    """Pictures, of all there are."""
+    out = packed(folder, tmp_path / "out")
+    (out / "train-00001.tar").unlink()
+    reported: list[tuple[int, int]] = []
+    pack_imagenet(folder, out, progress=lambda done, total: reported.append((done, total)), samples_per_shard=SHARD)
+    assert reported == [(done, 17) for done in range(12, 18)]
 
 
 @pytest.mark.parametrize(
@@ -179,12 +181,12 @@ def test_the_command_packs_and_says_what_it_could_not_read(folder: Path, tmp_pat
 
 
 def packed_again(folder: Path, out: Path) -> None:
-    pack_imagenet(folder, out, progress=lambda _: None)
+    pack_imagenet(folder, out, progress=lambda done, total: None)
 
 
 def test_a_full_disk_is_said_before_anything_is_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what is needed and what is free."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10))
-    with pytest.raises(HpcddpError, match=r"packing needs .* GB more in .*, where 0.0 GB are free"):
+    with pytest.raises(HpcddpError, match=r"packing needs .* more in .*, where 10 B are free: .* are missing"):
         packed(folder, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
