@@ -73,6 +73,8 @@ class DataBenchRecord:
     layout: Layout
     device: str
     """`cuda` or `cpu`: pages are pinned for the first."""
+    gpu: str | None = None
+    """Of the nodes, as the profile names it."""
     hosts: tuple[str, ...]
     cpus_of_ranks: tuple[Positive, ...]
     """Logical CPUs that each rank and its loader processes may run on."""

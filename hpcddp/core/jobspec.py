@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from hpcddp.core.data_bench_record import DataBenchRequest
 from hpcddp.core.data_task import DataTask
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
@@ -43,6 +44,8 @@ class JobSpec:
     """Of the point's script, where it is one."""
     data_task: DataTask | None = added_later(None)
     """Of a job that trains nothing and prepares, packs or checks a data set."""
+    data_bench: DataBenchRequest | None = added_later(None)
+    """Of a benchmark of the point's data."""
     git_commit: str | None = None
     """Of the folder the sweep was submitted from, for the record; `+` at the end: with local changes."""
 

@@ -34,6 +34,8 @@ class NodeTypeFacts:
     """Logical CPUs per core."""
     physical_cores: Positive | None = None
     gpus: Count | None = None
+    gpu: str | None = added_later(None)
+    """Their name, as torch reports it where the profile's source has that."""
     links: LinkFacts = added_later(LinkFacts())
     local_disk_path: str | None = added_later(None)
 

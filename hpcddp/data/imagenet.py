@@ -40,9 +40,13 @@ class Pictures(Protocol):
 
 def open_imagenet(data: Data, root: Path, split: Split) -> TrainImages | EvalImages:
     """The split's files, listed, from tar files where there are some; HpcddpError where they are not as they should be."""
-    pictures: Pictures = TarShards(root, split) if (root / MANIFEST).is_file() else ImageFolder(root, split)
-    decoder = make_decoder(data.decoder)
+    pictures, decoder = open_pictures(root, split), make_decoder(data.decoder)
     return TrainImages(pictures, decoder) if split == "train" else EvalImages(pictures, decoder)
+
+
+def open_pictures(root: Path, split: Split) -> TarShards | ImageFolder:
+    """From tar files where there are some."""
+    return TarShards(root, split) if (root / MANIFEST).is_file() else ImageFolder(root, split)
 
 
 class EvalImages(FactsSource):

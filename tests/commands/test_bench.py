@@ -68,3 +68,52 @@ def test_mistakes(run: Run, sweep: Path, arguments: list[str], says: str) -> Non
     """Each is said in a sentence; exit code 2."""
     result = run("bench", "comm", *arguments, "--dry-run")
     assert (result.exit_code, says in result.stderr) == (2, True)
+
+
+DATA = """
+schema: 1
+cluster: rcc
+workload: {model: mnist-cnn, data: {name: bigmnist, root: /scratch/bigmnist}}
+points:
+  nodes: {layout.nodes: [1, 2], layout.gpus_per_node: [4], workload.batch_per_gpu: [8, 16]}
+baselines: false
+account: abc
+slurm: {walltime_min: 600}
+"""
+
+
+def test_data_are_loaded_once_a_layout(run: Run, tmp_path: Path) -> None:
+    """One job for each, whatever batches are trained on, and no longer than its measurements take."""
+    (tmp_path / "nodes.yaml").write_text(DATA)
+    said = run("bench", "data", tmp_path / "nodes.yaml", "--workers", "1,2,4", "--dry-run").stdout
+    assert said.splitlines() == [
+        "1 job on rcc: 1 node x 4 ranks load bigmnist, at most 0.1 node hours, 0.5 GPU hours",
+        "1 job on rcc: 2 nodes x 4 ranks load bigmnist, at most 0.3 node hours, 1.1 GPU hours",
+        "nothing submitted: this was a dry run",
+    ]
+
+
+def test_data_without_a_sweep(run: Run) -> None:
+    """Named by flags, on a layout of the profile's."""
+    arguments = ("--cluster", "rcc", "--nodes", 2, "--gpus-per-node", 1, "--data", "imagenet", "--root", "/scratch/imagenet")
+    result = run("bench", "data", *arguments, "--set", "account=abc", "--decoder", "pillow", "--dry-run")
+    assert (result.exit_code, "2 nodes x 1 rank load imagenet" in result.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--cluster", "local"], "give a sweep file, or a data set by --data NAME --root DIR"),
+        (["small.yaml", "--data", "mnist"], "--data is for use without a sweep file"),
+        (["small.yaml", "--workers", "1,two"], "'1,two' is not numbers with commas between them"),
+        (["small.yaml", "--workers", "-1"], "-1 is less than 0"),
+        (["small.yaml", "--batch", "0"], "0 is less than 1"),
+        (["small.yaml", "--decoder", "pillow"], "--decoder is for pictures that are decoded, and bigmnist has none"),
+        (["--cluster", "local", "--data", "imagenett"], "no data set `imagenett`; did you mean `imagenet`?"),
+        (["--cluster", "local", "--data", "imagenet"], "data `imagenet` has no folder"),
+    ],
+)
+def test_mistakes_in_data(run: Run, sweep: Path, arguments: list[str], says: str) -> None:
+    """Each is said in a sentence; exit code 2."""
+    result = run("bench", "data", *arguments)
+    assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
