@@ -20,7 +20,8 @@ FILES = ("hpcddp/worker/training/sharding.py", "hpcddp/worker/training/shard_mar
 @pytest.mark.parametrize(("parallel", "precision"), [("fsdp", "fp32"), ("fsdp", "bf16"), ("fsdp", "fp16"), ("hsdp", "bf16")])
 def test_what_a_rank_waits_for_is_marked(tmp_path: Path, figures: Figures, parallel: str, precision: str) -> None:
     """In every step, within it, and adding up to what end.json has; every gate passes, an evaluation too."""
-    point = ranks.gpu_point(parallel=parallel, precision=precision, measure={"comm": "on"}, evaluate=True)
+    batch = {} if is_real() else {"batch_per_gpu": 256}  # every batch of the evaluation gathers the parameters
+    point = ranks.gpu_point(parallel=parallel, precision=precision, measure={"comm": "on"}, evaluate=True, **batch)
     attempt = ranks.run_point(tmp_path, point)
     attempt.check_done()
     assert attempt.launch["communication"] == "nccl"
