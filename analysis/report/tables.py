@@ -25,6 +25,7 @@ from hpcddp.analysis.report.cells import (
 from hpcddp.analysis.report.effect_tables import effect_tables
 from hpcddp.analysis.report.loader_table import loaders
 from hpcddp.analysis.report.preflight_table import preflight
+from hpcddp.analysis.report.profiled_table import profiled
 from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
 from hpcddp.analysis.report.sharding_table import sharding
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
@@ -52,6 +53,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "loaders": lambda: loaders(found.loaders, differing(found.loaders["series"].unique())),
         "the exchange": lambda: exchange(shown, apart),
         "sharding": lambda: sharding(found.records.runs),
+        "profiled exchange": lambda: profiled(found.records.runs),
         **effect_tables(found.effects),
         "limits": lambda: limits(found.limits),
         "readings of GPUs": lambda: gpu_readings(found.readings, apart),

@@ -131,6 +131,7 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         "loaders": "  what the loaders gave, and what their time went into (all runs of a point)",
         "the exchange": "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel",
         "sharding": "  sharded parameters: what of a step ranks wait for, with `measure.comm: on` (medians over runs)",
+        "profiled exchange": "  the exchange in profiled steps of the script, with `measure.comm: check` (medians over runs)",
         "limits": "  what limits training, samples/s",
         "collectives": "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it",
     }

@@ -128,6 +128,7 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         comm_check=checked.sentence,
         comm_check_closes=checked.closes,
         sharded=end.sharded_exchange,
+        profiled=end.profiled_exchange,
         damaged=end.damaged,
         loader=end.loader,
         loss_first=end.loss_first,

@@ -27,6 +27,7 @@ from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.launch_record import ScriptFacts
 from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Point
+from hpcddp.core.profiled_exchange_record import ProfiledExchange
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.start_up import StartUp
 from hpcddp.core.text import one_line
@@ -81,6 +82,8 @@ class Run:
     comm_check_closes: bool | None = None
     sharded: ShardedExchange | None = None
     """What ranks wait for where parameters are sharded; with `comm: on`."""
+    profiled: ProfiledExchange | None = None
+    """What a profiler saw of the exchange in a script's loop; with `comm: check`."""
     part_ns: Mapping[str, float | None] | None = None
     """Of the parts and the hidden copies, the mean over steady steps and ranks."""
     used: Used = Used()

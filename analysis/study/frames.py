@@ -13,6 +13,7 @@ from hpcddp.analysis.runs.resources import flops_per_s_per_gpu, share_of_peak
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import key_text, series_key
+from hpcddp.core.point import Point
 
 EXCHANGE = ("transfer", "peer_wait", "comm_hidden", "comm_busy")
 """What becomes of the exchange of gradients; transfer and peer_wait together are comm_exposed."""
@@ -112,7 +113,7 @@ def _row(run: Run, hold: str) -> dict[str, Any]:
             "work": run.point.work,
             "node_type": layout.node_type,
             "input": measure.input,
-            "hook": measure.comm != "off",
+            "hook": measure.comm != "off" and not _without_hook(run.point),
             "evaluated": run.point.evaluates,
         }
     if run.losses is not None:
@@ -120,6 +121,11 @@ def _row(run: Run, hold: str) -> dict[str, Any]:
     measured = _measured(run)
     read = figures(run.readings, run.fabric_gbps)
     return row | measured | _exchanged(run) | _achieved(run, measured.get("samples_per_s")) | read
+
+
+def _without_hook(point: Point) -> bool:
+    """A script's loop that exchanges without DDP, which a profiler watched."""
+    return point.own_loop and point.ranks > 1 and point.workload.parallel == "none"
 
 
 def _measured(run: Run) -> dict[str, float | None]:

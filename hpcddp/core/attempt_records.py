@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hpcddp.core.damaged_record import DamagedFiles
 from hpcddp.core.launch_record import StepRange
 from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.profiled_exchange_record import ProfiledExchange
 from hpcddp.core.records import SCHEMA
 from hpcddp.core.schema import Count, NonNegative, Positive, added_later
 from hpcddp.core.telemetry_record import Telemetry
@@ -213,6 +214,8 @@ class TrainingEnd(AttemptEnd):
     comm_check: CommCheck | None = None
     sharded_exchange: ShardedExchange | None = added_later(None)
     """`parallel: fsdp` and `hsdp` with `comm: on`."""
+    profiled_exchange: ProfiledExchange | None = added_later(None)
+    """A script's own loop with `comm: check`; None where the profiler saw no collective."""
     telemetry: Telemetry | None = None
     loader: LoaderTimes | None = added_later(None)
     """None without a loader: `input: synthetic`, the user's own loop."""

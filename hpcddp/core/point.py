@@ -203,7 +203,8 @@ class Measure:
     """synthetic: one batch, resident on the device, over and over (the trainer's limit). io: batches are loaded and copied but
     not trained on (the loader's limit)."""
     comm: Literal["off", "on", "check"] = "off"
-    """on: a communication hook records every bucket's all-reduce. check: the same, then measured in two other ways."""
+    """on: a communication hook records every bucket's all-reduce. check: the same, then measured in two other ways; of a script,
+    by torch's profiler in eight further steps, with DDP or without."""
     profile_steps: Count = 0
     """After the timed steps, this many under torch.profiler."""
     profile_ranks: tuple[int, ...] = (0,)

@@ -14,7 +14,7 @@ OF_SCRIPTS = ("script", "args", "samples_per_step")
 FILLED_IN = ("batch_per_gpu",)
 """Follows from samples_per_step."""
 
-OF_OWN_LOOP = ("input", "evaluate", "profile_steps", "epochs", "evaluate_every", "target_accuracy")
+OF_OWN_LOOP = ("input", "evaluate", "epochs", "evaluate_every", "target_accuracy")
 """Keys of `measure` that say what hpcddp's own loop does."""
 
 NAME = re.compile(r"[A-Za-z][\w-]*")
@@ -38,8 +38,6 @@ def own_script(point: Point) -> Iterator[str]:
         yield f"{named}: workload.batch_per_gpu is the script's own choice. Say it in workload.samples_per_step."
     for key in _changed(measure, OF_OWN_LOOP):
         yield f"{named}: measure.{key} is about the loop of hpcddp's own. Leave it out."
-    if measure.comm == "check":
-        yield f"{named}: measure.comm check measures further with hpcddp's own loop. Set comm to on."
     for name, value in workload.args.items():
         if not NAME.fullmatch(name):
             yield f"workload.args: `{name}` cannot be the name of an argument: letters, digits, - and _."

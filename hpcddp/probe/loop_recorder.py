@@ -137,7 +137,11 @@ class LoopRecorder:
             place = place_in_job(self._job, point_in_job(self._job, facts, hooked))
         else:
             place = adhoc_place(script_point(wanted, facts, group, hooked=hooked), group)
-        return ScriptRun(place, group, self._model, self.timer, samples_of(self.loader), checkpoints=self._checkpoints)
+        samples, times_buckets = (
+            samples_of(self.loader),
+            place.spec.point.measure.comm != "off" and (hooked or group.rank.world == 1),
+        )
+        return ScriptRun(place, group, self._model, self.timer, samples, checkpoints=self._checkpoints, hooked=times_buckets)
 
     def _hook_buckets(self) -> bool:
         """Whether DDP's all-reduces are timed: not where the script has a communication hook of its own, nor where its sweep does

@@ -79,10 +79,10 @@ def point_in_job(job: ScriptJob, facts: ScriptFacts, hooked: bool) -> Point:
             f"the script calls measure(..., samples_per_step={samples}), and the sweep's workload.samples_per_step is {planned}: "
             f"make them the same, or leave it out of the sweep"
         )
-    if point.measure.comm != "off" and not hooked and point.ranks > 1:
+    if point.measure.comm == "on" and not hooked and point.ranks > 1:
         raise HpcddpError(
             "measure.comm is on, and there is no DistributedDataParallel whose buckets could be timed, or it has a communication "
-            "hook of its own: set measure.comm to off"
+            "hook of its own: set measure.comm to check, by which a profiler tells what is exchanged, or to off"
         )
     return completed(point, facts)
 

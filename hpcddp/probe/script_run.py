@@ -22,10 +22,12 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import expanded
 from hpcddp.core.point import Point
 from hpcddp.core.point_file import describe_point
+from hpcddp.core.profiled_exchange_record import ProfiledExchange
 from hpcddp.core.records import error_file, write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.probe.checkpoints import ScriptCheckpoints
+from hpcddp.probe.profiled_window import window_of
 from hpcddp.worker.attempt_records import RunFacts, record_end, record_training_launch
 from hpcddp.worker.checksums import checksum
 from hpcddp.worker.comm.transport import record_transport
@@ -91,7 +93,9 @@ class ScriptRun:
         samples: int,
         *,
         checkpoints: ScriptCheckpoints | None = None,
+        hooked: bool,
     ) -> None:
+        """`hooked`: DDP's buckets are timed."""
         self._checkpoints = checkpoints
         self._group, self._model, self._timer = group, model, timer
         self._spec, self._attempt, self._job = place.spec, place.attempt, place.job
@@ -101,10 +105,12 @@ class ScriptRun:
         resumed = checkpoints.record if checkpoints else None
         record_training_launch(self._spec, group, self._attempt, samples=samples, telemetry=description, resumed=resumed)
         record_transport(group, self._attempt)
-        self.log = StepLog(timer, self._attempt, group.rank.rank, buckets=point.measure.comm != "off")
+        self.log = StepLog(timer, self._attempt, group.rank.rank, buckets=hooked)
         self.window = StepWindow(point, EpochPlan(point.global_batch, point.global_batch), self.log.times_ns, group, checkpoints)
         self.steps = self.window.first_step
         """Of the run, made so far."""
+        self.profiled = window_of(point, group.rank.rank, timer, self._attempt)
+        self._exchange: ProfiledExchange | None = None
         self._checksums: dict[str, str] = {}
         self._faults = PageFaults()
         self._faults_from = 0
@@ -145,6 +151,7 @@ class ScriptRun:
         """The loop is over: all records, and on rank 0 a line that says where they are."""
         warmup = self._spec.point.measure.warmup_steps
         self._end_steps()
+        self._exchange = self.profiled.exchange() if self.profiled else None
         self.log.pause()
         with self.log:
             pass
@@ -241,6 +248,7 @@ class ScriptRun:
             row_break=first_break(self._attempt, rank.rank),
             node=node_share(self._spec, rank) if rank.local_rank == 0 else None,
             forward={},
+            profiled=self._exchange,
         )
 
     def _note_parameters(self, when: str) -> None:

@@ -1,10 +1,11 @@
-"""The steps of a measurement, whoever makes them: a first one that counts nowhere, warm-up, timed ones."""
+"""The steps of a measurement, whoever makes them: a first one that counts nowhere, warm-up, timed ones, profiled ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
 from hpcddp.core.records import AFTER_PAUSE, WARMUP
+from hpcddp.probe.profiled_window import ProfiledWindow
 from hpcddp.probe.script_run import ScriptRun
 from hpcddp.worker.timing.steptimer import StepTimer
 
@@ -18,10 +19,15 @@ class StepSequence:
         self._planned: Generator[int, None, None] | None = None
         self._paused = True
         """The open step is the first after a pause."""
+        self._profiled: ProfiledWindow | None = None
+        """Once all steps that count are made, where some more are profiled."""
         self.run: ScriptRun | None = None
 
     def close(self) -> bool:
         """The open step is over; whether all are made."""
+        if self._profiled:
+            self._close(0)
+            return self._profiled.end_step()
         if self.run is None:
             self._close(0)
             list(self._timer.drain())  # what it was is known now, and it counts nowhere
@@ -33,7 +39,15 @@ class StepSequence:
             self._close((AFTER_PAUSE if self._paused else 0) | warmup)
             self._paused = False
             self.run.steps += 1
-        return self._planned is None or next(self._planned, None) is None
+        over = self._planned is None or next(self._planned, None) is None
+        return over and not self._begin_profile()
+
+    def _begin_profile(self) -> bool:
+        """Whether further steps are to be made."""
+        if self.run and self.run.profiled and not self.run.window.interrupted:
+            self._profiled = self.run.profiled
+            self._profiled.begin()
+        return self._profiled is not None
 
     def _steps(self, run: ScriptRun) -> Generator[int, None, None]:
         """Each as it is opened; in a pause before it the device's queue is drained, as in hpcddp's own loop."""
@@ -43,7 +57,7 @@ class StepSequence:
 
     def pause(self) -> None:
         """What was done since a step was closed is of none: an evaluation, a checkpoint. Inside a step it is `other`."""
-        if self.run is None or self._timer.in_step:
+        if self.run is None or self._profiled or self._timer.in_step:
             self._timer.mark("other")
             return
         self.run.pause()
@@ -53,6 +67,8 @@ class StepSequence:
         """No further step is begun."""
         if self._planned:
             self._planned.close()
+        if self._profiled:
+            self._profiled.abort()
 
     def _close(self, flags: int) -> None:
         self._timer.mark("record")

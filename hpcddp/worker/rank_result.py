@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hpcddp.core.attempt_records import MeasuringProtocol, RankClock
+from hpcddp.core.profiled_exchange_record import ProfiledExchange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,3 +121,5 @@ class RankResult(Trained, RankScores):
     """None without a loader, and where it read nothing."""
     sharded_ns: Mapping[str, int] | None = None
     """Of records.SHARDED_PARTS, over all timed steps; None where they are not marked."""
+    profiled: ProfiledExchange | None = None
+    """Of a script's further steps; None where none were profiled for it."""

@@ -79,7 +79,7 @@ def test_what_a_script_cannot_have(changes: dict[str, object], message: str) -> 
         check_point(point(**changes))
 
 
-@pytest.mark.parametrize("measure", [{"input": "synthetic"}, {"evaluate": True}, {"comm": "check"}, {"profile_steps": 3}])
+@pytest.mark.parametrize("measure", [{"input": "synthetic"}, {"evaluate": True}])
 def test_what_only_hpcddps_own_loop_does(measure: dict[str, object]) -> None:
     """Refused with the key's name."""
     (key,) = measure

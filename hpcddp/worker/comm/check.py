@@ -5,10 +5,7 @@ No optimizer steps here, and random numbers and BatchNorm's running statistics a
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
-from pathlib import Path
 
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -16,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from hpcddp.core.attempt_records import CommCheck
 from hpcddp.core.records import STEP_COLUMNS
 from hpcddp.data import Batch
-from hpcddp.worker.comm.trace import Event, has_kernels, profiled_steps
+from hpcddp.worker.comm.trace import events_of, has_kernels, profiled_steps
 from hpcddp.worker.comm.views import Pair, Profiled, Timed, blind, compare, worst
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
@@ -80,7 +77,7 @@ class _Steps:
             for _ in range(1 + count):
                 no_sync = self._timed(exchange=False, name=NO_SYNC)
                 pairs.append(Pair(self._timed(exchange=True, name=SYNC), no_sync))
-        events = _trace(profiler)
+        events = events_of(profiler)
         if cuda and not has_kernels(events):
             return []
         return [
@@ -110,11 +107,3 @@ class _Steps:
     def _last_row(self) -> dict[str, int]:
         (*_, step) = self._timer.drain()
         return {name: value or 0 for name, value in zip(STEP_COLUMNS, step.row, strict=True)}
-
-
-def _trace(profiler: profile) -> list[Event]:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(file))
-        events: list[Event] = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-    return events

@@ -7,7 +7,11 @@ On a CPU the operators themselves are timed; on CUDA the kernels that they launc
 from __future__ import annotations
 
 import bisect
+import gzip
+import json
+import tempfile
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 Event = dict[str, Any]
@@ -29,6 +33,21 @@ class ProfiledStep(NamedTuple):
     """Sum of the times of backward's operators (CUDA: of their kernels)."""
     exposed_s: float
     """From the end of the last of them to the end of the exchange; 0 without one."""
+
+
+def events_of(profiler: Any) -> list[Event]:
+    """What torch.profiler saw, and exports once."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json.gz"
+        profiler.export_chrome_trace(str(file))
+        return read_events(file)
+
+
+def read_events(file: Path) -> list[Event]:
+    """Of a trace that was exported."""
+    with gzip.open(file, "rt", encoding="utf-8") as text:
+        events: list[Event] = json.load(text)["traceEvents"]
+    return events
 
 
 def profiled_steps(events: Sequence[Event], name: str) -> list[ProfiledStep]:

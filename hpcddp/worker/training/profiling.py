@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +21,7 @@ def profile_steps(steps: int, work: Work, feed: Feed, timer: StepTimer, trace: P
     cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     on = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
-    with profile(activities=on, schedule=plan, on_trace_ready=_writer_of(trace) if trace else None) as profiler:
+    with profile(activities=on, schedule=plan, on_trace_ready=partial(export_trace, trace=trace) if trace else None) as profiler:
         for _ in range(1 + steps):
             work(feed.next(timer), timer.mark)
             timer.close_step(0)
@@ -30,10 +30,8 @@ def profile_steps(steps: int, work: Work, feed: Feed, timer: StepTimer, trace: P
         pass
 
 
-def _writer_of(trace: Path) -> Callable[[profile], None]:
-    def export(profiler: profile) -> None:
-        aside = trace.with_name(f".{trace.name}")
-        profiler.export_chrome_trace(str(aside))
-        aside.replace(trace)
-
-    return export
+def export_trace(profiler: profile, trace: Path) -> None:
+    """Written aside: nobody sees half of it."""
+    aside = trace.with_name(f".{trace.name}")
+    profiler.export_chrome_trace(str(aside))
+    aside.replace(trace)
