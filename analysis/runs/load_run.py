@@ -110,6 +110,7 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
         fabric_gbps=launch.profile_facts().fabric.gbps_per_node,
         epoch_samples=_epoch_samples(run, launch),
         decoder=launch.data.decoder,
+        unofficial=launch.data.unofficial or (),
         used=Used(arithmetic=arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
     )
 

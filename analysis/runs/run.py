@@ -61,6 +61,8 @@ class Run:
     """What its job found out of a script's workload; `point` has it too."""
     epoch_samples: int | None = None
     """Samples of the training set."""
+    unofficial: tuple[str, ...] = ()
+    """Names of its files that are not the official ones."""
     global_batch: int | None = None
     """Of the first epoch, where it grows."""
     steady_steps: int | None = None

@@ -37,7 +37,7 @@ def cifar10(root: Path, mirror: str | None) -> None:
     \b
     hpcddp data fetch cifar10 --root $SCRATCH/cifar10
     """
-    _fetch("cifar10", CIFAR10, root, mirror)
+    _fetch(CIFAR10, root, mirror)
 
 
 @fetch.command()
@@ -50,17 +50,17 @@ def mnist(root: Path, mirror: str | None) -> None:
     \b
     hpcddp data fetch mnist --root $SCRATCH/mnist
     """
-    _fetch("mnist", MNIST, root, mirror)
+    _fetch(MNIST, root, mirror)
 
 
-def _fetch(name: str, official: OfficialSet, root: Path, mirror: str | None) -> None:
+def _fetch(official: OfficialSet, root: Path, mirror: str | None) -> None:
     from hpcddp.data.writing.fetch import fetch as fetch_files
+    from hpcddp.data.writing.progress import Progress
 
-    with click.progressbar(length=sum(file.size_bytes for file in official.files), label=name, file=sys.stderr) as bar:
-        fetched = fetch_files(official, root, mirror=mirror, progress=lambda _, count: bar.update(count), remark=_remark)
+    fetched = fetch_files(official, root, mirror=mirror, progress=Progress("bytes", sys.stderr), remark=_remark)
     for file in official.files:
         how = "fetched" if file in fetched else "was there"
-        click.echo(f"{root / file.name} {how}: {file.size_bytes:,} bytes, MD5 {file.md5}")
+        click.echo(f"{root / file.name} {how}: {file.size_bytes:,} bytes, MD5 {file.digest}")
 
 
 def _remark(text: str) -> None:

@@ -78,6 +78,8 @@ class TrainingData:
     """Of data that were copied to the nodes' own disks, and read there; None: they were read in `root`."""
     resident_bytes: Count | None = added_later(None)
     """Of it on each rank's device; None where batches are copied there."""
+    unofficial: tuple[str, ...] | None = added_later(None)
+    """Names of its files that are others than those that its publisher serves; None where nobody serves any, or none was read."""
 
 
 @dataclass(frozen=True, kw_only=True)

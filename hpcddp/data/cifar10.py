@@ -24,15 +24,19 @@ RECORD_BYTES = 1 + 3 * 32 * 32
 
 def open_cifar10(root: Path, split: Split) -> TensorSource:
     """The split in memory (154 MB for training); HpcddpError where a file is missing or broken."""
-    names = FILES[split]
-    archive = root / ARCHIVE
-    if first_file((root, root / FOLDER), names) is None and archive.is_file():
-        files = _unpack(archive, names)
-    else:
-        files = {name: _find(root, name).read_bytes() for name in names}
+    found, names = cifar10_files(root, split), FILES[split]
+    files = _unpack(found[0], names) if found[0].name == ARCHIVE else {path.name: path.read_bytes() for path in found}
     parts = [parse_records(data, f"{name} of {root}", "fetch it again") for name, data in files.items()]
     images, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return TensorSource(CIFAR10, images, labels)
+
+
+def cifar10_files(root: Path, split: Split) -> tuple[Path, ...]:
+    """Those of the split, or the archive alone where none of them is unpacked; HpcddpError where one is missing."""
+    names, archive = FILES[split], root / ARCHIVE
+    if first_file((root, root / FOLDER), names) is None and archive.is_file():
+        return (archive,)
+    return tuple(_find(root, name) for name in names)
 
 
 def _find(root: Path, name: str) -> Path:

@@ -27,8 +27,7 @@ def open_mnist(root: Path, split: Split) -> TensorSource:
 
 def read_mnist(root: Path, split: Split) -> tuple[Tensor, Tensor]:
     """Images (uint8, N x 1 x 28 x 28) and labels (int64, N)."""
-    images_path = _find(root, f"{STEMS[split]}-images-idx3-ubyte")
-    labels_path = _find(root, f"{STEMS[split]}-labels-idx1-ubyte")
+    images_path, labels_path = mnist_files(root, split)
     images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
     if images.shape[1:] != MNIST.shape[1:]:
         raise HpcddpError(f"{images_path} holds images of shape {tuple(images.shape)}, not N x 28 x 28")
@@ -37,6 +36,11 @@ def read_mnist(root: Path, split: Split) -> tuple[Tensor, Tensor]:
     if labels.max() >= MNIST.classes:
         raise HpcddpError(f"{labels_path} holds the label {int(labels.max())}; MNIST has 0 to 9")
     return images.unsqueeze(1), labels.long()
+
+
+def mnist_files(root: Path, split: Split) -> tuple[Path, Path]:
+    """Of images and labels, packed or not; HpcddpError where one is missing."""
+    return _find(root, f"{STEMS[split]}-images-idx3-ubyte"), _find(root, f"{STEMS[split]}-labels-idx1-ubyte")
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:

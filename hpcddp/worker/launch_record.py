@@ -17,24 +17,22 @@ import torch
 
 from hpcddp import __version__
 from hpcddp.core.binding_record import RankBinding
-from hpcddp.core.catalog import dataset_facts
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec
-from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts, TrainingData
+from hpcddp.core.launch_record import GpuFacts, LaunchRecord, NodeFacts
 from hpcddp.core.optimizer import FROM_LIBRARY, LIBRARY
 from hpcddp.core.own_script import facts_of
-from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
 from hpcddp.core.script_files import digest_with_modules
 from hpcddp.core.start_up import launched_unix_ns
 from hpcddp.data.decoders import decoder_version
-from hpcddp.data.resident import resident_bytes
 from hpcddp.worker import gates
 from hpcddp.worker.binding import own_binding, pci_address
 from hpcddp.worker.freed_memory import freed_memory
 from hpcddp.worker.gpus import gfx_of
 from hpcddp.worker.rendezvous import ProcessGroup
+from hpcddp.worker.training_data import training_data
 
 ALLOWED = (
     *("SLURM_JOB_", "SLURM_STEP_", "SLURM_CPU", "SLURM_GPUS", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_RESTART_COUNT"),
@@ -99,12 +97,6 @@ def decoder_of(point: Point) -> str | None:
     """Name and version of what decodes the point's pictures in this environment; None where it trains on none."""
     reads = point.work != "comm" and point.measure.input != "synthetic" and not point.own_loop
     return decoder_version(point.workload.data) if reads else None
-
-
-def _resident_bytes(point: Point, samples: int) -> int | None:
-    data = point.workload.data
-    facts = dataset_facts(data) if data.resident and point.measure.input != "synthetic" else None
-    return resident_bytes(facts.shape, samples) if facts else None
 
 
 def script_digest() -> str | None:
@@ -220,13 +212,7 @@ def launch_record(spec: JobSpec, group: ProcessGroup, samples: int) -> LaunchRec
         environment=allowed_environment(),
         profile=spec.profile,
         git_commit=spec.git_commit,
-        data=TrainingData(
-            name=spec.point.workload.data.name,
-            root=data_root_as_given(spec),
-            samples=samples,
-            decoder=decoder_of(spec.point),
-            resident_bytes=_resident_bytes(spec.point, samples),
-        ),
+        data=training_data(spec, samples, decoder_of(spec.point)),
         script=facts_of(spec.point.workload) if spec.point.workload.script else None,
         clock="compute stream events" if group.device.type == "cuda" else "host",
         tf32=tf32() if group.device.type == "cuda" else None,

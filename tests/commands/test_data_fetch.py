@@ -23,7 +23,7 @@ def test_what_is_fetched_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     write_mnist(tmp_path / "served", packed=True)
     contents = {path.name: path.read_bytes() for path in (tmp_path / "served").iterdir()}
     files = tuple(OfficialFile(name, len(content), hashlib.md5(content).hexdigest()) for name, content in contents.items())
-    monkeypatch.setattr(data_fetch, "MNIST", OfficialSet(files, ()))
+    monkeypatch.setattr(data_fetch, "MNIST", OfficialSet(files, (), ()))
     with file_server() as server:
         server.answers.update({f"/{name}": [file_answer(content)] for name, content in contents.items()})
         arguments = ["data", "fetch", "mnist", "--root", str(tmp_path / "root"), "--mirror", server.address]

@@ -60,6 +60,7 @@ def test_it_trains_as_with_loaders(tmp_path: Path, augment: str) -> None:
     assert agreed(resident) == agreed(loaded)
     assert resident["launch"]["data"]["resident_bytes"] == 15 * (3 * 32 * 32 + 8)
     assert "resident_bytes" not in loaded["launch"]["data"]
+    assert loaded["launch"]["data"]["unofficial"] == [f"data_batch_{number}.bin" for number in range(1, 6)]
 
 
 def agreed(records: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import shutil
 import time
 import urllib.error
 import urllib.parse
@@ -17,9 +16,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hpcddp.core.errors import HpcddpError, UsageError
-from hpcddp.core.official_files import READ_BYTES, OfficialFile, OfficialSet, md5_of
+from hpcddp.core.official_files import READ_BYTES, OfficialFile, OfficialSet, is_official
 from hpcddp.data.writing.parts import remove_parts, written_aside
 from hpcddp.data.writing.root_lock import root_lock
+from hpcddp.data.writing.space import check_space, write_error
 
 TIMEOUT_S = 30.0
 """Without an answer, or without a further byte: a firewall that swallows packets says nothing."""
@@ -30,8 +30,11 @@ ATTEMPTS = 3
 PAUSE_S = 1.0
 """Before the second attempt; twice as long before the third."""
 
-Progress = Callable[[OfficialFile, int], None]
-"""Called with a file and how many more bytes of it are there; fewer than none where they are dropped."""
+Progress = Callable[[int, int], None]
+"""Called with (bytes there, bytes in all); fewer than before where what came is dropped."""
+
+Received = Callable[[int], None]
+"""Called with how many bytes of a file came."""
 
 
 class UnreachableError(Exception):
@@ -56,20 +59,29 @@ def fetch(
         root.mkdir(parents=True, exist_ok=True)
         with root_lock(root, remark):
             remove_parts(root)
-            missing = [file for file in official.files if not is_official(root / file.name, file)]
-            for file in official.files:
-                progress(file, 0 if file in missing else file.size_bytes)
-            _check_space(root, missing)
-            for file in missing:
-                _fetch_file(file, root, sites, progress)
+            return _fetch_missing(official, root, sites, progress)
     except OSError as error:
-        raise HpcddpError(f"cannot write into {root}: {error}; files that are complete stay, run it again to go on") from error
+        raise write_error(error, root, "files", lambda: _missing_bytes(official, root)) from error
+
+
+def _fetch_missing(official: OfficialSet, root: Path, sites: Sequence[str], progress: Progress) -> list[OfficialFile]:
+    missing = [file for file in official.files if not is_official(root / file.name, file)]
+    total, needed = (sum(file.size_bytes for file in files) for files in (official.files, missing))
+    check_space(root, needed, "fetching", "choose another folder")
+
+    def received_after(before: int) -> Received:
+        return lambda received: progress(before + received, total)
+
+    there = total - needed
+    progress(there, total)
+    for file in missing:
+        _fetch_file(file, root, sites, received_after(there))
+        there += file.size_bytes
     return missing
 
 
-def is_official(path: Path, file: OfficialFile) -> bool:
-    """Whether the file is there, and is the one that its publisher serves."""
-    return path.is_file() and path.stat().st_size == file.size_bytes and md5_of(path) == file.md5
+def _missing_bytes(official: OfficialSet, root: Path) -> int:
+    return sum(file.size_bytes for file in official.files if not is_official(root / file.name, file))
 
 
 def _checked_site(mirror: str) -> str:
@@ -82,35 +94,30 @@ def _checked_site(mirror: str) -> str:
     return f"{mirror.rstrip('/')}/"
 
 
-def _check_space(root: Path, files: Sequence[OfficialFile]) -> None:
-    needed, free = sum(file.size_bytes for file in files), shutil.disk_usage(root).free
-    if needed > free:
-        raise HpcddpError(f"{needed / 1e6:,.1f} MB are to be fetched into {root}, where {free / 1e6:,.1f} MB are free")
-
-
-def _fetch_file(file: OfficialFile, root: Path, sites: Sequence[str], progress: Progress) -> None:
+def _fetch_file(file: OfficialFile, root: Path, sites: Sequence[str], received: Received) -> None:
     """From the first site that sends the file as it should be; HpcddpError with what each did instead."""
     failures = []
     for site in sites:
         url = f"{site}{file.name}"
         try:
-            _fetch_with_retries(file, url, root, progress)
+            _fetch_with_retries(file, url, root, received)
         except (UnreachableError, TornError) as error:
             failures.append(f"{url}: {error}")
         else:
             return
     raise HpcddpError(
         f"{file.name} could not be fetched: {'; '.join(failures)}. Compute nodes often have no network, login nodes do; "
-        f"or copy the file (MD5 {file.md5}) into {root} from elsewhere, or name a server that has it with --mirror"
+        f"or copy the file ({file.algorithm.upper()} {file.digest}) into {root} from elsewhere, or name a server that has it "
+        f"with --mirror"
     )
 
 
-def _fetch_with_retries(file: OfficialFile, url: str, root: Path, progress: Progress) -> None:
+def _fetch_with_retries(file: OfficialFile, url: str, root: Path, received: Received) -> None:
     """A site that is not reached or refuses is not asked again; what comes torn is."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with written_aside(root / file.name) as part:
-                _download(file, url, part, progress)
+                _download(file, url, part, received)
         except TornError:
             if attempt == ATTEMPTS:
                 raise
@@ -119,24 +126,24 @@ def _fetch_with_retries(file: OfficialFile, url: str, root: Path, progress: Prog
             return
 
 
-def _download(file: OfficialFile, url: str, part: BinaryIO, progress: Progress) -> None:
+def _download(file: OfficialFile, url: str, part: BinaryIO, received: Received) -> None:
     """Writes what `url` sends into `part`; TornError where it is not the file."""
-    digest, received_bytes = hashlib.md5(usedforsecurity=False), 0
+    digest, received_bytes = hashlib.new(file.algorithm, usedforsecurity=False), 0
     try:
         for block in _blocks(url):
             part.write(block)
             digest.update(block)
             received_bytes += len(block)
-            progress(file, len(block))
+            received(received_bytes)
             if received_bytes > file.size_bytes:
                 break
         if received_bytes != file.size_bytes:
             more = " or more" if received_bytes > file.size_bytes else ""
             raise TornError(f"{received_bytes:,} bytes{more} came, the file has {file.size_bytes:,}")
-        if digest.hexdigest() != file.md5:
-            raise TornError(f"what came has the MD5 {digest.hexdigest()}, the file {file.md5}")
+        if digest.hexdigest() != file.digest:
+            raise TornError(f"what came has the {file.algorithm.upper()} {digest.hexdigest()}, the file {file.digest}")
     except TornError:
-        progress(file, -received_bytes)
+        received(0)
         raise
 
 

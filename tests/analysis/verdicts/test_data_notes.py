@@ -44,3 +44,17 @@ def test_a_stand_in_is_told(tmp_path: Path, data: Data, samples: int | None, mea
 def test_data_that_are_what_they_are_called(tmp_path: Path, data: Data, samples: int | None) -> None:
     """Nothing is said of them."""
     assert notes_of(tmp_path, samples, data=data) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [(["data_batch_1.bin"], "(data_batch_1.bin)"), (["a.bin", "b.bin", "c.bin"], "(a.bin and 2 more)"), ([], None), (None, None)],
+)
+def test_files_that_are_not_the_official_ones_are_named(tmp_path: Path, files: list[str] | None, words: str | None) -> None:
+    """With how many runs read them; nothing is said of official ones, nor of files that nobody checked."""
+    each = point(1, 1, data=Data(name="cifar10"))
+    study = write_study(tmp_path / "s", [each], repeat=2)
+    write_runs(study, each, [MS, MS], steps=20, launch={"data": {"name": "cifar10", "unofficial": files}})
+    notes = [note for note in find(load_study(study)).notes if "publisher" in note]
+    expected = f"2 runs trained on files of cifar10 that are not its publisher's, by size or checksum {words}: rates are"
+    assert [note[: len(expected)] for note in notes] == ([expected] if words else [])

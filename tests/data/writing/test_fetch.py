@@ -38,7 +38,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
 
 def official(*sites: str) -> OfficialSet:
     files = (OfficialFile(name, len(content), hashlib.md5(content).hexdigest()) for name, content in CONTENTS.items())
-    return OfficialSet(tuple(files), sites)
+    return OfficialSet(tuple(files), (), sites)
 
 
 def fetched(root: Path, *sites: str, mirror: str | None = None) -> list[str]:
@@ -143,7 +143,7 @@ def test_a_full_disk_is_said_before_anything_is_asked_for(
 ) -> None:
     """With what is needed and what is free."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=1_000_000))
-    with pytest.raises(HpcddpError, match=r"2.3 MB are to be fetched into .*, where 1.0 MB are free"):
+    with pytest.raises(HpcddpError, match=r"fetching needs 2.3 MB more in .*, where 1 MB are free: 1.3 MB are missing"):
         fetched(tmp_path, server.address)
     assert server.requests == []
 
@@ -152,7 +152,10 @@ def test_a_disk_that_fills_leaves_nothing_torn(server: FileServer, tmp_path: Pat
     """Somebody else's files took the room that there was at first."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10**9))
     with small_disk(tmp_path) as disk:
-        with pytest.raises(HpcddpError, match=r"cannot write into .*No space left.*run it again to go on"):
+        with pytest.raises(
+            HpcddpError,
+            match=r"cannot write files into .*No space left.*; 2.3 MB are still to be written there",
+        ):
             fetched(disk, server.address)
         assert contents(disk) == {}
     assert server.requests == ["/digits.gz"]

@@ -1,0 +1,43 @@
+"""What launch.json says of the training set."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hpcddp.core.catalog import dataset_facts
+from hpcddp.core.jobspec import JobSpec
+from hpcddp.core.launch_record import TrainingData
+from hpcddp.core.paths import data_root, data_root_as_given
+from hpcddp.core.point import Point
+from hpcddp.data.official import unofficial_files
+from hpcddp.data.resident import resident_bytes
+
+
+def training_data(spec: JobSpec, samples: int, decoder: str | None) -> TrainingData:
+    """Called by rank 0, which reads official files once more for their checksums."""
+    return TrainingData(
+        name=spec.point.workload.data.name,
+        root=data_root_as_given(spec),
+        samples=samples,
+        decoder=decoder,
+        resident_bytes=_resident_bytes(spec.point, samples),
+        unofficial=_unofficial(spec),
+    )
+
+
+def _resident_bytes(point: Point, samples: int) -> int | None:
+    data = point.workload.data
+    facts = dataset_facts(data) if data.resident and point.measure.input != "synthetic" else None
+    return resident_bytes(facts.shape, samples) if facts else None
+
+
+def _unofficial(spec: JobSpec) -> tuple[str, ...] | None:
+    """With a remark in the job's log."""
+    point, root = spec.point, data_root(spec)
+    if root is None or point.work == "comm" or point.measure.input == "synthetic" or point.own_loop:
+        return None
+    found = unofficial_files(point.workload.data.name, Path(root))
+    if found:
+        print(f"hpcddp: {', '.join(found)} of {root}: not the official file, by size or checksum", file=sys.stderr, flush=True)
+    return found
