@@ -36,13 +36,13 @@ def needed_cores(run: Run) -> int:
     """Cores that a rank needs: one for each loader worker, and one for the rank, or on CPUs those that it computes with."""
     assert run.point is not None
     computes = run.point.layout.physical_cores_per_rank if run.point.device == "cpu" else None
-    return run.point.workload.loader_workers_per_rank + (computes or 1)
+    return run.point.workload.loader_workers + (computes or 1)
 
 
 def most_workers(run: Run, cores: float) -> int:
     """How many loader workers that many cores of a rank can serve; not below 0."""
     assert run.point is not None
-    return max(math.floor(cores) - (needed_cores(run) - run.point.workload.loader_workers_per_rank), 0)
+    return max(math.floor(cores) - (needed_cores(run) - run.point.workload.loader_workers), 0)
 
 
 def starved(run: Run) -> float | None:
@@ -103,7 +103,7 @@ def cpu_advice(runs: Sequence[Run]) -> str:
     if most is not None and most > cores:
         more = min(most, needed)
         return f"ask for {more} physical cores per rank, not {cores:.3g}: `--set layout.physical_cores_per_rank={more}`"
-    workers = run.point.workload.loader_workers_per_rank
+    workers = run.point.workload.loader_workers
     if workers:
         return (
             f"the node has no more cores, and more processes than cores take turns: "

@@ -107,7 +107,7 @@ def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], lim
         return limit.advice
     run = case.runs_of(_widest_row(rows))[0]
     assert run.point is not None
-    cores, most, workers = cores_of(run), most_cores(run), run.point.workload.loader_workers_per_rank
+    cores, most, workers = cores_of(run), most_cores(run), run.point.workload.loader_workers
     if cores and workers < (more := most_workers(run, cores)):
         return (
             f"a rank has {math.floor(cores)} physical cores and {count(workers, 'loader worker')}: "

@@ -149,7 +149,7 @@ def _more_cores(run: Run) -> str:
     cores, most = cores_of(run), most_cores(run)
     if not cores or not most or most <= cores:
         return ""
-    workers = max(most_workers(run, most), run.point.workload.loader_workers_per_rank)
+    workers = max(most_workers(run, most), run.point.workload.loader_workers)
     return (
         f"ask for {most} physical cores per rank, not {cores:.3g}: `--set layout.physical_cores_per_rank={most} "
         f"--set workload.loader_workers_per_rank={workers}`"

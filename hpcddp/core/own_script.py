@@ -53,7 +53,7 @@ def facts_of(workload: Workload) -> ScriptFacts:
         precision=workload.precision,
         samples_per_step=workload.batch_per_gpu,
         iterations_per_step=workload.accumulate,
-        loader_workers_per_rank=workload.loader_workers_per_rank,
+        loader_workers_per_rank=workload.loader_workers,
         parallel="ddp" if workload.parallel == "ddp" else "none",
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from hpcddp.core.errors import UsageError
 from hpcddp.core.optimizer import Optimizer
 from hpcddp.core.schema import Count, NonNegative, Positive, added_later, decode, encode
 
@@ -125,8 +126,9 @@ class Workload:
     """With `hold: global_batch` only; points carry the batch per GPU that follows from it."""
     accumulate: Positive = 1
     """Micro-batches per optimizer step; batch_per_gpu is divided among them."""
-    loader_workers_per_rank: Count = 2
-    """Processes that load data for one rank; 0: the rank loads its own."""
+    loader_workers_per_rank: Literal["auto"] | Count = 2
+    """Processes that load data for one rank; 0: the rank loads its own. auto, in a sweep: the physical cores of a rank less one
+    for the rank itself, 1 at least, and 0 of data that are resident; a point has the number, in its id, too."""
     channels_last: bool = False
     """Images lie in memory as torch.channels_last."""
     parallel: Literal["ddp", "data_parallel", "none", "gather_scatter", "all_reduce", "fsdp", "hsdp"] = "ddp"
@@ -153,6 +155,16 @@ class Workload:
     """How parameters are updated."""
     seed: Count = 1
     """Of parameters, order of samples and augmentation."""
+
+    @property
+    def loader_workers(self) -> int:
+        """Processes that load data for one rank of a point, where `auto` has become a number."""
+        if self.loader_workers_per_rank == "auto":
+            raise UsageError(
+                "workload.loader_workers_per_rank is auto, and how many physical cores a rank has is not known: set "
+                "layout.physical_cores_per_rank, or a number of workers"
+            )
+        return self.loader_workers_per_rank
 
     @property
     def known_batch(self) -> int | None:

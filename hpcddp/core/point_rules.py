@@ -198,7 +198,7 @@ def _resident(point: Point) -> Iterator[str]:
             f"workload.data.resident is true, and {workload.data.name} is not held in memory: {', '.join(IN_MEMORY)} are. "
             f"Set it to false."
         )
-    if workload.loader_workers_per_rank:
+    if workload.loader_workers:
         yield (
             f"workload.data.resident is true and workload.loader_workers_per_rank is {workload.loader_workers_per_rank}: batches "
             f"are gathered on the device, and no process loads them. Set loader_workers_per_rank to 0."

@@ -59,7 +59,7 @@ def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
         yield f"device is cpu: the GPUs of {profile.name}'s nodes would stand idle. Set it to cuda, or keep it on purpose."
     if not layout.exclusive and not profile.slurm.always_exclusive:
         yield "layout.exclusive is false: strangers on a node slow a baseline and make a speedup look larger. Set it to true."
-    workers, cores = point.workload.loader_workers_per_rank, cores_per_rank(point)
+    workers, cores = point.workload.loader_workers, cores_per_rank(point)
     if cores is not None and workers > cores * node.smt and point.workload.script is None:  # a script's are its own
         yield (
             f"workload.loader_workers_per_rank is {workers}: a rank has {count(cores * node.smt, 'CPU')}, which reading "

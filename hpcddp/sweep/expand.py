@@ -153,6 +153,7 @@ def resolve(sweep: Sweep, profile: ClusterProfile) -> Point:
     """The point of a sweep without groups: defaults that depend on the cluster or on `hold` filled in."""
     _check_batch(sweep)
     point = _filled(sweep, profile)
+    _ = point.workload.loader_workers  # an error where it is not known
     check_workload(point.workload)
     check_point(point)
     return point
@@ -160,10 +161,11 @@ def resolve(sweep: Sweep, profile: ClusterProfile) -> Point:
 
 def _filled(sweep: Sweep, profile: ClusterProfile) -> Point:
     """The same without the checks."""
+    layout = with_node_type(sweep.layout, profile)
     return Point(
         cluster=profile.name,
-        workload=_with_batch(sweep),
-        layout=with_node_type(sweep.layout, profile),
+        workload=_with_workers(_with_batch(sweep), layout),
+        layout=layout,
         measure=_without_unused(sweep.measure, sweep.work),
         work=sweep.work,
         device=sweep.device,
@@ -206,6 +208,16 @@ def _with_batch(sweep: Sweep) -> Workload:
     if workload.samples_per_step is not None:
         return dataclasses.replace(workload, batch_per_gpu=workload.samples_per_step)
     return workload
+
+
+def _with_workers(workload: Workload, layout: Layout) -> Workload:
+    """`auto` loader workers as a number: a rank's physical cores less one for the rank itself, at least one; none of data on the
+    device. As it is where the cores are not known."""
+    cores = layout.physical_cores_per_rank
+    if workload.loader_workers_per_rank != "auto" or (cores is None and not workload.data.resident):
+        return workload
+    workers = 0 if workload.data.resident else max(1, (cores or 0) - 1)
+    return dataclasses.replace(workload, loader_workers_per_rank=workers)
 
 
 def with_node_type(layout: Layout, profile: ClusterProfile) -> Layout:

@@ -139,7 +139,7 @@ def _compare_data(point: Point, group: ProcessGroup, train: Source, evaluated: S
     """
     if group.rank.world == 1:
         return []
-    workers, order_of = point.workload.loader_workers_per_rank, (point.workload.seed, point.global_batch)
+    workers, order_of = point.workload.loader_workers, (point.workload.seed, point.global_batch)
     splits = {"train": fingerprint(train, order_of=order_of, workers=workers)}
     if evaluated is not None:
         splits["eval"] = fingerprint(evaluated, order_of=None, workers=workers)

@@ -60,10 +60,21 @@ def _rows(path: str, cls: type) -> Iterator[str]:
 def _type(field: dataclasses.Field[Any], kind: Any, key: str) -> str:
     if dataclasses.is_dataclass(kind):
         return f"[keys of its own](#{key.replace('.', '')})"
+    words = _words(kind)
+    if words:
+        (kind,) = (arg for arg in typing.get_args(kind) if arg not in words)
     unit = UNITS.get(field.name.rpartition("_")[2]) if _plain(kind) in (int, float) else None
     least = [f"{limit.minimum} or more" for limit in getattr(_required(kind), "__metadata__", ())]
     parts = [_named(_plain(kind)), unit, *least]
-    return ", ".join(part for part in parts if part)
+    text = ", ".join(part for part in parts if part)
+    return f"{text}, or {' or '.join(map(_named, words))}" if words else text
+
+
+def _words(kind: Any) -> list[Any]:
+    """Of a number that may be a word, too: the types of the words."""
+    choices = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else ()
+    words = [choice for choice in choices if typing.get_origin(choice) is typing.Literal]
+    return words if len(choices) == len(words) + 1 and types.NoneType not in choices else []
 
 
 def _required(kind: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.cluster.yamlfile import parse_yaml
 from hpcddp.core.errors import UsageError
@@ -204,3 +205,38 @@ def test_a_baseline_that_cannot_be_is_left_out() -> None:
     """A profile of rank 3 cannot be had of one GPU: the sweep is measured without that baseline, not refused."""
     profiled = {"measure": {"profile_steps": 2, "profile_ranks": [0, 3]}}
     assert sizes({"g": {"layout.nodes": [2, 4], "layout.gpus_per_node": [4]}}, **profiled)[1] == ["1x4"]
+
+
+def workers_of(profile: ClusterProfile, **changes: object) -> list[object]:
+    """Of a sweep whose loader workers are `auto`."""
+    document = {**BASE, "cluster": profile.name, "baselines": False, **changes}
+    source = make_sweep(document, ("workload.loader_workers_per_rank=auto",), Path("auto"))
+    return [planned.point.workload.loader_workers_per_rank for planned in expand(source, profile)]
+
+
+def test_auto_workers_are_the_cores_of_a_rank_less_one() -> None:
+    """Those that the node has for it, or that the sweep asks for; one at least; none of data that lie on the device."""
+    digits = {"model": "resnet18", "data": {"name": "digits", "resident": True}}
+    assert workers_of(M100, layout={}) == [32 // 4 - 1]
+    assert workers_of(M100, layout={"physical_cores_per_rank": 5}) == [4]
+    assert workers_of(M100, layout={"physical_cores_per_rank": 1}) == [1]
+    assert workers_of(M100, layout={}, workload=digits) == [0]
+
+
+def test_auto_workers_are_a_point_as_their_number_is() -> None:
+    """Its id holds the number: it is that of a sweep that says it, and one point where both are listed."""
+    assert ids({"workload.loader_workers_per_rank": ["auto"]}) == ids({"workload.loader_workers_per_rank": [11]})
+    assert len(ids({"workload.loader_workers_per_rank": ["auto", 11, 12]})) == 2
+
+
+def test_auto_workers_need_known_cores() -> None:
+    """On this machine nobody says how many cores a rank has, unless the sweep does."""
+    local = load_profile("local")
+    with pytest.raises(UsageError, match=r"loader_workers_per_rank is auto.*set layout\.physical_cores_per_rank"):
+        workers_of(local, layout={})
+    assert workers_of(local, layout={"physical_cores_per_rank": 3}) == [2]
+
+
+def test_a_word_that_is_no_number_of_workers_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'many' is text; a whole number is expected"):
+        make_sweep(BASE, ("workload.loader_workers_per_rank=many",), Path("many"))

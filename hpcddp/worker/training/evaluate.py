@@ -46,7 +46,7 @@ def evaluate(  # noqa: PLR0913 - what is evaluated, with what, and until when
     share = Share(workload.batch_per_gpu, group.rank.rank, group.rank.world)
     due = eval_range(len(source), share)
     watch = EvalWatch(due)
-    workers = workload.loader_workers_per_rank
+    workers = workload.loader_workers
     batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
     wanted = watch.passing(batches)
     found = evaluate_share(trainer, itertools.takewhile(lambda _: not stops(), wanted) if stops else wanted)

@@ -114,7 +114,7 @@ def _loader(point: Point, source: Source, group: ProcessGroup) -> TrainLoader:
         batch_size=point.global_batch // point.ranks,
         rank=group.rank.rank,
         ranks=group.rank.world,
-        workers=point.workload.loader_workers_per_rank,
+        workers=point.workload.loader_workers,
         seed=point.workload.seed,
         pin_memory=group.device.type == "cuda",
         grows_at=point.workload.optimizer.batch_at_epochs,
