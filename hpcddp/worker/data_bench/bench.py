@@ -106,7 +106,7 @@ class _Setting:
         assert training is not None  # of every data set
         batch = self.point.global_batch
         return LoaderRate(
-            loader_workers_per_rank=self.point.workload.loader_workers_per_rank,
+            loader_workers_per_rank=self.point.workload.loader_workers,
             batch_per_gpu=self.point.workload.batch_per_gpu,
             decoder=decoder,
             cache=cache,
@@ -145,9 +145,7 @@ class _Setting:
     def _drop(self, data: BenchedData, steps: int) -> None:
         """On every node the files of all ranks' samples: the ranks of other nodes may have read them there."""
         if self.group.rank.local_rank == 0:
-            ahead = (
-                untimed_steps(self.point, self._epoch(data.training)) + PREFETCHED * self.point.workload.loader_workers_per_rank
-            )
+            ahead = untimed_steps(self.point, self._epoch(data.training)) + PREFETCHED * self.point.workload.loader_workers
             samples = min(len(data.training), (steps + ahead) * self.point.global_batch)
             order = EpochOrder(len(data.training), self.point.workload.seed, 0)
             drop_pages(data.files(order.samples_at(torch.arange(samples)).tolist() if data.folder else ()))

@@ -49,7 +49,7 @@ def pilot_steps(group: ProcessGroup, point: Point, source: Source, seconds: floa
     """How many steps take so many seconds, the same number on all ranks; at most what an epoch has."""
     steps, took_s = _load(group, point, source, lambda steps, took_s: took_s >= min(PILOT_S, seconds))
     wanted = math.ceil(all_least(group, steps / took_s * seconds))
-    processes = max(1, point.workload.loader_workers_per_rank)
+    processes = max(1, point.workload.loader_workers)
     epoch = len(source) // point.global_batch
     return max(1, min(math.ceil(wanted / processes) * processes, epoch - untimed_steps(point, epoch)))
 
@@ -63,7 +63,7 @@ def load_steps(group: ProcessGroup, point: Point, source: Source, steps: int) ->
 
 def untimed_steps(point: Point, epoch_steps: int) -> int:
     """Before the timed ones; at most a third of an epoch."""
-    return min(FIRST_BATCHES * max(1, point.workload.loader_workers_per_rank), epoch_steps // 3)
+    return min(FIRST_BATCHES * max(1, point.workload.loader_workers), epoch_steps // 3)
 
 
 def _load(group: ProcessGroup, point: Point, source: Source, is_over: Callable[[int, float], bool]) -> tuple[int, float]:
