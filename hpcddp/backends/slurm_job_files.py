@@ -100,5 +100,6 @@ def _command(folder: Path, batch: Batch) -> list[str]:
         f"--chdir={folder}",
         *([f"--array=0-{len(batch.submissions) - 1}{f'%{batch.at_once}' if batch.at_once else ''}"] if batch.is_array else []),
         *([f"--dependency={','.join(awaited)}"] if awaited else []),
+        *(["--kill-on-invalid-dep=yes"] if batch.after_ok else []),
         str(folder / SCRIPT),
     ]

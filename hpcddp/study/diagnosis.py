@@ -62,6 +62,13 @@ def reason_of(
     return _by_fault(recorded, fault, job)
 
 
+def never_started(after: Sequence[str]) -> Reason:
+    """Of a run that Slurm itself took out of the queue: a job that it waited for had failed."""
+    jobs = f"job {after[0]}" if len(after) == 1 else f"one of jobs {', '.join(after)}"
+    sentence = f"never started: {jobs} did not end well, and it waited for that"
+    return Reason(sentence=sentence, next_step=f"see why that job failed; then {AGAIN}")
+
+
 def without_node(job: JobState, end: AttemptEnd | None) -> tuple[JobState, AttemptEnd | None]:
     """For reason_of, where no scheduler places the job: no node could be excluded."""
     nameless = replace(end, fault=replace(end.fault, host="")) if end and end.fault else end

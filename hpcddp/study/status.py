@@ -19,7 +19,7 @@ from hpcddp.core.launcher import first_failure
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study, job_of, newest_of
 from hpcddp.core.study_record import StudyRecord
-from hpcddp.study.diagnosis import Reason, reason_of, without_node
+from hpcddp.study.diagnosis import Reason, never_started, reason_of, without_node
 from hpcddp.study.logs import last_words
 from hpcddp.study.next_steps import AGAIN
 from hpcddp.study.outcome import read_end, recorded_end
@@ -256,6 +256,8 @@ def why_failed(study: Study, event: SubmissionEvent, attempt: Path | None, state
     folder = study.job_dir(str(event.job))
     job = replace(state, by=you_or(state.by), detail=first_failure(folder) or state.detail)
     cancelled_by = you_or(event.reason) if event.event == "cancelled" else None
+    if event.after and attempt is None and job.word == "CANCELLED" and cancelled_by is None and job.by is None:
+        return never_started(event.after)
     log = [*last_words(folder), *(() if event.nodes is None else last_words(folder.parent))]
     steps_done = None if event.nodes is not None else read_progress(attempt, read_point(study, event.label)).steps_done
     reason = reason_of(*_as_placed(job, recorded_end(attempt), event.backend), log, cancelled_by, steps_done)

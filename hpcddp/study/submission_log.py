@@ -4,7 +4,8 @@ Every line has `event`, `token` (one per submission), `label`, `run`, `backend` 
 submission; after it `submitted` with `job`, or `refused` with `reason`. An intent that nothing follows was interrupted: the
 next submission looks its job up and adds `submitted`, or `lost` where there is none. `hpcddp cancel` adds `cancelled`, with
 the `job` and as `reason` the user. Runs that are tasks of one array have its name as `array`, their number as `task`, and the
-same token; so have runs in one allocation, and its `nodes`. `gpus_per_node` is what Slurm was asked for. A last line without
+same token; so have runs in one allocation, and its `nodes`. `gpus_per_node` is what Slurm was asked for, `after` the
+jobs that had to end well first. A last line without
 its end was never acted upon (a full disk, a machine that went down): it does not count, and the next submission removes it.
 """
 
@@ -23,7 +24,7 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.records import append_line
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.run_root import Study
-from hpcddp.core.schema import SchemaError, decode, encode
+from hpcddp.core.schema import SchemaError, added_later, decode, encode
 
 Event = Literal["intent", "submitted", "refused", "lost", "cancelled"]
 
@@ -47,6 +48,8 @@ class SubmissionEvent:
     """Of the one job in which the run is a step."""
     gpus_per_node: int | None = None
     """Of that job, or of the run's own; None on this machine and in earlier versions."""
+    after: tuple[str, ...] = added_later(())
+    """Jobs that had to end well before it started."""
 
     @property
     def key(self) -> RunKey:

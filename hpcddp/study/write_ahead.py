@@ -59,6 +59,7 @@ def _intents(batch: Batch, backend: str) -> list[SubmissionEvent]:
             array=None if single else batch.name,
             task=None if single else task,
             gpus_per_node=submission.gpus_per_node,
+            after=batch.after_ok,
         )
         for task, submission in enumerate(batch.submissions)
     ]
