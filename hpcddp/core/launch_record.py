@@ -80,6 +80,8 @@ class TrainingData:
     """Of it on each rank's device; None where batches are copied there."""
     unofficial: tuple[str, ...] | None = added_later(None)
     """Names of its files that are others than those that its publisher serves; None where nobody serves any, or none was read."""
+    form: str | None = added_later(None)
+    """`data.form` of bigMNIST; None of other data, and in older records."""
 
 
 @dataclass(frozen=True, kw_only=True)

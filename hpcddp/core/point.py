@@ -49,6 +49,9 @@ class Data:
     """bigmnist only: how often the variants are replicated (200 gives 72,000,000 samples)."""
     variants: tuple[str, ...] = VARIANTS
     """bigmnist only."""
+    form: Literal["shards", "virtual", "augmented"] = added_later("shards")
+    """bigmnist only. shards: every copy lies on disk, with random draws of its own. virtual: one copy lies there, addressed
+    `copies` times. augmented: the digits lie there, and each is augmented anew whenever it is read, by seed, epoch and sample."""
     decoder: Literal["auto", "simplejpeg", "pillow", "torchvision"] = added_later("auto")
     """imagenet only: what decodes the pictures. auto: simplejpeg where the compute environment has it, else Pillow. launch.json
     says what did. Where it was not Pillow, that is part of the software environment (`env_id`): the two are never pooled."""

@@ -6,6 +6,7 @@ RandomHorizontalFlip(p=1), ElasticTransform(alpha=30)); geometry, interpolation 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -21,9 +22,18 @@ ELASTIC_SIGMA = 5.0
 """torchvision's default; pixels."""
 
 
+Uniform = Callable[[tuple[int, ...]], Tensor]
+"""Numbers in 0..1 of that shape, whose first size is that of the images."""
+
+
 def augment(variant: str, images: Tensor, generator: Generator) -> Tensor:
     """`images` (uint8, N x 1 x S x S) as `variant`, parameters drawn from `generator`; KeyError for an unknown variant."""
-    return _VARIANTS[variant](images, generator)
+    return augment_by(variant, images, functools.partial(torch.rand, generator=generator))
+
+
+def augment_by(variant: str, images: Tensor, uniform: Uniform) -> Tensor:
+    """The same with parameters from numbers of the caller's own."""
+    return _VARIANTS[variant](images, uniform)
 
 
 def rotate(images: Tensor, angles_deg: Tensor) -> Tensor:
@@ -59,9 +69,9 @@ def elastic(images: Tensor, displacement: Tensor) -> Tensor:
     return _sample(images, identity + displacement, "bilinear")
 
 
-def smooth_noise(count: int, size: int, generator: Generator) -> Tensor:
+def smooth_noise(count: int, size: int, uniform: Uniform) -> Tensor:
     """Displacements for `elastic`: uniform noise in -1..1, blurred, times alpha / size; count x size x size x 2."""
-    noise = torch.rand(count, 2, size, size, generator=generator) * 2 - 1
+    noise = uniform((count, 2, size, size)) * 2 - 1
     blur = blur_matrix(size, ELASTIC_SIGMA)
     return (blur @ noise @ blur.T).permute(0, 2, 3, 1) * (ELASTIC_ALPHA / size)
 
@@ -90,28 +100,28 @@ def _sample(images: Tensor, grid: Tensor, mode: str) -> Tensor:
     return sampled.round_().to(torch.uint8)
 
 
-def _uniform(low: float, high: float, shape: tuple[int, ...], generator: Generator) -> Tensor:
-    return torch.rand(shape, generator=generator) * (high - low) + low
+def _between(low: float, high: float, numbers: Tensor) -> Tensor:
+    return numbers * (high - low) + low
 
 
-def _rotated(images: Tensor, generator: Generator) -> Tensor:
-    return rotate(images, _uniform(-MAX_ROTATION_DEG, MAX_ROTATION_DEG, (len(images),), generator))
+def _rotated(images: Tensor, uniform: Uniform) -> Tensor:
+    return rotate(images, _between(-MAX_ROTATION_DEG, MAX_ROTATION_DEG, uniform((len(images),))))
 
 
-def _translated(images: Tensor, generator: Generator) -> Tensor:
+def _translated(images: Tensor, uniform: Uniform) -> Tensor:
     most = MAX_TRANSLATION * images.shape[-1]
-    return translate(images, _uniform(-most, most, (len(images), 2), generator).round())
+    return translate(images, _between(-most, most, uniform((len(images), 2))).round())
 
 
-def _scaled(images: Tensor, generator: Generator) -> Tensor:
-    return scale(images, _uniform(*SCALE, (len(images),), generator))
+def _scaled(images: Tensor, uniform: Uniform) -> Tensor:
+    return scale(images, _between(*SCALE, uniform((len(images),))))
 
 
-def _elastic(images: Tensor, generator: Generator) -> Tensor:
-    return elastic(images, smooth_noise(len(images), images.shape[-1], generator))
+def _elastic(images: Tensor, uniform: Uniform) -> Tensor:
+    return elastic(images, smooth_noise(len(images), images.shape[-1], uniform))
 
 
-_VARIANTS: dict[str, Callable[[Tensor, Generator], Tensor]] = {
+_VARIANTS: dict[str, Callable[[Tensor, Uniform], Tensor]] = {
     "plain": lambda images, _: images,
     "rotated": _rotated,
     "translated": _translated,

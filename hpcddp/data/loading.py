@@ -11,9 +11,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import UsageError
+from hpcddp.data.rank_batches import RankBatches
 from hpcddp.data.read_clock import ReadClock, TimedBatches
 from hpcddp.data.sampling import EpochOrder, Share, eval_ranges, generator_for, train_indices
-from hpcddp.data.source import Batch, DrawnSource, Source
+from hpcddp.data.source import Batch, DrawnSource, Source, is_gathered
 
 
 class TrainLoader:
@@ -46,13 +47,18 @@ class TrainLoader:
             )
         self.clock = ReadClock(workers)
         self._steps = _EpochSteps(self.plan)
-        batches = TimedBatches(_TrainBatches(source, self.plan, seed, rank, ranks), self.clock)
-        self._loader = data_loader(batches, self._steps, workers, (seed, rank), pin_memory=pin_memory)
+        batches = _TrainBatches(source, self.plan, seed, rank, ranks)
+        self._read: Iterable[Batch]
+        if not workers and is_gathered(source):
+            self._read = _Mapped(TimedBatches(RankBatches(source, batches, pin_memory=pin_memory), self.clock), self._steps)
+        else:
+            timed = TimedBatches(batches, self.clock)
+            self._read = data_loader(timed, self._steps, workers, (seed, rank), pin_memory=pin_memory)
 
     def epoch(self, n: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches in the order of epoch `n`, as many as the plan says, from `first_step` on; no other epoch must have run."""
         self._steps.epoch, self._steps.first_step = n, first_step
-        return self.clock.received(iter(self._loader))
+        return self.clock.received(iter(self._read))
 
 
 def eval_batches(source: Source, *, batch_size: int, rank: int, ranks: int, workers: int) -> Iterator[Batch]:
@@ -79,6 +85,21 @@ class _EpochSteps(Iterable[tuple[int, int]]):
         return ((epoch, step) for step in range(self.first_step, self._plan.steps_of(epoch)))
 
 
+class _Mapped(Iterable[Batch]):
+    """Batches of all steps, each read when it is asked for."""
+
+    def __init__(self, batches: TimedBatches, steps: _EpochSteps) -> None:
+        self._batches = batches
+        self._steps = steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(self._batches.__getitems__, self._steps)
+
+
+INDICES_AT_ONCE = 1 << 15
+"""Indices worked out in one go, for some steps ahead: of 512 alone, half the time would go into calls."""
+
+
 class _TrainBatches(Dataset[Batch]):
     """A rank's batches by (epoch, step): the process that reads them works the indices out."""
 
@@ -87,12 +108,25 @@ class _TrainBatches(Dataset[Batch]):
         self._plan = plan
         self._seed, self._rank, self._ranks = seed, rank, ranks
         self._ordered: tuple[int, EpochOrder] | None = None
+        self._block: tuple[int, range, Tensor] = (0, range(0), torch.empty(0))
 
     def __getitems__(self, place: tuple[int, int]) -> Batch:
         """The DataLoader hands over what its batch sampler yields."""
+        return read_batch(self._source, self.indices(place), f"{self._seed}/{place[0]}")
+
+    def indices(self, place: tuple[int, int]) -> Tensor:
+        """Of that step's samples, for this rank."""
         epoch, step = place
-        share = Share(self._plan.batch_of(epoch) // self._ranks, self._rank, self._ranks)
-        return read_batch(self._source, train_indices(self._order(epoch), share, step), f"{self._seed}/{epoch}")
+        if self._block[0] != epoch or step not in self._block[1]:
+            share = Share(self._plan.batch_of(epoch) // self._ranks, self._rank, self._ranks)
+            end = min(step + max(1, INDICES_AT_ONCE // share.batch_size), self.steps_of(epoch))
+            steps = range(step, end)
+            self._block = epoch, steps, train_indices(self._order(epoch), share, steps)
+        return self._block[2][step - self._block[1].start]
+
+    def steps_of(self, epoch: int) -> int:
+        """How many steps the epoch has."""
+        return self._plan.steps_of(epoch)
 
     def _order(self, epoch: int) -> EpochOrder:
         """Of the epoch at hand, made when its first batch is read."""

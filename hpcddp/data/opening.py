@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcddp.core.catalog import dataset_facts, is_on_disk
 from hpcddp.core.point import Data
-from hpcddp.data.bigmnist import open_bigmnist
+from hpcddp.data.bigmnist_forms import open_bigmnist
 from hpcddp.data.cifar10 import open_cifar10
 from hpcddp.data.crop_flip import CroppedSource
 from hpcddp.data.factories import open_own

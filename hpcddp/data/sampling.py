@@ -19,11 +19,16 @@ def generator_for(*words: object) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
 
 
+def run_length(samples: int) -> int:
+    """How many neighbours stay together in each epoch's order: 1 up to 4.2 million samples, 18 of 72 million."""
+    return max(1, -(-samples >> MOST_BLOCKS_LOG2))
+
+
 class EpochOrder:
     """One epoch's permutation of 0..samples-1: of single samples up to 4.2 million, of equal runs of neighbours above."""
 
     def __init__(self, samples: int, seed: int, epoch: int) -> None:
-        self._run = max(1, -(-samples >> MOST_BLOCKS_LOG2))
+        self._run = run_length(samples)
         runs = -(-samples // self._run)
         self._runs = torch.randperm(runs, generator=generator_for("order", seed, epoch), dtype=torch.int32)
         self._short = runs * self._run - samples
@@ -50,10 +55,10 @@ class Share:
         return self.ranks * self.batch_size
 
 
-def train_indices(order: EpochOrder, share: Share, step: int) -> Tensor:
-    """Of global batch `step` the samples at positions from (step * ranks + rank) * batch_size on."""
-    first = step * share.global_batch + share.rank * share.batch_size
-    return order.samples_at(torch.arange(first, first + share.batch_size))
+def train_indices(order: EpochOrder, share: Share, steps: range) -> Tensor:
+    """A row for each step: of its global batch the samples at positions from (step * ranks + rank) * batch_size on."""
+    firsts = torch.arange(steps.start, steps.stop) * share.global_batch + share.rank * share.batch_size
+    return order.samples_at(firsts[:, None] + torch.arange(share.batch_size))
 
 
 def eval_range(samples: int, share: Share) -> range:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -32,6 +33,10 @@ class Source(Protocol):
         ...
 
 
+Wait = Callable[[], None]
+"""Comes back when the samples are where they were to be written."""
+
+
 @runtime_checkable
 class DrawnSource(Source, Protocol):
     """A source whose images are augmented as they are read."""
@@ -51,20 +56,57 @@ class FactsSource:
         self.std = facts.std
 
 
-class TensorSource(FactsSource):
+class GatheredSource(FactsSource):
+    """A source whose samples are rows of bytes, in memory or in files: they are written to where the reader wants them."""
+
+    samples_ahead = 0
+    """How many are to be on their way at a time; 0: they are in memory."""
+
+    def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
+        """Begins to write the samples at `indices`, in that order, to `images` (uint8, N x C x H x W) and `labels` (int64, N)."""
+        raise NotImplementedError
+
+    def batch(self, indices: Tensor) -> Batch:
+        images, labels = new_room(len(indices), self.shape)
+        self.gather(indices, images, labels)()
+        return images, labels
+
+
+def is_gathered(source: Source) -> TypeGuard[GatheredSource]:
+    """Whether `gather` gives the same samples as `batch`, which a class of its own may have replaced."""
+    if isinstance(source, DrawnSource) or not isinstance(source, GatheredSource):
+        return False
+    own: Any = type(source)
+    return own.batch is GatheredSource.batch
+
+
+def new_room(samples: int, shape: tuple[int, int, int], *, pin_memory: bool = False) -> Batch:
+    """Memory for a batch, from torch's allocators: what an earlier batch has left, and pinned no sooner than its copy is over."""
+    images = torch.empty((samples, *shape), dtype=torch.uint8, pin_memory=pin_memory)
+    return images, torch.empty(samples, dtype=torch.int64, pin_memory=pin_memory)
+
+
+def at_once() -> None:
+    """There is nothing to wait for."""
+
+
+class TensorSource(GatheredSource):
     """A split that is in memory: images uint8, N x C x H x W; labels int64, N."""
 
     def __init__(self, facts: DatasetFacts, images: Tensor, labels: Tensor) -> None:
         super().__init__(facts)
         self.images = images
         self.labels = labels
+        self._rows = images.flatten(1)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, indices: Tensor) -> Batch:
+    def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
         """By index_select: 10 to 17 times as fast as advanced indexing on rows of 784 bytes."""
-        return self.images.index_select(0, indices), self.labels.index_select(0, indices)
+        torch.index_select(self._rows, 0, indices, out=images.view(len(indices), -1))
+        torch.index_select(self.labels, 0, indices, out=labels)
+        return at_once
 
 
 def to_bytes(tensor: Tensor) -> bytearray:

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from hpcddp.core.catalog import DatasetFacts
 from hpcddp.data.sampling import generator_for
-from hpcddp.data.source import Batch, FactsSource, Split
+from hpcddp.data.source import GatheredSource, Split, Wait, at_once
 
 POOL_BYTES = 32 << 20
 """Random images are drawn once; enough of them that a batch is not served from a core's own cache."""
 
 
-class SyntheticSource(FactsSource):
+class SyntheticSource(GatheredSource):
     """As many samples as the real set has, from a fixed pool of random images; equal images have equal labels."""
 
     def __init__(self, facts: DatasetFacts, split: Split) -> None:
@@ -22,11 +22,14 @@ class SyntheticSource(FactsSource):
         channels, height, width = facts.shape
         self._pool_size = min(self._samples, max(1, POOL_BYTES // (channels * height * width)))
         generator = generator_for("synthetic", split, facts.shape)
-        self._images = torch.randint(256, (self._pool_size, *facts.shape), dtype=torch.uint8, generator=generator)
+        images = torch.randint(256, (self._pool_size, *facts.shape), dtype=torch.uint8, generator=generator)
+        self._rows = images.flatten(1)
 
     def __len__(self) -> int:
         return self._samples
 
-    def batch(self, indices: Tensor) -> Batch:
+    def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
         where = indices % self._pool_size
-        return self._images.index_select(0, where), where % self.classes
+        torch.index_select(self._rows, 0, where, out=images.view(len(indices), -1))
+        torch.remainder(where, self.classes, out=labels)
+        return at_once

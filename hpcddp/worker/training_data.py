@@ -23,6 +23,7 @@ def training_data(spec: JobSpec, samples: int, decoder: str | None) -> TrainingD
         decoder=decoder,
         resident_bytes=_resident_bytes(spec.point, samples),
         unofficial=_unofficial(spec),
+        form=spec.point.workload.data.form if spec.point.workload.data.name == "bigmnist" else None,
     )
 
 

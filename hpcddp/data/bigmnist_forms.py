@@ -1,0 +1,144 @@
+"""bigMNIST's three forms: `shards` reads every copy, `virtual` one copy again and again, `augmented` makes each sample anew."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hpcddp.core.catalog import MNIST
+from hpcddp.core.errors import HpcddpError
+from hpcddp.core.point import VARIANTS, Data
+from hpcddp.data.augment import augment_by
+from hpcddp.data.bigmnist import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
+from hpcddp.data.counter_draws import CounterDraws
+from hpcddp.data.roots import missing
+from hpcddp.data.sharded_source import ShardedSource, map_bytes, map_rows
+from hpcddp.data.source import Batch, FactsSource, GatheredSource, Split, Wait, at_once
+
+BASE = "plain"
+"""The variant that `augmented` starts from."""
+
+
+def open_bigmnist(data: Data, root: Path, split: Split) -> ShardedSource | VirtualSource | AugmentedSource:
+    """The prepared folder, if it holds what the point's form needs; HpcddpError says what to prepare otherwise."""
+    manifest = _checked_manifest(data, root)
+    if split == "eval":
+        return ShardedSource(root, _complete(data, root, [manifest.eval_shard]))
+    if data.form == "shards":
+        return ShardedSource(root, _complete(data, root, manifest.train_shards))
+    if data.form == "virtual":
+        return VirtualSource(*_samples(data, root, manifest, range(len(data.variants) * manifest.base_samples)), data.copies)
+    first = manifest.variants.index(BASE) * manifest.base_samples
+    return AugmentedSource(data, *_samples(data, root, manifest, range(first, first + manifest.base_samples)))
+
+
+def prepared_for(data: Data) -> tuple[int, tuple[str, ...]]:
+    """Copies and variants that the form needs on disk, at least."""
+    if data.form == "shards":
+        return data.copies, data.variants
+    return 1, data.variants if data.form == "virtual" else (BASE,)
+
+
+def _advice(data: Data, root: Path) -> str:
+    copies, variants = prepared_for(data)
+    chosen = "" if variants == VARIANTS else f" --variants {','.join(variants)}"
+    command = f"hpcddp data prepare bigmnist --root {shlex.quote(str(root))} --copies {copies}{chosen}"
+    return f"run `{command}` on the login node, with a Python that has torch"
+
+
+def _checked_manifest(data: Data, root: Path) -> Manifest:
+    if not (root / MANIFEST).is_file():
+        unfinished = (root / UNFINISHED).is_file()
+        raise missing("bigMNIST is not finished" if unfinished else "no bigMNIST (bigmnist.json)", root, _advice(data, root))
+    manifest = read_manifest(root / MANIFEST)
+    copies, variants = prepared_for(data)
+    if data.form == "shards" and copies != manifest.copies:
+        raise _other("copies", copies, manifest.copies, root)
+    if data.form == "augmented":
+        if BASE not in manifest.variants:
+            raise HpcddpError(
+                f"data.form is augmented, which starts from the variant {BASE}, but the bigMNIST in {root} was prepared with "
+                f"variants = {', '.join(manifest.variants)}: prepare another folder"
+            )
+    elif variants != manifest.variants:
+        raise _other("variants", ", ".join(variants), ", ".join(manifest.variants), root)
+    return manifest
+
+
+def _other(word: str, wanted: object, held: object, root: Path) -> HpcddpError:
+    return HpcddpError(
+        f"data.{word} is {wanted}, but the bigMNIST in {root} was prepared with {word} = {held}: "
+        "change the point or prepare another folder"
+    )
+
+
+def _complete(data: Data, root: Path, shards: list[Shard]) -> list[Shard]:
+    broken = next((shard for shard in shards if not shard.complete(root)), None)
+    if broken:
+        advice = f"{_advice(data, root)}; it keeps what is whole"
+        raise missing(f"{broken.stem}.u8 or its labels are missing or cut short", root, advice)
+    return shards
+
+
+def _samples(data: Data, root: Path, manifest: Manifest, samples: range) -> tuple[Tensor, Tensor]:
+    """Images (rows of bytes) and labels of neighbouring training samples; where one shard has them all, the file's map."""
+    per = manifest.samples_per_shard
+    numbers = range(samples.start // per, (samples.stop - 1) // per + 1)
+    shards = _complete(data, root, manifest.train_shards[numbers.start : numbers.stop])
+    within = slice(samples.start - numbers.start * per, samples.stop - numbers.start * per)
+    images, labels = ([part(root, shard) for shard in shards] for part in (map_rows, _map_labels))
+    whole = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (images, labels))
+    rows, classes = (tensor[within] for tensor in whole)
+    return rows, classes.long()
+
+
+def _map_labels(root: Path, shard: Shard) -> Tensor:
+    return map_bytes(shard.labels(root), shard.samples)
+
+
+class VirtualSource(GatheredSource):
+    """Sample i is sample i modulo the length of the copy that is on disk, which all ranks of a node have in memory once."""
+
+    def __init__(self, rows: Tensor, labels: Tensor, copies: int) -> None:
+        super().__init__(MNIST)
+        self._rows = rows
+        self._labels = labels
+        self._copies = copies
+
+    def __len__(self) -> int:
+        return self._copies * len(self._labels)
+
+    def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
+        where = indices % len(self._labels)
+        torch.index_select(self._rows, 0, where, out=images.view(len(indices), -1))
+        torch.index_select(self._labels, 0, where, out=labels)
+        return at_once
+
+
+class AugmentedSource(FactsSource):
+    """Samples as [copy][variant][digit], each made of its digit by draws of its own in every epoch."""
+
+    def __init__(self, data: Data, rows: Tensor, labels: Tensor) -> None:
+        super().__init__(MNIST)
+        self._digits = rows.view(-1, *self.shape)
+        self._labels = labels
+        self._variants = data.variants
+        self._copies = data.copies
+
+    def __len__(self) -> int:
+        return self._copies * len(self._variants) * len(self._labels)
+
+    def batch(self, indices: Tensor) -> Batch:
+        return self.drawn_batch(indices, "")
+
+    def drawn_batch(self, indices: Tensor, draw: str) -> Batch:
+        digits = indices % len(self._labels)
+        images, variants = self._digits.index_select(0, digits), indices // len(self._labels) % len(self._variants)
+        for number, variant in enumerate(self._variants):
+            places = (variants == number).nonzero().flatten()
+            if len(places):
+                images[places] = augment_by(variant, images[places], CounterDraws(draw, indices[places]))
+        return images, self._labels.index_select(0, digits)
