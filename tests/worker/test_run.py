@@ -111,7 +111,8 @@ def test_end_has_the_rate_of_the_loaders(done: Path) -> None:
     """Four ranks that load for themselves, four samples in each timed step and the one before these."""
     loader = read(done / "end.json")["loader"]
     assert (loader["workers"], loader["samples"], loader["batches"]) == (0, 80, 20)
-    assert loader["samples_per_s"] == pytest.approx(4 * loader["samples"] / loader["read_s"], rel=0.9)
+    slowest, fastest = (4 * loader["samples"] / loader[key] for key in ("read_s", "compute_s"))  # apart where a rank is held up
+    assert 0.999 * slowest <= loader["samples_per_s"] <= 1.9 * fastest
     assert 0 < loader["compute_s"] <= loader["read_s"] * 1.01
 
 
