@@ -90,8 +90,8 @@ def _samples(data: Data, root: Path, manifest: Manifest, samples: range) -> tupl
     shards = _complete(data, root, manifest.train_shards[numbers.start : numbers.stop])
     within = slice(samples.start - numbers.start * per, samples.stop - numbers.start * per)
     images, labels = ([part(root, shard) for shard in shards] for part in (map_rows, _map_labels))
-    whole = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (images, labels))
-    rows, classes = (tensor[within] for tensor in whole)
+    joined = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (images, labels))
+    rows, classes = (tensor[within] for tensor in joined)
     return rows, classes.long()
 
 
