@@ -81,7 +81,7 @@ class Study:
         return self.jobs / f"{job}.survey"
 
     def data_dir(self, job: str) -> Path:
-        """What became of a data set in a job that prepares, packs or checks it (see data_task.py)."""
+        """What became of a data set in a job that prepares, packs or checks it (see data_job_record.py)."""
         return self.jobs / f"{job}.data"
 
     @property

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpcddp.backends.base import Backend
-from hpcddp.core.data_task import DataJob, DataTask
+from hpcddp.core.data_job_record import DataJob
+from hpcddp.core.data_task import DataTask
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Layout, Point
 from hpcddp.core.prepared import prepare_task, unprepared

@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.data_task import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress, DataTask
+from hpcddp.core.data_job_record import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
+from hpcddp.core.data_task import DataTask
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.paths import expanded
