@@ -17,19 +17,6 @@ Cache = Literal["cold", "warm"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataBenchRequest:
-    """What a job is to measure: every combination of these."""
-
-    loader_workers_per_rank: tuple[Count, ...] = ()
-    """None given: powers of two up to the cores of a rank."""
-    batch_per_gpu: tuple[Positive, ...]
-    data: tuple[Data, ...]
-    """The data set with each decoder and form."""
-    seconds: NonNegative
-    """Of each measurement, about."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class LoaderRate:
     """One setting of the loaders, and what they gave when nothing else was asked of the ranks."""
 

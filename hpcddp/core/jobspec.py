@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcddp.core.data_bench_record import DataBenchRequest
+from hpcddp.core.data_bench_request import DataBenchRequest
 from hpcddp.core.data_task import DataTask
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study

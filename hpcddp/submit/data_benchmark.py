@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from hpcddp.backends.base import Backend, JobState, Submission
 from hpcddp.backends.choose import make_backend
 from hpcddp.cluster.settings import Settings
-from hpcddp.core.data_bench_record import DataBenchRecord, DataBenchRequest
+from hpcddp.core.data_bench_record import DataBenchRecord
+from hpcddp.core.data_bench_request import DataBenchRequest
 from hpcddp.core.data_bench_text import data_bench_text
 from hpcddp.core.errors import FAILED, UsageError
 from hpcddp.core.point import Data, Point

@@ -10,7 +10,8 @@ from typing import Literal
 
 import torch
 
-from hpcddp.core.data_bench_record import Cache, DataBenchRequest, LoaderRate, StorageRate
+from hpcddp.core.data_bench_record import Cache, LoaderRate, StorageRate
+from hpcddp.core.data_bench_request import DataBenchRequest
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Source
 from hpcddp.data.sampling import EpochOrder

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from hpcddp.core.data_bench_record import DataBenchRecord, DataBenchRequest
+from hpcddp.core.data_bench_record import DataBenchRecord
+from hpcddp.core.data_bench_request import DataBenchRequest
 from hpcddp.core.jobspec import spec_to_dict
 from hpcddp.core.point import Data
 from hpcddp.core.run_root import Study
