@@ -111,6 +111,7 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
         epoch_samples=_epoch_samples(run, launch),
         decoder=launch.data.decoder,
         unofficial=launch.data.unofficial or (),
+        staging=launch.data.staging,
         used=Used(arithmetic=arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
     )
 

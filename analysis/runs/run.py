@@ -29,6 +29,7 @@ from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Point
 from hpcddp.core.profiled_exchange_record import ProfiledExchange
 from hpcddp.core.run_key import RunKey
+from hpcddp.core.staging_record import Staging
 from hpcddp.core.start_up import StartUp
 from hpcddp.core.text import one_line
 
@@ -110,6 +111,8 @@ class Run:
     """Of all its attempts; None where nothing was loaded."""
     decoder: str | None = None
     """Name and version of what decoded pictures."""
+    staging: Staging | None = None
+    """Of its last attempt, where data were copied to the nodes."""
     loss_first: float | None = None
     loss_last: float | None = None
     """Of the first and the last step alone, as end.json says."""

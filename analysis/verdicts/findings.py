@@ -44,6 +44,7 @@ from hpcddp.analysis.verdicts.notes import (
 )
 from hpcddp.analysis.verdicts.own_loops import in_own_words, notes_in_own_words
 from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
+from hpcddp.analysis.verdicts.staging_notes import staging_notes
 from hpcddp.analysis.verdicts.to_accuracy import target_sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
 from hpcddp.core.point import scaling_kind
@@ -152,6 +153,7 @@ def _all_notes(
         *warmup_notes(records.runs),
         *fault_notes(records.runs),
         *start_notes(records.runs),
+        *staging_notes(records.runs),
         *preflight_notes(records.preflights),
         *network_notes(records.runs),
         *check_notes(runs),

@@ -19,6 +19,7 @@ IN_SCRIPT: Mapping[str, str] = {
     "workload.ddp.compression": "`model.register_comm_hook(None, {}_compress_hook)`",
     "workload.parallel": "`DistributedDataParallel`",
     "workload.fsdp.reshard_after_forward": "`fully_shard(..., reshard_after_forward=False)`",
+    "workload.data.stage": "before the loop",
     "measure.input": "iterating over the loader by itself",
 }
 """Key -> what a script has in its place; `{}` is the value."""

@@ -33,6 +33,8 @@ class Progress:
     """Until the last step, at the pace of the last rows; what comes after the steps is not in it."""
     start_up_s: float | None = None
     """What it took from srun to the first step."""
+    staging_s: float | None = None
+    """How long it waited for its data to be copied to the nodes."""
 
 
 def read_progress(attempt: Path | None, point: Point | None) -> Progress:
@@ -49,6 +51,7 @@ def read_progress(attempt: Path | None, point: Point | None) -> Progress:
         steps_total=total,
         samples_per_s=None if point is None or pace is None or not _knows_batch(point) else _batch(point, done) * pace,
         start_up_s=_start_up_s(attempt, launch) if attempt is not None and rows else None,
+        staging_s=launch.data.staging.wait_s if launch and launch.data.staging else None,
         left_s=None if total is None or pace is None else max(0, total - done) / pace,
     )
 

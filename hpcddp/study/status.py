@@ -54,6 +54,8 @@ class RunState:
     """Until its last step, at the pace of the last ones."""
     start_up_s: float | None = None
     """What it took from srun to its first step."""
+    staging_s: float | None = None
+    """How long it waited for its data to be copied to the nodes; not in `start_up_s`."""
     start: str | None = None
     """While it waits: when Slurm expects to start it, as ISO 8601."""
     limit_left_s: float | None = None

@@ -162,4 +162,5 @@ def _progress(state: RunState) -> str | None:
     left = "" if state.left_s is None else f", {duration(state.left_s)} left"
     slow = state.start_up_s is not None and state.start_up_s > LONG_START_S
     start = f", {duration(state.start_up_s or 0)} from srun to the first step" if slow else ""
-    return f"step {state.steps_done}{of}{rate}{left}{start}"
+    copied = "" if state.staging_s is None else f", data copied to its nodes in {duration(state.staging_s)}"
+    return f"step {state.steps_done}{of}{rate}{left}{start}{copied}"
