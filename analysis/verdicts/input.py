@@ -27,6 +27,7 @@ from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, most_cores, mos
 from hpcddp.analysis.verdicts.loader_limit import FoundLimit, loader_limit
 from hpcddp.analysis.verdicts.measured import WAITING, measured_advice
 from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
+from hpcddp.core.point import Point
 from hpcddp.core.text import count
 
 NO_FASTER = 0.05
@@ -100,14 +101,21 @@ def _limits_words(case: Case, row: PointRow) -> str:
 def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None = None) -> str:
     """What to do about waiting for data. Where any point of the series lacks cores, that comes first, in the words of that
     verdict: more workers would need more cores. Then what the loaders' limit says, where it is known."""
+    run = case.runs_of(_widest_row(rows))[0]
+    assert run.point is not None
+    if run.point.workload.data.resident:
+        return "batches are gathered on the device, some kernels each: a larger `workload.batch_per_gpu` needs fewer of them"
     starving = starved_runs(case, [row for _, row in series.iterrows()])
     if starving:
         return cpu_advice(starving)
     if limit and limit.advice:
         return limit.advice
-    run = case.runs_of(_widest_row(rows))[0]
-    assert run.point is not None
-    cores, most, workers = cores_of(run), most_cores(run), run.point.workload.loader_workers
+    return _more_loaders(run, run.point)
+
+
+def _more_loaders(run: Run, point: Point) -> str:
+    """On the cores that a rank has, or could have."""
+    cores, most, workers = cores_of(run), most_cores(run), point.workload.loader_workers
     if cores and workers < (more := most_workers(run, cores)):
         return (
             f"a rank has {math.floor(cores)} physical cores and {count(workers, 'loader worker')}: "

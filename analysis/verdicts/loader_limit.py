@@ -13,6 +13,7 @@ from hpcddp.analysis.verdicts.context import Case, PointRow
 from hpcddp.analysis.verdicts.cores import cores_of, most_cores, most_workers
 from hpcddp.core.data_bench_judgement import LoaderLimit
 from hpcddp.core.loader_record import LoaderTimes
+from hpcddp.core.point_rules import IN_MEMORY
 from hpcddp.core.text import count
 
 CORES_WAITED = 0.2
@@ -87,7 +88,7 @@ def _of_times(run: Run, times: LoaderTimes) -> FoundLimit | None:
     total_s = times.read_s + times.hand_over_s
     lacks, waits = (times.processor_wait_s or 0.0) / total_s, (times.storage_wait_s or 0.0) / total_s
     if times.hand_over_s >= MOSTLY * total_s or _receiving_limits(run, times):
-        return _hand_over(times)
+        return _hand_over(run, times)
     if lacks >= CORES_WAITED:
         return FoundLimit(
             limit="cores",
@@ -110,14 +111,20 @@ def _receiving_limits(run: Run, times: LoaderTimes) -> bool:
     return times.receive_s * max(1, times.workers) > times.read_s + times.hand_over_s
 
 
-def _hand_over(times: LoaderTimes) -> FoundLimit:
+def _hand_over(run: Run, times: LoaderTimes) -> FoundLimit:
     each_us = 1e6 * (times.hand_over_s + times.receive_s) / times.batches
     return FoundLimit(
         limit="hand-over",
         because=f"passing a batch from a loader process to its rank takes {quantity(each_us)} µs of processors, reading it "
         f"{quantity(1e6 * times.read_s / times.batches)} µs",
-        advice="a rank that reads for itself passes nothing on: `--set workload.loader_workers_per_rank=0`",
+        advice=_passing_nothing_on(run),
     )
+
+
+def _passing_nothing_on(run: Run) -> str:
+    if run.point and run.point.workload.data.name in IN_MEMORY:
+        return "data on the device need no loaders: `--set workload.data.resident=true --set workload.loader_workers_per_rank=0`"
+    return "a rank that reads for itself passes nothing on: `--set workload.loader_workers_per_rank=0`"
 
 
 def _computing(run: Run, times: LoaderTimes, share: str) -> FoundLimit:

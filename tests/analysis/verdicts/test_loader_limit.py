@@ -59,6 +59,7 @@ def verdict_of(findings: Findings) -> Verdict:
 
 
 IMAGENET: dict[str, Any] = {"data": Data(name="imagenet")}
+CIFAR10: dict[str, Any] = {"data": Data(name="cifar10")}
 FULL = 7
 """Loader workers on eight cores of a rank: the rank has one for itself."""
 
@@ -72,10 +73,21 @@ FULL = 7
         (times(FULL), {"decoder": "simplejpeg 1.9", **IMAGENET}, "cores", ""),
         (times(FULL, compute_s=5.0), IMAGENET, "storage", "hpcddp data pack imagenet"),
         (times(2, hand_over_s=100.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
+        (times(2, hand_over_s=100.0), CIFAR10, "hand-over", "`--set workload.data.resident=true --set workload.loader_workers"),
         (times(4, receive_s=30.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
         (times(0), {}, "loader processes", "--set workload.loader_workers_per_rank=7"),
     ],
-    ids=["few processes", "slow decoder", "few processors", "every core has one", "files", "passing on", "taking", "none"],
+    ids=[
+        "few processes",
+        "slow decoder",
+        "few processors",
+        "every core has one",
+        "files",
+        "passing on",
+        "in memory",
+        "taking",
+        "none",
+    ],
 )
 def test_what_is_named(tmp_path: Path, loader: LoaderTimes, given: dict[str, Any], limit: str, advice: str) -> None:
     """In the verdict's evidence, with what was measured, and in the table; the advice is for that limit."""
@@ -129,3 +141,14 @@ def test_records_without_times_name_none(tmp_path: Path) -> None:
     findings = find(load_study(study))
     assert "the limit" not in verdict_of(findings).evidence
     assert not len(findings.loaders)
+
+
+def test_data_on_the_device_are_advised_no_loaders(tmp_path: Path) -> None:
+    """Where they are waited for, their batches are gathered too often; more processes would be refused."""
+    resident = point(1, 1, data=Data(name="cifar10", resident=True), loader_workers_per_rank=0)
+    study = write_study(tmp_path / "s", [resident])
+    launch = {"profile": PROFILE, "cpus_of_ranks": [32]}
+    write_run(study, resident, Recorded(step_ns=100 * MS, steps=20, shares=WAITS, launch=launch))
+    advice = verdict_of(find(load_study(study))).advice
+    assert "a larger `workload.batch_per_gpu`" in advice
+    assert "loader" not in advice
