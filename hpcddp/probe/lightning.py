@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.profilers import Profiler
 
+from hpcddp.probe.framework_checkpoints import FrameworkCheckpoints
 from hpcddp.probe.loop_recorder import LoopRecorder
 from hpcddp.probe.script_point import Wanted, samples_of_batch
+
+CHECKPOINT = "last.ckpt"
 
 
 class ScalingCallback(Callback):
@@ -33,15 +37,23 @@ class ScalingCallback(Callback):
         self._wanted = partial(
             Wanted, warmup_steps=warmup_steps, steps=steps, tokens_per_step=tokens_per_step, flops_per_step=flops_per_step
         )
+        self._checkpoints = FrameworkCheckpoints("give trainer.fit(..., ckpt_path=callback.checkpoint)")
         self._recorder: LoopRecorder | None = None
         self._optimizer_steps = 0
-        self._interrupted = False
+        self._interrupted = self._saves = False
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Of an earlier attempt of the run, for `fit(ckpt_path=...)`; None where the run begins, and without `measure.resume`."""
+        folder = self._checkpoints.folder
+        return folder / CHECKPOINT if folder else None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader, batches = trainer.train_dataloader, trainer.accumulate_grad_batches
         samples = self._samples_per_step or batches * samples_of_batch(loader)
         wanted = self._wanted(samples_per_step=samples, iterations_per_step=batches)
-        recorder = LoopRecorder(trainer.strategy.model or pl_module, trainer.optimizers, wanted)
+        checkpoints = self._checkpoints.ready(partial(self._save, trainer))
+        recorder = LoopRecorder(trainer.strategy.model or pl_module, trainer.optimizers, wanted, checkpoints=checkpoints)
         recorder.loader = loader
         recorder.start(watches_calls=False)
         trainer.profiler = _Marks(trainer.profiler, recorder, self._before_fetch)  # type: ignore[attr-defined]
@@ -51,7 +63,7 @@ class ScalingCallback(Callback):
         self._interrupted = True
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._interrupted = True
+        self._interrupted |= not self._saves
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
         if self._recorder:
@@ -80,6 +92,12 @@ class ScalingCallback(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if recorder := self._released(trainer):
             recorder.fail(exception)
+
+    def _save(self, trainer: Trainer, folder: Path) -> None:
+        """Between two steps, in a pause already."""
+        self._saves = True
+        trainer.save_checkpoint(folder / CHECKPOINT)
+        self._saves = False
 
     def _before_fetch(self) -> None:
         """A validation or a checkpoint since the last step is of none."""

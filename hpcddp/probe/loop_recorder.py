@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.probe.checkpoints import Save, checkpoints_of
+from hpcddp.probe.checkpoints import Save, ScriptCheckpoints, checkpoints_of
 from hpcddp.probe.first_step import FirstStep
 from hpcddp.probe.flop_count import StepFlops, step_flops
 from hpcddp.probe.group import group_of_job, script_group
@@ -29,9 +29,14 @@ class LoopRecorder:
     """Of one model and its optimizers; all ranks make it, and call `end_step` equally often."""
 
     def __init__(
-        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], wanted: Wanted, save: Save | None = None
+        self,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        wanted: Wanted,
+        save: Save | None = None,
+        checkpoints: ScriptCheckpoints | None = None,
     ) -> None:
-        """`save`: writes a checkpoint of the script, where it can."""
+        """`save`: writes a checkpoint of the script, where it can; not needed where `checkpoints` were read before."""
         first = next(model.parameters(), None)
         if first is None:
             raise HpcddpError("the model has no parameters: nothing is trained")
@@ -41,7 +46,7 @@ class LoopRecorder:
             self._job.begin()
         self._group = group_of_job(self._job, first.device) if self._job else script_group(first.device)
         kind = first.device.type
-        self._checkpoints = checkpoints_of(self._job, self._group, save)
+        self._checkpoints = checkpoints or checkpoints_of(self._job, self._group, save)
         first_step = self._checkpoints.first_step if self._checkpoints else 0
         self.timer = StepTimer(clock_for(kind), first_step=first_step - 1, losses=loss_reader_for(kind))
         if self._checkpoints:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 
+from hpcddp.core.errors import HpcddpError
+from hpcddp.probe.framework_checkpoints import FrameworkCheckpoints
 from hpcddp.probe.loop_recorder import LoopRecorder
 from hpcddp.probe.script_point import Wanted
 
@@ -30,13 +36,25 @@ class ScalingCallback(TrainerCallback):
         self._wanted = partial(
             Wanted, warmup_steps=warmup_steps, steps=steps, tokens_per_step=tokens_per_step, flops_per_step=flops_per_step
         )
+        self._checkpoints = FrameworkCheckpoints("give trainer.train(resume_from_checkpoint=callback.checkpoint)")
         self._recorder: LoopRecorder | None = None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Of an earlier attempt of the run, for `train(resume_from_checkpoint=...)`; None where the run begins, and without
+        `measure.resume`.
+        """
+        folder = self._checkpoints.folder
+        return str(folder) if folder else None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of_trainer: Any) -> None:
         batches = args.gradient_accumulation_steps
         samples = self._samples_per_step or batches * args.train_batch_size
         wanted = self._wanted(samples_per_step=samples, iterations_per_step=batches)
-        self._recorder = LoopRecorder(of_trainer["model"], [of_trainer["optimizer"]], wanted)
+        checkpoints = self._checkpoints.ready(partial(_save, args, state, of_trainer))
+        if checkpoints and (args.fsdp or args.deepspeed):
+            raise HpcddpError("measure.resume is true, and a rank has a part of the model: set it to false, or train with DDP")
+        self._recorder = LoopRecorder(of_trainer["model"], [of_trainer["optimizer"]], wanted, checkpoints=checkpoints)
         self._recorder.loader = of_trainer["train_dataloader"]
         self._recorder.start()
 
@@ -73,3 +91,13 @@ class ScalingCallback(TrainerCallback):
         recorder, self._recorder = self._recorder, None
         if recorder:
             recorder.finish()
+
+
+def _save(args: TrainingArguments, state: TrainerState, of_trainer: Mapping[str, Any], folder: Path) -> None:
+    """What the Trainer reads of a checkpoint of its own, but random numbers and a loss scaler; every rank has it alike."""
+    if args.process_index:
+        return
+    of_trainer["model"].save_pretrained(folder)
+    torch.save(of_trainer["optimizer"].state_dict(), folder / OPTIMIZER_NAME)
+    torch.save(of_trainer["lr_scheduler"].state_dict(), folder / SCHEDULER_NAME)
+    state.save_to_json(str(folder / TRAINER_STATE_NAME))
