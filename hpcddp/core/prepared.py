@@ -23,6 +23,9 @@ FILES: Mapping[str, tuple[str, ...]] = {
 }
 """By data set: one of these is there where the set is."""
 
+BASE = "plain"
+"""The variant of bigMNIST that the form `augmented` starts from."""
+
 REMEDIES: Mapping[str, str] = {
     "imagenet": "it needs ILSVRC2012's train/CLASS/*.JPEG and val/CLASS/*.JPEG, or what `hpcddp data pack imagenet` made of them",
     "mnist": "`hpcddp data fetch mnist --root ROOT`",
@@ -45,10 +48,19 @@ def prepare_task(data: Data, root: str) -> DataTask | None:
     """What makes the data set in that folder, as a user would say it; None where hpcddp does not make it."""
     if data.name not in ("bigmnist", "digits"):
         return None
-    usual = Data(name=data.name)
-    copies = {"copies": data.copies} if data.name == "bigmnist" and data.copies != usual.copies else {}
-    variants = {"variants": ",".join(data.variants)} if data.name == "bigmnist" and data.variants != usual.variants else {}
-    return DataTask(action="prepare", data=data.name, options={"root": root, **copies, **variants}, folders=("root",))
+    options: dict[str, object] = {"root": root}
+    if data.name == "bigmnist":
+        (copies, variants), usual = prepared_for(data), Data(name=data.name)
+        options |= {"copies": copies} if copies != usual.copies else {}
+        options |= {"variants": ",".join(variants)} if variants != usual.variants else {}
+    return DataTask(action="prepare", data=data.name, options=options, folders=("root",))
+
+
+def prepared_for(data: Data) -> tuple[int, tuple[str, ...]]:
+    """Copies and variants of bigMNIST that the form needs on disk, at least."""
+    if data.form == "shards":
+        return data.copies, data.variants
+    return 1, data.variants if data.form == "virtual" else (BASE,)
 
 
 def unprepared(data: Data, root: Path) -> Unprepared | None:
@@ -69,20 +81,21 @@ def _remedy(data: Data, root: Path) -> str:
 
 
 def _differing(data: Data, root: Path) -> str | None:
-    """Of bigMNIST: a manifest that is of other copies or variants."""
+    """Of bigMNIST: a manifest of other copies or variants than the form needs."""
     try:
         held: Any = json.loads((root / FILES["bigmnist"][0]).read_text(encoding="utf-8"))
-        pairs = {"copies": (data.copies, held["copies"]), "variants": (list(data.variants), list(held["variants"]))}
+        copies, variants = held["copies"], tuple(held["variants"])
     except (OSError, ValueError, KeyError, TypeError):
         return None  # the run's own check says what is wrong with it
-    for word, (wanted, there) in pairs.items():
-        if wanted != there:
-            return (
-                f"data.{word} is {_text(wanted)}, but the bigMNIST in {root} was prepared with {word} = {_text(there)}: "
-                "change the point or prepare another folder"
-            )
+    if data.form == "augmented":
+        needs = f"data.form is augmented, which starts from the variant {BASE}"
+        return None if BASE in variants else _other(needs, "variants", ", ".join(variants), root)
+    if data.form == "shards" and data.copies != copies:
+        return _other(f"data.copies is {data.copies}", "copies", copies, root)
+    if data.variants != variants:
+        return _other(f"data.variants is {', '.join(data.variants)}", "variants", ", ".join(variants), root)
     return None
 
 
-def _text(value: object) -> str:
-    return ", ".join(value) if isinstance(value, list) else str(value)
+def _other(needs: str, word: str, held: object, root: Path) -> str:
+    return f"{needs}, but the bigMNIST in {root} was prepared with {word} = {held}: change the point or prepare another folder"

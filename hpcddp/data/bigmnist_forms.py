@@ -11,15 +11,13 @@ from torch import Tensor
 from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import VARIANTS, Data
+from hpcddp.core.prepared import BASE, prepared_for
 from hpcddp.data.augment import augment_by
 from hpcddp.data.bigmnist import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.counter_draws import CounterDraws
 from hpcddp.data.roots import missing
 from hpcddp.data.sharded_source import ShardedSource, map_bytes, map_rows
 from hpcddp.data.source import Batch, FactsSource, GatheredSource, Split, Wait, at_once
-
-BASE = "plain"
-"""The variant that `augmented` starts from."""
 
 
 def open_bigmnist(data: Data, root: Path, split: Split) -> ShardedSource | VirtualSource | AugmentedSource:
@@ -33,13 +31,6 @@ def open_bigmnist(data: Data, root: Path, split: Split) -> ShardedSource | Virtu
         return VirtualSource(*_samples(data, root, manifest, range(len(data.variants) * manifest.base_samples)), data.copies)
     first = manifest.variants.index(BASE) * manifest.base_samples
     return AugmentedSource(data, *_samples(data, root, manifest, range(first, first + manifest.base_samples)))
-
-
-def prepared_for(data: Data) -> tuple[int, tuple[str, ...]]:
-    """Copies and variants that the form needs on disk, at least."""
-    if data.form == "shards":
-        return data.copies, data.variants
-    return 1, data.variants if data.form == "virtual" else (BASE,)
 
 
 def _advice(data: Data, root: Path) -> str:

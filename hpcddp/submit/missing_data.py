@@ -9,19 +9,21 @@ from pathlib import Path
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.paths import expanded
 from hpcddp.core.point import Point
-from hpcddp.core.prepared import FILES, prepare_task, unprepared
+from hpcddp.core.prepared import FILES, prepare_task, prepared_for, unprepared
 from hpcddp.sweep.expand import PlannedPoint
 
 
 def with_data_on_disk(points: Sequence[PlannedPoint], data_roots: Mapping[str, str]) -> Iterator[tuple[Point, str]]:
-    """For each data set with its folder, as the job is given it, the first point that reads it."""
+    """For each data set with its folder, as the job is given it, the first point that reads it; of bigMNIST those first that need
+    most copies, which others can read, too.
+    """
     found = dict[tuple[object, str], Point]()
     for planned in points:
         data = planned.point.workload.data
         root = data.root or data_roots.get(data.name)
         if planned.point.work != "comm" and data.name in FILES and root is not None:
             found.setdefault((data, root), planned.point)
-    for (_, root), point in found.items():
+    for (_, root), point in sorted(found.items(), key=lambda item: -prepared_for(item[1].workload.data)[0]):
         yield point, root
 
 

@@ -29,7 +29,7 @@ def preparations(study: Study, plan: SubmissionPlan, backend: Backend) -> list[D
     job of the study, or of `hpcddp data` beside it, made it.
     """
     made = [state.record.task for state in _states(study) if state.phase == "done"]
-    found: dict[str, DataSubmission] = {}
+    found: dict[tuple[str, str], DataSubmission] = {}
     for point, root in with_data_on_disk(plan.points, plan.settings.data_roots):
         task, folder = prepare_task(point.workload.data, root), root_here(root)
         lacks = None if folder is None else unprepared(point.workload.data, folder)
@@ -37,7 +37,7 @@ def preparations(study: Study, plan: SubmissionPlan, backend: Backend) -> list[D
             continue
         task = anchored_task(task)
         if folder is not None or task not in made:
-            found.setdefault(task.command, _submission(study, plan, backend, task, point))
+            found.setdefault((task.data, root), _submission(study, plan, backend, task, point))
     return list(found.values())
 
 

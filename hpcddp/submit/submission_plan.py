@@ -107,7 +107,7 @@ def _data_obstacles(plan: SubmissionPlan) -> list[str]:
     roots, runs_here = plan.settings.data_roots, plan.profile.backend == "local"
     return [
         *without_folder(plan.points, roots),
-        *missing_data(plan.points, roots, runs_here=runs_here, prepares=plan.prepares),
+        *dict.fromkeys(missing_data(plan.points, roots, runs_here=runs_here, prepares=plan.prepares)),
     ]
 
 

@@ -51,6 +51,25 @@ def test_another_bigmnist_is_no_missing_one(tmp_path: Path) -> None:
         assert (found.is_missing, found.text.startswith(words)) == (False, True)
 
 
+def test_each_form_needs_its_own(tmp_path: Path) -> None:
+    """One copy on disk serves `virtual`, however often it is addressed, and the digits alone `augmented`."""
+    (tmp_path / "bigmnist.json").write_text('{"copies": 1, "variants": ["plain", "rotated"]}')
+    both = ("plain", "rotated")
+    assert unprepared(Data(name="bigmnist", form="virtual", variants=both), tmp_path) is None
+    assert unprepared(Data(name="bigmnist", form="augmented"), tmp_path) is None
+    assert unprepared(Data(name="bigmnist", form="virtual"), tmp_path) is not None
+    assert unprepared(Data(name="bigmnist", form="shards", variants=both), tmp_path) is not None
+    options: dict[str, dict[str, object]] = {
+        "virtual": {"copies": 1},
+        "augmented": {"copies": 1, "variants": "plain"},
+        "shards": {},
+    }
+    for form, wanted in options.items():
+        task = prepare_task(Data(name="bigmnist", form=form), "r")  # type: ignore[arg-type]
+        assert task is not None
+        assert task.options == {"root": "r"} | wanted
+
+
 def test_a_task_is_what_a_user_would_type() -> None:
     """What is the command's default is left out, so that both are the same task."""
     assert prepare_task(Data(name="bigmnist"), "$S/b") == DataTask(
