@@ -14,6 +14,7 @@ from hpcddp.commands.data_fetch import fetch
 from hpcddp.commands.data_options import processes_option
 from hpcddp.commands.data_pack import pack
 from hpcddp.commands.data_stage import stage
+from hpcddp.commands.data_verify import verify
 from hpcddp.commands.need_torch import need_torch
 
 
@@ -34,6 +35,7 @@ def data() -> None:
 
 data.add_command(fetch)
 data.add_command(pack)
+data.add_command(verify)
 data.add_command(stage)
 
 

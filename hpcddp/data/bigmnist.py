@@ -9,7 +9,6 @@ Training samples are laid out [copy][variant][digit].
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from hpcddp.core.catalog import MNIST
-from hpcddp.core.errors import HpcddpError
-from hpcddp.core.schema import Positive, SchemaError, added_later, decode
+from hpcddp.core.schema import Positive, added_later
+from hpcddp.data.manifests import decode_manifest
 
 MANIFEST = "bigmnist.json"
 UNFINISHED = f"{MANIFEST}.part"
@@ -39,10 +38,13 @@ class Shard:
     def labels(self, root: Path) -> Path:
         return root / f"{self.stem}.labels.u8"
 
+    def sizes(self, root: Path) -> dict[Path, int]:
+        """Of both files, in bytes."""
+        return {self.labels(root): self.samples, self.images(root): self.samples * IMAGE_BYTES}
+
     def complete(self, root: Path) -> bool:
         """Both files are there in full."""
-        sizes = ((self.labels(root), self.samples), (self.images(root), self.samples * IMAGE_BYTES))
-        return all(path.is_file() and path.stat().st_size == size for path, size in sizes)
+        return all(path.is_file() and path.stat().st_size == size for path, size in self.sizes(root).items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +86,5 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """HpcddpError where the file is not a manifest this version reads."""
-    try:
-        return decode(Manifest, json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, SchemaError) as error:
-        raise HpcddpError(f"{path} is not a bigMNIST manifest this version reads: {error}") from error
+    """UsageError where the file is not a manifest that this version reads."""
+    return decode_manifest(Manifest, path, "remove it with the shards beside it, or choose another folder")

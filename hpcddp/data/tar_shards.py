@@ -22,8 +22,8 @@ from torch import Tensor
 
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import HpcddpError
-from hpcddp.core.schema import SchemaError, decode
 from hpcddp.data.image_folder import FOLDERS, DamagedPictureError
+from hpcddp.data.manifests import decode_manifest
 from hpcddp.data.source import Split
 
 MANIFEST = "imagenet.json"
@@ -63,11 +63,8 @@ def member_name(number: int) -> str:
 
 
 def read_manifest(root: Path) -> PackManifest:
-    """HpcddpError for one that is damaged, or that a newer version wrote."""
-    try:
-        found = decode(PackManifest, json.loads((root / MANIFEST).read_text(encoding="utf-8")))
-    except (OSError, ValueError, SchemaError) as error:
-        raise HpcddpError(f"{root / MANIFEST} cannot be read: {error}; {AGAIN}, with the same version of hpcddp") from error
+    """UsageError for one that is damaged, or that a newer version wrote."""
+    found = decode_manifest(PackManifest, root / MANIFEST, AGAIN)
     for shard in (*found.train, *found.val):
         if Path(shard.name).name != shard.name:
             raise HpcddpError(f"{root / MANIFEST} names {shard.name!r}, which is no file beside it: {AGAIN}")
@@ -87,7 +84,7 @@ class TarShards:
             raise HpcddpError(f"{root / MANIFEST} names no tar file of {FOLDERS[split]}: {AGAIN}")
         self._tars = [root / shard.name for shard in shards]
         self._files: dict[int, int] = {}
-        indices = [read_index(root / shard.name, shard.size_bytes, shard.samples) for shard in shards]
+        indices = [read_index(root / shard.name, shard) for shard in shards]
         columns = {name: torch.cat([index[name] for index in indices]) for name in COLUMNS}
         self._offsets, self._sizes, self.labels = (columns[name] for name in COLUMNS)
         if len(self.labels) and int(self.labels.max()) >= len(manifest.classes):
@@ -130,7 +127,7 @@ class TarShards:
             raise HpcddpError(f"{error}: the index beside it is of another tar, or it is damaged; {AGAIN}") from error
 
 
-def read_index(tar: Path, size_bytes: int, samples: int) -> dict[str, Any]:
+def read_index(tar: Path, facts: ShardFacts) -> dict[str, Any]:
     """Its columns as tensors, and the names; HpcddpError where it is missing, damaged or of another tar."""
     file = index_file(tar)
     try:
@@ -143,10 +140,12 @@ def read_index(tar: Path, size_bytes: int, samples: int) -> dict[str, Any]:
         raise HpcddpError(f"{missing} {tar} is missing: {AGAIN}") from error
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
         raise HpcddpError(f"{file} is no index of a tar file ({error}): {AGAIN}") from error
-    if held != size_bytes or found.get("tar_bytes") != held:
+    if held != facts.size_bytes or found.get("tar_bytes") != held:
         raise HpcddpError(f"{tar} has {held:,} bytes, and its index is of one with {found.get('tar_bytes')!r}: {AGAIN}")
-    if not _consistent(index, held, samples):
-        raise HpcddpError(f"{file} does not list {samples:,} pictures inside {tar.name}: {AGAIN}")
+    if found.get("sha256") != facts.sha256:
+        raise HpcddpError(f"{file} is the index of another tar than {tar.name}: {AGAIN}")
+    if not _consistent(index, held, facts.samples):
+        raise HpcddpError(f"{file} does not list {facts.samples:,} pictures inside {tar.name}: {AGAIN}")
     return index
 
 

@@ -68,8 +68,7 @@ def pack_imagenet(  # noqa: PLR0913 - the contract with the command
 
     UsageError where the folders are not ImageNet's or `out` holds something else, HpcddpError where it cannot hold all.
     """
-    classes = class_names(root, "train")
-    _check_classes(root, classes)
+    classes = check_classes(root)
     folders: Folders = {split: ImageFolder(root, split) for split in SPLITS}
     plan = [planned for split in SPLITS for planned in _plan(out, split, len(folders[split].labels), samples_per_shard)]
     try:
@@ -89,12 +88,15 @@ def pack_imagenet(  # noqa: PLR0913 - the contract with the command
     return Packed(pictures=len(sizes), unreadable=sizes.count(0), shards=len(plan))
 
 
-def _check_classes(root: Path, classes: Sequence[str]) -> None:
+def check_classes(root: Path) -> list[str]:
+    """The classes' names; UsageError where train and val differ in them."""
+    classes = class_names(root, "train")
     evaluated = class_names(root, "val")
-    if list(classes) != evaluated:
+    if classes != evaluated:
         odd = sorted(set(classes) ^ set(evaluated))[0]
         lacking = "val" if odd in classes else "train"
         raise UsageError(f"{root / lacking} lacks the class `{odd}`: train and val must have the same classes")
+    return classes
 
 
 def _plan(out: Path, split: Split, samples: int, per_shard: int) -> list[PlannedTar]:

@@ -10,6 +10,7 @@ from typing import Literal
 from hpcddp.core.data_task import DataTask
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import VARIANTS
+from hpcddp.data.writing.verified import Verified
 
 Progress = Callable[[int, "int | None"], None]
 """Called with how much is done, and of how much where that is known."""
@@ -81,10 +82,32 @@ def _stage(name: str, progress: Progress, *, root: str, out: str) -> str:
     return stage_data(name, Path(root), Path(out), progress=progress, remark=print).words(Path(out))
 
 
+def _verify_bigmnist(progress: Progress, *, root: str, processes: int | None = None) -> str:
+    from hpcddp.data.writing.pool import processors
+    from hpcddp.data.writing.verify_bigmnist import verify_bigmnist
+
+    return _logged(verify_bigmnist(Path(root), progress=progress, processes=processes or processors()))
+
+
+def _verify_imagenet(progress: Progress, *, root: str, processes: int | None = None) -> str:
+    from hpcddp.data.writing.pool import processors
+    from hpcddp.data.writing.verify_imagenet import verify_imagenet
+
+    return _logged(verify_imagenet(Path(root), progress=progress, processes=processes or processors()))
+
+
+def _logged(verified: Verified) -> str:
+    for line in verified.lines():
+        _remark(line)
+    return verified.sentence()
+
+
 TASKS: Mapping[tuple[str, str], Callable[..., str]] = {
     ("prepare", "bigmnist"): _prepare_bigmnist,
     ("prepare", "digits"): _prepare_digits,
     ("pack", "imagenet"): _pack_imagenet,
+    ("verify", "bigmnist"): _verify_bigmnist,
+    ("verify", "imagenet"): _verify_imagenet,
     **{("stage", name): partial(_stage, name) for name in ("bigmnist", "imagenet")},
 }
 """By the words of the command; options are by its names, and without one it has the command's default."""
