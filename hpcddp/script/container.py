@@ -51,7 +51,7 @@ def container_lines(profile: ClusterProfile, folders: Sequence[str]) -> Containe
     names = [*profile.env, *(rule.name for rule in profile.env_rules), *FROM_SCRIPT, *in_paths]
     return ContainerLines(
         runtime=container.runtime,
-        image=_word(container.image),
+        image=shell_word(container.image),
         gpus=container.gpus,
         shown=(*map(_mountable, paths), *_binds(container)),
         names=tuple(dict.fromkeys(names)),
@@ -70,10 +70,10 @@ def _mountable(path: str) -> str:
         raise UsageError(
             f"`{path}` cannot be shown in a container: a colon or a comma in it would end its name; put it elsewhere"
         )
-    return _word(path)
+    return shell_word(path)
 
 
-def _word(path: str) -> str:
+def shell_word(path: str) -> str:
     """In double quotes, where variables are filled in and nothing else. One that is not set leads nowhere: alone it would be the
     root folder.
     """

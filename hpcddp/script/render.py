@@ -19,6 +19,7 @@ from hpcddp.script.container import container_lines
 from hpcddp.script.env_rules import rule_lines
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.slurm_options import gpu_option, step_gpu_option
+from hpcddp.script.staging import disk_folders, removal
 from hpcddp.script.templating import render_template
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ def _template_text(
         "launch": launch,
         "gpu_option": gpu_option(request),
         "step_gpu_option": step_gpu_option(request),
-        "container": container_lines(profile, launch.folders),
+        "container": container_lines(profile, (*launch.folders, *disk_folders(profile, point))),
+        "removal": removal(profile, point),
         "rules": rule_lines(profile, point, {step.request.nodes for step in _steps(launch)} or {request.nodes}),
         "modules": (*profile.node_type(point.layout.node_type).modules, *profile.compute.modules),
     }

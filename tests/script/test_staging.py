@@ -1,0 +1,79 @@
+"""What scripts do for copies of data on the nodes' own disks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.cluster.profile import ClusterProfile
+from hpcddp.cluster.profile_file import load_profile
+from hpcddp.core.point import Data, Layout, Point, Workload
+from hpcddp.script.lint import lint_script
+from hpcddp.script.render import render
+from hpcddp.script.staging import disk_folders, removal
+from tests.script.test_render import SUBMITTED, plain_profile
+
+
+def point(stage: Any = "tmpdir") -> Point:
+    data = Data(name="bigmnist", root="/data", stage=stage)
+    return Point(cluster="rcc", workload=Workload(model="mnist-cnn", data=data), layout=Layout(node_type="v100"))
+
+
+def with_disk(path: str | None) -> ClusterProfile:
+    profile = load_profile("rcc")
+    return replace(profile, node_types={"v100": replace(profile.node_types["v100"], local_disk_path=path)})
+
+
+@pytest.mark.parametrize(
+    "disk_of",
+    [(None, {"SLURM_TMPDIR": "DISK"}), (None, {"TMPDIR": "DISK"}), ("$MY_DISK/a 'b", {"MY_DISK": "DISK"})],
+    ids=["slurm", "tmpdir", "profile"],
+)
+@pytest.mark.parametrize(
+    ("job", "own", "others"),
+    [
+        ({"SLURM_JOB_ID": "12"}, ["12-gn01", "12-gn01.lock", "12+3-gn01"], ["123-gn01", "1-gn01", "11_12-gn01"]),
+        (
+            {"SLURM_JOB_ID": "14", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "7"},
+            ["12_7-gn01", "12_7-gn01.lock"],
+            ["12_8-gn01", "12_71-gn01", "14-gn01", "12-gn01"],
+        ),
+    ],
+    ids=["job", "task"],
+)
+def test_copies_of_the_job_are_removed_and_no_others(
+    tmp_path: Path, disk_of: tuple[str | None, dict[str, str]], job: dict[str, str], own: list[str], others: list[str]
+) -> None:
+    """By its number: another job of the same user may have copies beside them."""
+    disk, (path, env) = tmp_path / "a 'b", disk_of
+    for name in [*own, *others]:
+        (disk / f"hpcddp-stage-{os.getuid()}-{name}" / "deeper").mkdir(parents=True)
+    given = {name: value.replace("DISK", str(tmp_path if path else disk)) for name, value in env.items()}
+    text = removal(with_disk(path), point())
+    assert text is not None
+    subprocess.run(["bash", "-euc", text], env={"PATH": os.environ["PATH"], **given, **job}, check=True)
+    assert {each.name for each in disk.iterdir()} == {f"hpcddp-stage-{os.getuid()}-{name}" for name in others}
+
+
+def test_nothing_is_done_where_nothing_is_copied() -> None:
+    """Scripts of before this key stay as they are; a container is shown the disk where something is copied."""
+    assert removal(with_disk("/disk"), point("none")) is None
+    assert disk_folders(with_disk("/disk"), point("none")) == ()
+    assert disk_folders(with_disk("/disk"), point()) == ("/disk",)
+    assert disk_folders(with_disk(None), point()) == ("$SLURM_TMPDIR", "$TMPDIR")
+
+
+def test_the_script_is_a_good_one() -> None:
+    """It removes copies only where the run failed."""
+    profile, plain, request = plain_profile()
+    staged = replace(plain, workload=replace(plain.workload, data=replace(plain.workload.data, stage="tmpdir")))
+    text = render(profile, staged, request, SUBMITTED)
+    assert lint_script(text) == []
+    removed = [line for line in text.splitlines() if "hpcddp-stage" in line]
+    assert [line.startswith('[ "$rc" = 0 ] || srun --nodes=') for line in removed] == [True]
+    assert "hpcddp-stage" not in render(profile, plain, request, SUBMITTED)
