@@ -22,6 +22,7 @@ from hpcddp.analysis.report.cells import (
     unit_of,
     words_of,
 )
+from hpcddp.analysis.report.data_bench_table import data_benches
 from hpcddp.analysis.report.effect_tables import effect_tables
 from hpcddp.analysis.report.loader_table import loaders
 from hpcddp.analysis.report.preflight_table import preflight
@@ -56,6 +57,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "profiled exchange": lambda: profiled(found.records.runs),
         **effect_tables(found.effects),
         "limits": lambda: limits(found.limits),
+        "benchmarks of data": lambda: data_benches(found.data_benches),
         "readings of GPUs": lambda: gpu_readings(found.readings, apart),
         "readings of nodes": lambda: node_readings(found.readings, apart),
         "bindings": lambda: bindings(found.records.runs),

@@ -58,6 +58,7 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "missing": [{"run": run.name, "reason": run.reason} for run in _of_state(found, "missing")],
         "points": plain_rows(with_tokens(named(found.scaling, full_names(found.apart)).rename(columns=MEANS))),
         "limits": plain_rows(found.limits),
+        **({"data_benches": plain_rows(found.data_benches)} if len(found.data_benches) else {}),
         "loaders": plain_rows(named(found.loaders, full_names(found.apart))),
         "collectives": plain_rows(found.fits),
         "laws": plain_rows(named(found.laws, full_names(found.apart))),
@@ -133,6 +134,7 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         "sharding": "  sharded parameters: what of a step ranks wait for, with `measure.comm: on` (medians over runs)",
         "profiled exchange": "  the exchange in profiled steps of the script, with `measure.comm: check` (medians over runs)",
         "limits": "  what limits training, samples/s",
+        "benchmarks of data": "  how fast loaders are (hpcddp bench data), samples/s of all ranks",
         "collectives": "  collectives (hpcddp bench comm): latency, and bus bandwidth as nccl-tests defines it",
     }
     if found.shown["step_hook_s"].notna().any():

@@ -11,6 +11,7 @@ import pandas as pd
 from hpcddp.analysis.study.axes import Axis, axes
 from hpcddp.analysis.study.comm_bench import comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.study.costs import with_training
+from hpcddp.analysis.study.data_benches import data_bench_frame, data_bench_notes, newest_benches
 from hpcddp.analysis.study.epochs import epochs_frame, no_targets, targets_frame
 from hpcddp.analysis.study.exchanges import buckets_frame
 from hpcddp.analysis.study.fit_frame import Fitted, fit_study, laws_frame
@@ -62,6 +63,8 @@ class Findings:
     limits: pd.DataFrame
     loaders: pd.DataFrame
     """What loaders gave, a row per row of `scaling`, and which limit of theirs holds."""
+    data_benches: pd.DataFrame
+    """What `hpcddp bench data` measured."""
     stragglers: pd.DataFrame
     buckets: pd.DataFrame
     collectives: pd.DataFrame
@@ -104,6 +107,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     stragglers = stragglers_frame(records.runs)
     buckets, fits = buckets_frame(records.runs), fits_frame(records.runs)
     failures, loading = Failures(records.failures), scaling[scaling["input"] == "io"]
+    benches = newest_benches(records.data_benches)
     effects = failures.contain("what changes it", lambda: axes(runs, scaling), list[Axis]())
     case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
@@ -118,6 +122,11 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         scaling=scaling,
         limits=limits_frame(scaling, apart),
         loaders=failures.contain("loaders", lambda: loaders_frame(case, scaling), loaders_frame(case, scaling[:0])),
+        data_benches=failures.contain(
+            "benchmarks of data",
+            partial(data_bench_frame, benches, records.points, scaling),
+            data_bench_frame([], [], scaling[:0]),
+        ),
         stragglers=stragglers,
         buckets=buckets,
         collectives=comm_frame(records.runs),
@@ -136,7 +145,10 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         readings=readings,
         effects=effects,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
-        notes=notes_in_own_words(_all_notes(records, runs, shown, outliers, readings), records.points),
+        notes=notes_in_own_words(
+            [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, records.points, scaling)],
+            records.points,
+        ),
         failures=failures,
     )
 

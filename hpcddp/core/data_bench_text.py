@@ -18,23 +18,23 @@ def data_bench_text(bench: DataBenchRecord) -> str:
     lines = [_title(bench), _place(bench), *([_storage(bench)] if bench.storage else []), "", _rates(bench), "", *_fastest(bench)]
     if (need := published_rate(bench.model, bench.precision, bench.gpu)) is not None:
         gpus = bench.layout.nodes * bench.layout.gpus_per_node
-        words = f"{count(gpus, 'GPU')}, {need[0]:,} each ({need[1]})"
-        lines.append(f"needed       {needed_words(bench, need[0] * gpus, words)}")
+        needed = f"{need[0] * gpus:,} samples/s by {count(gpus, 'GPU')}, {need[0]:,} each ({need[1]})"
+        lines.append(f"\n{'':<13}".join([f"needed       {needed}", *enough_words(bench, need[0] * gpus)]))
     return escape_controls("\n".join([*lines, *(f"! {problem}" for problem in bench.problems)]))
 
 
-def needed_words(bench: DataBenchRecord, samples_per_s: float, words: str) -> str:
-    """Which settings give what is needed, or how much of it the fastest gives."""
-    lines = [f"{samples_per_s:,.0f} samples/s by {words}"]
+def enough_words(bench: DataBenchRecord, samples_per_s: float) -> list[str]:
+    """By cache, the setting with the fewest workers that gives so much, or how much of it the fastest gives."""
+    texts = []
     for cache in CACHES:
         rates = [rate for rate in bench.rates if rate.cache == cache]
         enough = [rate for rate in rates if rate.samples_per_s >= samples_per_s]
         if enough:
             fewest = min(enough, key=lambda rate: (rate.loader_workers_per_rank, -rate.samples_per_s))
-            lines.append(f"{cache}: {setting_words(fewest)} will do")
+            texts.append(f"{cache}: {setting_words(fewest)} will do")
         elif best := best_rate(rates):
-            lines.append(f"{cache}: no setting will do, {setting_words(best)} gives {best.samples_per_s / samples_per_s:.0%}")
-    return f"\n{'':<13}".join(lines)
+            texts.append(f"{cache}: no setting will do, {setting_words(best)} gives {best.samples_per_s / samples_per_s:.0%}")
+    return texts
 
 
 def setting_words(rate: LoaderRate) -> str:

@@ -1,0 +1,139 @@
+"""What `hpcddp bench data` found beside what runs load, and what GPUs need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from hpcddp.core.data_bench_judgement import loader_limit
+from hpcddp.core.data_bench_record import DataBenchRecord, LoaderRate
+from hpcddp.core.data_bench_text import enough_words
+from hpcddp.core.point import Point
+from hpcddp.core.published_rates import published_rate
+from hpcddp.core.text import count
+
+COLUMNS = {
+    "job": "string",
+    "nodes": "Int64",
+    "gpus_per_node": "Int64",
+    "device": "string",
+    "workers": "Int64",
+    "batch_per_gpu": "Int64",
+    "form": "string",
+    "decoder": "string",
+    "cache": "string",
+    "samples_per_s": "Float64",
+    "bytes_per_s": "Float64",
+    "read_samples_per_s": "Float64",
+    "decode_samples_per_s": "Float64",
+    "limit": "string",
+    "io_samples_per_s": "Float64",
+    "storage_bytes_per_s": "Float64",
+}
+"""A row per setting and cache; `io_samples_per_s` is of runs with `measure.input: io` at the same setting."""
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A point whose runs count."""
+
+    point: Point
+    samples_per_s: float
+
+
+def newest_benches(records: Iterable[DataBenchRecord]) -> list[DataBenchRecord]:
+    """The last one of each layout and data set, small layouts first; `records` oldest first."""
+    newest = {(record.layout, record.data.name): record for record in records}
+    return sorted(newest.values(), key=lambda record: (record.layout.nodes, record.layout.gpus_per_node, record.data.name))
+
+
+def data_bench_frame(benches: Sequence[DataBenchRecord], points: Iterable[Point], scaling: pd.DataFrame) -> pd.DataFrame:
+    """A row per setting of each of the benchmarks; `scaling` has a row per point whose runs count."""
+    trained = _trained(points, scaling)
+    rows = [
+        {
+            "job": bench.job,
+            "nodes": bench.layout.nodes,
+            "gpus_per_node": bench.layout.gpus_per_node,
+            "device": bench.device,
+            "workers": rate.loader_workers_per_rank,
+            "batch_per_gpu": rate.batch_per_gpu,
+            "form": rate.form,
+            "decoder": rate.decoder,
+            "cache": rate.cache,
+            "samples_per_s": rate.samples_per_s,
+            "bytes_per_s": rate.samples_per_s * bench.bytes_per_sample if bench.bytes_per_sample else None,
+            "read_samples_per_s": rate.read_samples_per_s,
+            "decode_samples_per_s": rate.decode_samples_per_s,
+            "limit": loader_limit(bench, rate),
+            "io_samples_per_s": _loaded_by_runs(bench, rate, trained),
+            "storage_bytes_per_s": bench.storage.bytes_per_s if bench.storage else None,
+        }
+        for bench in benches
+        for rate in bench.rates
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def data_bench_notes(benches: Sequence[DataBenchRecord], points: Iterable[Point], scaling: pd.DataFrame) -> list[str]:
+    """Which setting gives what the GPUs of each layout need, and what makes its rates doubtful."""
+    trained = _trained(points, scaling)
+    notes = []
+    for bench in benches:
+        where = f"{bench.data.name} on {count(bench.layout.nodes, 'node')} x {bench.layout.gpus_per_node}"
+        need = _need(bench, trained)
+        if need is not None:
+            enough = "; ".join(enough_words(bench, need[0]))
+            notes.append(f"{where}: {need[0]:,.0f} samples/s are needed ({need[1]}); of loaders (bench data), {enough}")
+        notes += [f"bench data of {where}, job {bench.job}: {problem}" for problem in bench.problems]
+    return notes
+
+
+def _trained(points: Iterable[Point], scaling: pd.DataFrame) -> list[_Trained]:
+    by_label = {point.label: point for point in points}
+    rates = zip(scaling["label"], scaling["samples_per_s"], strict=True)
+    return [_Trained(by_label[label], float(rate)) for label, rate in rates if label in by_label and pd.notna(rate)]
+
+
+def _of_layout(bench: DataBenchRecord, trained: Iterable[_Trained]) -> Iterable[_Trained]:
+    """Those of the same data on as many nodes and GPUs of the same type."""
+
+    def key(layout: object) -> object:
+        return tuple(getattr(layout, name) for name in ("nodes", "gpus_per_node", "node_type"))
+
+    return (
+        each
+        for each in trained
+        if each.point.workload.data.name == bench.data.name and key(each.point.layout) == key(bench.layout)
+    )
+
+
+def _loaded_by_runs(bench: DataBenchRecord, rate: LoaderRate, trained: Sequence[_Trained]) -> float | None:
+    """None where no run with `measure.input: io` has the setting."""
+    for each in _of_layout(bench, trained):
+        workload = each.point.workload
+        decoder = workload.data.decoder
+        if (
+            each.point.measure.input == "io"
+            and (workload.loader_workers_per_rank, workload.batch_per_gpu) == (rate.loader_workers_per_rank, rate.batch_per_gpu)
+            and (rate.decoder is None or decoder == "auto" or rate.decoder.startswith(decoder))
+        ):
+            return each.samples_per_s
+    return None
+
+
+def _need(bench: DataBenchRecord, trained: Sequence[_Trained]) -> tuple[float, str] | None:
+    """Samples a second, and whose they are: of runs that do not load, else as published, else of full training, which its own
+    loaders may have held back.
+    """
+    here = list(_of_layout(bench, trained))
+    gpus = bench.layout.nodes * bench.layout.gpus_per_node
+    synthetic = [each.samples_per_s for each in here if each.point.measure.input == "synthetic"]
+    if synthetic:
+        return max(synthetic), "what runs with input synthetic train"
+    if found := published_rate(bench.model, bench.precision, bench.gpu):
+        return found[0] * gpus, f"{count(gpus, 'GPU')}, {found[1]}"
+    full = [each.samples_per_s for each in here if each.point.measure.input == "full"]
+    return (max(full), "at least: what full training reaches") if full else None
