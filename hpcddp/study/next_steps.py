@@ -65,7 +65,7 @@ BY_FAULT: Mapping[str, str] = {
 BY_SENTENCE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"the script's batch"), "mend it in the script, or by workload.args where its batch is one; then submit"),
     (re.compile(r"the script's DataLoader"), "mend it in the script, or by workload.args where that is one; then submit"),
-    (re.compile(r"no such folder on|No such file|data prepare|workload\.data\.root|fetch it again"), PROVIDE_DATA),
+    (re.compile(r"no such folder on|No such file|data prepare|data fetch|workload\.data\.root|fetch it again"), PROVIDE_DATA),
     (re.compile(r"Read-only file system|cannot write the log"), WRITABLE_RUNS),
     (re.compile(r"finds no GPU"), EXCLUDE_WITHOUT_GPU),
     (

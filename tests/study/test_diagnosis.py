@@ -186,6 +186,10 @@ def test_every_kind_of_fault_has_its_next_step(kind: str, next_step: str) -> Non
             "where every node sees them",
         ),
         (
+            "rank 0 on gn02: no data_batch_1.bin in /scratch/x: put CIFAR-10's files there: `hpcddp data fetch cifar10`",
+            "where every node sees them",
+        ),
+        (
             "rank 0 on gn02 finds no GPU (CUDA_VISIBLE_DEVICES 0): look at the job's GPU request",
             "slurm.exclude=gn02",
         ),
