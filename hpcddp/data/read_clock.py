@@ -65,22 +65,18 @@ class ReadClock:
 
     def read_begins(self) -> _Begun:
         """A process begins to read a batch."""
-        waited = self._waited.ns() or 0
-        return _Begun(time.monotonic_ns(), time.thread_time_ns(), time.process_time_ns(), waited)
+        return _Begun(time.monotonic_ns(), time.thread_time_ns(), time.process_time_ns(), self._waited.ns() or 0)
 
     def read_ended(self, begun: _Begun, samples: int) -> None:
         """It has read these samples."""
         info = get_worker_info()
         row = SHARED * (info.id if info else 0)
         before, process_ns = self._ended_process_ns, time.process_time_ns()
-        added = (
-            samples,
-            1,
-            time.monotonic_ns() - begun.wall_ns,
-            time.thread_time_ns() - begun.thread_ns,
-            (self._waited.ns() or 0) - begun.waited_ns,
-            begun.process_ns - before if info and before is not None else 0,
-        )
+        waited_ns = (self._waited.ns() or 0) - begun.waited_ns
+        compute_ns = time.thread_time_ns() - begun.thread_ns
+        read_ns = time.monotonic_ns() - begun.wall_ns  # begun first and ended last: the others are parts of it
+        hand_over_ns = begun.process_ns - before if info and before is not None else 0
+        added = (samples, 1, read_ns, compute_ns, waited_ns, hand_over_ns)
         for field, number in enumerate(added):
             self._counts[row + field] += number
         self._ended_process_ns = process_ns
