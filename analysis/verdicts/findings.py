@@ -30,6 +30,7 @@ from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.damaged import damaged_notes
 from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
+from hpcddp.analysis.verdicts.loader_notes import loader_notes
 from hpcddp.analysis.verdicts.loaders import loaders_frame
 from hpcddp.analysis.verdicts.notes import (
     check_notes,
@@ -159,6 +160,7 @@ def _all_notes(
     return [
         *data_notes(records.runs),
         *damaged_notes(records.runs),
+        *loader_notes(records.runs),
         *notes(shown),
         *clock_notes(runs),
         *window_notes(records.runs),

@@ -151,11 +151,14 @@ def _computing(run: Run, times: LoaderTimes, share: str) -> FoundLimit:
 
 
 def _more_cores(run: Run) -> str:
-    """Empty where the node has no more of them for a rank."""
+    """Empty where nobody says how many there are."""
     assert run.point is not None
     cores, most = cores_of(run), most_cores(run)
-    if not cores or not most or most <= cores:
+    if not cores or not most:
         return ""
+    if most <= cores:
+        fewer = " or have fewer ranks on a node," if run.point.layout.gpus_per_node > 1 else ""
+        return f"the node has no more cores for a rank: see that nothing else runs there,{fewer} or prepare data that need less"
     workers = max(most_workers(run, most), run.point.workload.loader_workers)
     return (
         f"ask for {most} physical cores per rank, not {cores:.3g}: `--set layout.physical_cores_per_rank={most} "

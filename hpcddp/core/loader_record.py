@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcddp.core.schema import Count, NonNegative, Positive
+from hpcddp.core.schema import Count, NonNegative, Positive, added_later
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,8 @@ class LoaderTimes:
     """Processor time of the processes between two such calls, for passing batches on."""
     receive_s: NonNegative = 0.0
     """Processor time of the ranks for taking batches from their processes."""
+    prefetch_cut: str | None = added_later(None)
+    """Why loader processes read fewer batches ahead than the usual two, on the first rank where they do."""
 
     @property
     def storage_wait_s(self) -> float | None:

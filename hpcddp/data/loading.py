@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import UsageError
+from hpcddp.data.prefetch import USUAL, batch_bytes, prefetch
 from hpcddp.data.rank_batches import RankBatches
 from hpcddp.data.read_clock import ReadClock, TimedBatches
 from hpcddp.data.sampling import EpochOrder, Share, eval_ranges, generator_for, train_indices
@@ -21,7 +22,8 @@ class TrainLoader:
     """A source's training batches for one rank of `ranks`, reshuffled each epoch.
 
     Global batch k of an epoch holds the same samples whatever the number of ranks; rank r takes its r-th part. Samples
-    that do not fill a global batch are dropped. The workers live as long as the loader; one epoch runs at a time.
+    that do not fill a global batch are dropped. The workers live as long as the loader; one epoch runs at a time. `room_bytes`:
+    what batches that are read ahead may fill.
     """
 
     def __init__(  # noqa: PLR0913 - the contract with the worker
@@ -36,6 +38,7 @@ class TrainLoader:
         pin_memory: bool,
         grows_at: tuple[int, ...] = (),
         factor: int = 1,
+        room_bytes: int | None = None,
     ) -> None:
         self.plan = EpochPlan(len(source), ranks * batch_size, grows_at, factor)
         largest = self.plan.largest_batch
@@ -46,6 +49,7 @@ class TrainLoader:
                 f"({ranks} x {largest // ranks}{grown}): lower batch_per_gpu or prepare more data"
             )
         self.clock = ReadClock(workers)
+        self.prefetch = prefetch(workers, batch_bytes(source, largest // ranks), room_bytes)
         self._steps = _EpochSteps(self.plan)
         batches = _TrainBatches(source, self.plan, seed, rank, ranks)
         self._read: Iterable[Batch]
@@ -53,7 +57,8 @@ class TrainLoader:
             self._read = _Mapped(TimedBatches(RankBatches(source, batches, pin_memory=pin_memory), self.clock), self._steps)
         else:
             timed = TimedBatches(batches, self.clock)
-            self._read = data_loader(timed, self._steps, workers, (seed, rank), pin_memory=pin_memory)
+            ahead = self.prefetch.batches
+            self._read = data_loader(timed, self._steps, workers, (seed, rank), pin_memory=pin_memory, ahead=ahead)
 
     def epoch(self, n: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches in the order of epoch `n`, as many as the plan says, from `first_step` on; no other epoch must have run."""
@@ -61,10 +66,13 @@ class TrainLoader:
         return self.clock.received(iter(self._read))
 
 
-def eval_batches(source: Source, *, batch_size: int, rank: int, ranks: int, workers: int) -> Iterator[Batch]:
+def eval_batches(  # noqa: PLR0913 - as TrainLoader
+    source: Source, *, batch_size: int, rank: int, ranks: int, workers: int, room_bytes: int | None = None
+) -> Iterator[Batch]:
     """This rank's batches of the evaluation split: over all ranks every sample once, so ranks may differ by a batch."""
     batches = _EvalBatches(source, eval_ranges(len(source), Share(batch_size, rank, ranks)))
-    return iter(data_loader(batches, range(len(batches)), workers, ("eval", rank)))
+    ahead = prefetch(workers, batch_bytes(source, batch_size), room_bytes).batches
+    return iter(data_loader(batches, range(len(batches)), workers, ("eval", rank), ahead=ahead))
 
 
 def read_batch(source: Source, indices: Tensor, draw: str) -> Batch:
@@ -151,12 +159,18 @@ class _EvalBatches(Dataset[Batch]):
         return read_batch(self._source, torch.arange(due.start, due.stop), "eval")
 
 
-def data_loader(
-    batches: Dataset[Batch], parts: Iterable[object], workers: int, seeds: tuple[object, ...], *, pin_memory: bool = False
+def data_loader(  # noqa: PLR0913 - the contract with torch
+    batches: Dataset[Batch],
+    parts: Iterable[object],
+    workers: int,
+    seeds: tuple[object, ...],
+    *,
+    pin_memory: bool = False,
+    ahead: int = USUAL,
 ) -> DataLoader[Batch]:
     """Hands each of `parts` to the `__getitems__` of `batches`, in forked workers or, with none, in this process."""
     # Forked: no import of torch per worker, the source's memory is shared, and a user's module needs no import guard.
-    forked: dict[str, Any] = {"multiprocessing_context": "fork", "persistent_workers": True}
+    forked: dict[str, Any] = {"multiprocessing_context": "fork", "persistent_workers": True, "prefetch_factor": ahead}
     return DataLoader(
         batches,
         batch_sampler=parts,  # type: ignore[arg-type]  # torch passes each item on as it is, a list or not

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpcddp.core.loader_record import LoaderTimes
-from hpcddp.data.read_clock import ReadClock
+from hpcddp.data import TrainLoader
 from hpcddp.worker.rank_result import RankReads
 
 
-def rank_reads(clock: ReadClock) -> RankReads | None:
+def rank_reads(loader: TrainLoader) -> RankReads | None:
     """Of this rank; None where it read nothing."""
-    found = clock.times()
+    clock, found = loader.clock, loader.clock.times()
     if not found.samples:
         return None
     waited = found.processor_wait_ns if clock.knows_processor_wait else None
-    return RankReads(**{**found._asdict(), "processor_wait_ns": waited}, workers=clock.workers)
+    return RankReads(**{**found._asdict(), "processor_wait_ns": waited}, workers=clock.workers, prefetch_cut=loader.prefetch.cut)
 
 
 def loader_times(ranks: Sequence[RankReads | None]) -> LoaderTimes | None:
@@ -34,6 +34,7 @@ def loader_times(ranks: Sequence[RankReads | None]) -> LoaderTimes | None:
         processor_wait_s=sum(waits) / 1e9 if len(waits) == len(known) else None,
         hand_over_s=sum(rank.hand_over_ns for rank in known) / 1e9,
         receive_s=sum(rank.receive_ns for rank in known) / 1e9,
+        prefetch_cut=next((rank.prefetch_cut for rank in known if rank.prefetch_cut), None),
     )
 
 

@@ -22,6 +22,8 @@ class RankReads:
     """None where the kernel does not say."""
     hand_over_ns: int
     receive_ns: int
+    prefetch_cut: str | None = None
+    """Why fewer batches than usual are read ahead."""
 
 
 @dataclass(frozen=True, kw_only=True)

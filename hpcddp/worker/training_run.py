@@ -27,7 +27,7 @@ from hpcddp.worker.timing.steplog import StepLog
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.ddp_warmup import compile_now, warm_up_buckets
 from hpcddp.worker.training.epochs import EpochRecorder, TrainingParts
-from hpcddp.worker.training.feeds import Feed, clock_of, first_batch, make_feed
+from hpcddp.worker.training.feeds import Feed, first_batch, loader_of, make_feed
 from hpcddp.worker.training.profiling import profile_steps
 from hpcddp.worker.training.resume import Checkpointer, Start, interruption_words, restore
 from hpcddp.worker.training.shard_marks import mark_exchanges
@@ -90,8 +90,8 @@ def train_timed(training: TrainingRun) -> RankResult:
     spec, group, timer = training.spec, training.group, training.log.timer
     scores_at_start = _probe(training, "at the start")
     clock_at_start = offset_to_rank_0(group, timer.unix_now(), "start")
-    loader_clock = clock_of(training.feed)
-    trained = _train(training, loader_clock)
+    loader = loader_of(training.feed)
+    trained = _train(training, loader.clock if loader else None)
     clock = RankClock(start=clock_at_start, end=offset_to_rank_0(group, timer.unix_now(), "end"))
     buffers = buffers_at_next_forward(training.trainer)
     return RankResult(
@@ -103,7 +103,7 @@ def train_timed(training: TrainingRun) -> RankResult:
         buffers=buffers,
         row_break=first_break(training.attempt, group.rank.rank),
         node=node_share(spec, group.rank) if group.rank.local_rank == 0 else None,
-        reads=rank_reads(loader_clock) if loader_clock else None,
+        reads=rank_reads(loader) if loader else None,
         sharded_ns=timer.sharded_ns if spec.point.sharded and spec.point.measure.comm == "on" else None,
         forward={**scores_at_start, **_probe(training, "at the end")},  # behind the broadcast of buffers
     )

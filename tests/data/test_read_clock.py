@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -96,16 +97,21 @@ def test_the_rate_is_what_processes_give_without_a_pause() -> None:
     loader = TrainLoader(Slow(160, computes=False), batch_size=BATCH, rank=0, ranks=1, workers=2, seed=1, pin_memory=False)
     for _ in loader.epoch(0):
         time.sleep(0.06)
-    reads = rank_reads(loader.clock)
+    reads = rank_reads(loader)
     found = loader_times([reads, reads])
     assert found is not None
     assert 4 * 133 < found.samples_per_s <= 1600
     assert (found.workers, found.samples, found.batches) == (2, 320, 40)
 
 
-def reads(**changes: int) -> RankReads:
+def reads(**changes: Any) -> RankReads:
     """1,000 samples by two processes in 2 s of reading, 0.5 s of it at a processor, 0.5 s waiting for one."""
-    times = {"read_ns": 2_000_000_000, "compute_ns": 500_000_000, "processor_wait_ns": 500_000_000, "hand_over_ns": 0}
+    times: dict[str, Any] = {
+        "read_ns": 2_000_000_000,
+        "compute_ns": 500_000_000,
+        "processor_wait_ns": 500_000_000,
+        "hand_over_ns": 0,
+    }
     return RankReads(**{"workers": 2, "samples": 1000, "batches": 10, **times, "receive_ns": 0, **changes})
 
 

@@ -28,7 +28,7 @@ class CopyAheadFeed:
 
     def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
         self.plan = loader.plan
-        self.clock = loader.clock
+        self.loader = loader
         self.watch = OrderWatch()
         self._batches = endless(loader, self.watch, first_step)
         self._device = device

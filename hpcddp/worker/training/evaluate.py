@@ -16,6 +16,7 @@ from hpcddp.data import Batch, Source, eval_batches
 from hpcddp.data.sampling import Share, eval_range
 from hpcddp.worker import gates
 from hpcddp.worker.barriers import evaluation_barrier
+from hpcddp.worker.loader_room import loader_room_bytes
 from hpcddp.worker.rank_result import EvaluatedShare, EvaluationSums
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.training.eval_check import EvalWatch
@@ -47,7 +48,10 @@ def evaluate(  # noqa: PLR0913 - what is evaluated, with what, and until when
     due = eval_range(len(source), share)
     watch = EvalWatch(due)
     workers = workload.loader_workers
-    batches = eval_batches(source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers)
+    room_bytes = loader_room_bytes(group.rank.ranks_per_node) if workers else None
+    batches = eval_batches(
+        source, batch_size=share.batch_size, rank=share.rank, ranks=share.ranks, workers=workers, room_bytes=room_bytes
+    )
     wanted = watch.passing(batches)
     found = evaluate_share(trainer, itertools.takewhile(lambda _: not stops(), wanted) if stops else wanted)
     if trainer.sharding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
 import torch
@@ -12,9 +13,9 @@ from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.paths import data_root_as_given
 from hpcddp.core.point import Point
 from hpcddp.data import Batch, Source, TrainLoader, open_source
-from hpcddp.data.read_clock import ReadClock
 from hpcddp.data.resident import Places, ResidentData
 from hpcddp.data.synthetic import SyntheticSource
+from hpcddp.worker.loader_room import loader_room_bytes
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.copy_ahead import CopyAheadFeed
@@ -43,7 +44,7 @@ class LoaderFeed:
 
     def __init__(self, loader: TrainLoader, device: torch.device, first_step: int = 0) -> None:
         self.plan = loader.plan
-        self.clock = loader.clock
+        self.loader = loader
         self.watch = OrderWatch()
         self._batches = endless(loader, self.watch, first_step)
         self._device = device
@@ -95,9 +96,9 @@ def make_feed(point: Point, source: Source, group: ProcessGroup, first_step: int
     return LoaderFeed(_loader(point, source, group), group.device, first_step)
 
 
-def clock_of(feed: Feed) -> ReadClock | None:
-    """Of its loader; None without one."""
-    return feed.clock if isinstance(feed, (LoaderFeed, CopyAheadFeed)) else None
+def loader_of(feed: Feed) -> TrainLoader | None:
+    """None without one."""
+    return feed.loader if isinstance(feed, (LoaderFeed, CopyAheadFeed)) else None
 
 
 def first_batch(point: Point, source: Source, group: ProcessGroup) -> Batch:
@@ -109,7 +110,7 @@ def first_batch(point: Point, source: Source, group: ProcessGroup) -> Batch:
 
 
 def _loader(point: Point, source: Source, group: ProcessGroup) -> TrainLoader:
-    return TrainLoader(
+    loader = TrainLoader(
         source,
         batch_size=point.global_batch // point.ranks,
         rank=group.rank.rank,
@@ -119,4 +120,8 @@ def _loader(point: Point, source: Source, group: ProcessGroup) -> TrainLoader:
         pin_memory=group.device.type == "cuda",
         grows_at=point.workload.optimizer.batch_at_epochs,
         factor=point.workload.optimizer.batch_factor,
+        room_bytes=loader_room_bytes(group.rank.ranks_per_node) if point.workload.loader_workers else None,
     )
+    if loader.prefetch.cut and group.rank.local_rank == 0:
+        print(f"hpcddp: {loader.prefetch.cut}", file=sys.stderr, flush=True)
+    return loader

@@ -23,9 +23,9 @@ RATE = 320.0
 """Samples/s of 32 in 100 ms."""
 
 
-def times(workers: int = 8, rate: float = 330.0, **parts_s: float) -> LoaderTimes:
+def times(workers: int = 8, rate: float = 330.0, **parts_s: Any) -> LoaderTimes:
     """Of a hundred batches in 80 s of processes, all of it computing unless said otherwise."""
-    parts = {"read_s": 80.0, "compute_s": 80.0, "processor_wait_s": 0.0, **parts_s}
+    parts: dict[str, Any] = {"read_s": 80.0, "compute_s": 80.0, "processor_wait_s": 0.0, **parts_s}
     return LoaderTimes(workers=workers, samples_per_s=rate, samples=3200, batches=100, **parts)
 
 
@@ -152,3 +152,18 @@ def test_data_on_the_device_are_advised_no_loaders(tmp_path: Path) -> None:
     advice = verdict_of(find(load_study(study))).advice
     assert "a larger `workload.batch_per_gpu`" in advice
     assert "loader" not in advice
+
+
+def test_more_workers_than_cpus_are_noted(tmp_path: Path) -> None:
+    """With the numbers and what takes as many as there is room for; not where each has one."""
+    (note,) = [note for note in study_of(tmp_path / "a", times(12), cpus=8).notes if "loader workers on" in note]
+    assert (
+        "has 12 loader workers on 8 CPUs, which reading and training share: `--set workload.loader_workers_per_rank=auto`" in note
+    )
+    assert not [note for note in study_of(tmp_path / "b", times(8), cpus=8).notes if "loader workers on" in note]
+
+
+def test_what_was_not_read_ahead_is_noted(tmp_path: Path) -> None:
+    """In the words of the run."""
+    notes = study_of(tmp_path, times(prefetch_cut="2 batches would take much: each reads 1 ahead")).notes
+    assert [note for note in notes if note.endswith(": 2 batches would take much: each reads 1 ahead")]

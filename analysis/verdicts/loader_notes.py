@@ -1,0 +1,37 @@
+"""What a reader must know of loaders besides their limit: more processes than processors, batches that were not read ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpcddp.analysis.runs.run import Run
+from hpcddp.core.text import count
+
+
+def loader_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """A note of each kind, of the run that has most of it."""
+    counting = [run for run in runs if run.state == "counts" and run.trains and run.loader]
+    crowded = [(run, cpus) for run in counting if (cpus := _cpus_of_rank(run)) is not None and _workers(run) > cpus]
+    if crowded:
+        run, cpus = max(crowded, key=lambda each: (_workers(each[0]) / each[1], each[0].name))
+        yield (
+            f"a rank of {run.name}{_and_more(len(crowded))} has {count(_workers(run), 'loader worker')} on {count(cpus, 'CPU')}, "
+            f"which reading and training share: `--set workload.loader_workers_per_rank=auto` takes as many as it has cores for"
+        )
+    cut = [run for run in counting if run.loader and run.loader.prefetch_cut]
+    if cut and cut[0].loader:
+        yield f"{cut[0].name}{_and_more(len(cut))}: {cut[0].loader.prefetch_cut}"
+
+
+def _workers(run: Run) -> int:
+    return run.loader.workers if run.loader else 0
+
+
+def _cpus_of_rank(run: Run) -> int | None:
+    """Logical CPUs that each rank may run on, as Slurm counts them; None where that is not known."""
+    found = run.signals.processors if run.signals else None
+    return None if found is None or found.of_rank is None else max(1, round(found.of_rank * found.threads))
+
+
+def _and_more(runs: int) -> str:
+    return f", and of {count(runs - 1, 'more run')}," if runs > 1 else ""
