@@ -9,7 +9,7 @@ from typing import Literal
 
 from hpcddp.backends.base import Backend, JobState
 from hpcddp.core.data_job_record import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
-from hpcddp.core.run_root import Study
+from hpcddp.core.run_root import Study, single_study
 from hpcddp.core.schema import encode
 from hpcddp.core.text import duration
 from hpcddp.study.status_text import WIDTH, wrapped
@@ -51,6 +51,21 @@ def folders_of_data_jobs(root: Path) -> list[Study]:
     return [study for study in map(Study, [root, *below]) if any(study.jobs.glob(f"*.data/{JOB_FILE}"))]
 
 
+def study_with_jobs(root: Path) -> Study:
+    """The one study at `root`, or the folder there that has such jobs and no runs; UsageError where there is neither."""
+    folders = folders_of_data_jobs(root) if root.is_dir() else []
+    return Study(root) if Study(root) in folders else single_study(root)
+
+
+def cancel_data_jobs(study: Study, states: Sequence[DataJobState]) -> None:
+    """Ends those that wait or run."""
+    from hpcddp.backends.choose import make_backend
+
+    for name in dict.fromkeys(state.record.backend for state in states):
+        mine = [state.record for state in states if state.record.backend == name]
+        make_backend(name, study).cancel({record.job: record.name for record in mine})
+
+
 def data_jobs(study: Study) -> list[DataJob]:
     """The newest of each task, in the order of submission."""
     found = [job for file in study.jobs.glob(f"*.data/{JOB_FILE}") if (job := read_record(DataJob, file)) is not None]
@@ -88,7 +103,10 @@ def _state(study: Study, job: DataJob, end: DataEnd | None, polled: JobState | N
     if state.phase == "done":  # it ended well, and its end.json has not come to this machine yet
         return DataJobState(record=job, phase="done")
     progress = read_record(DataProgress, study.data_dir(job.job) / PROGRESS_FILE) if state.phase != "queued" else None
-    return DataJobState(record=job, phase=state.phase, detail=state.detail, progress=progress)
+    detail = state.detail
+    if state.phase == "failed" and state.word != "CANCELLED":  # it did not live to say why
+        detail = f"{detail or 'it left no result'}; see {study.job_dir(job.job)}"
+    return DataJobState(record=job, phase=state.phase, detail=detail, progress=progress)
 
 
 def data_job_lines(states: Sequence[DataJobState]) -> Iterator[str]:

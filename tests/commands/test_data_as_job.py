@@ -21,7 +21,7 @@ NEWEST_FOLDER = """sed -n 's/.*--chdir=\\([^ ]*\\).*/\\1/p' "$LOG" | tail -n 1""
 @pytest.fixture
 def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """sbatch queues job 7; nothing else is known of."""
-    say = stand_ins(tmp_path, monkeypatch, ("srun", "squeue", "sacct", "sacctmgr", "scontrol"), "exit 0")
+    say = stand_ins(tmp_path, monkeypatch, ("srun", "squeue", "sacct", "sacctmgr", "scancel", "scontrol"), "exit 0")
     say("sbatch", "echo 'Submitted batch job 7'")
     return say
 
@@ -74,6 +74,17 @@ def test_nothing_twice(run: Run, say: Say, tmp_path: Path) -> None:
     assert "prepare bigmnist  job 7  failed" in run("status", "jobs").stdout
     assert run(*BIGMNIST, "--seed", "2", *ON_RCC).exit_code == 0
     assert len(calls(tmp_path, "sbatch")) == 3
+
+
+def test_a_job_is_cancelled(run: Run, say: Say, tmp_path: Path) -> None:
+    """By the folder of the jobs; one that is over is none to cancel."""
+    assert run(*BIGMNIST, *ON_RCC).exit_code == 0
+    _squeue(say, "RUNNING")
+    cancelled = run("cancel", "jobs/data", "-y")
+    assert (cancelled.exit_code, cancelled.stdout.splitlines()[-1]) == (0, "cancelled    1 job on data"), cancelled.output
+    assert calls(tmp_path, "scancel") == ["scancel 7"]
+    say("squeue", "exit 0")
+    assert "nothing to cancel" in run("cancel", "jobs/data", "-y").stdout
 
 
 def test_a_dry_run_writes_nothing(run: Run, say: Say, tmp_path: Path) -> None:
