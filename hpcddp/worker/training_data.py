@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hpcddp.core.catalog import dataset_facts
+from hpcddp.core.catalog import dataset_facts, is_on_disk
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import TrainingData
 from hpcddp.core.paths import data_root, data_root_as_given
@@ -35,8 +35,10 @@ def _resident_bytes(point: Point, samples: int) -> int | None:
 
 def _unofficial(spec: JobSpec) -> tuple[str, ...] | None:
     """With a remark in the job's log."""
-    point, root = spec.point, data_root(spec)
-    if root is None or point.work == "comm" or point.measure.input == "synthetic" or point.own_loop:
+    point = spec.point
+    if point.work == "comm" or point.measure.input == "synthetic" or point.own_loop or not is_on_disk(point.workload.data):
+        return None
+    if (root := data_root(spec)) is None:
         return None
     found = unofficial_files(point.workload.data.name, Path(root))
     if found:
