@@ -19,7 +19,6 @@ from hpcddp.script.container import container_lines
 from hpcddp.script.env_rules import rule_lines
 from hpcddp.script.job_request import JobRequest
 from hpcddp.script.slurm_options import gpu_option, step_gpu_option
-from hpcddp.script.staging import disk_folders, removal
 from hpcddp.script.templating import render_template
 
 if TYPE_CHECKING:
@@ -115,6 +114,7 @@ def _template_text(
 ) -> str:
     if launch.array is not None:
         request = replace(request, name=launch.array)
+    disks, removal = _copies(profile, point) if point.workload.data.stage != "none" else ((), None)
     values = {
         "cluster": profile,
         "point": point,
@@ -122,12 +122,19 @@ def _template_text(
         "launch": launch,
         "gpu_option": gpu_option(request),
         "step_gpu_option": step_gpu_option(request),
-        "container": container_lines(profile, (*launch.folders, *disk_folders(profile, point))),
-        "removal": removal(profile, point),
+        "container": container_lines(profile, (*launch.folders, *disks)),
+        "removal": removal,
         "rules": rule_lines(profile, point, {step.request.nodes for step in _steps(launch)} or {request.nodes}),
         "modules": (*profile.node_type(point.layout.node_type).modules, *profile.compute.modules),
     }
     return render_template(profile.template, {"word": _word, "options": _option, "quoted": shlex.quote}, values, marks=marks)
+
+
+def _copies(profile: ClusterProfile, point: Point) -> tuple[tuple[str, ...], str]:
+    """Where copies of data lie on nodes, and what removes them."""
+    from hpcddp.script.staging import disk_folders, removal  # few scripts need it, and importing takes its time
+
+    return disk_folders(profile, point), removal(profile, point)
 
 
 def _steps(launch: ScriptLaunch) -> tuple[JobStep, ...]:

@@ -11,18 +11,14 @@ BY_JOB = ("$SLURM_TMPDIR", "$TMPDIR")
 
 
 def disk_folders(profile: ClusterProfile, point: Point) -> tuple[str, ...]:
-    """Where copies may lie, with variables of the node; none where nothing is copied."""
-    if point.workload.data.stage == "none":
-        return ()
+    """Where copies may lie, with variables of the node."""
     path = profile.node_type(point.layout.node_type).local_disk_path if profile.node_types else None
     return BY_JOB if path is None else (path,)
 
 
-def removal(profile: ClusterProfile, point: Point) -> str | None:
+def removal(profile: ClusterProfile, point: Point) -> str:
     """What bash does on a node for the copies of this job's runs, those of an array's task and of runs in one allocation too."""
     folders = disk_folders(profile, point)
-    if not folders:
-        return None
     words = " ".join([*map(shell_word, folders), *(["/tmp"] if folders == BY_JOB else [])])
     return (
         'name="${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"; '

@@ -6,7 +6,6 @@ import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +18,8 @@ from hpcddp.script.staging import disk_folders, removal
 from tests.script.test_render import SUBMITTED, plain_profile
 
 
-def point(stage: Any = "tmpdir") -> Point:
-    data = Data(name="bigmnist", root="/data", stage=stage)
+def point() -> Point:
+    data = Data(name="bigmnist", root="/data", stage="tmpdir")
     return Point(cluster="rcc", workload=Workload(model="mnist-cnn", data=data), layout=Layout(node_type="v100"))
 
 
@@ -55,15 +54,12 @@ def test_copies_of_the_job_are_removed_and_no_others(
         (disk / f"hpcddp-stage-{os.getuid()}-{name}" / "deeper").mkdir(parents=True)
     given = {name: value.replace("DISK", str(tmp_path if path else disk)) for name, value in env.items()}
     text = removal(with_disk(path), point())
-    assert text is not None
     subprocess.run(["bash", "-euc", text], env={"PATH": os.environ["PATH"], **given, **job}, check=True)
     assert {each.name for each in disk.iterdir()} == {f"hpcddp-stage-{os.getuid()}-{name}" for name in others}
 
 
-def test_nothing_is_done_where_nothing_is_copied() -> None:
-    """Scripts of before this key stay as they are; a container is shown the disk where something is copied."""
-    assert removal(with_disk("/disk"), point("none")) is None
-    assert disk_folders(with_disk("/disk"), point("none")) == ()
+def test_a_container_is_shown_the_disk() -> None:
+    """As the profile has it, or where Slurm may have made a folder for the job; /tmp is the runtime's matter."""
     assert disk_folders(with_disk("/disk"), point()) == ("/disk",)
     assert disk_folders(with_disk(None), point()) == ("$SLURM_TMPDIR", "$TMPDIR")
 
