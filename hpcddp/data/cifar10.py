@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hpcddp.core.catalog import CIFAR10
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.data.roots import first_file, missing
 from hpcddp.data.source import Split, TensorSource
 
@@ -45,7 +45,7 @@ def _find(root: Path, name: str) -> Path:
         return found
     pickled = first_file((root,), PICKLED)
     if pickled is not None:
-        raise HpcddpError(
+        raise UsageError(
             f"{pickled} is CIFAR-10's Python version, a pickle, which can run code when it is opened: "
             f"fetch the binary version, {ARCHIVE}, into {root} instead"
         )

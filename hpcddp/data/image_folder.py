@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from hpcddp.core.catalog import IMAGENET
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.errors import UsageError
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Split
 
@@ -70,7 +70,7 @@ class ImageFolder:
 
     def _label(self, name: str) -> int:
         if name not in self._classes:
-            raise HpcddpError(f"{self._folder} has a class `{name}` that {self._folder.parent / 'train'} lacks")
+            raise UsageError(f"{self._folder} has a class `{name}` that {self._folder.parent / 'train'} lacks")
         return self._classes.index(name)
 
 
@@ -101,17 +101,17 @@ def class_names(root: Path, folder: str) -> list[str]:
         folders = [entry for entry in entries if entry.is_dir()]
         astray = next((entry.name for entry in folders if entry.is_symlink() and not _inside(entry, (root, root / folder))), None)
     except PermissionError as error:
-        raise HpcddpError(f"cannot read {root / folder}: {error.strerror}") from error
+        raise UsageError(f"cannot read {root / folder}: {error.strerror}") from error
     except OSError as error:
         raise missing(
             f"no folder {folder}/ of ImageNet", root, "put ILSVRC2012's pictures there as train/CLASS/*.JPEG and val/CLASS/*.JPEG"
         ) from error
     if astray is not None:
-        raise HpcddpError(f"{root / folder / astray} is a symbolic link out of {root}: copy the folder, or name its own root")
+        raise UsageError(f"{root / folder / astray} is a symbolic link out of {root}: copy the folder, or name its own root")
     if entries and not folders:
-        raise HpcddpError(f"{root / folder} holds pictures but no folders: sort them into a folder per class, named as in train/")
+        raise UsageError(f"{root / folder} holds pictures but no folders: sort them into a folder per class, named as in train/")
     if len(folders) > IMAGENET.classes:
-        raise HpcddpError(f"{root / folder} holds {len(folders)} folders; ImageNet has {IMAGENET.classes} classes")
+        raise UsageError(f"{root / folder} holds {len(folders)} folders; ImageNet has {IMAGENET.classes} classes")
     return sorted(entry.name for entry in folders)
 
 
@@ -119,7 +119,7 @@ def _pictures(folder: Path) -> list[bytes]:
     try:
         return sorted(os.fsencode(entry.name) for entry in os.scandir(folder) if entry.name.lower().endswith(SUFFIXES))
     except OSError as error:
-        raise HpcddpError(f"cannot read {folder}: {error.strerror}") from error
+        raise UsageError(f"cannot read {folder}: {error.strerror}") from error
 
 
 def _inside(link: os.PathLike[str], trees: Sequence[Path]) -> Path | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.paths import expanded
 
 
@@ -17,10 +17,10 @@ def expand_root(name: str, root: str | None) -> Path:
     return Path(expanded(root, f"data `{name}`: root"))
 
 
-def missing(what: str, root: Path, remedy: str) -> HpcddpError:
+def missing(what: str, root: Path, remedy: str) -> UsageError:
     """The error for data that are not where they should be, with what to do; compute nodes often cannot fetch them."""
     where = f"in {root}" if root.is_dir() else f"in {root} (no such folder on {os.uname().nodename})"
-    return HpcddpError(f"{what} {where}: {remedy}")
+    return UsageError(f"{what} {where}: {remedy}")
 
 
 def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:

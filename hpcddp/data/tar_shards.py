@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from hpcddp.core.catalog import IMAGENET
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.errors import UsageError
 from hpcddp.data.image_folder import FOLDERS, DamagedPictureError
 from hpcddp.data.manifests import decode_manifest
 from hpcddp.data.source import Split
@@ -67,7 +67,7 @@ def read_manifest(root: Path) -> PackManifest:
     found = decode_manifest(PackManifest, root / MANIFEST, AGAIN)
     for shard in (*found.train, *found.val):
         if Path(shard.name).name != shard.name:
-            raise HpcddpError(f"{root / MANIFEST} names {shard.name!r}, which is no file beside it: {AGAIN}")
+            raise UsageError(f"{root / MANIFEST} names {shard.name!r}, which is no file beside it: {AGAIN}")
     return found
 
 
@@ -81,14 +81,14 @@ class TarShards:
         manifest = read_manifest(root)
         shards = manifest.train if split == "train" else manifest.val
         if not shards:
-            raise HpcddpError(f"{root / MANIFEST} names no tar file of {FOLDERS[split]}: {AGAIN}")
+            raise UsageError(f"{root / MANIFEST} names no tar file of {FOLDERS[split]}: {AGAIN}")
         self._tars = [root / shard.name for shard in shards]
         self._files: dict[int, int] = {}
         indices = [read_index(root / shard.name, shard) for shard in shards]
         columns = {name: torch.cat([index[name] for index in indices]) for name in COLUMNS}
         self._offsets, self._sizes, self.labels = (columns[name] for name in COLUMNS)
         if len(self.labels) and int(self.labels.max()) >= len(manifest.classes):
-            raise HpcddpError(f"the index of a tar file in {root} has labels beyond its {len(manifest.classes)} classes: {AGAIN}")
+            raise UsageError(f"the index of a tar file in {root} has labels beyond its {len(manifest.classes)} classes: {AGAIN}")
         names = [name for index in indices for name in index["names"]]
         self._names = b"".join(names)
         self._name_ends = torch.tensor([len(name) for name in names]).cumsum(0)
@@ -124,11 +124,11 @@ class TarShards:
         try:
             self.content(index)
         except DamagedPictureError as error:
-            raise HpcddpError(f"{error}: the index beside it is of another tar, or it is damaged; {AGAIN}") from error
+            raise UsageError(f"{error}: the index beside it is of another tar, or it is damaged; {AGAIN}") from error
 
 
 def read_index(tar: Path, facts: ShardFacts) -> dict[str, Any]:
-    """Its columns as tensors, and the names; HpcddpError where it is missing, damaged or of another tar."""
+    """Its columns as tensors, and the names; UsageError where it is missing, damaged or of another tar."""
     file = index_file(tar)
     try:
         held = tar.stat().st_size
@@ -137,15 +137,15 @@ def read_index(tar: Path, facts: ShardFacts) -> dict[str, Any]:
         index["names"] = [os.fsencode(name) for name in found["names"]]
     except FileNotFoundError as error:
         missing = "the tar file" if Path(error.filename) == tar else "the index of"
-        raise HpcddpError(f"{missing} {tar} is missing: {AGAIN}") from error
+        raise UsageError(f"{missing} {tar} is missing: {AGAIN}") from error
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
-        raise HpcddpError(f"{file} is no index of a tar file ({error}): {AGAIN}") from error
+        raise UsageError(f"{file} is no index of a tar file ({error}): {AGAIN}") from error
     if held != facts.size_bytes or found.get("tar_bytes") != held:
-        raise HpcddpError(f"{tar} has {held:,} bytes, and its index is of one with {found.get('tar_bytes')!r}: {AGAIN}")
+        raise UsageError(f"{tar} has {held:,} bytes, and its index is of one with {found.get('tar_bytes')!r}: {AGAIN}")
     if found.get("sha256") != facts.sha256:
-        raise HpcddpError(f"{file} is the index of another tar than {tar.name}: {AGAIN}")
+        raise UsageError(f"{file} is the index of another tar than {tar.name}: {AGAIN}")
     if not _consistent(index, held, facts.samples):
-        raise HpcddpError(f"{file} does not list {facts.samples:,} pictures inside {tar.name}: {AGAIN}")
+        raise UsageError(f"{file} does not list {facts.samples:,} pictures inside {tar.name}: {AGAIN}")
     return index
 
 

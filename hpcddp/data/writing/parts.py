@@ -49,6 +49,16 @@ def sha256_of(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
+@contextlib.contextmanager
+def without_parts(folder: Path) -> Iterator[None]:
+    """Removes what killed processes left before the block, and after it what it left when it failed."""
+    remove_parts(folder)
+    try:
+        yield
+    finally:
+        remove_parts(folder)
+
+
 def remove_parts(folder: Path) -> None:
     """Removes what killed processes left. Only for the holder of the folder's lock: nobody else writes there now."""
     for part in folder.glob(".*.part"):

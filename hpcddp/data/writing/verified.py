@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.text import count, escape_controls, one_line
 
 Damage = tuple[str, str]
@@ -43,6 +44,15 @@ class Verified:
             more = f" and {len(self.damaged) - NAMED:,} more" if len(self.damaged) > NAMED else ""
             raise HpcddpError(f"{self.root}: {len(self.damaged):,} damaged among {self.what}: {first}{more}; {self.remedy}")
         return f"{self.root}: {self.what} read, none is damaged{self.remark and f'; {self.remark}'}"
+
+
+@contextlib.contextmanager
+def readable() -> Iterator[None]:
+    """UsageError names what may not be read."""
+    try:
+        yield
+    except PermissionError as error:
+        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
 def _name(name: str) -> str:

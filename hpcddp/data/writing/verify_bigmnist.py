@@ -10,9 +10,10 @@ from hpcddp.core.errors import UsageError
 from hpcddp.data.bigmnist import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.writing.parts import sha256_of
 from hpcddp.data.writing.pool import Advance, run_tasks
-from hpcddp.data.writing.verified import Damage, Progress, Verified, counted, files
+from hpcddp.data.writing.verified import Damage, Progress, Verified, counted, files, readable
 
 
+@readable()
 def verify_bigmnist(root: Path, *, progress: Progress, processes: int = 1) -> Verified:
     """Every byte against the checksums; UsageError where there is no finished bigMNIST."""
     if not (root / MANIFEST).is_file():

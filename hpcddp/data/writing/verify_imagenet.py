@@ -17,7 +17,7 @@ from hpcddp.data.tar_shards import MANIFEST, ShardFacts, TarShards, read_index, 
 from hpcddp.data.writing.pack import SPLITS, check_classes
 from hpcddp.data.writing.parts import sha256_of
 from hpcddp.data.writing.pool import Advance, run_tasks
-from hpcddp.data.writing.verified import Damage, Progress, Verified, counted
+from hpcddp.data.writing.verified import Damage, Progress, Verified, counted, readable
 
 PICTURES_AT_ONCE = 1000
 """Of a folder: seconds of work for a process."""
@@ -32,6 +32,7 @@ class Part:
     tar: ShardFacts | None = None
 
 
+@readable()
 def verify_imagenet(root: Path, *, progress: Progress, processes: int = 1) -> Verified:
     """Every picture decoded in full, and every tar file against its checksum; HpcddpError where there is no ImageNet."""
     if (root / MANIFEST).is_file():

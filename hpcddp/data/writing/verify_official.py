@@ -7,11 +7,12 @@ from pathlib import Path
 from hpcddp.core.official_files import OFFICIAL, digest_of
 from hpcddp.data.cifar10 import cifar10_files
 from hpcddp.data.mnist import mnist_files
-from hpcddp.data.writing.verified import Damage, Verified, files
+from hpcddp.data.writing.verified import Damage, Verified, files, readable
 
 FILES_OF = {"cifar10": cifar10_files, "mnist": mnist_files}
 
 
+@readable()
 def verify_official(name: str, root: Path) -> Verified:
     """What training and evaluation read of data set `name`; HpcddpError where a file is missing."""
     found = dict.fromkeys((*FILES_OF[name](root, "train"), *FILES_OF[name](root, "eval")))
