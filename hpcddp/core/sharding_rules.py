@@ -29,8 +29,6 @@ def _exchange(point: Point) -> Iterator[str]:
         yield "workload.ddp is about DDP's exchange, and here parameters are gathered and gradients scattered. Leave it out."
     if point.measure.comm == "check":
         yield "measure.comm check compares views of DDP's exchange. Set comm to on, which marks every wait for parameters."
-    if point.measure.resume:
-        yield "measure.resume is true, and a checkpoint holds what one rank has, which here is a part. Set resume to false."
 
 
 def _model(point: Point) -> Iterator[str]:

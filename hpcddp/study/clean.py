@@ -55,8 +55,10 @@ def _abandoned(attempts: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     begun_anew = max((number for number, attempt in enumerate(attempts, start=1) if _is_done(attempt)), default=0)
     files = [(number, file) for number, attempt in enumerate(attempts) for file in sorted(attempt.glob("checkpoints/*"))]
     usable = [file for number, file in files if number >= begun_anew and re.fullmatch(r"\d+\.\w+\.pt", file.name)]
+    left = usable[-CHECKPOINTS_LEFT:]
+    shards = [file.with_name(f"{file.name.partition('.')[0]}.shards") for file in left]
     for _, file in files:
-        if file not in usable[-CHECKPOINTS_LEFT:]:
+        if file not in left and file not in shards:
             yield file, "its attempt was given up"
 
 

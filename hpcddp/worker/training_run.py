@@ -69,7 +69,7 @@ def prepare(
     compile_s = compile_now(trainer, first_batch(point, source, group)) if point.workload.compile else None
     if start.state:
         warm_up_buckets(trainer, first_batch(point, source, group), start.step)
-        restore(start.state, trainer, rank)
+        restore(start.state, trainer, rank, attempt.parent)
     kind, hooked = group.device.type, point.measure.comm != "off"
     log = StepLog(StepTimer(clock_for(kind), start.step, loss_reader_for(kind)), attempt, rank, buckets=point.times_buckets)
     if trainer.ddp and hooked:

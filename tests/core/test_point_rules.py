@@ -76,7 +76,6 @@ def checked(changes: dict[str, Any]) -> None:
         ),
         (FSDP | {"workload.ddp.bucket_cap_mb": 5}, "parallel is fsdp: workload.ddp is about DDP's exchange"),
         (FSDP | {"measure.comm": "check"}, "comm check compares views of DDP's exchange. Set comm to on"),
-        (FSDP | {"measure.resume": True}, "a checkpoint holds what one rank has, which here is a part"),
         (FSDP | {"workload.optimizer.name": "lars"}, "name is lars, whose rates follow the norms of whole parameters"),
         (FSDP | {"workload.compile": True}, "compile the model around the places where parameters are gathered"),
         (FSDP | {"workload.sync_batchnorm": True, "device": "cuda"}, "sync_batchnorm is for DDP: with shards it was never"),

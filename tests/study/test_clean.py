@@ -61,6 +61,15 @@ def test_a_run_that_is_not_done_keeps_what_it_would_go_on_from(study: Study, pha
     ]
 
 
+def test_shards_stay_with_their_checkpoint(study: Study) -> None:
+    """Those of an older one go."""
+    folder = study.attempt_dir(LABEL, 1, "8", 0) / "checkpoints"
+    for step in (11, 13):
+        write(folder / f"000000{step}.shards" / "00000.ab.pt")
+    assert "8.0/checkpoints/00000011.shards" in found(study, "failed")
+    assert "8.0/checkpoints/00000013.shards" not in found(study, "failed")
+
+
 def test_a_run_begun_anew_keeps_nothing_of_before(study: Study) -> None:
     """From checkpoints that are older than an end no submission goes on."""
     write_json(study.attempt_dir(LABEL, 1, "8", 0) / "end.json", {"state": "done"})

@@ -88,7 +88,8 @@ def attempt(job: str, spec: dict[str, Any], stop_after: int | None, killed_in: i
 def launch(study: Path, what: Point, job: str, stop_after: int | None = None, killed_in: int | None = None) -> Path:
     """The folder of an attempt that has ended; one that is not killed ends well in all ranks."""
     spec = given.job(study, what)
-    outcomes = forked.ranks(study / f"output{job}", what.ranks, attempt, job, spec_to_dict(spec), stop_after, killed_in)
+    arguments = (job, spec_to_dict(spec), stop_after, killed_in)
+    outcomes = forked.ranks(study / f"output{job}", what.ranks, attempt, *arguments, nodes=what.layout.nodes)
     codes = [outcome.code for outcome in outcomes]
     assert any(codes) if killed_in else not any(codes), "\n".join(outcome.output for outcome in outcomes)
     return spec.attempt_dir(job, 0)

@@ -29,10 +29,15 @@ State = dict[str, Any]
 
 def write_checkpoint(attempt: Path, steps: int, state: State) -> Path:
     """The file, complete and synced; HpcddpError where there is no room for it, with those before as they were."""
+    return write_state(_folder(attempt), f"{steps:08d}", state, steps)
+
+
+def write_state(folder: Path, name: str, state: State, steps: int) -> Path:
+    """The same of any part of a checkpoint: its name with the checksum behind it."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getbuffer()
-    file = _folder(attempt) / f"{steps:08d}.{_digest(data)}.pt"
+    file = folder / f"{name}.{_digest(data)}.pt"
     try:
         write_aside(file, data)
     except OSError as error:
@@ -75,6 +80,12 @@ def newest_intact(files: Sequence[Path]) -> tuple[Path | None, bytes, list[str]]
             return file, data, passed_over
         passed_over.append(f"{'/'.join(file.parts[-3:])} {why}")
     return None, b"", passed_over
+
+
+def intact_bytes(file: Path) -> bytes | None:
+    """Of a file that is what was written; else None."""
+    data = _read(file)
+    return data if _digest(data) == file.name.split(".")[1] else None
 
 
 def unpack(data: bytes) -> State:

@@ -1,7 +1,8 @@
 """Resuming a run from its newest checkpoint, and writing the next ones.
 
 A checkpoint holds what rank 0 has of the model, the optimizer and the loss scaler, which all ranks have alike (parameters are
-compared), of BatchNorm's statistics, which DDP hands from rank 0 to all before each step, and every rank's random numbers. The
+compared), of BatchNorm's statistics, which DDP hands from rank 0 to all before each step, and every rank's random numbers. Where
+parameters are sharded each shard has a file beside it, and statistics, each rank's own until an evaluation, are rank 0's. The
 samples that come next follow from the number of steps made. Only what a rank draws itself is restored: a user's data that draw
 in a loader's process, and not from the seed they are given, draw something else after a restart.
 """
@@ -34,6 +35,7 @@ from hpcddp.worker.timing.steptimer import StepTimer
 from hpcddp.worker.training.checkpoint import State, newest_intact, prune, to_resume, unpack, write_checkpoint
 from hpcddp.worker.training.epochs import EpochRecorder
 from hpcddp.worker.training.preemption import Action, ActionPoll
+from hpcddp.worker.training.shard_checkpoint import prune_shards, restore_shard, write_shard
 from hpcddp.worker.training.trainer import Trainer
 
 EARLY_STOPS = 3
@@ -92,18 +94,25 @@ def find_start(spec: JobSpec, group: ProcessGroup, attempt: Path, samples: int) 
     return Start(signature, steps, history, state, resumed, damaged)
 
 
-def restore(state: State, trainer: Trainer, rank: int) -> None:
-    """Makes the trainer what it was; DDP's and the optimizer's tensors stay and get other values."""
-    trainer.module.load_state_dict(state["module"])
+def restore(state: State, trainer: Trainer, rank: int, run: Path) -> None:
+    """Makes the trainer what it was; DDP's and the optimizer's tensors stay and get other values. `run`: where shards lie."""
     with torch.no_grad():
         for buffer, value in zip(trainer.module.buffers(), state["buffers"], strict=True):
             buffer.copy_(value)
-    trainer.optimizer.load_state_dict(state["optimizer"])
-    if trainer.average:
-        trainer.average.restore(state["average"])
+    if trainer.sharding:
+        restore_shard(trainer, run, state["shards"], rank)
+    else:
+        _restore_replica(state, trainer)
     if trainer.scaler:
         trainer.scaler.load_state_dict(state["scaler"])
     _restore_random(state["random"][rank], trainer.device)
+
+
+def _restore_replica(state: State, trainer: Trainer) -> None:
+    trainer.module.load_state_dict(state["module"])
+    trainer.optimizer.load_state_dict(state["optimizer"])
+    if trainer.average:
+        trainer.average.restore(state["average"])
 
 
 class Checkpointer:
@@ -147,39 +156,51 @@ class Checkpointer:
 
         HpcddpError where ranks do not have the same parameters: a restart would hide it.
         """
-        trainer = self._trainer
+        trainer, rank, shards = self._trainer, self._group.rank.rank, self._spec.point.shards
+        shard = write_shard(self._attempt, steps, trainer, rank) if trainer.sharding and rank < shards else None
         own = {
+            "shard": shard,
             "parameters": checksum(trainer.module.parameters()),
             "random": _random(trainer.device),
             "loss_sum": self._epochs.loss_sum if self._epochs else None,
         }
         ranks = self._group.gather(f"checkpoint after {steps}", own)
         if ranks:
-            _refuse_different([rank["parameters"] for rank in ranks], steps)
+            _refuse_different([rank["parameters"] for rank in ranks], steps, shards)
             epochs = self._epochs.state([rank["loss_sum"] for rank in ranks]) if self._epochs else None
-            self._write_file(steps, [rank["random"] for rank in ranks], epochs)
+            files = [rank["shard"] for rank in ranks[:shards]] if trainer.sharding else None
+            self._write_file(steps, [rank["random"] for rank in ranks], epochs, files)
             self.stops_too_early = last and stops_too_early(history_of(self._start, self._attempt, steps))
             self.requeues = last and not self.stops_too_early and request_requeue()
         self._group.share(f"written after {steps}", None)
 
-    def _write_file(self, steps: int, draws: list[Any], epochs: State | None) -> None:
+    def _write_file(self, steps: int, draws: list[Any], epochs: State | None, shards: list[str] | None) -> None:
         began_s, trainer = time.monotonic(), self._trainer
         state = {
             **(vars(self._start.signature) if self._start.signature else {}),
             "steps": steps,
             "history": encode(history_of(self._start, self._attempt, steps)),
-            "module": trainer.module.state_dict(),
             "buffers": list(trainer.module.buffers()),
-            "optimizer": trainer.optimizer.state_dict(),
-            "average": trainer.average.state() if trainer.average else None,
+            **(_replica(trainer) if shards is None else {"shards": shards}),
             "scaler": trainer.scaler.state_dict() if trainer.scaler else None,
             "random": draws,
             "epochs": epochs,
         }
         file = write_checkpoint(self._attempt, steps, state)
-        prune([*attempts_before(self._spec, self._attempt), self._attempt], self._start.damaged)
+        attempts = [*attempts_before(self._spec, self._attempt), self._attempt]
+        prune(attempts, self._start.damaged)
+        prune_shards(attempts)
         facts = {"step": steps, "bytes": file.stat().st_size, "took_s": round(time.monotonic() - began_s, 3)}
         log_event(self._attempt, "checkpoint", file.name, **facts)
+
+
+def _replica(trainer: Trainer) -> State:
+    """What every rank has alike."""
+    return {
+        "module": trainer.module.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "average": trainer.average.state() if trainer.average else None,
+    }
 
 
 def interruption_words(steps: int, *, requeues: bool, stops_too_early: bool) -> str:
@@ -245,12 +266,14 @@ def _check_same(state: State, signature: Signature, run: Path) -> None:
         )
 
 
-def _refuse_different(sums: list[str], steps: int) -> None:
-    odd = next((rank for rank, found in enumerate(sums) if found != sums[0]), None)
+def _refuse_different(sums: list[str], steps: int, shards: int) -> None:
+    """`shards`: ranks that hold one copy between them."""
+    odd = next((rank for rank, found in enumerate(sums) if found != sums[rank % shards]), None)
     if odd is not None:
+        first = odd % shards
         raise HpcddpError(
-            f"after {steps} steps the parameters of rank {odd} are not rank 0's ({sums[odd]}, {sums[0]}): no checkpoint is "
-            f"written, as going on from it would hide that. Is the model called outside DDP?"
+            f"after {steps} steps the parameters of rank {odd} are not rank {first}'s ({sums[odd]}, {sums[first]}): no "
+            f"checkpoint is written, as going on from it would hide that. Is the model called outside DDP?"
         )
 
 
