@@ -55,12 +55,15 @@ def mnist(root: Path, mirror: str | None) -> None:
 
 def _fetch(official: OfficialSet, root: Path, mirror: str | None) -> None:
     from hpcddp.data.writing.fetch import fetch as fetch_files
+    from hpcddp.data.writing.fetch import read_instead
     from hpcddp.data.writing.progress import Progress
 
     fetched = fetch_files(official, root, mirror=mirror, progress=Progress("bytes", sys.stderr), remark=_remark)
     for file in official.files:
         how = "fetched" if file in fetched else "was there"
         click.echo(f"{root / file.name} {how}: {file.size_bytes:,} bytes, MD5 {file.digest}")
+    for path in read_instead(official, root):
+        _remark(f"{path} is read in place of what was fetched, and is not the official file: remove it")
 
 
 def _remark(text: str) -> None:

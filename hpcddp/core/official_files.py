@@ -30,6 +30,8 @@ class OfficialSet:
     unpacked: tuple[OfficialFile, ...]
     """What training reads of them."""
     sites: tuple[str, ...]
+    folders: tuple[str, ...] = (".",)
+    """Where unpacked files may lie, below the data set's folder; the first ones that are found are read."""
 
     def by_name(self) -> dict[str, OfficialFile]:
         """All of them, packed and unpacked."""
@@ -46,6 +48,7 @@ CIFAR10 = OfficialSet(
         OfficialFile("data_batch_5.bin", 30_730_000, "26e2849e66a845b7f1e4614ae70f4889ae604628", "sha1"),
         OfficialFile("test_batch.bin", 30_730_000, "67eb016db431130d61cd03c7ad570b013799c88c", "sha1"),
     ),
+    folders=(".", "cifar-10-batches-bin"),
     sites=("https://www.cs.toronto.edu/~kriz/",),
 )
 """The archive's sum as https://www.cs.toronto.edu/~kriz/cifar.html gives it; those of what is in it as MXNet's class CIFAR10 has
@@ -64,6 +67,7 @@ MNIST = OfficialSet(
         OfficialFile("t10k-images-idx3-ubyte", 7_840_016, "2646ac647ad5339dbf082846283269ea"),
         OfficialFile("t10k-labels-idx1-ubyte", 10_008, "27ae3e4e09519cfbb04c329615203637"),
     ),
+    folders=(".", "MNIST/raw"),
     sites=("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
 )
 """Sums and sites as torchvision's class MNIST has them, which asks the second site first; that one often refuses. Sizes as on

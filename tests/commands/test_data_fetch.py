@@ -23,7 +23,7 @@ def test_what_is_fetched_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     write_mnist(tmp_path / "served", packed=True)
     contents = {path.name: path.read_bytes() for path in (tmp_path / "served").iterdir()}
     files = tuple(OfficialFile(name, len(content), hashlib.md5(content).hexdigest()) for name, content in contents.items())
-    monkeypatch.setattr(data_fetch, "MNIST", OfficialSet(files, (), ()))
+    monkeypatch.setattr(data_fetch, "MNIST", OfficialSet(files, MNIST.unpacked, (), MNIST.folders))
     with file_server() as server:
         server.answers.update({f"/{name}": [file_answer(content)] for name, content in contents.items()})
         arguments = ["data", "fetch", "mnist", "--root", str(tmp_path / "root"), "--mirror", server.address]
@@ -31,7 +31,19 @@ def test_what_is_fetched_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
         assert (first.exit_code, second.exit_code) == (0, 0), first.output
         assert len(server.requests) == 4
     assert first.stdout.count(" fetched: ") == second.stdout.count(" was there: ") == 4
+    assert "remove it" not in second.stderr
     assert len(open_source(Data(name="mnist"), "train", str(tmp_path / "root"))) == 20
+
+
+def test_what_stands_in_front_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unpacked files are read first, wherever they lie: others than the official ones are to be removed."""
+    monkeypatch.setattr(data_fetch, "MNIST", OfficialSet((), MNIST.unpacked, (), MNIST.folders))
+    write_mnist(tmp_path / "MNIST" / "raw")
+    result = CliRunner().invoke(main, ["data", "fetch", "mnist", "--root", str(tmp_path)])
+    assert result.exit_code == 0
+    first = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    assert f"{first} is read in place of what was fetched, and is not the official file: remove it" in result.stderr
+    assert result.stderr.count("remove it") == 4
 
 
 def test_another_servers_files_are_not_taken_for_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

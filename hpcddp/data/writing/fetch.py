@@ -84,6 +84,12 @@ def _missing_bytes(official: OfficialSet, root: Path) -> int:
     return sum(file.size_bytes for file in official.files if not is_official(root / file.name, file))
 
 
+def read_instead(official: OfficialSet, root: Path) -> list[Path]:
+    """Unpacked files in `root` that are read in place of the packed ones, and are not the official ones."""
+    places = ((file, root / folder / file.name) for folder in official.folders for file in official.unpacked)
+    return [path for file, path in places if path.is_file() and not is_official(path, file)]
+
+
 def _checked_site(mirror: str) -> str:
     try:
         parts = urllib.parse.urlsplit(mirror)
