@@ -118,6 +118,7 @@ def _loaded_by_runs(bench: DataBenchRecord, rate: LoaderRate, trained: Sequence[
         if (
             each.point.measure.input == "io"
             and (workload.loader_workers_per_rank, workload.batch_per_gpu) == (rate.loader_workers_per_rank, rate.batch_per_gpu)
+            and (rate.form is None or rate.form == workload.data.form)
             and (rate.decoder is None or decoder == "auto" or rate.decoder.startswith(decoder))
         ):
             return each.samples_per_s

@@ -57,6 +57,13 @@ def _numbers(least: int) -> Callable[[click.Context, click.Parameter, str | None
     help="Each of these; by default the points' own.",
 )
 @click.option(
+    "--form",
+    "forms",
+    multiple=True,
+    type=click.Choice(["shards", "virtual", "augmented"]),
+    help="Of bigMNIST, each of these; by default the points' own.",
+)
+@click.option(
     "--seconds", default=3.0, show_default=True, type=click.FloatRange(min=0.1, max=600), help="Of each measurement, about."
 )
 @job_option
@@ -76,6 +83,7 @@ def data(
     workers: tuple[int, ...],
     batches: tuple[int, ...],
     decoders: tuple[str, ...],
+    forms: tuple[str, ...],
     seconds: float,
     runs: Path | None,
     dry_run: bool,
@@ -84,7 +92,7 @@ def data(
 ) -> None:
     """Measure how fast a data set is loaded where it lies.
 
-    Samples a second by loader processes, batch and decoder, with the files' pages dropped from memory and right after, and
+    Samples a second by loader processes, batch, decoder and form, with the files' pages dropped from memory and right after, and
     what reading and decoding come to apart; beside them what the storage gives in large pieces. All ranks of a layout load at
     the same time, as they would train: one job for each layout of a sweep, or without a sweep file one layout. With the
     cluster `local` that is this machine. The result says what limits each setting and which one feeds the GPUs; `hpcddp
@@ -105,6 +113,6 @@ def data(
         chosen = remark_on(data_layout(layout, points, name, root))
     else:
         raise click.UsageError("give a sweep file, or a data set by --data NAME --root DIR")
-    wanted = DataBenchOptions(workers=workers, batches=batches, decoders=decoders, seconds=seconds)
+    wanted = DataBenchOptions(workers=workers, batches=batches, decoders=decoders, forms=forms, seconds=seconds)
     options = SubmitOptions(runs=runs, dry_run=dry_run, wait=wait, yes=yes)
     ctx.exit(submit_data_benches(data_benches(chosen, wanted), read_settings(), options, make_console()))

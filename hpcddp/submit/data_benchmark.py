@@ -66,7 +66,7 @@ def data_benches(chosen: ChosenPoints, options: DataBenchOptions) -> DataBenches
     for point in (planned.point for planned in chosen.points):
         if point.own_loop or point.work == "comm":
             raise UsageError(f"{point.label} has no loader of hpcddp's: a script reads its data by itself")
-        by_layout.setdefault((point.layout, replace(point.workload.data, decoder="auto")), []).append(point)
+        by_layout.setdefault((point.layout, replace(point.workload.data, decoder="auto", form="shards")), []).append(point)
     requests = {alike[0].label: _request(alike, options) for alike in by_layout.values()}
     minutes = max(map(_minutes, requests.values()))
     source = chosen.source
@@ -77,19 +77,24 @@ def data_benches(chosen: ChosenPoints, options: DataBenchOptions) -> DataBenches
 
 
 def _request(points: Sequence[Point], options: DataBenchOptions) -> DataBenchRequest:
-    data = points[0].workload.data
-    if options.decoders and data.name != "imagenet":
-        raise UsageError(f"--decoder is for pictures that are decoded, and {data.name} has none: leave it out")
+    known = [point.workload.data for point in points]
+    name = known[0].name
+    if options.decoders and name != "imagenet":
+        raise UsageError(f"--decoder is for pictures that are decoded, and {name} has none: leave it out")
+    if options.forms and name != "bigmnist":
+        raise UsageError(f"--form is of bigmnist, and this is {name}: leave it out")
+    chosen = [
+        replace(data, decoder=decoder, form=form)  # type: ignore[arg-type]  # the command line takes no others
+        for data in known
+        for decoder in options.decoders or (data.decoder,)
+        for form in options.forms or (data.form,)
+    ]
     return DataBenchRequest(
         loader_workers_per_rank=options.workers,
         batch_per_gpu=options.batches or tuple(dict.fromkeys(point.workload.batch_per_gpu for point in points)),
-        data=tuple(_with_decoder(data, each) for each in options.decoders) or (data,),
+        data=tuple(dict.fromkeys(chosen)),
         seconds=options.seconds,
     )
-
-
-def _with_decoder(data: Data, decoder: str) -> Data:
-    return replace(data, decoder=decoder)  # type: ignore[arg-type]  # the command line takes no other
 
 
 def _minutes(request: DataBenchRequest) -> int:

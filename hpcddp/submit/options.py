@@ -42,6 +42,7 @@ class DataBenchOptions:
     """None given: powers of two up to the CPUs of a rank."""
     batches: tuple[int, ...] = ()
     decoders: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
     seconds: float = 3.0
     """Of each measurement."""
 

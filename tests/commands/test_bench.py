@@ -109,6 +109,7 @@ def test_data_without_a_sweep(run: Run) -> None:
         (["small.yaml", "--workers", "-1"], "-1 is less than 0"),
         (["small.yaml", "--batch", "0"], "0 is less than 1"),
         (["small.yaml", "--decoder", "pillow"], "--decoder is for pictures that are decoded, and bigmnist has none"),
+        (["--cluster", "local", "--data", "imagenet", "--root", ".", "--form", "virtual"], "--form is of bigmnist, and this is"),
         (["--cluster", "local", "--data", "imagenett"], "no data set `imagenett`; did you mean `imagenet`?"),
         (["--cluster", "local", "--data", "imagenet"], "data `imagenet` has no folder"),
     ],

@@ -12,6 +12,7 @@ import torch
 
 from hpcddp.core.data_bench_record import Cache, LoaderRate, StorageRate
 from hpcddp.core.data_bench_request import DataBenchRequest
+from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Source
 from hpcddp.data.sampling import EpochOrder
@@ -44,30 +45,40 @@ class Benched:
     problems: tuple[str, ...]
 
 
-def bench_data(group: ProcessGroup, point: Point, root: str | None, request: DataBenchRequest, workers: Sequence[int]) -> Benched:
-    """All ranks call it. Raises as open_source does."""
-    first = open_data(request.data[0], root, point.workload.seed)
-    storage = storage_rate(group, first.large_files, request.seconds) if first.large_files else None
-    rates = [rate for setting in _settings(group, point, root, request, workers) for rate in setting.rates()]
+def bench_data(group: ProcessGroup, point: Point, root: str | None, request: DataBenchRequest) -> Benched:
+    """All ranks call it. What cannot be opened is a problem; HpcddpError where that is all."""
+    rates, problems = list[LoaderRate](), list[str]()
+    first, storage = None, None
+    for data in request.data:
+        try:
+            opening = _Opening(data, root, point.workload.seed)
+            opened = opening()
+        except HpcddpError as error:
+            problems.append(str(error))
+            continue
+        if first is None:
+            first = opened
+            storage = storage_rate(group, opened.large_files, request.seconds) if opened.large_files else None
+        del opened  # what it has mapped cannot be dropped
+        for setting in _settings(group, point, data, opening, request):
+            rates += setting.rates()
+    if first is None:
+        raise HpcddpError("\n".join(problems))
     return Benched(
         samples=len(first.training),
         bytes_per_sample=first.bytes_per_sample,
         storage=storage,
         rates=tuple(rates),
-        problems=tuple(_problems(storage, rates)),
+        problems=(*problems, *_problems(storage, rates)),
     )
 
 
-def _settings(
-    group: ProcessGroup, point: Point, root: str | None, request: DataBenchRequest, workers: Sequence[int]
-) -> Iterator[_Setting]:
-    for data in request.data:
-        opening = _Opening(data, root, point.workload.seed)
-        for batch in request.batch_per_gpu:
-            for count in workers:
-                changes = {"data": data, "batch_per_gpu": batch, "loader_workers_per_rank": count, "accumulate": 1}
-                workload = replace(point.workload, **changes)  # type: ignore[arg-type]
-                yield _Setting(group, replace(point, workload=workload), opening, request.seconds)
+def _settings(group: ProcessGroup, point: Point, data: Data, opening: _Opening, request: DataBenchRequest) -> Iterator[_Setting]:
+    for batch in request.batch_per_gpu:
+        for count in request.loader_workers_per_rank:
+            changes = {"data": data, "batch_per_gpu": batch, "loader_workers_per_rank": count, "accumulate": 1}
+            workload = replace(point.workload, **changes)  # type: ignore[arg-type]
+            yield _Setting(group, replace(point, workload=workload), opening, request.seconds)
 
 
 class _Opening:
@@ -110,6 +121,7 @@ class _Setting:
             loader_workers_per_rank=self.point.workload.loader_workers,
             batch_per_gpu=self.point.workload.batch_per_gpu,
             decoder=decoder,
+            form=self.point.workload.data.form if self.point.workload.data.name == "bigmnist" else None,
             cache=cache,
             samples=training.steps * batch,
             samples_per_s=training.steps_per_s * batch,

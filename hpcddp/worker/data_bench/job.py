@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -46,9 +45,9 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     begun_s = time.monotonic()
     peers = group.gather_records("data bench", _Peer(host=rank.host, cpus=len(os.sched_getaffinity(0))))
     cpus = int(group.share("data bench cpus", min((peer.cpus for peer in peers), default=0)))
-    workers = job.data_bench.loader_workers_per_rank or usual_workers(cpus)
+    request = replace(job.data_bench, loader_workers_per_rank=job.data_bench.loader_workers_per_rank or usual_workers(cpus))
     point = replace(job.point, measure=replace(job.point.measure, input="io"))
-    found = bench_data(group, point, data_root_as_given(job), job.data_bench, workers)
+    found = bench_data(group, point, data_root_as_given(job), request)
     group.leave()
     if not peers:
         return {}
@@ -74,7 +73,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def usual_workers(cpus: int) -> Sequence[int]:
+def usual_workers(cpus: int) -> tuple[int, ...]:
     """Powers of two up to as many as a rank has CPUs, and that many."""
     powers = [2**power for power in range(cpus.bit_length()) if 2**power < cpus]
-    return [0, *powers, cpus] if cpus > 1 else [0, 1]
+    return (0, *powers, cpus) if cpus > 1 else (0, 1)

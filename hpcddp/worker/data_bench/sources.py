@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.point import Data
 from hpcddp.data import Source, open_source
 from hpcddp.data.bigmnist import IMAGE_BYTES
@@ -52,14 +51,10 @@ def open_data(data: Data, root: str | None, seed: int) -> BenchedData:
     if data.name == "imagenet":
         return _open_pictures(data, expand_root(data.name, root), seed)
     source = open_source(data, "train", root)
-    is_mapped = data.name == "bigmnist"
-    files = sorted(expand_root(data.name, root).glob(LARGE_FILES[data.name])) if is_mapped else []
-    return BenchedData(source, None, None, None, IMAGE_BYTES + 1 if is_mapped else None, files, None)
-
-
-def is_read_once(data: Data) -> bool:
-    """Whether a run has all of a known data set in memory from its start on."""
-    return is_on_disk(data) and data.name not in LARGE_FILES
+    if data.name != "bigmnist" or data.form != "shards":  # one copy of the variants stays in memory
+        return BenchedData(source, None, None, None, None, [], None)
+    files = sorted(expand_root(data.name, root).glob(LARGE_FILES[data.name]))
+    return BenchedData(source, None, None, None, IMAGE_BYTES + 1, files, None)
 
 
 def _open_pictures(data: Data, root: Path, seed: int) -> BenchedData:
