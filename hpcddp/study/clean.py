@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hpcddp.core.job_ids import base_id
 from hpcddp.core.run_root import Study
+from hpcddp.study.data_jobs import data_job_states
 from hpcddp.study.outcome import read_end
 from hpcddp.study.status import RunState
 
@@ -65,12 +66,12 @@ def _abandoned(attempts: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 def _code(study: Study, states: Sequence[RunState]) -> Iterator[tuple[Path, str]]:
     """Snapshots that no waiting or running job names; none where the snapshot of such a job is not known."""
     named: set[str] = set()
-    for state in states:
-        if state.phase in ("queued", "running", "unknown"):
-            found = _named_by(study, state.job) if state.job else set()
-            if not found:
-                return
-            named |= found
+    live = [state.job for state in states if state.phase in ("queued", "running", "unknown")]
+    for job in [*live, *(state.record.job for state in data_job_states(study) if state.is_live)]:
+        found = _named_by(study, job) if job else set()
+        if not found:
+            return
+        named |= found
     snapshots = [path for path in sorted(study.code.glob("*")) if _is_folder(path)]
     yield from ((path, "no job needs it") for path in snapshots if path.name not in named)
 

@@ -131,6 +131,6 @@ def _progress_words(progress: DataProgress | None) -> str:
     if progress is None:
         return ""
     share = f" of {progress.total:,} ({100 * progress.done / progress.total:.0f} %)" if progress.total else ""
-    pace = f", {progress.per_s:,.0f}/s" if progress.per_s else ""
+    pace = f", {float(f'{progress.per_s:.2g}'):,.0f}/s" if progress.per_s else ""
     left = f", {duration(progress.left_s)} left" if progress.left_s is not None else ""
     return f"{progress.done:,}{share}{pace}{left}"

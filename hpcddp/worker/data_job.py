@@ -32,7 +32,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     assert task is not None, "only a job for a data task is given this entry"
     folder, begun_s = _begin(job, task), time.monotonic()
     try:
-        text = run_task(_here(task), ProgressFile(folder))
+        text = _do(task, folder)
     except HpcddpError as error:
         _end(folder, DataEnd(ok=False, text=str(error), took_s=time.monotonic() - begun_s))
         raise
@@ -41,6 +41,15 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     _end(folder, end)
     plain: dict[str, Any] = encode(end)
     return plain
+
+
+def _do(task: DataTask, folder: Path) -> str:
+    """What was done; HpcddpError also where the compute environment lacks a module for it."""
+    try:
+        return run_task(_here(task), ProgressFile(folder))
+    except ModuleNotFoundError as error:
+        words = f"the job's Python has no module {error.name}: install it in the compute environment, or have the profile load it"
+        raise HpcddpError(words) from error
 
 
 def _begin(job: JobSpec, task: DataTask) -> Path:

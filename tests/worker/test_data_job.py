@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def test_an_attempt_that_fails_leaves_its_reason(tmp_path: Path, monkeypatch: py
     assert (end["ok"], "set it in the profile's environment" in end["text"]) == (False, True)
     monkeypatch.setenv("PLACE", str(tmp_path))
     assert data_job.run(_spec(tmp_path, "$PLACE/digits"))["ok"] is True
+
+
+def test_an_environment_without_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence, as for whatever else keeps the data from being made."""
+    monkeypatch.setitem(sys.modules, "hpcddp.data.rgb_digits", None)
+    with pytest.raises(HpcddpError, match="the job's Python has no module"):
+        data_job.run(_spec(tmp_path, str(tmp_path / "digits")))
+    assert json.loads((tmp_path / "study/.jobs/L0001.data/end.json").read_text())["ok"] is False
 
 
 def test_progress_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
