@@ -11,6 +11,7 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.limits import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.verdicts.bench_limit import benched
 from hpcddp.analysis.verdicts.context import (
     INPUT_SHARE,
     LIMITED,
@@ -100,7 +101,8 @@ def _limits_words(case: Case, row: PointRow) -> str:
 
 def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None = None) -> str:
     """What to do about waiting for data. Where any point of the series lacks cores, that comes first, in the words of that
-    verdict: more workers would need more cores. Then what the loaders' limit says, where it is known."""
+    verdict: more workers would need more cores. Then what
+    a benchmark of the data measured to give more, then what the loaders' limit says, where they are known."""
     run = case.runs_of(_widest_row(rows))[0]
     assert run.point is not None
     if run.point.workload.data.resident:
@@ -108,6 +110,9 @@ def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], lim
     starving = starved_runs(case, [row for _, row in series.iterrows()])
     if starving:
         return cpu_advice(starving)
+    measured = benched(case, _widest_row(rows))
+    if measured and measured.advice:
+        return measured.advice
     if limit and limit.advice:
         return limit.advice
     return _more_loaders(run, run.point)

@@ -9,6 +9,7 @@ from hpcddp.analysis.records.merged_loader import pooled
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.limits import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.verdicts.bench_limit import benched
 from hpcddp.analysis.verdicts.context import Case, PointRow
 from hpcddp.analysis.verdicts.cores import cores_of, most_cores, most_workers
 from hpcddp.core.data_bench_judgement import LoaderLimit
@@ -45,8 +46,21 @@ class FoundLimit:
 
 
 def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
-    """By the run with `measure.input: io` at the point's layout where there is one, otherwise by the point's own; None where
-    neither says it, or the loaders could give more than is trained."""
+    """By the run with `measure.input: io` at the point's layout where there is one, otherwise by the point's own, failing these
+    by `hpcddp bench data`; None where nothing says it, or the loaders could give more than is trained."""
+    return _by_runs(case, row) or _by_bench(case, row)
+
+
+def _by_bench(case: Case, row: PointRow) -> FoundLimit | None:
+    """Where the runs have no times of loaders, as those of earlier versions, or nobody says for what these waited."""
+    found = benched(case, row)
+    times = pooled(run.loader for run in case.runs_of(row))
+    if found is None or found.limit is None or (times and row["samples_per_s"] < BUSY * times.samples_per_s):
+        return None
+    return FoundLimit(limit=found.limit, because=f"by `hpcddp bench data`, job {found.bench.job}", advice=found.advice)
+
+
+def _by_runs(case: Case, row: PointRow) -> FoundLimit | None:
     loading = io_row(case, row)
     runs = case.runs_of(row if loading is None else loading)
     times = pooled(run.loader for run in runs)

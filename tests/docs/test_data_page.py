@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 import click
 import pytest
 
+from hpcddp.analysis.verdicts.bench_limit import FASTER
 from hpcddp.analysis.verdicts.context import INPUT_SHARE
 from hpcddp.analysis.verdicts.damaged import DAMAGED_SHARE
 from hpcddp.analysis.verdicts.loader_limit import BUSY, CORES_WAITED, MOSTLY
@@ -23,6 +24,7 @@ from hpcddp.core.point import Data, Point, flat_keys
 from hpcddp.data.bigmnist import MANIFEST as BIGMNIST
 from hpcddp.data.decoders import DECODERS, EIGHTHS, MOST_PIXELS
 from hpcddp.data.image_folder import FOLDERS
+from hpcddp.data.prefetch import USUAL
 from hpcddp.data.rgb_digits import FILES
 from hpcddp.data.tar_shards import MANIFEST, index_file, member_name
 from hpcddp.data.writing.pack import SAMPLES_PER_SHARD
@@ -76,6 +78,7 @@ def test_limits_are_those_that_are_named() -> None:
     rows = re.findall(r"^\| ([a-z -]+) \| .* \| .* \|$", PAGE.partition("## What limits where")[2], re.MULTILINE)
     assert set(rows) - {"limit"} == set(get_args(LoaderLimit))
     assert (INPUT_SHARE, BUSY, CORES_WAITED, MOSTLY) == (0.1, 0.8, 0.2, 0.5)  # a tenth, 80 %, a fifth, half
+    assert (FASTER, USUAL) == (0.1, 2)  # 10 %; two batches
 
 
 def test_fields_of_end_json_exist() -> None:

@@ -12,8 +12,10 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import Findings, find
+from hpcddp.core.data_bench_record import DataBenchRecord, LoaderRate
 from hpcddp.core.loader_record import LoaderTimes
-from hpcddp.core.point import Data
+from hpcddp.core.point import Data, Layout
+from hpcddp.core.records import write_json
 from hpcddp.core.schema import encode
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
@@ -167,3 +169,59 @@ def test_what_was_not_read_ahead_is_noted(tmp_path: Path) -> None:
     """In the words of the run."""
     notes = study_of(tmp_path, times(prefetch_cut="2 batches would take much: each reads 1 ahead")).notes
     assert [note for note in notes if note.endswith(": 2 batches would take much: each reads 1 ahead")]
+
+
+def benchmark(*rates: LoaderRate) -> DataBenchRecord:
+    """Of ImageNet on one GPU with 8 CPUs."""
+    return DataBenchRecord(
+        job="77",
+        unix_ns=1,
+        took_s=60.0,
+        cluster="marconi100",
+        layout=Layout(),
+        device="cuda",
+        hosts=("r000",),
+        cpus_of_ranks=(8,),
+        model="resnet18",
+        precision="fp32",
+        data=Data(name="imagenet"),
+        samples=50_000,
+        bytes_per_sample=1e5,
+        rates=rates,
+    )
+
+
+def gave(workers: int, samples_per_s: float, **changes: Any) -> LoaderRate:
+    """With pictures in memory decoded as fast as that, and read ten times as fast."""
+    given: dict[str, Any] = {"batch_per_gpu": 32, "decoder": "pillow 12.0", "cache": "warm", "samples": 1000, **changes}
+    given |= {"read_samples_per_s": 10 * samples_per_s, "decode_samples_per_s": 1.1 * samples_per_s}
+    return LoaderRate(loader_workers_per_rank=workers, samples_per_s=samples_per_s, **given)
+
+
+def with_benchmark(folder: Path, loader: LoaderTimes | None, *rates: LoaderRate) -> Findings:
+    """A point with four workers and Pillow, and the benchmark's record beside it."""
+    full = point(1, 1, loader_workers_per_rank=4, **IMAGENET)
+    study = write_study(folder / "s", [full])
+    data = {"data": {"name": "imagenet", "samples": 50_000, "decoder": "pillow 12.0"}}
+    launch = {"profile": PROFILE, "cpus_of_ranks": [32], **data}
+    end = {"loader": encode(loader)} if loader else {}
+    write_run(study, full, Recorded(step_ns=100 * MS, steps=20, shares=WAITS, launch=launch, end=end))
+    write_json(study.data_bench_file("77"), encode(benchmark(*rates)))
+    return find(load_study(study))
+
+
+def test_the_advice_is_what_a_benchmark_measured(tmp_path: Path) -> None:
+    """The one key that gives most, cold or warm as the runs; not what gives less than a tenth more, nor two keys at once."""
+    faster = gave(4, 500.0, decoder="simplejpeg 1.9")
+    rates = (gave(4, 330.0), gave(7, 350.0), faster, gave(7, 900.0, decoder="simplejpeg 1.9"), gave(4, 90.0, cache="cold"))
+    advice = verdict_of(with_benchmark(tmp_path, times(4), *rates)).advice
+    assert advice == "`--set workload.data.decoder=simplejpeg`: `hpcddp bench data` (job 77) gave 500 samples/s instead of 330"
+
+
+def test_without_times_of_loaders_a_benchmark_names_the_limit(tmp_path: Path) -> None:
+    """Four processes that decode, on eight CPUs."""
+    verdict = verdict_of(with_benchmark(tmp_path, None, gave(4, 330.0), gave(7, 520.0)))
+    assert "the limit: loader processes (by `hpcddp bench data`, job 77)" in verdict.evidence
+    assert verdict.advice.startswith(
+        "`--set workload.loader_workers_per_rank=7`: `hpcddp bench data` (job 77) gave 520 samples/s"
+    )
