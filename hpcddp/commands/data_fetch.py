@@ -54,6 +54,7 @@ def mnist(root: Path, mirror: str | None) -> None:
 
 
 def _fetch(official: OfficialSet, root: Path, mirror: str | None) -> None:
+    from hpcddp.core.text import size
     from hpcddp.data.writing.fetch import fetch as fetch_files
     from hpcddp.data.writing.fetch import read_instead
     from hpcddp.data.writing.progress import Progress
@@ -61,7 +62,8 @@ def _fetch(official: OfficialSet, root: Path, mirror: str | None) -> None:
     fetched = fetch_files(official, root, mirror=mirror, progress=Progress("bytes", sys.stderr), remark=_remark)
     for file in official.files:
         how = "fetched" if file in fetched else "was there"
-        click.echo(f"{root / file.name} {how}: {file.size_bytes:,} bytes, MD5 {file.digest}")
+        click.echo(f"{file.name}, {size(file.size_bytes)}: {how}")
+    click.echo(f"in {root}, with the sizes and checksums of their publisher")
     for path in read_instead(official, root):
         _remark(f"{path} is read in place of what was fetched, and is not the official file: remove it")
 

@@ -30,7 +30,7 @@ def test_what_is_fetched_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
         first, second = (CliRunner().invoke(main, arguments) for _ in range(2))
         assert (first.exit_code, second.exit_code) == (0, 0), first.output
         assert len(server.requests) == 4
-    assert first.stdout.count(" fetched: ") == second.stdout.count(" was there: ") == 4
+    assert first.stdout.count(": fetched\n") == second.stdout.count(": was there\n") == 4
     assert "remove it" not in second.stderr
     assert len(open_source(Data(name="mnist"), "train", str(tmp_path / "root"))) == 20
 
