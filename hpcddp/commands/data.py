@@ -26,7 +26,7 @@ def _all_variants() -> str:
 
 @click.group()
 def data() -> None:
-    """Prepare data sets.
+    """Fetch, prepare, pack, verify and copy data sets.
 
     \b
     hpcddp data prepare bigmnist --root $SCRATCH/bigmnist

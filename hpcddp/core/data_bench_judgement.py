@@ -30,7 +30,7 @@ def loader_limit(bench: DataBenchRecord, rate: LoaderRate) -> LoaderLimit | None
         return "storage"
     if any(_has_more_workers(other, rate) and rate.samples_per_s < SLOWER * other.samples_per_s for other in bench.rates):
         return "loader processes"
-    return "hand-over" if _has_cores_left(bench, rate) else "cores"
+    return "hand-over" if rate.loader_workers_per_rank and _has_cores_left(bench, rate) else "cores"
 
 
 def best_rate(rates: Iterable[LoaderRate]) -> LoaderRate | None:

@@ -57,6 +57,7 @@ def test_rows_of_large_files() -> None:
     found = bench(cold, warm, more)
     assert [loader_limit(found, each) for each in (cold, warm, more)] == ["storage", "loader processes", "cores"]
     assert loader_limit(bench(rate(1, 880.0), warm), rate(1, 880.0)) == "hand-over"
+    assert loader_limit(bench(rate(0, 880.0), warm), rate(0, 880.0)) == "cores"  # the rank reads for itself
 
 
 def test_nothing_is_said_of_data_in_memory() -> None:
