@@ -130,7 +130,7 @@ def _template_text(
     return render_template(profile.template, {"word": _word, "options": _option, "quoted": shlex.quote}, values, marks=marks)
 
 
-def _copies(profile: ClusterProfile, point: Point) -> tuple[tuple[str, ...], str]:
+def _copies(profile: ClusterProfile, point: Point) -> tuple[tuple[str, ...], str | None]:
     """Where copies of data lie on nodes, and what removes them."""
     from hpcddp.script.staging import disk_folders, removal  # few scripts need it, and importing takes its time
 

@@ -16,8 +16,13 @@ def disk_folders(profile: ClusterProfile, point: Point) -> tuple[str, ...]:
     return BY_JOB if path is None else (path,)
 
 
-def removal(profile: ClusterProfile, point: Point) -> str:
-    """What bash does on a node for the copies of this job's runs, those of an array's task and of runs in one allocation too."""
+def removal(profile: ClusterProfile, point: Point) -> str | None:
+    """What bash does on a node for the copies of this job's runs, those of an array's task and of runs in one allocation too.
+
+    None where they go with the job.
+    """
+    if profile.node_types and profile.node_type(point.layout.node_type).local_disk_per_job:
+        return None
     folders = disk_folders(profile, point)
     words = " ".join([*map(shell_word, folders), *(["/tmp"] if folders == BY_JOB else [])])
     return (

@@ -23,9 +23,10 @@ def point() -> Point:
     return Point(cluster="rcc", workload=Workload(model="mnist-cnn", data=data), layout=Layout(node_type="v100"))
 
 
-def with_disk(path: str | None) -> ClusterProfile:
+def with_disk(path: str | None, per_job: bool | None = None) -> ClusterProfile:
     profile = load_profile("rcc")
-    return replace(profile, node_types={"v100": replace(profile.node_types["v100"], local_disk_path=path)})
+    node = replace(profile.node_types["v100"], local_disk_path=path, local_disk_per_job=per_job)
+    return replace(profile, node_types={"v100": node})
 
 
 @pytest.mark.parametrize(
@@ -54,8 +55,15 @@ def test_copies_of_the_job_are_removed_and_no_others(
         (disk / f"hpcddp-stage-{os.getuid()}-{name}" / "deeper").mkdir(parents=True)
     given = {name: value.replace("DISK", str(tmp_path if path else disk)) for name, value in env.items()}
     text = removal(with_disk(path), point())
+    assert text is not None
     subprocess.run(["bash", "-euc", text], env={"PATH": os.environ["PATH"], **given, **job}, check=True)
     assert {each.name for each in disk.iterdir()} == {f"hpcddp-stage-{os.getuid()}-{name}" for name in others}
+
+
+def test_nothing_is_removed_that_goes_with_the_job() -> None:
+    """Of a disk of which that is not known, too."""
+    assert removal(with_disk("/disk", per_job=True), point()) is None
+    assert removal(with_disk("/disk", per_job=False), point()) == removal(with_disk("/disk"), point())
 
 
 def test_a_container_is_shown_the_disk() -> None:
@@ -67,6 +75,8 @@ def test_a_container_is_shown_the_disk() -> None:
 def test_the_script_is_a_good_one() -> None:
     """It removes copies only where the run failed."""
     profile, plain, request = plain_profile()
+    nodes = {name: replace(node, local_disk_per_job=None) for name, node in profile.node_types.items()}
+    profile = replace(profile, node_types=nodes)
     staged = replace(plain, workload=replace(plain.workload, data=replace(plain.workload.data, stage="tmpdir")))
     text = render(profile, staged, request, SUBMITTED)
     assert lint_script(text) == []

@@ -70,7 +70,7 @@ def test_no_copy_outlives_its_run(rcc_twin: Twin, tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(MODEL)
     write_mnist(tmp_path / "data", train=2000)
     profile = {"schema": 1, "name": "disks", "title": "disks", "extends": "rcc"}
-    disk = {"local_disk_path": str(tmp_path / "disk")}
+    disk = {"local_disk_path": str(tmp_path / "disk"), "local_disk_per_job": False}
     facts = {"node_types": dict.fromkeys(rcc_twin.profile.node_types, disk)}
     (tmp_path / "disks.yaml").write_text(json.dumps({**profile, **facts}))
 
