@@ -17,7 +17,7 @@ def loaders(rows: pd.DataFrame, apart: Apart) -> Table:
     specs = [
         *size_columns(unit_of(rows)),
         *key_columns(apart),
-        (Column("workers"), number_of("workers", str)),
+        *([] if "workers" in next(iter(apart.values()), {}) else [(Column("workers"), number_of("workers", str))]),
         (Column("data wait", terminal="data"), number_of("data_wait_share", percent)),
         (Column("trained", RATE, terminal="samples/s"), number_of("samples_per_s", quantity)),
         (Column("loaders could give", RATE, terminal="loaders"), number_of("loader_samples_per_s", quantity)),

@@ -28,6 +28,9 @@ BUSY = 0.8
 """Share of what the loaders could give that is trained, from which on they are what is waited for: their batches come unevenly,
 so that a queue of two batches a process is empty now and then before they are busy all the time."""
 
+PASSING_S = 0.0005
+"""What passing a batch from a loader process to its rank takes of processors, at least: 0.7 to 1.5 ms on a virtual machine."""
+
 PICTURES = "imagenet"
 """The data set that is decoded."""
 
@@ -67,16 +70,25 @@ def _by_runs(case: Case, row: PointRow) -> FoundLimit | None:
     if times is None:
         return None
     if not times.workers:
-        return FoundLimit(
-            limit="loader processes",
-            because="a rank has none, and loads between its steps",
-            advice="",
-        )
+        return _without_processes(runs[0], times)
     if loading is None:
         return _of_times(runs[0], times) if row["samples_per_s"] >= BUSY * times.samples_per_s else None
-    if row["samples_per_s"] < BUSY * loading["samples_per_s"]:
+    if not _passing_limits(times) and row["samples_per_s"] < BUSY * loading["samples_per_s"]:
         return _beside_training(case.runs_of(row)[0], row, loading)
     return _of_times(runs[0], times)
+
+
+def _without_processes(run: Run, times: LoaderTimes) -> FoundLimit:
+    """Between two steps of the rank: a process helps where reading takes longer than passing on."""
+    batch_s = times.read_s / times.batches
+    if batch_s >= PASSING_S:
+        return FoundLimit(limit="loader processes", because="a rank has none, and loads between its steps", advice="")
+    resident = _passing_nothing_on(run) if run.point and run.point.workload.data.name in IN_MEMORY else ""
+    return FoundLimit(
+        limit="hand-over",
+        because=f"a rank reads a batch in {quantity(1e6 * batch_s)} µs, and a process would need longer to pass it on",
+        advice=resident or "larger batches cost less for each sample: raise `workload.batch_per_gpu`",
+    )
 
 
 def io_row(case: Case, row: PointRow) -> PointRow | None:
@@ -101,7 +113,7 @@ def _beside_training(run: Run, row: PointRow, loading: PointRow) -> FoundLimit:
 def _of_times(run: Run, times: LoaderTimes) -> FoundLimit | None:
     total_s = times.read_s + times.hand_over_s
     lacks, waits = (times.processor_wait_s or 0.0) / total_s, (times.storage_wait_s or 0.0) / total_s
-    if times.hand_over_s >= MOSTLY * total_s or _receiving_limits(run, times):
+    if _passing_limits(times):
         return _hand_over(run, times)
     if lacks >= CORES_WAITED:
         return FoundLimit(
@@ -120,9 +132,10 @@ def _of_times(run: Run, times: LoaderTimes) -> FoundLimit | None:
     return _computing(run, times, percent(times.compute_s / total_s))
 
 
-def _receiving_limits(run: Run, times: LoaderTimes) -> bool:
-    """Whether ranks take longer to receive batches than their processes to read them."""
-    return times.receive_s * max(1, times.workers) > times.read_s + times.hand_over_s
+def _passing_limits(times: LoaderTimes) -> bool:
+    """Whether it is most of what processes do, or ranks take longer to receive batches than their processes to read them."""
+    total_s = times.read_s + times.hand_over_s
+    return times.hand_over_s >= MOSTLY * total_s or times.receive_s * max(1, times.workers) > total_s
 
 
 def _hand_over(run: Run, times: LoaderTimes) -> FoundLimit:

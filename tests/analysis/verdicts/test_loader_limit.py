@@ -122,6 +122,23 @@ def test_loaders_that_would_do_by_themselves_lack_what_training_takes(tmp_path: 
     assert "the limit: cores (loaders give 640 samples/s by themselves, beside training 320)" in verdict.evidence
 
 
+def test_passing_on_comes_before_what_training_takes(tmp_path: Path) -> None:
+    """Small batches: by themselves loaders give three times as much, and still mostly pass them on."""
+    verdict = verdict_of(study_of(tmp_path, times(1), loading=(30, times(1, rate=1500.0, hand_over_s=160.0))))
+    assert "the limit: hand-over (" in verdict.evidence
+    assert "--set workload.loader_workers_per_rank=0" in verdict.advice
+
+
+def test_no_process_is_advised_for_batches_that_are_read_at_once(tmp_path: Path) -> None:
+    """A tenth of a millisecond each: passing them on would take longer."""
+    verdict = verdict_of(study_of(tmp_path, times(0, read_s=0.01, compute_s=0.01)))
+    assert (
+        "the limit: hand-over (a rank reads a batch in 100 µs, and a process would need longer to pass it on)" in verdict.evidence
+    )
+    assert "workload.batch_per_gpu" in verdict.advice
+    assert "loader_workers" not in verdict.advice
+
+
 def test_nothing_is_named_where_loaders_could_give_more(tmp_path: Path) -> None:
     """Twice what is trained: it is not their rate that the step waits for."""
     findings = study_of(tmp_path, times(FULL, rate=2 * RATE))
