@@ -97,14 +97,15 @@ class VirtualSource(GatheredSource):
         super().__init__(MNIST)
         self._rows = rows
         self._labels = labels
+        self._copy_samples = len(labels)
         self._copies = copies
 
     def __len__(self) -> int:
-        return self._copies * len(self._labels)
+        return self._copies * self._copy_samples
 
     def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
-        where = indices % len(self._labels)
-        torch.index_select(self._rows, 0, where, out=images.view(len(indices), -1))
+        where = indices % self._copy_samples
+        torch.index_select(self._rows, 0, where, out=images.flatten(1))
         torch.index_select(self._labels, 0, where, out=labels)
         return at_once
 

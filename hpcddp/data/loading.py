@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -52,11 +52,12 @@ class TrainLoader:
         self.prefetch = prefetch(workers, batch_bytes(source, largest // ranks), room_bytes)
         self._steps = _EpochSteps(self.plan)
         batches = _TrainBatches(source, self.plan, seed, rank, ranks)
+        gathered = RankBatches(source, batches, pin_memory=pin_memory and not workers) if is_gathered(source) else None
+        timed = TimedBatches(gathered or batches, self.clock)
         self._read: Iterable[Batch]
-        if not workers and is_gathered(source):
-            self._read = _Mapped(TimedBatches(RankBatches(source, batches, pin_memory=pin_memory), self.clock), self._steps)
+        if gathered and not workers:
+            self._read = _Mapped(timed, self._steps)
         else:
-            timed = TimedBatches(batches, self.clock)
             ahead = self.prefetch.batches
             self._read = data_loader(timed, self._steps, workers, (seed, rank), pin_memory=pin_memory, ahead=ahead)
 
@@ -116,7 +117,7 @@ class _TrainBatches(Dataset[Batch]):
         self._plan = plan
         self._seed, self._rank, self._ranks = seed, rank, ranks
         self._ordered: tuple[int, EpochOrder] | None = None
-        self._block: tuple[int, range, Tensor] = (0, range(0), torch.empty(0))
+        self._block: tuple[int, range, Sequence[Tensor]] = (0, range(0), ())
 
     def __getitems__(self, place: tuple[int, int]) -> Batch:
         """The DataLoader hands over what its batch sampler yields."""
@@ -129,7 +130,7 @@ class _TrainBatches(Dataset[Batch]):
             share = Share(self._plan.batch_of(epoch) // self._ranks, self._rank, self._ranks)
             end = min(step + max(1, INDICES_AT_ONCE // share.batch_size), self.steps_of(epoch))
             steps = range(step, end)
-            self._block = epoch, steps, train_indices(self._order(epoch), share, steps)
+            self._block = epoch, steps, train_indices(self._order(epoch), share, steps).unbind()
         return self._block[2][step - self._block[1].start]
 
     def steps_of(self, epoch: int) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from hpcddp.core.catalog import MNIST
 from hpcddp.data.bigmnist import IMAGE_BYTES, Shard
 from hpcddp.data.sampling import run_length
-from hpcddp.data.shard_reads import QUEUE_DEPTH, FileReads, Read, bytes_of
+from hpcddp.data.shard_reads import QUEUE_DEPTH, READS_AT_ONCE, FileReads, Read, bytes_of
 from hpcddp.data.source import GatheredSource, Wait, at_once
 
 LONG_RUN = 4
@@ -32,7 +32,7 @@ class ShardedSource(GatheredSource):
         self._reads = FileReads([shard.images(root) for shard in shards])
         self._maps: dict[int, Tensor] = {}
         run = run_length(self._samples)
-        self.samples_ahead = 2 * QUEUE_DEPTH * run if run >= LONG_RUN else 0
+        self.samples_ahead = 2 * QUEUE_DEPTH * READS_AT_ONCE * run if run >= LONG_RUN else 0
 
     def __len__(self) -> int:
         return self._samples
@@ -61,13 +61,16 @@ class ShardedSource(GatheredSource):
         within = torch.split(sorted_at % self._per_shard, [count for count in counts if count])
         maps = [self._map(number) for number, count in enumerate(counts) if count]
         rows = torch.cat([tensor.index_select(0, at) for tensor, at in zip(maps, within, strict=True)])
-        torch.index_select(rows, 0, order.argsort(), out=images.view(len(indices), -1))
+        torch.index_select(rows, 0, order.argsort(), out=images.flatten(1))
 
     @functools.cached_property
     def _labels(self) -> Tensor:
-        """Of all shards, a byte each: 72 MB of the full set."""
-        parts = [map_bytes(shard.labels(self._root), shard.samples) for shard in self._shards]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        """Of all shards, a byte each: 72 MB of the full set, read in one go."""
+        labels = torch.empty(self._samples, dtype=torch.uint8)
+        for shard, room in zip(self._shards, torch.split(labels, self._per_shard), strict=True):
+            with open(shard.labels(self._root), "rb", buffering=0) as file:
+                file.readinto(bytes_of(room))
+        return labels
 
     def _map(self, number: int) -> Tensor:
         if number not in self._maps:

@@ -104,7 +104,7 @@ class TensorSource(GatheredSource):
 
     def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
         """By index_select: 10 to 17 times as fast as advanced indexing on rows of 784 bytes."""
-        torch.index_select(self._rows, 0, indices, out=images.view(len(indices), -1))
+        torch.index_select(self._rows, 0, indices, out=images.flatten(1))
         torch.index_select(self.labels, 0, indices, out=labels)
         return at_once
 

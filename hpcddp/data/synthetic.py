@@ -30,6 +30,6 @@ class SyntheticSource(GatheredSource):
 
     def gather(self, indices: Tensor, images: Tensor, labels: Tensor) -> Wait:
         where = indices % self._pool_size
-        torch.index_select(self._rows, 0, where, out=images.view(len(indices), -1))
+        torch.index_select(self._rows, 0, where, out=images.flatten(1))
         torch.remainder(where, self.classes, out=labels)
         return at_once
