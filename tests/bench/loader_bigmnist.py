@@ -6,8 +6,8 @@ buffer, both with one thread. In each of several rounds every one of them is tim
 ratio within the round.
 
 Cold, form `shards`, in the order that 72 million samples have: runs of 18 neighbours, 14,112 bytes, each anywhere in an epoch.
-The loader against threads that read chunks of that size at random, as many at a time, and against reading the files from beginning
-to end. Before each, the page cache is told to forget the files, and asked whether it did.
+The loader against threads that read chunks of that size at random, as many at a time, and against reading the files from their
+beginning to their end. Before each, the page cache is told to forget the files, and asked whether it did.
 
 The first batch of an epoch of 72 million samples, in a process of its own: how long it takes, and how much more memory.
 """
