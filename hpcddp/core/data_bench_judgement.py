@@ -40,7 +40,7 @@ def best_rate(rates: Iterable[LoaderRate]) -> LoaderRate | None:
 
 def _of_pictures(bench: DataBenchRecord, rate: LoaderRate, reading: float, decoding: float) -> LoaderLimit:
     """A process reads a picture, then decodes it."""
-    if rate.samples_per_s < HAND_OVER / (1 / reading + 1 / decoding):
+    if rate.loader_workers_per_rank and rate.samples_per_s < HAND_OVER / (1 / reading + 1 / decoding):
         return "hand-over"
     if reading < decoding:
         return "storage"

@@ -60,6 +60,14 @@ def test_rows_of_large_files() -> None:
     assert loader_limit(bench(rate(0, 880.0), warm), rate(0, 880.0)) == "cores"  # the rank reads for itself
 
 
+def test_a_rank_that_loads_for_itself_hands_nothing_over() -> None:
+    """Where more processes are not faster, it is what one core does."""
+    found = bench(rate(0, 900.0, cache="warm"), rate(2, 800.0, cache="warm"))
+    assert [loader_limit(found, each) for each in found.rates] == ["cores", "hand-over"]
+    slow = rate(0, 100.0, decoder="pillow", read_samples_per_s=9000.0, decode_samples_per_s=900.0)
+    assert loader_limit(bench(slow), slow) == "loader processes"
+
+
 def test_nothing_is_said_of_data_in_memory() -> None:
     """They are read once, when the run begins."""
     given = rate(2, 100.0, cache="warm")
