@@ -33,6 +33,7 @@ def plan(sweep: Path, points: PointOptions, format_: str) -> None:
     from hpcddp.core.text import count
     from hpcddp.study.scope import not_in_sweep_words
     from hpcddp.submit.choose import job_requests
+    from hpcddp.submit.missing_data import missing_data
     from hpcddp.submit.plan import beyond_budget, plan_plain, plan_row, plan_text
     from hpcddp.submit.remarks import baseline_words, remarks, without_folder
 
@@ -47,6 +48,7 @@ def plan(sweep: Path, points: PointOptions, format_: str) -> None:
     for text in (
         *remarks(profile, chosen.points),
         *without_folder(chosen.points, settings.data_roots),
+        *missing_data(chosen.points, settings.data_roots, runs_here=profile.backend == "local", prepares=False),
         *beyond,
         *([words] if words else []),
     ):

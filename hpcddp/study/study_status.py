@@ -67,9 +67,13 @@ class StudyStatus:
 
     @property
     def is_done(self) -> bool:
-        """Whether all runs of the sweep are done, and what prepares data."""
-        phases = [*(state.phase for state in self.states if state.in_sweep), *(state.phase for state in self.data_jobs)]
-        return all(phase == "done" for phase in phases)
+        """Whether all runs of the sweep are done, and no job prepares data any more; where there are only such jobs, whether all
+        ended well: runs that are done did not need one that failed.
+        """
+        if not self.states:
+            return all(state.phase == "done" for state in self.data_jobs)
+        runs_done = all(state.phase == "done" for state in self.states if state.in_sweep)
+        return runs_done and not any(state.is_live for state in self.data_jobs)
 
 
 def study_statuses(runs: Path, sweep: Path | None) -> list[StudyStatus]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 
 from hpcddp.backends.base import Backend, pause_s
 from hpcddp.core.run_root import Study
+from hpcddp.study.data_jobs import data_job_states, live_words
 from hpcddp.study.status import RunState, study_states
 from hpcddp.study.status_text import progress_line
 from hpcddp.study.submission_log import latest_events
@@ -18,7 +19,7 @@ def wait_until_over(study: Study, backend: Backend, labels: Collection[str], on_
     shown, begun_s = None, time.monotonic()
     while True:
         states = [state for state in study_states(study, backend) if state.label in labels and state.in_sweep]
-        line = progress_line(states)
+        line = "; ".join([progress_line(states), *live_words(data_job_states(study))])
         if line != shown:
             on_change(line)
             shown = line

@@ -159,11 +159,14 @@ def test_what_measuring_costs_on_disk(run: Run) -> None:
     assert total("--set", "measure.telemetry_hz=0") == (files - 4, size - readings)
 
 
-def test_data_without_a_folder_are_remarked_on(run: Run) -> None:
+def test_data_without_a_folder_are_remarked_on(run: Run, tmp_path: Path) -> None:
     """A sweep whose runs are sure to fail for want of data says so while it is planned; exit code 0."""
     result = run("plan", JOBS / "local-mnist.yaml")
     assert (result.exit_code, "data `bigmnist` has no folder" in result.stderr) == (0, True)
-    assert run("plan", JOBS / "local-mnist.yaml", "--set", "workload.data.root=/data").stderr == ""
+    place = ("--set", f"workload.data.root={tmp_path}")
+    assert f"no data `bigmnist` in {tmp_path}" in run("plan", JOBS / "local-mnist.yaml", *place).stderr
+    (tmp_path / "bigmnist.json").write_text("{}")
+    assert run("plan", JOBS / "local-mnist.yaml", *place).stderr == ""
 
 
 def test_refusals_are_listed(run: Run) -> None:

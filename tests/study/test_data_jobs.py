@@ -9,11 +9,15 @@ import pytest
 from hpcddp.backends.base import JobState
 from hpcddp.core.data_job_record import DataJob
 from hpcddp.core.data_task import DataTask
+from hpcddp.core.hours import Hours
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import encode
 from hpcddp.study.clean import waste
 from hpcddp.study.data_jobs import data_job_lines, data_job_states, folders_of_data_jobs
+from hpcddp.study.status import Phase, RunState
+from hpcddp.study.study_status import StudyStatus
+from hpcddp.study.used_hours import StudyHours
 from tests.fake_backend import FakeBackend
 
 TASK = DataTask(action="prepare", data="bigmnist", options={"root": "$S/b"}, folders=("root",))
@@ -89,3 +93,16 @@ def test_the_code_of_a_live_job_stays(tmp_path: Path, says: dict[str, JobState])
     assert waste(study, []) == []
     says["7"] = JobState(phase="failed")
     assert [each.path for each in waste(study, [])] == [study.code / "0123abcd"]
+
+
+def test_what_failed_once_does_not_count_when_all_runs_are_done(tmp_path: Path, says: dict[str, JobState]) -> None:
+    """They did not need it; while runs are missing, or where there are none, it does."""
+    study = Study(tmp_path)
+    left(study, "8", end={"ok": False, "text": "the disk is full", "took_s": 3.0})
+    jobs, hours = data_job_states(study), StudyHours(used=Hours(), to_come=None)
+
+    def is_done(*phases: Phase) -> bool:
+        runs = [RunState(label="n01-g1-b8-0123456789ab", run=1, phase=phase) for phase in phases]
+        return StudyStatus(name="x", path=tmp_path, states=runs, hours=hours, data_jobs=jobs).is_done
+
+    assert [is_done("done"), is_done("missing"), is_done()] == [True, False, False]
