@@ -15,7 +15,7 @@ from hpcddp.core.text import count, duration, size
 def staging_notes(runs: Sequence[Run]) -> Iterator[str]:
     """One note on all copies, and one for each point that was measured with a copy and without."""
     counting = [run for run in runs if run.state == "counts"]
-    staged = [(run, run.staging) for run in counting if run.staging]
+    staged = [(run, run.staging) for run in counting if run.staging and not run.staging.reused]
     if not staged:
         return
     waits = sorted(staging.wait_s for _, staging in staged)
@@ -49,7 +49,10 @@ def _break_even(label: str, staged: Sequence[Run], direct: Sequence[Run]) -> Ite
     if max(with_copy) >= min(without):
         yield f"{times}: runs with and without overlap, so that no gain is seen"
         return
-    wait_s = statistics.median(run.staging.wait_s for run in staged if run.staging)
+    waits = [run.staging.wait_s for run in staged if run.staging and not run.staging.reused]
+    if not waits:
+        return
+    wait_s = statistics.median(waits)
     epochs = wait_s / (instead_s - took_s)
     pays = "within the first epoch" if epochs < 1 else f"after {epochs:.1f} epochs"
     yield f"{times}: the copy, {duration(wait_s)}, pays {pays}"

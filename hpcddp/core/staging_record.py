@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcddp.core.schema import Count, NonNegative
-from hpcddp.core.text import duration, size
+from hpcddp.core.text import count, duration, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,8 @@ class NodeCopy:
     copy_s: NonNegative
     check_s: NonNegative
     """Reading the copy again, to compare it."""
+    reused: bool = False
+    """An earlier run of the same allocation made it; what it took was that run's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,11 @@ class Staging:
     wait_s: NonNegative
     """Until the last node had its copy, checked."""
     nodes: tuple[NodeCopy, ...]
+
+    @property
+    def reused(self) -> bool:
+        """Whether no node copied anything for this run."""
+        return all(node.reused for node in self.nodes)
 
     @property
     def copied_bytes(self) -> int:
@@ -53,6 +60,8 @@ class Staging:
 
 def staging_words(found: Staging) -> str:
     """`144 GB copied to each of 4 nodes in 3 min (0.8 GB/s a node), checked in 61 s`"""
+    if found.reused:
+        return f"{size(found.copied_bytes)} of data lie on {count(len(found.nodes), 'node')} from an earlier run of the job"
     where = f"each of {len(found.nodes)} nodes" if len(found.nodes) > 1 else found.nodes[0].host
     rate = f" ({size(found.bytes_per_s)}/s a node)" if found.bytes_per_s else ""
     check_s = max(node.check_s for node in found.nodes)

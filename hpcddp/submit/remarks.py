@@ -10,7 +10,6 @@ from hpcddp.core.catalog import is_on_disk
 from hpcddp.core.point import Layout, Point
 from hpcddp.core.text import count, first_few, merge_similar
 from hpcddp.script.resources import cores_per_rank
-from hpcddp.submit.staging_remarks import staging_remarks
 from hpcddp.sweep.expand import PlannedPoint
 
 
@@ -60,7 +59,10 @@ def _remarks_on(profile: ClusterProfile, point: Point) -> Iterator[str]:
         yield f"device is cpu: the GPUs of {profile.name}'s nodes would stand idle. Set it to cuda, or keep it on purpose."
     if not layout.exclusive and not profile.slurm.always_exclusive:
         yield "layout.exclusive is false: strangers on a node slow a baseline and make a speedup look larger. Set it to true."
-    yield from staging_remarks(profile, point)
+    if point.workload.data.stage != "none":
+        from hpcddp.submit.staging_remarks import staging_remarks  # `render` imports no more than it needs
+
+        yield from staging_remarks(profile, point)
     workers, cores = point.workload.loader_workers, cores_per_rank(point)
     if cores is not None and workers > cores * node.smt and point.workload.script is None:  # a script's are its own
         yield (

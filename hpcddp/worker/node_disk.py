@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,8 +17,8 @@ from hpcddp.core.paths import expanded
 from hpcddp.worker.survey.disk import IN_MEMORY, OF_A_NETWORK, filesystem
 from hpcddp.worker.telemetry.node import node_memory
 
-REMOVER = 'trap "" INT TERM HUP; read -r _; rm -rf -- "$0" "$0.lock"'
-"""A shell that removes the folder when its standard input ends, as it does when the rank is killed."""
+REMOVER = 'trap "" INT TERM HUP; read -r word; [ "$word" = keep ] || rm -rf -- "$0" "$0.json" "$0.lock"'
+"""A shell that removes the folder when its standard input ends, as it does when the rank is killed, unless told to keep it."""
 
 IN_MEMORY_SHARE = 0.5
 """Of the memory that is free: the rest is for the training."""
@@ -59,14 +60,16 @@ def room_in(folder: Path, mounts: Path = Path("/proc/mounts")) -> Room:
 
 
 @contextlib.contextmanager
-def removed_at_end(folder: Path) -> Iterator[None]:
+def removed_at_end(folder: Path, *, keep: bool = False) -> Iterator[None]:
     """Makes the folder; when the block ends it goes, and also when this process is killed, unless all are at once.
 
-    Then the next job's on that node removes it: the lock beside the folder is held for as long as a process needs it.
+    Then the next job's on that node removes it: the lock beside the folder is held for as long as a process needs it. With `keep`
+    the job has more runs: a folder that `is_complete` is there from the start, and stays.
     """
     with _locked(folder) as lock:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
+        if not keep or not is_complete(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700)
         command = ["/bin/sh", "-c", REMOVER, str(folder)]
         remover = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=[lock])
         assert remover.stdin is not None
@@ -74,18 +77,35 @@ def removed_at_end(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            remover.communicate()
+            remover.communicate(b"keep\n" if keep and is_complete(folder) else None)
 
 
-def remove_left(parent: Path, prefix: str) -> None:
-    """Folders of that prefix, this user's, whose processes are gone."""
-    for lock in parent.glob(f"{prefix}*.lock"):
+def record_of(folder: Path) -> Path:
+    """Beside it, once it is complete; what it says is the caller's matter."""
+    return Path(f"{folder}.json")
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether it is there with its record, both this user's: others may write beside them."""
+    try:
+        there, record = folder.lstat(), record_of(folder).lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(there.st_mode) and stat.S_ISREG(record.st_mode) and {there.st_uid, record.st_uid} == {os.getuid()}
+
+
+def remove_left(parent: Path, names: str, but: Path | None = None) -> None:
+    """Folders of such names (a pattern), this user's, whose processes are gone; `but` stays."""
+    for lock in parent.glob(f"{names}.lock"):
+        if lock == Path(f"{but}.lock"):
+            continue
         with contextlib.suppress(OSError):
             handle = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if os.fstat(handle).st_uid == os.getuid():
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                    record_of(lock.with_suffix("")).unlink(missing_ok=True)
                     lock.unlink()
             finally:
                 os.close(handle)

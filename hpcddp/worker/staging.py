@@ -6,25 +6,30 @@ The other ranks wait in the store, not in a collective: how long it takes is the
 from __future__ import annotations
 
 import contextlib
+import glob
+import json
 import os
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.job_ids import slurm_id
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.core.launch_record import ProfileFacts
 from hpcddp.core.paths import data_root_as_given
+from hpcddp.core.records import write_json
 from hpcddp.core.schema import decode_record, encode
 from hpcddp.core.staging_record import NodeCopy, Staging, staging_words
 from hpcddp.core.text import size
 from hpcddp.data.roots import expand_root
 from hpcddp.data.staging.copy import copy_files
 from hpcddp.data.staging.files import RootFiles, find_files
-from hpcddp.worker.node_disk import Room, disk_folder, remove_left, removed_at_end, room_in
+from hpcddp.worker.node_disk import Room, disk_folder, is_complete, record_of, remove_left, removed_at_end, room_in
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.survey.disk import IN_MEMORY
@@ -36,6 +41,9 @@ that rank."""
 SAY_EVERY_S = 60.0
 
 STAGED = "hpcddp/all staged"
+
+KEEP_VARIABLE = "HPCDDP_KEEP_COPIES"
+"""Set to 1 by scripts of several runs, which remove the copies themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,19 +112,26 @@ def _own_copy(spec: JobSpec, rank: Rank, root: Path, stack: contextlib.ExitStack
     """The folder, which goes when the stack is left, and what it took; HpcddpError where the disk has not enough room."""
     profile = decode_record(ProfileFacts, spec.profile, ("profile",))
     disk = disk_folder(profile.node_type(spec.point.layout.node_type).local_disk_path).resolve()
-    folder = disk / f"{prefix()}{rank.job}-{rank.host}"
+    name, keep = spec.point.workload.data.name, os.environ.get(KEEP_VARIABLE) == "1"
+    folder = disk / f"{prefix()}{slurm_id(rank.job)}-{rank.host}-{zlib.crc32(f'{name} {root}'.encode()):08x}"
     try:
-        remove_left(disk, prefix())
-        found, room = find_files(spec.point.workload.data.name, root), room_in(disk)
+        remove_left(disk, f"{prefix()}*-{glob.escape(rank.host)}-*", but=folder if keep else None)
+        if keep and is_complete(folder):
+            stack.enter_context(removed_at_end(folder, keep=True))
+            return folder, replace(decode_record(NodeCopy, json.loads(record_of(folder).read_text())), reused=True)
+        found, room = find_files(name, root), room_in(disk)
         _check_room(found, room, rank, disk)
         if found.names:
-            stack.enter_context(removed_at_end(folder))
+            stack.enter_context(removed_at_end(folder, keep=keep))
         else:
             folder = root  # where opening it says what is missing
     except OSError as error:
         raise HpcddpError(f"cannot copy {root} to {disk} on {rank.host}: {error}") from error
     copied = copy_files(root, folder, found, _Saying(rank, found.total_bytes))
-    return folder, NodeCopy(host=rank.host, folder=str(folder), filesystem=room.filesystem, **vars(copied))
+    own = NodeCopy(host=rank.host, folder=str(folder), filesystem=room.filesystem, **vars(copied))
+    if keep and found.names:
+        write_json(record_of(folder), encode(own))
+    return folder, own
 
 
 class _Saying:

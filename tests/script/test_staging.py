@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hpcddp.backends.slurm_job_files import SCRIPT, prepare
 from hpcddp.cluster.profile import ClusterProfile
 from hpcddp.cluster.profile_file import load_profile
 from hpcddp.core.point import Data, Layout, Point, Workload
 from hpcddp.script.lint import lint_script
 from hpcddp.script.render import render
 from hpcddp.script.staging import disk_folders, removal
+from tests.given_one_allocation import batch_of, submission_plan
 from tests.script.test_render import SUBMITTED, plain_profile
 
 
@@ -83,3 +86,18 @@ def test_the_script_is_a_good_one() -> None:
     removed = [line for line in text.splitlines() if "hpcddp-stage" in line]
     assert [line.startswith('[ "$rc" = 0 ] || srun --nodes=') for line in removed] == [True]
     assert "hpcddp-stage" not in render(profile, plain, request, SUBMITTED)
+
+
+@pytest.mark.parametrize("stage", ["none", "tmpdir"])
+def test_runs_of_one_allocation_share_a_copy(tmp_path: Path, stage: str) -> None:
+    """The script tells them to leave it, and removes it whatever became of them; without copies it says nothing of them."""
+    plan = submission_plan(
+        tmp_path, "repeat=1", "workload.data.name=bigmnist", "workload.data.root=/x", f"workload.data.stage={stage}"
+    )
+    nodes = {name: replace(node, local_disk_per_job=None) for name, node in plan.profile.node_types.items()}
+    batch = batch_of(replace(plan, profile=replace(plan.profile, node_types=nodes)), tmp_path)
+    prepare(tmp_path / "job", batch)
+    text = (tmp_path / "job" / SCRIPT).read_text()
+    assert lint_script(text) == []
+    assert ("export HPCDDP_KEEP_COPIES=1" in text) is (stage == "tmpdir")
+    assert (re.search(r"^srun --nodes=4 .*hpcddp-stage", text, re.MULTILINE) is not None) is (stage == "tmpdir")

@@ -91,6 +91,6 @@ def test_what_a_killed_job_left_goes_with_the_next(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         assert left.exists()
-        remove_left(tmp_path, "mine-")
+        remove_left(tmp_path, "mine-*")
         assert sorted(path.name for path in tmp_path.iterdir()) == [used.name, f"{used.name}.lock"]
         living.kill()
