@@ -64,7 +64,7 @@ class DataBenchRecord:
     """Of the nodes, as the profile names it."""
     hosts: tuple[str, ...]
     cpus_of_ranks: tuple[Positive, ...]
-    """Logical CPUs that each rank and its loader processes may run on."""
+    """Logical CPUs that each rank and its loader processes have: its share where several ranks may run on the same ones."""
     model: str
     """What the point trains, which is not measured here: it says what GPUs will need."""
     precision: str

@@ -51,8 +51,8 @@ def _title(bench: DataBenchRecord) -> str:
 
 def _place(bench: DataBenchRecord) -> str:
     cpus = sorted(set(bench.cpus_of_ranks))
-    each = f"{cpus[0]}" if len(cpus) == 1 else f"{cpus[0]} to {cpus[-1]}"
-    return f"read by      {count(bench.ranks, 'rank')} with {each} CPUs each, on {first_few(bench.hosts)}"
+    each = count(cpus[0], "CPU") if len(cpus) == 1 else f"{cpus[0]} to {cpus[-1]} CPUs"
+    return f"read by      {count(bench.ranks, 'rank')} with {each} each, on {first_few(bench.hosts)}"
 
 
 def _storage(bench: DataBenchRecord) -> str:

@@ -90,7 +90,7 @@ def _request(points: Sequence[Point], options: DataBenchOptions) -> DataBenchReq
         for form in options.forms or (data.form,)
     ]
     return DataBenchRequest(
-        loader_workers_per_rank=options.workers,
+        loader_workers_per_rank=(0,) if known[0].resident else options.workers,
         batch_per_gpu=options.batches or tuple(dict.fromkeys(point.workload.batch_per_gpu for point in points)),
         data=tuple(dict.fromkeys(chosen)),
         seconds=options.seconds,
@@ -121,6 +121,9 @@ def submit_data_benches(benches: DataBenches, settings: Settings, options: Submi
     console.echo(submitted_words(list(jobs), None, ()))
     for job in jobs:
         console.echo(f"result       {study.data_bench_file(job)}")
+    console.progress(
+        f"the jobs' output, below {shlex.quote(str(study.jobs))}, will show it, and so will hpcddp analyze beside runs"
+    )
     return _wait(jobs, study, backend, console) if options.wait else 0
 
 

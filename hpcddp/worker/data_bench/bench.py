@@ -173,8 +173,8 @@ def _problems(storage: StorageRate | None, rates: Sequence[LoaderRate]) -> Itera
     ]
     if pairs and not any(again >= NO_FASTER * first for first, again in pairs):
         yield (
-            "files were read again no faster than with their pages dropped: they stayed in memory, or nothing holds them there; "
-            "cold and warm are the same"
+            "files were read again no faster than with their pages dropped: the storage is no slower than the processes that "
+            "read, the pages stayed in memory, or nothing holds them there; cold and warm are the same"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -25,11 +26,12 @@ MEET_WITHIN = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Peer:
+class Peer:
     """What a rank says of itself."""
 
     host: str
-    cpus: int
+    cpus: tuple[int, ...]
+    """That it may run on, by the node's numbers."""
 
 
 def run(spec: dict[str, Any]) -> dict[str, Any]:
@@ -43,9 +45,10 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     rank = this_rank(job.backend, local_device=job.local_device)
     group = join(rank, job.point.device, MEET_WITHIN)
     begun_s = time.monotonic()
-    peers = group.gather_records("data bench", _Peer(host=rank.host, cpus=len(os.sched_getaffinity(0))))
-    cpus = int(group.share("data bench cpus", min((peer.cpus for peer in peers), default=0)))
-    request = replace(job.data_bench, loader_workers_per_rank=job.data_bench.loader_workers_per_rank or usual_workers(cpus))
+    peers = group.gather_records("data bench", Peer(host=rank.host, cpus=tuple(os.sched_getaffinity(0))))
+    cpus = cpus_of_ranks(peers)
+    fewest = int(group.share("data bench cpus", min(cpus, default=0)))
+    request = replace(job.data_bench, loader_workers_per_rank=job.data_bench.loader_workers_per_rank or usual_workers(fewest))
     point = replace(job.point, measure=replace(job.point.measure, input="io"))
     found = bench_data(group, point, data_root_as_given(job), request)
     group.leave()
@@ -61,7 +64,7 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
         device=group.device.type,
         gpu=decode_record(ProfileFacts, job.profile).node_type(point.layout.node_type).gpu,
         hosts=tuple(dict.fromkeys(peer.host for peer in peers)),
-        cpus_of_ranks=tuple(peer.cpus for peer in peers),
+        cpus_of_ranks=cpus,
         model=point.workload.model,
         precision=point.workload.precision,
         data=replace(job.data_bench.data[0], root=data_root_as_given(job)),
@@ -71,6 +74,15 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     write_json(Study(Path(job.study)).data_bench_file(rank.job), plain)
     print(data_bench_text(record), flush=True)
     return plain
+
+
+def cpus_of_ranks(peers: Sequence[Peer]) -> tuple[int, ...]:
+    """How many each has: those that it may run on, or its share where ranks of a node may run on the same ones."""
+    found = []
+    for peer in peers:
+        there = [other for other in peers if other.host == peer.host]
+        found.append(max(1, min(len(peer.cpus), len({cpu for other in there for cpu in other.cpus}) // len(there))))
+    return tuple(found)
 
 
 def usual_workers(cpus: int) -> tuple[int, ...]:

@@ -88,3 +88,11 @@ def test_data_in_memory_have_no_cold_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("cpus", "workers"), [(1, (0, 1)), (2, (0, 1, 2)), (12, (0, 1, 2, 4, 8, 12)), (16, (0, 1, 2, 4, 8, 16))])
 def test_usual_workers(cpus: int, workers: tuple[int, ...]) -> None:
     assert job.usual_workers(cpus) == workers
+
+
+def test_ranks_of_a_node_share_its_cpus() -> None:
+    """Where each may run on all of them; where each has its own, that many."""
+    shared = [job.Peer(host="a", cpus=(0, 1, 2, 3))] * 2
+    own = [job.Peer(host="b", cpus=(0, 1, 2)), job.Peer(host="b", cpus=(3,))]
+    assert job.cpus_of_ranks([*shared, *own]) == (2, 2, 2, 1)
+    assert job.cpus_of_ranks([job.Peer(host="a", cpus=(0,))] * 3) == (1, 1, 1)
