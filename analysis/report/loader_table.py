@@ -19,17 +19,17 @@ def loaders(rows: pd.DataFrame, apart: Apart) -> Table:
         *key_columns(apart),
         *([] if "workers" in next(iter(apart.values()), {}) else [(Column("workers"), number_of("workers", str))]),
         (Column("data wait", terminal="data"), number_of("data_wait_share", percent)),
-        (Column("trained", RATE, terminal="samples/s"), number_of("samples_per_s", quantity)),
-        (Column("loaders could give", RATE, terminal="loaders"), number_of("loader_samples_per_s", quantity)),
+        (Column("limit", numeric=False, terminal=None), words_of("limit")),
+        (Column("trained", RATE, terminal="trained"), number_of("samples_per_s", quantity)),
+        (Column("loaders", RATE, terminal="loaders"), number_of("loader_samples_per_s", quantity)),
         (Column("computing", TIME, terminal="compute"), number_of("compute_share", percent)),
-        (Column("no processor free", TIME, terminal="no CPU"), number_of("processor_wait_share", percent)),
-        (Column("waiting for files", TIME, terminal="files"), number_of("storage_wait_share", percent)),
-        (Column("passing batches on", TIME, terminal="pass on"), number_of("hand_over_share", percent)),
-        (Column("limit", numeric=False), words_of("limit")),
+        (Column("no processor", TIME, terminal="no CPU"), number_of("processor_wait_share", percent)),
+        (Column("files", TIME, terminal="files"), number_of("storage_wait_share", percent)),
+        (Column("hand-over", TIME, terminal="pass on"), number_of("hand_over_share", percent)),
     ]
     note = (
-        "Over the timed steps and all runs of a point. Loaders could give: what their processes read and pass on when nothing "
-        "pauses them, as fast as they did beside training; with `measure.input: io` what is trained is what they gave. A limit "
-        "is named where the step waits for data a tenth of its time or more."
+        "Over the timed steps and all runs of a point. Samples/s of loaders: what their processes would give without a pause, as "
+        "fast as they were beside training; with `measure.input: io` what is trained is what they gave. Their time: computing, "
+        "waiting for a free processor or for files, passing batches on. A limit is named where a tenth of the step or more waits."
     )
     return table_of("loaders", "What the loaders gave", note, specs, rows)

@@ -129,7 +129,7 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         "accuracy": "  accuracy on all evaluation samples, after so many trained ones (medians of n runs); training loss",
         "time to accuracy": "  time to an accuracy: training without evaluations (medians); speedup beside that of samples/s",
         "the step's parts": "  where the step goes, % of it (mean over ranks and steps, middle run)",
-        "loaders": "  what the loaders gave, and what their time went into (all runs of a point)",
+        "loaders": "  what was trained and what loaders could give, samples/s; what the loaders' time went into",
         "the exchange": "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel",
         "sharding": "  sharded parameters: what of a step ranks wait for, with `measure.comm: on` (medians over runs)",
         "profiled exchange": "  the exchange in profiled steps of the script, with `measure.comm: check` (medians over runs)",

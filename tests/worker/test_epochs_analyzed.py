@@ -31,6 +31,7 @@ def test_a_training_is_read_as_it_was_recorded(tmp_path: Path) -> None:
     assert run.losses.steps == 10
     assert run.losses.start == pytest.approx(run.loss_first, rel=0.2)
     found = find(records)
+    assert (found.loaders["loader_samples_per_s"] > 0).tolist() == [True]
     correct = recorded[-1]["correct"]
     assert correct is not None
     assert list(found.epochs["accuracy"].dropna())[-1] == float(Fraction(correct, EVALUATED))
