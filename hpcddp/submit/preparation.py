@@ -55,8 +55,10 @@ def _submission(study: Study, plan: SubmissionPlan, backend: Backend, task: Data
 
 
 def preparation_words(jobs: Sequence[DataSubmission]) -> list[str]:
-    """What comes before the runs, a line for each job."""
-    return [f"first, {job.task.title} in {job.task.options['root']}: {one_job_words(job.plan)}" for job in jobs]
+    """What comes before the runs, two lines for each job."""
+    return [
+        f"first, {job.task.action} {job.task.data} in {job.task.options['root']}:\n  {one_job_words(job.plan)}" for job in jobs
+    ]
 
 
 def prepare_first(study: Study, plan: SubmissionPlan, backend: Backend, console: Console) -> SubmissionPlan:

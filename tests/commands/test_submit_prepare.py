@@ -66,7 +66,7 @@ def test_runs_wait_for_the_job_that_prepares(run: Run, say: Say, sweep: Path, tm
     assert runs
     assert all("--dependency=afterok:5:7 " in call for call in runs)
     assert "preparation  1 job    7, when 5 ended well" in done.stdout
-    assert "first, prepare-bigmnist in" in done.stdout
+    assert "first, prepare bigmnist in" in done.stdout
 
 
 @pytest.mark.parametrize("place", ["small", "data"])

@@ -70,7 +70,6 @@ def test_a_command_of_data_is_a_job(rcc_twin: Twin, tmp_path: Path) -> None:
     assert (tmp_path / "set" / "bigmnist.json").is_file()
     shard = tmp_path / "set" / "train-00000.u8"
     verify = ("data", "verify", "bigmnist", "--root", "$SCRATCH/set", "--cluster", "rcc", *small, "-y", "--wait")
-    user.hpcddp(*verify)
     shard.write_bytes(b"\1" + shard.read_bytes()[1:])
     assert "train-00000.u8" in user.hpcddp(*verify, exit_code=1).stdout
     status = user.hpcddp("status", "jobs", exit_code=3).stdout
