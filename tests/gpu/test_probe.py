@@ -22,6 +22,9 @@ from tests.gpu.results import Figures
 
 BATCH = 32
 
+FLOPS = 3 * 2 * (256 * 1024 + 1024 * 10) - 2 * 256 * 1024
+"""Of a sample: backward is twice forward, but for the gradients of the batch, which nobody asks for."""
+
 
 @touches("hpcddp/probe/script_point.py", stand_in="the model lies in the host's memory, and parts are the host's time")
 def test_a_loop_of_ones_own(tmp_path: Path, figures: Figures) -> None:
@@ -31,6 +34,7 @@ def test_a_loop_of_ones_own(tmp_path: Path, figures: Figures) -> None:
     assert (run.state, run.reason) == ("counts", None)
     assert run.point is not None
     assert (run.point.device, run.point.workload.precision) == ("cuda" if is_real() else "cpu", "bf16")
+    assert run.used.flops_per_sample == FLOPS  # autograd runs a GPU's backward in a thread of its own
     parts = {name: mean or 0.0 for name, mean in (run.part_ns or {}).items()}
     assert min(parts[name] for name in ("forward", "backward", "optimizer")) > 0
     figures.add("forward_share", parts["forward"] / (run.step_ns or 1.0), most=1.0)
