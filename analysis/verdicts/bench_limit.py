@@ -34,8 +34,9 @@ class Benched:
         if not more:
             return ""
         best = max(more, key=lambda each: each.samples_per_s)
+        setting = _changes(best, self.rate)
         gave = f"{quantity(best.samples_per_s)} samples/s instead of {quantity(self.rate.samples_per_s)}"
-        return f"`--set {_changes(best, self.rate)}`: `hpcddp bench data` (job {self.bench.job}) gave {gave}"
+        return f"`--set {setting}`: `hpcddp bench data` (job {self.bench.job}) gave {gave}"
 
     def _is_faster(self, other: LoaderRate) -> bool:
         return other.samples_per_s >= (1 + FASTER) * self.rate.samples_per_s

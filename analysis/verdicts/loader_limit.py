@@ -150,7 +150,8 @@ def _hand_over(run: Run, times: LoaderTimes) -> FoundLimit:
 
 def _passing_nothing_on(run: Run) -> str:
     if run.point and run.point.workload.data.name in IN_MEMORY:
-        return "data on the device need no loaders: `--set workload.data.resident=true --set workload.loader_workers_per_rank=0`"
+        resident = "data on the device need no loaders: `--set workload.data.resident=true`"
+        return f"{resident}, with `--set workload.loader_workers_per_rank=0`"
     return "a rank that reads for itself passes nothing on: `--set workload.loader_workers_per_rank=0`"
 
 

@@ -20,6 +20,7 @@ IN_SCRIPT: Mapping[str, str] = {
     "workload.parallel": "`DistributedDataParallel`",
     "workload.fsdp.reshard_after_forward": "`fully_shard(..., reshard_after_forward=False)`",
     "workload.data.stage": "before the loop",
+    "workload.data.resident": "all of it before the loop",
     "measure.input": "iterating over the loader by itself",
 }
 """Key -> what a script has in its place; `{}` is the value."""

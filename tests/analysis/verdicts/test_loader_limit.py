@@ -75,7 +75,12 @@ FULL = 7
         (times(FULL), {"decoder": "simplejpeg 1.9", **IMAGENET}, "cores", ""),
         (times(FULL, compute_s=5.0), IMAGENET, "storage", "hpcddp data pack imagenet"),
         (times(2, hand_over_s=100.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
-        (times(2, hand_over_s=100.0), CIFAR10, "hand-over", "`--set workload.data.resident=true --set workload.loader_workers"),
+        (
+            times(2, hand_over_s=100.0),
+            CIFAR10,
+            "hand-over",
+            "`--set workload.data.resident=true`, with `--set workload.loader_workers",
+        ),
         (times(4, receive_s=30.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
         (times(0), {}, "loader processes", "--set workload.loader_workers_per_rank=7"),
     ],
