@@ -17,6 +17,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     with written_aside(file) as out:
         out.write(b"12")
         assert [path.name for path in tmp_path.iterdir()] == [f".a.u8.{socket.gethostname()}.{os.getpid()}.part"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.u8"]
     with pytest.raises(KeyboardInterrupt), written_aside(file) as out:
         raise KeyboardInterrupt
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.u8": b"12"}

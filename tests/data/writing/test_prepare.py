@@ -119,11 +119,21 @@ def _interrupt(done: int, total: int) -> None:
     raise KeyboardInterrupt
 
 
-def test_two_at_once_end_in_one_good_copy(tmp_path: Path, uninterrupted: dict[str, bytes]) -> None:
-    """The second waits, and finds everything made."""
-    twice_at_once(in_two_processes, tmp_path)
-    assert content(tmp_path) == uninterrupted
-    assert not list(tmp_path.glob(".*.part"))
+def test_two_at_once_end_in_one_good_copy(
+    tmp_path: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second waits, and finds everything made: each shard is written once."""
+
+    def noted(root: Path, shard: Shard, *others: object) -> dict[str, str]:
+        with (tmp_path / "written").open("a") as out:
+            out.write(f"{shard.stem}\n")
+        return write_shard(root, shard, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("hpcddp.data.writing.prepare.write_shard", noted)
+    twice_at_once(in_two_processes, tmp_path / "root")
+    assert content(tmp_path / "root") == uninterrupted
+    assert not list((tmp_path / "root").glob(".*.part"))
+    assert sorted((tmp_path / "written").read_text().split()) == ["eval", *(f"train-{number:05d}" for number in range(6))]
 
 
 def in_two_processes(root: Path) -> None:
