@@ -5,7 +5,6 @@ Each is of 32 x 32 pixels, dark around, the same in all three channels; files ha
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
@@ -18,6 +17,7 @@ from hpcddp.data.cifar10 import parse_records
 from hpcddp.data.digits import Digits
 from hpcddp.data.roots import missing
 from hpcddp.data.source import Split, TensorSource, to_bytes
+from hpcddp.data.writing.parts import write_complete
 
 FILES = {"train": "digits-train.bin", "eval": "digits-eval.bin"}
 MARGIN = 2
@@ -30,10 +30,7 @@ def prepare_digits(root: Path, digits: Digits) -> int:
     try:
         root.mkdir(parents=True, exist_ok=True)
         for split, (images, labels) in splits.items():
-            file = root / FILES[split]
-            unfinished = file.with_suffix(".unfinished")
-            unfinished.write_bytes(to_bytes(_records(images, labels)))
-            os.replace(unfinished, file)
+            write_complete(root / FILES[split], to_bytes(_records(images, labels)))
     except OSError as error:
         raise HpcddpError(f"cannot write digits into {root}: {error}") from error
     return sum(len(labels) for _, labels in splits.values())

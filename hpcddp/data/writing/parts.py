@@ -35,7 +35,7 @@ def written_aside(file: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def write_complete(file: Path, content: bytes) -> None:
+def write_complete(file: Path, content: bytes | bytearray) -> None:
     """The same for content that is at hand: a reader finds the old file or the new one."""
     with written_aside(file) as out:
         out.write(content)
