@@ -35,7 +35,7 @@ ENTRY = "hpcddp.worker.data_bench.job:run"
 MODELS = {"imagenet": "resnet50", "cifar10": "resnet18", "digits": "resnet18"}
 """What trains a data set where only that is named; else the MNIST CNN."""
 
-START_MIN, PASSES, USUAL_WORKERS = 5, 7, 8
+START_MIN, PASSES, USUAL_WORKERS = 5, 10, 8
 """Of a job's time: until it loads, measurements of a setting, and settings where the job finds out how many cores it has."""
 
 

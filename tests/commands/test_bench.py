@@ -87,8 +87,8 @@ def test_data_are_loaded_once_a_layout(run: Run, tmp_path: Path) -> None:
     (tmp_path / "nodes.yaml").write_text(DATA)
     said = run("bench", "data", tmp_path / "nodes.yaml", "--workers", "1,2,4", "--dry-run").stdout
     assert said.splitlines() == [
-        "1 job on rcc: 1 node x 4 ranks load bigmnist, at most 0.1 node hours, 0.5 GPU hours",
-        "1 job on rcc: 2 nodes x 4 ranks load bigmnist, at most 0.3 node hours, 1.1 GPU hours",
+        "1 job on rcc: 1 node x 4 ranks load bigmnist, at most 0.1 node hours, 0.6 GPU hours",
+        "1 job on rcc: 2 nodes x 4 ranks load bigmnist, at most 0.3 node hours, 1.2 GPU hours",
         "nothing submitted: this was a dry run",
     ]
 
