@@ -7,6 +7,9 @@ import posixpath
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from hpcddp.core.schema import decode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,11 @@ class DataTask:
     def with_folders(self, change: Mapping[str, str]) -> DataTask:
         """The same with other folders, by option."""
         return dataclasses.replace(self, options={**self.options, **change})
+
+
+def task_of(plain: Mapping[str, Any]) -> DataTask:
+    """The task that a job's spec has; SchemaError for what is none."""
+    return decode(DataTask, plain)
 
 
 def _word(value: object) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpcddp.core.data_bench_request import DataBenchRequest
-from hpcddp.core.data_task import DataTask
 from hpcddp.core.point import Point
 from hpcddp.core.run_root import Study
 from hpcddp.core.schema import Positive, added_later, decode, encode
@@ -42,8 +41,8 @@ class JobSpec:
     """Which GPU a rank uses that srun started: the one of its local rank, or device 0 where it has only its own."""
     script: ScriptPlace | None = added_later(None)
     """Of the point's script, where it is one."""
-    data_task: DataTask | None = added_later(None)
-    """Of a job that trains nothing and prepares, packs or checks a data set."""
+    data_task: Mapping[str, Any] | None = added_later(None)
+    """Of a job that trains nothing and prepares, packs or checks a data set: a DataTask, plain, which no render has to import."""
     data_bench: DataBenchRequest | None = added_later(None)
     """Of a benchmark of the point's data."""
     git_commit: str | None = None

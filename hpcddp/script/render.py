@@ -92,7 +92,9 @@ def folders_of(spec: JobSpec) -> tuple[str, ...]:
 def _own_folders(spec: JobSpec) -> tuple[str, ...]:
     """The user's: of the data, and where a script of theirs runs."""
     if spec.data_task is not None:
-        return spec.data_task.places
+        from hpcddp.core.data_task import task_of
+
+        return task_of(spec.data_task).places
     root = data_root_as_given(spec)
     return (*([root] if root else []), *([spec.script.folder] if spec.script else []))
 

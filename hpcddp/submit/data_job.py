@@ -115,7 +115,7 @@ def _send(job: DataSubmission) -> DataJob:
     """Under the study's lock."""
     (planned,) = job.plan.points
     (run,) = make_submissions(job.study, job.plan, job.backend.name, [(planned.point, 1)])
-    spec = replace(run.spec, data_task=job.task)
+    spec = replace(run.spec, data_task=encode(job.task))
     submission = replace(run, spec=spec, entry=ENTRY, title=job.task.title)
     job.backend.check(submission)
     (number,) = job.backend.submit_batch(Batch(submissions=(submission,), after_ok=job.plan.after))

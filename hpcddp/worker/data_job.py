@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.core.data_job_record import END_FILE, JOB_FILE, PROGRESS_FILE, DataEnd, DataJob, DataProgress
-from hpcddp.core.data_task import DataTask
+from hpcddp.core.data_task import DataTask, task_of
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_from_dict
 from hpcddp.core.paths import expanded
@@ -28,8 +28,8 @@ PACE_OVER = 10
 def run(spec: dict[str, Any]) -> dict[str, Any]:
     """Does the spec's task and writes end.json, whose content it returns; HpcddpError where the task fails."""
     job = spec_from_dict(spec)
-    task = job.data_task
-    assert task is not None, "only a job for a data task is given this entry"
+    assert job.data_task is not None, "only a job for a data task is given this entry"
+    task = task_of(job.data_task)
     folder, begun_s = _begin(job, task), time.monotonic()
     try:
         text = _do(task, folder)

@@ -12,13 +12,14 @@ from hpcddp.core.data_task import DataTask
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.jobspec import JobSpec, spec_to_dict
 from hpcddp.core.point import Data, Point, Workload
+from hpcddp.core.schema import encode
 from hpcddp.worker import data_job
 
 
 def _spec(tmp_path: Path, root: str) -> dict[str, object]:
     task = DataTask(action="prepare", data="digits", options={"root": root}, folders=("root",))
     point = Point(cluster="local", workload=Workload(model="prepare", data=Data(name="digits")), device="cpu")
-    return spec_to_dict(JobSpec(point=point, study=str(tmp_path / "study"), backend="local", data_task=task))
+    return spec_to_dict(JobSpec(point=point, study=str(tmp_path / "study"), backend="local", data_task=encode(task)))
 
 
 @pytest.fixture(autouse=True)
