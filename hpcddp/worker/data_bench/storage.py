@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,10 +28,11 @@ def drop_pages(files: Iterable[Path]) -> None:
         except OSError:
             continue
         try:
-            os.fsync(descriptor)  # pages that are still to be written stay
+            with contextlib.suppress(OSError):  # a file system that is only read has none
+                os.fsync(descriptor)  # pages that are still to be written stay
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         except OSError:
-            pass  # a pipe, or a file system that cannot
+            pass  # a pipe
         finally:
             os.close(descriptor)
 

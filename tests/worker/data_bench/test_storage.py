@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import posix
@@ -35,6 +36,21 @@ def test_pages_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert resident_pages(file) == 0
     file.read_bytes()
     assert resident_pages(file) == (4 << 20) // mmap.PAGESIZE
+
+
+def test_a_file_system_that_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some have no fsync; there is nothing to write, either."""
+    file = tmp_path / "large"
+    file.write_bytes(os.urandom(1 << 20))
+    with file.open("rb") as opened:
+        posix.fsync(opened.fileno())
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    drop_pages([file])
+    assert resident_pages(file) == 0
 
 
 def test_what_cannot_be_opened_is_passed_over(tmp_path: Path) -> None:
