@@ -38,7 +38,7 @@ SWEEP = (
 layout: {nodes: 2, gpus_per_node: 1, physical_cores_per_rank: 1, exclusive: false}
 baselines: false
 measure: {warmup_steps: 1, steps: STEPS, telemetry_hz: 0}
-slurm: {walltime_min: 5, mem_mb: 2000}
+slurm: {walltime_min: 5, mem_mb: 2000, nodelist: "gn[01-02]"}
 """
 )
 
