@@ -190,6 +190,7 @@ class Shifted:
 
     def __init__(self, source: Any, by: int) -> None:
         self._source, self._by = source, by
+        self.shape = source.shape
 
     def __len__(self) -> int:
         return len(self._source)
