@@ -8,7 +8,7 @@ from typing import Literal
 from hpcddp.core.data_bench_record import DataBenchRecord, LoaderRate
 
 LoaderLimit = Literal["storage", "decoder", "cores", "loader processes", "hand-over"]
-"""hand-over: processes could read and decode more than arrives at the rank."""
+"""hand-over: processes could read and decode more than arrives at the rank; a rank that reads for itself may get more."""
 
 SLOWER = 0.8
 """Cold below this share of warm: it is the storage that is waited for. Pairs of equal measurements of a few seconds stay within
@@ -28,9 +28,15 @@ def loader_limit(bench: DataBenchRecord, rate: LoaderRate) -> LoaderLimit | None
     warm = next((each for each in bench.rates if each.cache == "warm" and _key(each) == _key(rate)), None)
     if rate.cache == "cold" and warm and rate.samples_per_s < SLOWER * warm.samples_per_s:
         return "storage"
-    if any(_has_more_workers(other, rate) and rate.samples_per_s < SLOWER * other.samples_per_s for other in bench.rates):
+    workers = rate.loader_workers_per_rank
+    faster = best_rate(
+        other for other in bench.rates if _same_but_workers(other, rate) and rate.samples_per_s < SLOWER * other.samples_per_s
+    )
+    if faster and faster.loader_workers_per_rank > workers:
         return "loader processes"
-    return "hand-over" if rate.loader_workers_per_rank and _has_cores_left(bench, rate) else "cores"
+    if faster and not faster.loader_workers_per_rank:
+        return "hand-over"
+    return "hand-over" if workers and _has_cores_left(bench, rate) else "cores"
 
 
 def best_rate(rates: Iterable[LoaderRate]) -> LoaderRate | None:
@@ -53,10 +59,8 @@ def _has_cores_left(bench: DataBenchRecord, rate: LoaderRate) -> bool:
     return max(1, rate.loader_workers_per_rank) < min(bench.cpus_of_ranks)
 
 
-def _has_more_workers(other: LoaderRate, rate: LoaderRate) -> bool:
-    """Whether it is of the same setting but for the workers."""
-    same = (other.cache, *_key(other)[1:]) == (rate.cache, *_key(rate)[1:])
-    return same and other.loader_workers_per_rank > rate.loader_workers_per_rank
+def _same_but_workers(other: LoaderRate, rate: LoaderRate) -> bool:
+    return (other.cache, *_key(other)[1:]) == (rate.cache, *_key(rate)[1:])
 
 
 def _key(rate: LoaderRate) -> tuple[object, ...]:
