@@ -102,10 +102,10 @@ def _checked_content(root: Path, wanted: Manifest) -> Manifest:
 
 
 def _missing(root: Path, manifest: Manifest) -> list[Shard]:
-    """The shards that are still to be made. In a finished folder of an earlier version none has a checksum."""
+    """The shards that are still to be made. In a finished folder those of an earlier version have no checksum."""
     shards = [manifest.eval_shard, *manifest.train_shards]
-    without_sums = (root / MANIFEST).exists() and not manifest.sha256
-    return [shard for shard in shards if not shard.complete(root) or not (without_sums or _has_sums(shard, root, manifest))]
+    finished = (root / MANIFEST).exists()
+    return [shard for shard in shards if not shard.complete(root) or not (finished or _has_sums(shard, root, manifest))]
 
 
 def _has_sums(shard: Shard, root: Path, manifest: Manifest) -> bool:

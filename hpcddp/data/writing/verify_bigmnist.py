@@ -22,14 +22,21 @@ def verify_bigmnist(root: Path, *, progress: Progress, processes: int = 1) -> Ve
     manifest = read_manifest(root / MANIFEST)
     shards = [manifest.eval_shard, *manifest.train_shards]
     advance = counted(0, sum(shard.samples for shard in shards), progress)
+    names = {path.name for shard in shards for path in shard.sizes(root)}
+    without_sums = len(names - set(manifest.sha256))
     found = run_tasks(partial(_checked, root=root, manifest=manifest), shards, processes, advance)
     return Verified(
         root=root,
         what=f"{files(2 * len(shards))} with {manifest.samples:,} samples for training and {manifest.eval_samples:,} more",
         damaged=tuple(sorted(damage for damages in found for damage in damages)),
         remedy="remove these files and prepare with the same options again, which makes them anew",
-        remark="" if manifest.sha256 else "an earlier version prepared it without checksums: lengths and labels were compared",
+        remark=_of_earlier_version(without_sums, len(names)),
     )
+
+
+def _of_earlier_version(without_sums: int, in_all: int) -> str:
+    which = "it" if without_sums == in_all else files(without_sums)
+    return f"an earlier version prepared {which} without checksums: lengths and labels were compared" if without_sums else ""
 
 
 def _checked(shard: Shard, advance: Advance, *, root: Path, manifest: Manifest) -> list[Damage]:

@@ -151,6 +151,19 @@ def test_a_folder_of_an_earlier_version_stays_as_it_is(tmp_path: Path) -> None:
     assert content(tmp_path) == before
 
 
+def test_a_shard_made_anew_leaves_those_of_an_earlier_version(tmp_path: Path) -> None:
+    """What the manifest has no checksum of is no less finished because it has one of another shard now."""
+    prepare(tmp_path)
+    plain = json.loads((tmp_path / "bigmnist.json").read_text())
+    del plain["sha256"]
+    (tmp_path / "bigmnist.json").write_text(json.dumps(plain))
+    (tmp_path / "train-00001.u8").unlink()
+    prepare(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.u8")}
+    assert set(prepare(tmp_path).sha256) == {"train-00001.u8", "train-00001.labels.u8"}
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.u8")} == before
+
+
 def test_a_finished_folder_may_be_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A colleague's, say: nothing is locked or written where nothing is missing."""
     prepare(tmp_path)

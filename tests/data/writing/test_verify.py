@@ -89,6 +89,9 @@ def test_a_folder_of_an_earlier_version_has_its_lengths_and_labels_compared(tmp_
     del plain["sha256"]
     (tmp_path / "bigmnist.json").write_text(json.dumps(plain))
     assert "an earlier version prepared it without checksums" in verify(verify_bigmnist, tmp_path).sentence()
+    (tmp_path / "train-00002.u8").unlink()
+    prepare(tmp_path)
+    assert "an earlier version prepared 12 files without checksums" in verify(verify_bigmnist, tmp_path).sentence()
     flip(tmp_path / "train-00000.labels.u8", 10)
     (tmp_path / "train-00001.labels.u8").write_bytes(bytes([10]) * 2200)
     assert list(verify(verify_bigmnist, tmp_path).lines()) == ["train-00001.labels.u8: it holds the label 10; digits have 0 to 9"]
