@@ -29,6 +29,8 @@ from hpcddp.data.writing.space import check_space, write_error
 SAMPLES_PER_SHARD = 10_000
 """1.1 GB of ImageNet's: 134 tar files instead of 1.3 million of 110 KB, and a minute's work to lose when killed."""
 
+INDEX_KEYS = {"sha256", "tar_bytes", "names", "offsets", "sizes", "labels"}
+
 SPLITS: tuple[Split, ...] = ("train", "eval")
 
 
@@ -124,11 +126,12 @@ def _done(tar: Path) -> bool:
 
 
 def _index(tar: Path) -> dict[str, Any]:
+    """Empty where the file is no index: its tar is packed again."""
     try:
-        found: dict[str, Any] = json.loads(index_file(tar).read_text(encoding="utf-8"))
-    except ValueError:
+        found = json.loads(index_file(tar).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
         return {}
-    return found
+    return found if isinstance(found, dict) and found.keys() >= INDEX_KEYS else {}
 
 
 def _written(

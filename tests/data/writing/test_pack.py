@@ -72,6 +72,15 @@ def test_tar_files_hold_the_samples_of_the_folder(folder: Path, tmp_path: Path) 
                 assert torch.equal(labels, of)
 
 
+@pytest.mark.parametrize("damaged", ["{", "[]", "3", '{"tar_bytes": SIZE}'])
+def test_a_tar_with_a_damaged_index_is_packed_again(folder: Path, tmp_path: Path, damaged: str) -> None:
+    """Whatever is in its place."""
+    out = packed(folder, tmp_path / "out")
+    expected, tar = sums(out), out / "train-00001.tar"
+    (out / "train-00001.tar.json").write_text(damaged.replace("SIZE", str(tar.stat().st_size)))
+    assert sums(packed(folder, out)) == expected
+
+
 def test_every_sample_is_served_once(folder: Path, tmp_path: Path) -> None:
     """Over the evaluation split and, read by index, over the training split: nothing twice, nothing left out."""
     out = packed(folder, tmp_path / "out")
