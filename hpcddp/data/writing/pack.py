@@ -21,7 +21,7 @@ from hpcddp.core.schema import encode
 from hpcddp.data.image_folder import FOLDERS, DamagedPictureError, ImageFolder, class_names
 from hpcddp.data.source import Split
 from hpcddp.data.tar_shards import BLOCK, MANIFEST, PackManifest, ShardFacts, index_file, member_name
-from hpcddp.data.writing.parts import sha256_of, without_parts, write_complete, written_aside
+from hpcddp.data.writing.parts import bytes_of_parts, sha256_of, without_parts, write_complete, written_aside
 from hpcddp.data.writing.pool import Advance, run_tasks
 from hpcddp.data.writing.root_lock import root_lock
 from hpcddp.data.writing.space import check_space, write_error
@@ -75,7 +75,7 @@ def pack_imagenet(  # noqa: PLR0913 - the contract with the command
     plan = [planned for split in SPLITS for planned in _plan(out, split, len(folders[split].labels), samples_per_shard)]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        check_space(out, _missing_bytes(folders, plan), "packing", "choose another folder")
+        check_space(out, _missing_bytes(folders, plan) - bytes_of_parts(out), "packing", "choose another folder")
         with root_lock(out, remark) as lock, without_parts(out):
             with contextlib.closing(_written(folders, plan, processes, progress)) as tars:
                 for _ in tars:

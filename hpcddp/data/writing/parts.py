@@ -59,6 +59,15 @@ def without_parts(folder: Path) -> Iterator[None]:
         remove_parts(folder)
 
 
+def bytes_of_parts(folder: Path) -> int:
+    """What files that are being written take, or that killed processes left: room for what is still to be written."""
+    found = 0
+    for part in folder.glob(".*.part"):
+        with contextlib.suppress(OSError):  # complete by now, or removed
+            found += part.stat().st_size
+    return found
+
+
 def remove_parts(folder: Path) -> None:
     """Removes what killed processes left. Only for the holder of the folder's lock: nobody else writes there now."""
     for part in folder.glob(".*.part"):

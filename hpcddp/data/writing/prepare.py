@@ -21,7 +21,7 @@ from hpcddp.data.bigmnist import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Sh
 from hpcddp.data.digits import Digits
 from hpcddp.data.roots import first_file
 from hpcddp.data.writing.bigmnist_shards import write_shard
-from hpcddp.data.writing.parts import without_parts, write_complete
+from hpcddp.data.writing.parts import bytes_of_parts, without_parts, write_complete
 from hpcddp.data.writing.pool import Advance, run_tasks
 from hpcddp.data.writing.root_lock import root_lock
 from hpcddp.data.writing.space import check_space, write_error
@@ -55,7 +55,7 @@ def prepare_bigmnist(  # noqa: PLR0913 - the contract with the command
         found = _checked_content(root, wanted)
         if not _missing(root, found) and (root / MANIFEST).exists():
             return found
-        check_space(root, _missing_bytes(root, found), "bigMNIST", "choose another folder or fewer copies")
+        check_space(root, _missing_bytes(root, found) - bytes_of_parts(root), "bigMNIST", "choose another folder or fewer copies")
         with root_lock(root, remark) as lock, without_parts(root):
             manifest = _checked_content(root, wanted)
             with contextlib.closing(_written(root, manifest, digits, processes, progress)) as states:

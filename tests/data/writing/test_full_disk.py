@@ -60,5 +60,15 @@ def test_a_disk_that_runs_full_ends_with_a_sentence(small: Path, write: Callable
     assert content(root) == content(expected)
 
 
+@pytest.mark.parametrize("write", [prepare, pack])
+def test_what_a_killed_process_has_left_is_room(small: Path, write: Callable[[Path], None]) -> None:
+    """Its half files go before anything is written."""
+    root = small / "data"
+    root.mkdir()
+    (root / ".train-00000.u8.node7.99.part").write_bytes(bytes(shutil.disk_usage(small).free - 10_000))
+    write(root)
+    assert not list(root.glob(".*.part"))
+
+
 def content(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in root.glob("[!.]*")}
