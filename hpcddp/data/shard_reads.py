@@ -41,6 +41,11 @@ class FileReads:
         self._paths = paths
         self._descriptors: dict[int, int] = {}
 
+    def __del__(self) -> None:
+        """Nothing is under way any more: whoever reads refers to this."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+
     def begin(self, reads: Sequence[Read], owner: Tensor) -> Wait:
         """Begins to fill the rooms, parts of the memory of `owner`, which lives until they are full.
 
@@ -78,7 +83,8 @@ class FileReads:
             descriptor = os.open(self._paths[number], os.O_RDONLY | os.O_CLOEXEC)
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # nothing beside what is asked for
-            self._descriptors[number] = descriptor
+            if self._descriptors.setdefault(number, descriptor) != descriptor:  # another thread was faster
+                os.close(descriptor)
         return self._descriptors[number]
 
 
@@ -129,6 +135,7 @@ def _serve(queue: _Queue) -> None:
             job.done(error)
         else:
             job.done(None)
+        del files, reads, job  # an idle thread holds no batch's memory, and no file
 
 
 def bytes_of(tensor: Tensor) -> memoryview:

@@ -67,9 +67,10 @@ class ShardedSource(GatheredSource):
     def _labels(self) -> Tensor:
         """Of all shards, a byte each: 72 MB of the full set, read in one go."""
         labels = torch.empty(self._samples, dtype=torch.uint8)
-        for shard, room in zip(self._shards, torch.split(labels, self._per_shard), strict=True):
-            with open(shard.labels(self._root), "rb", buffering=0) as file:
-                file.readinto(bytes_of(room))
+        rooms = torch.split(labels, self._per_shard)
+        FileReads([shard.labels(self._root) for shard in self._shards]).read(
+            [Read(number, 0, bytes_of(room)) for number, room in enumerate(rooms)]
+        )
         return labels
 
     def _map(self, number: int) -> Tensor:

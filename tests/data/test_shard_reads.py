@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -66,3 +69,30 @@ def test_a_file_cut_short_while_it_is_read_is_said(source: ShardedSource, tmp_pa
     file.write_bytes(file.read_bytes()[: 784 * 100])
     with pytest.raises(HpcddpError, match=r"train-1.u8 ends before byte 94,080: it was cut short"):
         source.batch(torch.arange(480, 520))
+
+
+def test_labels_cut_short_before_they_are_read_are_said(source: ShardedSource, tmp_path: Path) -> None:
+    """They are read with the first batch, which may be long after the folder was looked through."""
+    file = tmp_path / "train-1.labels.u8"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(HpcddpError, match=r"train-1.labels.u8 ends before byte 400: it was cut short"):
+        source.batch(torch.arange(20))
+
+
+def test_what_was_read_from_is_closed_with_its_source(source: ShardedSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many threads open a file at once; and no thread holds on to the memory of a batch that it has read."""
+    monkeypatch.setattr(shard_reads, "_NO_WAIT", 0)
+    monkeypatch.setattr(shard_reads, "READS_AT_ONCE", 1)
+    first = source.batch(torch.arange(20))  # threads are there, and labels are read
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        again = ShardedSource(source._root, source._shards)
+        again.batch(torch.arange(1200).view(3, 20, 20).transpose(0, 1).flatten())
+    held = weakref.ref(again._reads)
+    del first, again
+    for _ in range(100):
+        if held() is None:
+            break
+        time.sleep(0.01)
+    assert held() is None
+    assert len(os.listdir("/proc/self/fd")) <= before
