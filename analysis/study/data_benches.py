@@ -64,7 +64,7 @@ def data_bench_frame(benches: Sequence[DataBenchRecord], points: Iterable[Point]
             "decoder": rate.decoder,
             "cache": rate.cache,
             "samples_per_s": rate.samples_per_s,
-            "bytes_per_s": rate.samples_per_s * bench.bytes_per_sample if bench.bytes_per_sample else None,
+            "bytes_per_s": bench.bytes_per_s(rate),
             "read_samples_per_s": rate.read_samples_per_s,
             "decode_samples_per_s": rate.decode_samples_per_s,
             "limit": loader_limit(bench, rate),

@@ -20,7 +20,7 @@ HAND_OVER = 0.6
 
 def loader_limit(bench: DataBenchRecord, rate: LoaderRate) -> LoaderLimit | None:
     """What holds that setting back; None of data that lie in memory."""
-    if bench.bytes_per_sample is None:
+    if bench.bytes_per_sample is None or not rate.is_of_files:
         return None
     reading, decoding = rate.read_samples_per_s, rate.decode_samples_per_s
     if reading and decoding:

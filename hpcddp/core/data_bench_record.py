@@ -35,6 +35,11 @@ class LoaderRate:
     decode_samples_per_s: NonNegative | None = None
     """The same processes, decoding pictures that they have in memory; None where nothing is decoded."""
 
+    @property
+    def is_of_files(self) -> bool:
+        """Not where one copy of bigMNIST stays in memory."""
+        return self.form in (None, "shards")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StorageRate:
@@ -83,3 +88,7 @@ class DataBenchRecord:
     def ranks(self) -> int:
         """That loaded at the same time."""
         return len(self.cpus_of_ranks)
+
+    def bytes_per_s(self, rate: LoaderRate) -> float | None:
+        """Of files; None where none are read."""
+        return rate.samples_per_s * self.bytes_per_sample if self.bytes_per_sample and rate.is_of_files else None

@@ -69,17 +69,13 @@ def _rates(bench: DataBenchRecord) -> str:
         "decoder": [rate.decoder for rate in bench.rates],
         "cache": [rate.cache for rate in bench.rates],
         "samples/s": [f"{rate.samples_per_s:,.0f}" for rate in bench.rates],
-        "bytes/s": [_bytes(bench, rate) for rate in bench.rates],
+        "bytes/s": [None if (found := bench.bytes_per_s(rate)) is None else size(found) for rate in bench.rates],
         "reading": [_per_s(rate.read_samples_per_s) for rate in bench.rates],
         "decoding": [_per_s(rate.decode_samples_per_s) for rate in bench.rates],
         "limit": [loader_limit(bench, rate) for rate in bench.rates],
     }
     known = {name: cells for name, cells in columns.items() if any(cell is not None for cell in cells)}
     return table(list(known), list(zip(*known.values(), strict=True)), left=("form", "decoder", "cache", "limit"))
-
-
-def _bytes(bench: DataBenchRecord, rate: LoaderRate) -> str | None:
-    return f"{size(rate.samples_per_s * bench.bytes_per_sample)}" if bench.bytes_per_sample else None
 
 
 def _per_s(rate: float | None) -> str | None:

@@ -73,6 +73,9 @@ def test_nothing_is_said_of_data_in_memory() -> None:
     """They are read once, when the run begins."""
     given = rate(2, 100.0, cache="warm")
     assert loader_limit(bench(given, bytes_per_sample=None), given) is None
+    virtual = rate(2, 100.0, cache="warm", form="virtual")
+    found = bench(virtual, given)
+    assert (loader_limit(found, virtual), found.bytes_per_s(virtual), found.bytes_per_s(given)) == (None, None, 1e7)
 
 
 def test_the_fastest_setting() -> None:

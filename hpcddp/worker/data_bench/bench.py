@@ -12,7 +12,7 @@ import torch
 
 from hpcddp.core.data_bench_record import Cache, LoaderRate, StorageRate
 from hpcddp.core.data_bench_request import DataBenchRequest
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Source
 from hpcddp.data.sampling import EpochOrder
@@ -48,29 +48,48 @@ class Benched:
 def bench_data(group: ProcessGroup, point: Point, root: str | None, request: DataBenchRequest) -> Benched:
     """All ranks call it. What cannot be opened is a problem; HpcddpError where that is all."""
     rates, problems = list[LoaderRate](), list[str]()
-    first, storage = None, None
-    for data in request.data:
+    samples, bytes_per_sample, storage = 0, None, None
+    for number, data in enumerate(request.data):
         try:
-            opening = _Opening(data, root, point.workload.seed)
+            opening = _opening(group, number, functools.partial(_Opening, data, root, point.workload.seed))
             opened = opening()
         except HpcddpError as error:
             problems.append(str(error))
             continue
-        if first is None:
-            first = opened
+        samples = samples or len(opened.training)
+        if bytes_per_sample is None and opened.bytes_per_sample is not None:
+            bytes_per_sample = opened.bytes_per_sample
             storage = storage_rate(group, opened.large_files, request.seconds) if opened.large_files else None
         del opened  # what it has mapped cannot be dropped
         for setting in _settings(group, point, data, opening, request):
-            rates += setting.rates()
-    if first is None:
+            try:
+                rates += setting.rates()
+            except UsageError as error:  # the same on all ranks: a global batch is larger than the data set
+                problems.append(str(error))
+    if not rates:
         raise HpcddpError("\n".join(problems))
     return Benched(
-        samples=len(first.training),
-        bytes_per_sample=first.bytes_per_sample,
+        samples=samples,
+        bytes_per_sample=bytes_per_sample,
         storage=storage,
         rates=tuple(rates),
-        problems=(*problems, *_problems(storage, rates)),
+        problems=(*dict.fromkeys(problems), *_problems(storage, rates)),
     )
+
+
+def _opening(group: ProcessGroup, number: int, make: Callable[[], _Opening]) -> _Opening:
+    """HpcddpError on all ranks where one of them, perhaps on another node, cannot open the data: none may wait for it."""
+    opening, words = None, None
+    try:
+        opening = make()
+        opening()
+    except HpcddpError as error:
+        words = str(error) if group.rank.rank == 0 else f"rank {group.rank.rank} on {group.rank.host}: {error}"
+    said = group.gather(f"data bench opening {number}", words)
+    refused = group.share(f"data bench refused {number}", next(filter(None, said), None))
+    if refused or opening is None:
+        raise HpcddpError(refused)
+    return opening
 
 
 def _settings(group: ProcessGroup, point: Point, data: Data, opening: _Opening, request: DataBenchRequest) -> Iterator[_Setting]:

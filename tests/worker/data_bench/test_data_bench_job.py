@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from tests.data.files import write_imagenet, write_mnist
 from tests.worker import forked, given
 
 
-def bench(study: Path, data: Data, *others: Data, ranks: int = 1, workers: tuple[int, ...] = (0, 1)) -> DataBenchRecord:
+def bench(
+    study: Path, data: Data, *others: Data, ranks: int = 1, workers: tuple[int, ...] = (0, 1), batches: tuple[int, ...] = (2,)
+) -> DataBenchRecord:
     """The record; rank 0 returns it, others nothing."""
-    request = DataBenchRequest(loader_workers_per_rank=workers, batch_per_gpu=(2,), data=(data, *others), seconds=0.1)
+    request = DataBenchRequest(loader_workers_per_rank=workers, batch_per_gpu=batches, data=(data, *others), seconds=0.1)
     spec = spec_to_dict(given.job(study, given.point(ranks, data=data, batch_per_gpu=2), data_bench=request))
     plain, *rest = forked.values(study / "output", ranks, in_rank, spec)
     assert rest == [{}] * (ranks - 1)
@@ -65,15 +68,16 @@ def test_rows_of_large_files(tmp_path: Path) -> None:
         Data(name="bigmnist", root=str(tmp_path / "big"), copies=copies, variants=("plain",), form=form)  # type: ignore[arg-type]
         for copies, form in ((4, "shards"), (4, "virtual"), (9, "shards"))
     )
-    found = bench(tmp_path, shards, virtual, other, workers=(1,))
+    found = bench(tmp_path, virtual, shards, other, workers=(1,))
     assert found.storage is not None
     assert min(found.storage.bytes_per_s, found.storage.again_bytes_per_s) > 0
     assert found.bytes_per_sample == 785
     assert [(rate.form, rate.cache, rate.decoder, rate.read_samples_per_s) for rate in found.rates] == [
+        ("virtual", "warm", None, None),
         ("shards", "cold", None, None),
         ("shards", "warm", None, None),
-        ("virtual", "warm", None, None),
     ]
+    assert [found.bytes_per_s(rate) is None for rate in found.rates] == [True, False, False]
     assert "data.copies is 9" in found.problems[0]
 
 
@@ -83,6 +87,28 @@ def test_data_in_memory_have_no_cold_cache(tmp_path: Path) -> None:
     found = bench(tmp_path, Data(name="mnist", root=str(tmp_path / "mnist")), workers=())
     assert (found.bytes_per_sample, {rate.cache for rate in found.rates}) == (None, {"warm"})
     assert tuple(rate.loader_workers_per_rank for rate in found.rates) == job.usual_workers(found.cpus_of_ranks[0])
+
+
+def test_a_batch_that_the_data_do_not_fill_is_a_problem(tmp_path: Path) -> None:
+    """The others are measured."""
+    write_mnist(tmp_path / "mnist")
+    found = bench(tmp_path, Data(name="mnist", root=str(tmp_path / "mnist")), workers=(0, 1), batches=(500, 2))
+    assert [(rate.batch_per_gpu, rate.loader_workers_per_rank) for rate in found.rates] == [(2, 0), (2, 1)]
+    assert [problem.partition(":")[0] for problem in found.problems] == [
+        f"{found.samples} training samples do not fill one global batch of 500 (1 x 500)"
+    ]
+
+
+def test_data_that_one_node_lacks_are_measured_on_none(tmp_path: Path) -> None:
+    """Each rank says so: none waits for another, or loads while another does something else."""
+    write_mnist(tmp_path / "node0")
+    data = Data(name="mnist", root=f"{tmp_path}/$SLURMD_NODENAME")
+    request = DataBenchRequest(loader_workers_per_rank=(0,), batch_per_gpu=(2,), data=(data,), seconds=0.1)
+    spec = spec_to_dict(given.job(tmp_path, given.point(2, nodes=2, data=data, batch_per_gpu=2), data_bench=request))
+    outcomes = forked.ranks(tmp_path / "output", 2, in_rank, spec, nodes=2, timeout_s=30)
+    last_lines = [outcome.output.strip().splitlines()[-1] for outcome in outcomes]
+    assert len(set(last_lines)) == 1
+    assert re.search(r"HpcddpError: rank 1 on \S+: no train-images\S* or \S* in \S*/node1 ", last_lines[0])
 
 
 @pytest.mark.parametrize(("cpus", "workers"), [(1, (0, 1)), (2, (0, 1, 2)), (12, (0, 1, 2, 4, 8, 12)), (16, (0, 1, 2, 4, 8, 16))])
