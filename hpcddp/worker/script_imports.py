@@ -1,7 +1,8 @@
 """What a training script is sure to import, imported in its place before any run waits for nodes; its main part does not run.
 
-Sure is what its own lines import whatever happens: none within a function, behind a condition or in a `try`. A module beside the
-script is imported as it is in a run, and with it all that it imports.
+Sure is what its own lines import whatever happens: none within a function, behind a condition, in a `try` or where errors are
+suppressed, nor behind a line that changes where modules are found, as `sys.path.insert` does. A module beside the script is
+imported as it is in a run, and with it all that it imports.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,8 @@ from pathlib import Path
 from hpcddp.core.jobspec import JobSpec
 from hpcddp.worker.ranks import Rank
 from hpcddp.worker.script_place import enter_place, set_rank_variables
+
+WHERE_MODULES_ARE = {"sys.path", "sys.modules", "sys.meta_path", "sys.path_hooks", "site.addsitedir"}
 
 
 @dataclass(frozen=True)
@@ -44,15 +48,29 @@ def import_problems(spec: JobSpec, rank: Rank) -> Iterator[str]:
 def sure_imports(script: Path) -> list[Imported]:
     """In the order of lines; those of `if __name__ == "__main__":` among them."""
     tree = ast.parse(script.read_bytes(), str(script))
-    return [each for statement in _sure(tree.body) for each in _imported(statement)]
+    here = itertools.takewhile(lambda statement: not _moves_modules(statement), _sure(tree.body))
+    return [each for statement in here for each in _imported(statement)]
 
 
 def _sure(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that run whatever happens."""
     for statement in body:
         if isinstance(statement, (ast.With, ast.ClassDef)) or (isinstance(statement, ast.If) and _is_main(statement.test)):
-            yield from _sure(statement.body)
+            yield from () if _suppresses(statement) else _sure(statement.body)
         else:
             yield statement
+
+
+def _suppresses(statement: ast.stmt) -> bool:
+    """As contextlib.suppress and the `try_import` of some libraries do."""
+    managers = [ast.unparse(each.context_expr) for each in statement.items] if isinstance(statement, ast.With) else []
+    return any(word in manager for manager in managers for word in ("suppress", "import"))
+
+
+def _moves_modules(statement: ast.stmt) -> bool:
+    """Whether it names what Python finds modules by."""
+    names = {ast.unparse(each) for each in ast.walk(statement) if isinstance(each, ast.Attribute)}
+    return bool(names & WHERE_MODULES_ARE)
 
 
 def _is_main(test: ast.expr) -> bool:

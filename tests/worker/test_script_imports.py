@@ -61,6 +61,17 @@ def test_what_is_sure_to_be_imported(tmp_path: Path) -> None:
     assert Imported(1, "torch") in sure_imports(tmp_path / "train.py")
 
 
+def test_what_a_run_may_go_without_is_not_sure(tmp_path: Path) -> None:
+    """Where errors are suppressed, and behind a line that changes where modules are found."""
+    suppressed = "with contextlib.suppress(ImportError):\n    import no_such_speedup\n"
+    moved = "sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'src'))\n"
+    nested = "if os.path.isdir('src'):\n    sys.path.append('src')\n"
+    for moves in (moved, nested):
+        text = f"import contextlib, os, sys\n{suppressed}import json\n{moves}import no_such_model\n"
+        (tmp_path / "train.py").write_text(text)
+        assert [each.module for each in sure_imports(tmp_path / "train.py")] == ["contextlib", "os", "sys", "json"]
+
+
 def test_the_missing_module_is_named(tmp_path: Path) -> None:
     """Of the script, and of a module beside it; once for all ranks of a host."""
     text = "import torch\nimport no_such_library.part\nfrom model import make\nfrom model import build\n"
