@@ -62,7 +62,7 @@ def _sure(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _suppresses(statement: ast.stmt) -> bool:
-    """As contextlib.suppress and the `try_import` of some libraries do."""
+    """As contextlib.suppress does, and what some libraries have for imports that may fail."""
     managers = [ast.unparse(each.context_expr) for each in statement.items] if isinstance(statement, ast.With) else []
     return any(word in manager for manager in managers for word in ("suppress", "import"))
 
