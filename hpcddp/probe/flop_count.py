@@ -67,6 +67,9 @@ class StepFlops:
         return self._mode.total if known else None
 
     def begin_batch(self) -> None:
+        if not self._step_is_over and _something_is_compiled():  # since the loop was begun
+            self._mode.unknown = True
+            self.end()
         if not self._counts and not self._step_is_over:
             self._mode.__enter__()  # type: ignore[no-untyped-call]
             self._counts = True

@@ -169,6 +169,27 @@ def test_what_is_compiled_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(dynamo, "cached_backends", before)
 
 
+def test_what_is_compiled_before_the_first_step_is_compiled_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the loop was begun: by the first step, without breaks for what would watch it."""
+    import torch._dynamo.eval_frame as dynamo
+
+    monkeypatch.setattr(dynamo, "cached_backends", {})
+    model, graphs = mlp(), list[Any]()
+    flops = step_flops(model, [])
+    assert flops is not None
+
+    def compiler(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(model, backend=compiler)
+    flops.begin_batch()
+    compiled(torch.randn(BATCH, IN)).sum().backward()
+    flops.end_batch()
+    flops.end_step()
+    assert (len(graphs), flops.of_step) == (1, None)
+
+
 def in_two_ways() -> dict[str, int | None]:
     """In each of two ranks: parameters in shards, and products in shards."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
