@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from hpcddp.analysis.runs.run import Run
 from hpcddp.core.data_bench_judgement import loader_limit
 from hpcddp.core.data_bench_record import DataBenchRecord, LoaderRate
 from hpcddp.core.data_bench_text import enough_words
@@ -41,6 +42,8 @@ class _Trained:
 
     point: Point
     samples_per_s: float
+    decoder: str | None
+    """Name and version of what decoded pictures, where its runs say so."""
 
 
 def newest_benches(records: Iterable[DataBenchRecord]) -> list[DataBenchRecord]:
@@ -49,9 +52,9 @@ def newest_benches(records: Iterable[DataBenchRecord]) -> list[DataBenchRecord]:
     return sorted(newest.values(), key=lambda record: (record.layout.nodes, record.layout.gpus_per_node, record.data.name))
 
 
-def data_bench_frame(benches: Sequence[DataBenchRecord], points: Iterable[Point], scaling: pd.DataFrame) -> pd.DataFrame:
+def data_bench_frame(benches: Sequence[DataBenchRecord], runs: Iterable[Run], scaling: pd.DataFrame) -> pd.DataFrame:
     """A row per setting of each of the benchmarks; `scaling` has a row per point whose runs count."""
-    trained = _trained(points, scaling)
+    trained = _trained(runs, scaling)
     rows = [
         {
             "job": bench.job,
@@ -77,9 +80,9 @@ def data_bench_frame(benches: Sequence[DataBenchRecord], points: Iterable[Point]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def data_bench_notes(benches: Sequence[DataBenchRecord], points: Iterable[Point], scaling: pd.DataFrame) -> list[str]:
+def data_bench_notes(benches: Sequence[DataBenchRecord], runs: Iterable[Run], scaling: pd.DataFrame) -> list[str]:
     """Which setting gives what the GPUs of each layout need, and what makes its rates doubtful."""
-    trained = _trained(points, scaling)
+    trained = _trained(runs, scaling)
     notes = []
     for bench in benches:
         where = f"{bench.data.name} on {count(bench.layout.nodes, 'node')} x {bench.layout.gpus_per_node}"
@@ -91,10 +94,10 @@ def data_bench_notes(benches: Sequence[DataBenchRecord], points: Iterable[Point]
     return notes
 
 
-def _trained(points: Iterable[Point], scaling: pd.DataFrame) -> list[_Trained]:
-    by_label = {point.label: point for point in points}
-    rates = zip(scaling["label"], scaling["samples_per_s"], strict=True)
-    return [_Trained(by_label[label], float(rate)) for label, rate in rates if label in by_label and pd.notna(rate)]
+def _trained(runs: Iterable[Run], scaling: pd.DataFrame) -> list[_Trained]:
+    rates = {label: float(rate) for label, rate in zip(scaling["label"], scaling["samples_per_s"], strict=True) if pd.notna(rate)}
+    of_label = {run.label: run for run in runs if run.state == "counts" and run.label in rates}
+    return [_Trained(run.point, rates[label], run.decoder) for label, run in of_label.items() if run.point]
 
 
 def _of_layout(bench: DataBenchRecord, trained: Iterable[_Trained]) -> Iterable[_Trained]:
@@ -113,16 +116,25 @@ def _of_layout(bench: DataBenchRecord, trained: Iterable[_Trained]) -> Iterable[
 def _loaded_by_runs(bench: DataBenchRecord, rate: LoaderRate, trained: Sequence[_Trained]) -> float | None:
     """None where no run with `measure.input: io` has the setting."""
     for each in _of_layout(bench, trained):
-        workload = each.point.workload
-        decoder = workload.data.decoder
-        if (
-            each.point.measure.input == "io"
-            and (workload.loader_workers_per_rank, workload.batch_per_gpu) == (rate.loader_workers_per_rank, rate.batch_per_gpu)
-            and (rate.form is None or rate.form == workload.data.form)
-            and (rate.decoder is None or decoder == "auto" or rate.decoder.startswith(decoder))
-        ):
+        named = each.point.workload.data.decoder
+        decoder = each.decoder or (rate.decoder if named == "auto" else named)
+        same_cores = each.point.layout.physical_cores_per_rank == bench.layout.physical_cores_per_rank
+        if each.point.measure.input == "io" and same_cores and is_setting(rate, each.point, decoder):
             return each.samples_per_s
     return None
+
+
+def is_setting(rate: LoaderRate, point: Point, decoder: str | None) -> bool:
+    """Whether the point's runs, for which this decoded, load as it was measured."""
+    workload = point.workload
+    same = (workload.loader_workers, workload.batch_per_gpu) == (rate.loader_workers_per_rank, rate.batch_per_gpu)
+    decodes_alike = rate.decoder is None or decoder_name(decoder) == decoder_name(rate.decoder)
+    return same and decodes_alike and rate.form in (None, workload.data.form)
+
+
+def decoder_name(decoder: str | None) -> str:
+    """Without its version."""
+    return (decoder or "").partition(" ")[0]
 
 
 def _need(bench: DataBenchRecord, trained: Sequence[_Trained]) -> tuple[float, str] | None:

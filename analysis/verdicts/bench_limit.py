@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcddp.analysis.study.data_benches import newest_benches
+from hpcddp.analysis.study.data_benches import decoder_name, is_setting, newest_benches
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.context import Case, PointRow
 from hpcddp.core.data_bench_judgement import LoaderLimit, loader_limit
@@ -43,17 +44,23 @@ class Benched:
 
 
 def benched(case: Case, row: PointRow) -> Benched | None:
-    """In the newest benchmark of the point's layout and data; of cold and warm caches the one nearer to what runs load."""
+    """In the benchmark of the point's layout and data; of cold and warm caches the one nearer to what runs load."""
     run = case.runs_of(row)[0]
     point = run.point
-    benches = newest_benches(case.records.data_benches)
-    here = next((bench for bench in benches if point and _is_of(bench, point)), None)
+    here = _bench_of(case.records.data_benches, point) if point else None
     if here is None or point is None:
         return None
-    alike = [rate for rate in here.rates if _is_setting(rate, point, run.decoder)]
+    alike = [rate for rate in here.rates if is_setting(rate, point, run.decoder)]
     wanted = float(row["samples_per_s"])
     found = min(alike, key=lambda rate: _apart(rate.samples_per_s, wanted), default=None)
     return Benched(here, found) if found else None
+
+
+def _bench_of(records: Sequence[DataBenchRecord], point: Point) -> DataBenchRecord | None:
+    """The newest; with as many cores for a rank, where there is one."""
+    cores = point.layout.physical_cores_per_rank
+    found = [bench for bench in newest_benches(records) if _is_of(bench, point)]
+    return min(found, key=lambda bench: bench.layout.physical_cores_per_rank != cores, default=None)
 
 
 def _is_of(bench: DataBenchRecord, point: Point) -> bool:
@@ -61,26 +68,15 @@ def _is_of(bench: DataBenchRecord, point: Point) -> bool:
     return len(set(layouts)) == 1 and bench.data.name == point.workload.data.name
 
 
-def _is_setting(rate: LoaderRate, point: Point, decoder: str | None) -> bool:
-    workload = point.workload
-    same = (workload.loader_workers, workload.batch_per_gpu) == (rate.loader_workers_per_rank, rate.batch_per_gpu)
-    return same and (rate.decoder is None or _name(rate.decoder) == _name(decoder)) and rate.form in (None, workload.data.form)
-
-
 def _changes(other: LoaderRate, rate: LoaderRate) -> str:
     """`KEY=VALUE` where the other setting differs in one key that a sweep may change as it likes; else empty."""
     if (other.cache, other.batch_per_gpu, other.form) != (rate.cache, rate.batch_per_gpu, rate.form):
         return ""
     workers = other.loader_workers_per_rank != rate.loader_workers_per_rank
-    decoder = _name(other.decoder) != _name(rate.decoder)
+    decoder = decoder_name(other.decoder) != decoder_name(rate.decoder)
     if workers and not decoder:
         return f"workload.loader_workers_per_rank={other.loader_workers_per_rank}"
-    return f"workload.data.decoder={_name(other.decoder)}" if decoder and not workers else ""
-
-
-def _name(decoder: str | None) -> str:
-    """Without its version."""
-    return (decoder or "").partition(" ")[0]
+    return f"workload.data.decoder={decoder_name(other.decoder)}" if decoder and not workers else ""
 
 
 def _apart(rate: float, wanted: float) -> float:

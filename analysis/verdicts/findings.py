@@ -126,7 +126,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         loaders=failures.contain("loaders", lambda: loaders_frame(case, scaling), loaders_frame(case, scaling[:0])),
         data_benches=failures.contain(
             "benchmarks of data",
-            partial(data_bench_frame, benches, records.points, scaling),
+            partial(data_bench_frame, benches, records.runs, scaling),
             data_bench_frame([], [], scaling[:0]),
         ),
         stragglers=stragglers,
@@ -148,7 +148,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         effects=effects,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
         notes=notes_in_own_words(
-            [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, records.points, scaling)],
+            [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, records.runs, scaling)],
             records.points,
         ),
         failures=failures,

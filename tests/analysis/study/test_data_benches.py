@@ -7,9 +7,12 @@ import dataclasses
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from hpcddp.analysis import analyze
+from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.data_bench_record import DataBenchRecord, StorageRate
 from hpcddp.core.point import Data, Layout
 from hpcddp.core.records import write_json
@@ -27,15 +30,16 @@ IMAGES = Data(name="imagenet", root="/scratch/imagenet")
 
 def benched(**changes: object) -> DataBenchRecord:
     """Of one node with 4 ranks: 2 workers a rank load 1,280 samples/s cold, 4 of them 1,600."""
-    given = {"decoder": "simplejpeg 1.9", "read_samples_per_s": 9000.0}
+    pictures = {"decoder": "simplejpeg 1.9", "read_samples_per_s": 9000.0}
     rates = (
-        rate(2, 1280.0, decode_samples_per_s=1500.0, **given),
-        rate(2, 1300.0, cache="warm", decode_samples_per_s=1500.0, **given),
-        rate(4, 1600.0, decode_samples_per_s=2000.0, **given),
-        rate(4, 1650.0, cache="warm", decode_samples_per_s=2000.0, **given),
+        rate(2, 1280.0, decode_samples_per_s=1500.0, **pictures),
+        rate(2, 1300.0, cache="warm", decode_samples_per_s=1500.0, **pictures),
+        rate(4, 1600.0, decode_samples_per_s=2000.0, **pictures),
+        rate(4, 1650.0, cache="warm", decode_samples_per_s=2000.0, **pictures),
     )
     found = bench(*rates, storage=StorageRate(bytes_per_s=9e8, again_bytes_per_s=5e9), hosts=("r001",))
-    return dataclasses.replace(found, layout=Layout(gpus_per_node=4), data=IMAGES, cpus_of_ranks=(4,) * 4, **changes)  # type: ignore[arg-type]
+    given = {"layout": Layout(gpus_per_node=4), "data": IMAGES, "cpus_of_ranks": (4,) * 4, **changes}
+    return dataclasses.replace(found, **given)  # type: ignore[arg-type]
 
 
 def study_of(folder: Path, *records: DataBenchRecord) -> Study:
@@ -67,6 +71,31 @@ def test_the_newest_stands_beside_the_runs(tmp_path: Path) -> None:
     assert "How fast loaders are" in (study.folder / "report" / "index.html").read_text()
     plain = json.loads((study.folder / "report" / "report.json").read_text())
     assert [row["samples_per_s"] for row in plain["data_benches"]] == [1280.0, 1300.0, 1600.0, 1650.0]
+
+
+def loading_runs(folder: Path, *records: DataBenchRecord, **layout: int) -> list[float | None]:
+    """What stands beside each setting, of runs with `input: io` whose pictures simplejpeg decoded as the first choice."""
+    loading = point(1, 4, data=IMAGES, input="io", **layout)
+    study = write_study(folder / "s", [loading])
+    data = {"name": "imagenet", "samples": 5000, "decoder": "simplejpeg 1.9"}
+    write_runs(study, loading, [100 * MS], launch={"data": data})
+    for record in records:
+        write_json(study.data_bench_file(record.job), encode(record))
+    rates = find(load_study(study)).data_benches["io_samples_per_s"]
+    return [None if pd.isna(each) else round(float(each)) for each in rates]
+
+
+def test_runs_stand_beside_the_decoder_that_they_had(tmp_path: Path) -> None:
+    """`auto` took simplejpeg: they say nothing of Pillow's rate."""
+    rates = (rate(2, 1280.0, decoder="simplejpeg 1.9"), rate(2, 500.0, decoder="pillow 12.0"))
+    assert loading_runs(tmp_path, benched(rates=rates)) == [1280, None]
+
+
+def test_runs_stand_beside_the_cores_that_they_had(tmp_path: Path) -> None:
+    """Two cores of a rank do not load what eight do."""
+    rates = (rate(2, 1280.0, decoder="simplejpeg 1.9"),)
+    by_cores = (benched(job=str(n), rates=rates, layout=Layout(gpus_per_node=4, physical_cores_per_rank=n)) for n in (2, 8))
+    assert loading_runs(tmp_path, *by_cores, physical_cores_per_rank=8) == [None, 1280]
 
 
 def test_a_damaged_one_is_a_note(tmp_path: Path) -> None:
