@@ -27,25 +27,23 @@ def with_data_on_disk(points: Sequence[PlannedPoint], data_roots: Mapping[str, s
         yield point, root
 
 
-def root_here(root: str) -> Path | None:
-    """The folder as this machine sees it; None where it does not, or where only the job knows a variable in it."""
+def root_here(root: str, *, runs_here: bool) -> Path | None:
+    """The folder as this machine sees it; None where it does not, or where only the job knows a variable in it. `runs_here`:
+    what this machine does not see is nowhere.
+    """
     try:
         folder = Path(os.path.abspath(expanded(root, "data root")))
     except HpcddpError:
-        return None
-    return folder if folder.is_dir() else None
+        folder = Path(root)
+    return folder if runs_here or folder.is_dir() else None
 
 
 def missing_data(
     points: Sequence[PlannedPoint], data_roots: Mapping[str, str], *, runs_here: bool, prepares: bool
 ) -> Iterator[str]:
-    """A sentence for each data set that runs are sure not to find. `runs_here`: what this machine does not see is nowhere;
-    `prepares`: what hpcddp can make comes before them.
-    """
+    """A sentence for each data set that runs are sure not to find. `prepares`: what hpcddp can make comes before them."""
     for point, root in with_data_on_disk(points, data_roots):
-        data, folder = point.workload.data, root_here(root)
-        if folder is None and runs_here:
-            folder = Path(root)
+        data, folder = point.workload.data, root_here(root, runs_here=runs_here)
         found = None if folder is None else unprepared(data, folder)
         if found is not None and not (prepares and found.is_missing and prepare_task(data, root)):
             yield found.text

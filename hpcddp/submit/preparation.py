@@ -31,7 +31,7 @@ def preparations(study: Study, plan: SubmissionPlan, backend: Backend) -> list[D
     made = [state.record.task for state in _states(study) if state.phase == "done"]
     found: dict[tuple[str, str], DataSubmission] = {}
     for point, root in with_data_on_disk(plan.points, plan.settings.data_roots):
-        task, folder = prepare_task(point.workload.data, root), root_here(root)
+        task, folder = prepare_task(point.workload.data, root), root_here(root, runs_here=plan.profile.backend == "local")
         lacks = None if folder is None else unprepared(point.workload.data, folder)
         if task is None or (folder is not None and (lacks is None or not lacks.is_missing)):
             continue

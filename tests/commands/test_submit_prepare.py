@@ -95,6 +95,19 @@ def test_what_a_job_has_made_is_not_made_again(run: Run, say: Say, sweep: Path, 
     assert all("--dependency" not in call for call in calls(tmp_path, "sbatch"))
 
 
+def test_what_was_removed_here_is_made_again(run: Run, sweep: Path, tmp_path: Path) -> None:
+    """Where runs are of this machine, a folder that it does not see is gone, whatever a job has made there."""
+    task = DataTask(action="prepare", data="bigmnist", options={"root": f"{tmp_path}/data", "copies": 2}, folders=("root",))
+    job = DataJob(task=task, job="L0001", name="prepare-bigmnist", backend="local", submitted_at="2026-01-01T00:00:00+00:00")
+    folder = Study(tmp_path / "jobs" / "small").data_dir("L0001")
+    write_json(folder / "job.json", encode(job))
+    write_json(folder / "end.json", {"schema": 1, "ok": True, "text": "120 samples", "took_s": 1.0})
+    here = _with_root(sweep, f"{tmp_path}/data")
+    here.write_text(here.read_text().replace("cluster: rcc\naccount: proj", "cluster: local").replace("[1, 2]", "[1]"))
+    planned = run("submit", here, "--prepare", "--dry-run")
+    assert (planned.exit_code, f"first, prepare bigmnist in {tmp_path}/data" in planned.stdout) == (0, True), planned.output
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [
