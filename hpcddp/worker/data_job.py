@@ -44,12 +44,15 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _do(task: DataTask, folder: Path) -> str:
-    """What was done; HpcddpError also where the compute environment lacks a module for it."""
+    """What was done; HpcddpError also where the compute environment lacks a module for it, or a file system fails."""
     try:
         return run_task(_here(task), ProgressFile(folder))
     except ModuleNotFoundError as error:
         words = f"the job's Python has no module {error.name}: install it in the compute environment, or have the profile load it"
         raise HpcddpError(words) from error
+    except OSError as error:
+        words = error.strerror or str(error)
+        raise HpcddpError(f"{error.filename}: {words}" if error.filename else words) from error
 
 
 def _begin(job: JobSpec, task: DataTask) -> Path:

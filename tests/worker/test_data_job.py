@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -58,6 +60,19 @@ def test_an_environment_without_a_library(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(HpcddpError, match="the job's Python has no module"):
         data_job.run(_spec(tmp_path, str(tmp_path / "digits")))
     assert json.loads((tmp_path / "study/.jobs/L0001.data/end.json").read_text())["ok"] is False
+
+
+def test_a_file_system_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence with the file, as on the command line, and an end that says so."""
+
+    def stale(*_: object) -> str:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "/scratch/digits")
+
+    monkeypatch.setattr(data_job, "run_task", stale)
+    with pytest.raises(HpcddpError, match=r"^/scratch/digits: Stale file handle$"):
+        data_job.run(_spec(tmp_path, str(tmp_path / "digits")))
+    end = json.loads((tmp_path / "study/.jobs/L0001.data/end.json").read_text())
+    assert (end["ok"], end["text"]) == (False, "/scratch/digits: Stale file handle")
 
 
 def test_progress_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
