@@ -21,6 +21,7 @@ from hpcddp.data.staging.copy import Copied, copy_files
 from hpcddp.data.staging.files import MANIFESTS, RootFiles, find_files
 from hpcddp.data.writing.root_lock import root_lock
 from hpcddp.data.writing.space import check_space, write_error
+from hpcddp.data.writing.verified import readable
 
 BATCH_BYTES = 2**33
 BATCH_FILES = 20_000
@@ -59,7 +60,8 @@ class StagedFiles:
 def stage_data(name: str, root: Path, out: Path, *, progress: Progress, remark: Callable[[str], None]) -> StagedFiles:
     """Copies what data set `name` reads of `root` into `out`, as far as it is not there; UsageError where `out` holds others."""
     _check_apart(root, out)
-    found = find_files(name, root)
+    with readable():
+        found = find_files(name, root)
     if not found.names:
         raise missing(f"nothing of the data set `{name}`", root, "name the folder that has its files")
     try:

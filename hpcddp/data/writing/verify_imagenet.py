@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hpcddp.core.errors import HpcddpError
+from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.data.cuts import middle
 from hpcddp.data.decoders import Decoder, make_decoder
 from hpcddp.data.image_folder import FOLDERS, DamagedPictureError, ImageFolder
 from hpcddp.data.imagenet import Pictures
 from hpcddp.data.source import Split
-from hpcddp.data.tar_shards import MANIFEST, ShardFacts, TarShards, read_index, read_manifest
+from hpcddp.data.tar_shards import AGAIN, MANIFEST, ShardFacts, TarShards, read_index, read_manifest
 from hpcddp.data.writing.pack import SPLITS, check_classes
 from hpcddp.data.writing.parts import sha256_of
 from hpcddp.data.writing.pool import Advance, run_tasks
@@ -53,11 +53,14 @@ def verify_imagenet(root: Path, *, progress: Progress, processes: int = 1) -> Ve
 
 
 def _tar_plan(root: Path) -> list[Part]:
-    manifest, plan = read_manifest(root), []
-    for split, shards in (("train", manifest.train), ("eval", manifest.val)):
+    """UsageError where a split has no tar file, as when it is opened for training."""
+    manifest, plan = read_manifest(root), list[Part]()
+    for split, shards in zip(SPLITS, (manifest.train, manifest.val), strict=True):
+        if not shards:
+            raise UsageError(f"{root / MANIFEST} names no tar file of {FOLDERS[split]}: {AGAIN}")
         first = 0
         for shard in shards:
-            plan.append(Part("train" if split == "train" else "eval", range(first, first + shard.samples), shard))
+            plan.append(Part(split, range(first, first + shard.samples), shard))
             first += shard.samples
     return plan
 

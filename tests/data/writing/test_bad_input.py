@@ -19,6 +19,7 @@ from tests.data.files import write_imagenet
 PREPARE = "prepare bigmnist --copies 1 --variants plain --digits sklearn --root {root}"
 VERIFY = "verify bigmnist --root {root}"
 PACK = "pack imagenet --root {root} --out {root}/out"
+STAGE = "stage bigmnist --root {root} --out {root}-copy"
 VERIFY_PICTURES = "verify imagenet --root {root}"
 
 
@@ -73,6 +74,7 @@ def other_seed(root: Path) -> None:
         (text("train"), PACK, "no folder train/ of ImageNet in {root}"),
         (link_out, PACK, "{root}/train/b is a symbolic link out of {root}"),
         (text("imagenet.json", '{"schema": 9}'), VERIFY_PICTURES, "is of a newer version of hpcddp (schema 9; this one reads 1)"),
+        (text("imagenet.json", '{"classes": [], "train": [], "val": []}'), VERIFY_PICTURES, "names no tar file of train"),
         (nothing, "verify mnist --root {root}", "no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in {root}"),
         (text("data_batch_1"), "verify cifar10 --root {root}", "a pickle, which can run code when it is opened"),
     ],
@@ -87,7 +89,7 @@ def test_bad_input_is_a_sentence(tmp_path: Path, harm: Callable[[Path], None], c
     assert (result.exit_code, result.exception if not isinstance(result.exception, SystemExit) else None) == (2, None)
 
 
-@pytest.mark.parametrize("command", [PREPARE, VERIFY, PACK, VERIFY_PICTURES, "verify mnist --root {root}"])
+@pytest.mark.parametrize("command", [PREPARE, VERIFY, PACK, VERIFY_PICTURES, STAGE, "verify mnist --root {root}"])
 def test_a_folder_that_may_not_be_read(tmp_path: Path, command: str) -> None:
     """Somebody else's; the one above may be entered."""
     root = tmp_path / "root"
