@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -35,10 +36,13 @@ COLUMNS = {
 }
 """A row per setting and cache; `io_samples_per_s` is of runs with `measure.input: io` at the same setting."""
 
+RunsOf = Callable[[Any], Sequence[Run]]
+"""Of a row of the scaling table, its runs."""
+
 
 @dataclass(frozen=True)
 class _Trained:
-    """A point whose runs count."""
+    """A row of the scaling table."""
 
     point: Point
     samples_per_s: float
@@ -52,9 +56,9 @@ def newest_benches(records: Iterable[DataBenchRecord]) -> list[DataBenchRecord]:
     return sorted(newest.values(), key=lambda record: (record.layout.nodes, record.layout.gpus_per_node, record.data.name))
 
 
-def data_bench_frame(benches: Sequence[DataBenchRecord], runs: Iterable[Run], scaling: pd.DataFrame) -> pd.DataFrame:
+def data_bench_frame(benches: Sequence[DataBenchRecord], scaling: pd.DataFrame, runs_of: RunsOf) -> pd.DataFrame:
     """A row per setting of each of the benchmarks; `scaling` has a row per point whose runs count."""
-    trained = _trained(runs, scaling)
+    trained = _trained(scaling, runs_of)
     rows = [
         {
             "job": bench.job,
@@ -80,9 +84,9 @@ def data_bench_frame(benches: Sequence[DataBenchRecord], runs: Iterable[Run], sc
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def data_bench_notes(benches: Sequence[DataBenchRecord], runs: Iterable[Run], scaling: pd.DataFrame) -> list[str]:
+def data_bench_notes(benches: Sequence[DataBenchRecord], scaling: pd.DataFrame, runs_of: RunsOf) -> list[str]:
     """Which setting gives what the GPUs of each layout need, and what makes its rates doubtful."""
-    trained = _trained(runs, scaling)
+    trained = _trained(scaling, runs_of)
     notes = []
     for bench in benches:
         where = f"{bench.data.name} on {count(bench.layout.nodes, 'node')} x {bench.layout.gpus_per_node}"
@@ -94,10 +98,9 @@ def data_bench_notes(benches: Sequence[DataBenchRecord], runs: Iterable[Run], sc
     return notes
 
 
-def _trained(runs: Iterable[Run], scaling: pd.DataFrame) -> list[_Trained]:
-    rates = {label: float(rate) for label, rate in zip(scaling["label"], scaling["samples_per_s"], strict=True) if pd.notna(rate)}
-    of_label = {run.label: run for run in runs if run.state == "counts" and run.label in rates}
-    return [_Trained(run.point, rates[label], run.decoder) for label, run in of_label.items() if run.point]
+def _trained(scaling: pd.DataFrame, runs_of: RunsOf) -> list[_Trained]:
+    rows = ((float(row["samples_per_s"]), runs_of(row)) for _, row in scaling.iterrows() if pd.notna(row["samples_per_s"]))
+    return [_Trained(runs[0].point, rate, runs[0].decoder) for rate, runs in rows if runs and runs[0].point]
 
 
 def _of_layout(bench: DataBenchRecord, trained: Iterable[_Trained]) -> Iterable[_Trained]:

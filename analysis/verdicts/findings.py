@@ -126,8 +126,8 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         loaders=failures.contain("loaders", lambda: loaders_frame(case, scaling), loaders_frame(case, scaling[:0])),
         data_benches=failures.contain(
             "benchmarks of data",
-            partial(data_bench_frame, benches, records.runs, scaling),
-            data_bench_frame([], [], scaling[:0]),
+            partial(data_bench_frame, benches, scaling, case.runs_of),
+            data_bench_frame([], scaling[:0], case.runs_of),
         ),
         stragglers=stragglers,
         buckets=buckets,
@@ -148,7 +148,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         effects=effects,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
         notes=notes_in_own_words(
-            [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, records.runs, scaling)],
+            [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)],
             records.points,
         ),
         failures=failures,
