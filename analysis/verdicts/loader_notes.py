@@ -16,7 +16,7 @@ def loader_notes(runs: Sequence[Run]) -> Iterator[str]:
         run, cpus = max(crowded, key=lambda each: (_workers(each[0]) / each[1], each[0].name))
         yield (
             f"a rank of {run.name}{_and_more(len(crowded))} has {count(_workers(run), 'loader worker')} on {count(cpus, 'CPU')}, "
-            f"which reading and training share: `--set workload.loader_workers_per_rank=auto` takes as many as it has cores for"
+            f"which reading and training share: `--set workload.loader_workers_per_rank={_fewer(run, cpus)}"
         )
     cut = [run for run in counting if run.loader and run.loader.prefetch_cut]
     if cut and cut[0].loader:
@@ -25,6 +25,15 @@ def loader_notes(runs: Sequence[Run]) -> Iterator[str]:
 
 def _workers(run: Run) -> int:
     return run.loader.workers if run.loader else 0
+
+
+def _fewer(run: Run, cpus: int) -> str:
+    """`auto` where a sweep knows the cores of a rank and that makes fewer; else their number less one for the rank itself."""
+    planned = run.point.layout.physical_cores_per_rank if run.point else None
+    threads = run.signals.processors.threads if run.signals and run.signals.processors else 1
+    if planned and planned * threads <= cpus:
+        return "auto` takes as many as it has cores for"
+    return f"{max(1, cpus // threads - 1)}`"
 
 
 def _cpus_of_rank(run: Run) -> int | None:

@@ -180,11 +180,20 @@ def test_data_on_the_device_are_advised_no_loaders(tmp_path: Path) -> None:
 
 def test_more_workers_than_cpus_are_noted(tmp_path: Path) -> None:
     """With the numbers and what takes as many as there is room for; not where each has one."""
-    (note,) = [note for note in study_of(tmp_path / "a", times(12), cpus=8).notes if "loader workers on" in note]
+    planned = study_of(tmp_path / "a", times(12), cpus=8, physical_cores_per_rank=2)
+    (note,) = [note for note in planned.notes if "loader workers on" in note]
     assert (
         "has 12 loader workers on 8 CPUs, which reading and training share: `--set workload.loader_workers_per_rank=auto`" in note
     )
     assert not [note for note in study_of(tmp_path / "b", times(8), cpus=8).notes if "loader workers on" in note]
+
+
+@pytest.mark.parametrize("planned", [None, 16], ids=["on this machine", "more than the job gave"])
+def test_auto_is_not_advised_where_it_would_not_help(tmp_path: Path, planned: int | None) -> None:
+    """It is refused where a sweep does not know the cores, and takes too many where the rank has fewer than it was to have."""
+    notes = study_of(tmp_path, times(12), cpus=8, physical_cores_per_rank=planned).notes
+    (note,) = [note for note in notes if "loader workers on 8 CPUs" in note]
+    assert note.endswith("`--set workload.loader_workers_per_rank=1`")
 
 
 def test_what_was_not_read_ahead_is_noted(tmp_path: Path) -> None:
