@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.core.errors import UsageError
+from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.text import count, size
 from hpcddp.data.roots import missing
 from hpcddp.data.staging.copy import Copied, copy_files
 from hpcddp.data.staging.files import MANIFESTS, RootFiles, find_files
 from hpcddp.data.writing.root_lock import root_lock
-from hpcddp.data.writing.space import check_space, write_error
+from hpcddp.data.writing.space import FULL, check_space, write_error
 from hpcddp.data.writing.verified import readable
 
 BATCH_BYTES = 2**33
@@ -153,13 +153,19 @@ def _batches(files: Files) -> Iterator[Files]:
 
 
 def _copy_batch(root: Path, out: Path, batch: RootFiles, done: _Done) -> Copied:
-    """Copied aside and checked, then renamed."""
+    """Copied aside and checked, then renamed; nothing stays aside. A full disk is an OSError."""
     aside = out / ASIDE
     aside.mkdir()
-    copied = copy_files(root, aside, batch, done.add)
-    for path, _ in batch.files:
-        facts = (root / path).stat()
-        os.utime(aside / path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-        os.replace(aside / path, out / path)
-    shutil.rmtree(aside)
+    try:
+        copied = copy_files(root, aside, batch, done.add)
+        for path, _ in batch.files:
+            facts = (root / path).stat()
+            os.utime(aside / path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+            os.replace(aside / path, out / path)
+    except HpcddpError as error:
+        if isinstance(full := error.__cause__, OSError) and full.errno in FULL:
+            raise full from error
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
     return copied

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import types
 from pathlib import Path
 
 import pytest
@@ -116,3 +119,20 @@ def test_a_full_disk_is_said_before_copying(root: Path, tmp_path: Path) -> None:
         fill(disk)
         with pytest.raises(HpcddpError, match=r"cannot write a copy of the data|are missing"):
             copy(root, disk / "deeper")
+
+
+def test_a_disk_that_fills_keeps_what_is_finished(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a quota, which does not show before; nothing half done takes room, and with room it goes on."""
+    monkeypatch.setattr(stage, "BATCH_FILES", 3)
+    with small_disk(tmp_path) as disk:
+        out = disk / "out"
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10**9))
+            words = r"cannot write a copy of the data into .*No space left on device; 1.\d MB are still to be written there; what"
+            with pytest.raises(HpcddpError, match=words):
+                copy(root, out)
+        assert len(content(out)) == 9
+        assert not (out / stage.ASIDE).exists()
+        subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
+        copy(root, out)
+        assert content(out) == content(root)
