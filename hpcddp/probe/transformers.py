@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.utils import WEIGHTS_NAME
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.probe.framework_checkpoints import FrameworkCheckpoints
@@ -97,7 +98,11 @@ def _save(args: TrainingArguments, state: TrainerState, of_trainer: Mapping[str,
     """What the Trainer reads of a checkpoint of its own, but random numbers and a loss scaler; every rank has it alike."""
     if args.process_index:
         return
-    of_trainer["model"].save_pretrained(folder)
+    model = of_trainer["model"]
+    if hasattr(model, "save_pretrained"):
+        model.save_pretrained(folder)
+    else:
+        torch.save(model.state_dict(), folder / WEIGHTS_NAME)  # a module of the user's own
     torch.save(of_trainer["optimizer"].state_dict(), folder / OPTIMIZER_NAME)
     torch.save(of_trainer["lr_scheduler"].state_dict(), folder / SCHEDULER_NAME)
     state.save_to_json(str(folder / TRAINER_STATE_NAME))

@@ -83,13 +83,30 @@ trainer.train(resume_from_checkpoint=callback.checkpoint if asked else None)
 print(f"made {trainer.state.global_step} steps")
 """
 
+LLAMA = "LlamaForCausalLM(LlamaConfig(vocab_size=100, **shape))"
+
+OWN_MODULE = """\
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(100, 4)
+
+    def forward(self, input_ids, labels):
+        return {"loss": self.embedding(input_ids).square().mean()}
+
+
+"""
+"""The Trainer takes what is no model of the library's, too."""
+
 FRAMEWORKS = {"lightning": LIGHTNING, "transformers": TRANSFORMERS}
 
+MODELS = {**FRAMEWORKS, "transformers, own module": OWN_MODULE + TRANSFORMERS.replace(LLAMA, "Model()")}
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+
+@pytest.mark.parametrize("framework", MODELS)
 def test_a_training_that_is_told_to_stop_goes_on(tmp_path: Path, framework: str) -> None:
     """The framework loads what was written, counts its steps on, and the run has all of its steps once."""
-    what, text = point(measure={"resume": True, "steps": 12}), SIGNAL + FRAMEWORKS[framework]
+    what, text = point(measure={"resume": True, "steps": 12}), SIGNAL + MODELS[framework]
     (first,) = outcomes(tmp_path, what, text)
     assert first.code == 0, first.output
     end = json.loads((attempt_of(tmp_path, what) / "end.json").read_text())
