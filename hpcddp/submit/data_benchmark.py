@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from hpcddp.backends.base import Backend, JobState, Submission
 from hpcddp.backends.choose import make_backend
 from hpcddp.cluster.settings import Settings
+from hpcddp.core.catalog import check_workload
 from hpcddp.core.data_bench_record import DataBenchRecord
 from hpcddp.core.data_bench_request import DataBenchRequest
 from hpcddp.core.data_bench_text import data_bench_text
@@ -50,12 +51,13 @@ class DataBenches:
 
 
 def data_layout(layout: LayoutOptions, options: PointOptions, name: str, root: str | None) -> ChosenPoints:
-    """A point of that layout with that data set, where no sweep file is given."""
+    """A point of that layout with that data set, where no sweep file is given; UsageError for one that is unknown."""
     model = MODELS.get(name.removeprefix("synthetic-"), "mnist-cnn")
     data = {"name": name, **({"root": root} if root else {})}
     chosen = choose_layout(layout, options, lambda profile: {"model": model, "data": data}, "bench-data")
     wanted = chosen.source.sweep
     full = with_node_type(wanted.layout, chosen.profile)
+    check_workload(wanted.workload)
     point = Point(cluster=chosen.profile.name, workload=wanted.workload, layout=full, device=wanted.device)
     return replace(chosen, points=[PlannedPoint(point, ())])
 
@@ -83,6 +85,8 @@ def _request(points: Sequence[Point], options: DataBenchOptions) -> DataBenchReq
         raise UsageError(f"--decoder is for pictures that are decoded, and {name} has none: leave it out")
     if options.forms and name != "bigmnist":
         raise UsageError(f"--form is of bigmnist, and this is {name}: leave it out")
+    if options.workers and known[0].resident:
+        raise UsageError(f"--workers is for loader processes, and {name} that is resident has none: leave it out")
     chosen = [
         replace(data, decoder=decoder, form=form)  # type: ignore[arg-type]  # the command line takes no others
         for data in known

@@ -100,6 +100,9 @@ def test_data_without_a_sweep(run: Run) -> None:
     assert (result.exit_code, "2 nodes x 1 rank load imagenet" in result.stdout) == (0, True)
 
 
+RESIDENT = ["--cluster", "local", "--data", "mnist", "--set", "workload.data.resident=true"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -111,7 +114,12 @@ def test_data_without_a_sweep(run: Run) -> None:
         (["small.yaml", "--decoder", "pillow"], "--decoder is for pictures that are decoded, and bigmnist has none"),
         (["--cluster", "local", "--data", "imagenet", "--root", ".", "--form", "virtual"], "--form is of bigmnist, and this is"),
         (["--cluster", "local", "--data", "imagenett"], "no data set `imagenett`; did you mean `imagenet`?"),
+        (["--cluster", "local", "--data", "imagenett", "--root", "."], "no data set `imagenett`; did you mean `imagenet`?"),
         (["--cluster", "local", "--data", "imagenet"], "data `imagenet` has no folder"),
+        (
+            [*RESIDENT, "--root", ".", "--workers", "2"],
+            "--workers is for loader processes, and mnist that is resident has none",
+        ),
     ],
 )
 def test_mistakes_in_data(run: Run, sweep: Path, arguments: list[str], says: str) -> None:
