@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from pathlib import Path
 
@@ -21,7 +20,7 @@ are cached, and read from a disk one page after the other."""
 
 
 class ShardedSource(GatheredSource):
-    """Samples spread over shards of equal length (the last may be shorter); files are opened by the process that reads."""
+    """Samples spread over shards of equal length (the last may be shorter); images are opened by the process that reads."""
 
     def __init__(self, root: Path, shards: list[Shard]) -> None:
         super().__init__(MNIST)
@@ -29,6 +28,7 @@ class ShardedSource(GatheredSource):
         self._shards = shards
         self._per_shard = shards[0].samples
         self._samples = sum(shard.samples for shard in shards)
+        self._labels = _all_labels(root, shards)
         self._reads = FileReads([shard.images(root) for shard in shards])
         self._maps: dict[int, Tensor] = {}
         run = run_length(self._samples)
@@ -63,21 +63,20 @@ class ShardedSource(GatheredSource):
         rows = torch.cat([tensor.index_select(0, at) for tensor, at in zip(maps, within, strict=True)])
         torch.index_select(rows, 0, order.argsort(), out=images.flatten(1))
 
-    @functools.cached_property
-    def _labels(self) -> Tensor:
-        """Of all shards, a byte each: 72 MB of the full set, read in one go."""
-        labels = torch.empty(self._samples, dtype=torch.uint8)
-        rooms = torch.split(labels, self._per_shard)
-        FileReads([shard.labels(self._root) for shard in self._shards]).read(
-            [Read(number, 0, bytes_of(room)) for number, room in enumerate(rooms)]
-        )
-        return labels
-
     def _map(self, number: int) -> Tensor:
         if number not in self._maps:
             shard = self._shards[number]
             self._maps[number] = map_rows(self._root, shard)
         return self._maps[number]
+
+
+def _all_labels(root: Path, shards: list[Shard]) -> Tensor:
+    """A byte each: 72 MB of the full set, in memory once for a rank and the loader processes that it forks."""
+    labels = torch.empty(sum(shard.samples for shard in shards), dtype=torch.uint8)
+    rooms = torch.split(labels, shards[0].samples)
+    reads = [Read(number, 0, bytes_of(room)) for number, room in enumerate(rooms)]
+    FileReads([shard.labels(root) for shard in shards]).read(reads)
+    return labels
 
 
 def map_rows(root: Path, shard: Shard) -> Tensor:

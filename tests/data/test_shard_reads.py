@@ -71,12 +71,20 @@ def test_a_file_cut_short_while_it_is_read_is_said(source: ShardedSource, tmp_pa
         source.batch(torch.arange(480, 520))
 
 
-def test_labels_cut_short_before_they_are_read_are_said(source: ShardedSource, tmp_path: Path) -> None:
-    """They are read with the first batch, which may be long after the folder was looked through."""
+def test_labels_are_read_once_for_all_processes(source: ShardedSource, tmp_path: Path) -> None:
+    """When the source is opened: 72 MB that each loader process would have of its own."""
+    for file in tmp_path.glob("*.labels.u8"):
+        file.unlink()
+    loader = TrainLoader(source, batch_size=100, rank=0, ranks=1, workers=2, seed=1, pin_memory=False)
+    assert sorted(sample for batch in loader.epoch(0) for sample in samples_in(batch)) == list(range(1200))
+
+
+def test_labels_cut_short_are_said(source: ShardedSource, tmp_path: Path) -> None:
+    """By their file's name, whenever that was; none is made up."""
     file = tmp_path / "train-1.labels.u8"
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(HpcddpError, match=r"train-1.labels.u8 ends before byte 400: it was cut short"):
-        source.batch(torch.arange(20))
+        ShardedSource(tmp_path, source._shards)
 
 
 def test_what_was_read_from_is_closed_with_its_source(source: ShardedSource, monkeypatch: pytest.MonkeyPatch) -> None:
