@@ -171,12 +171,14 @@ def _restarting(point: Point) -> Iterator[str]:
         )
 
 
-def _pictures(point: Point) -> Iterator[str]:
+def _data(point: Point) -> Iterator[str]:
     data = point.workload.data
     if data.decoder != "auto" and data.name != "imagenet":
         yield f"workload.data.decoder is {data.decoder}, and {data.name} has no files to decode: imagenet has. Leave it out."
     if data.augment != "none" and data.name not in CROPPED:
         yield f"workload.data.augment is {data.augment}, which is for {' and '.join(CROPPED)}, not for {data.name}. Leave it out."
+    if data.form != "shards" and data.name != "bigmnist":
+        yield f"workload.data.form is {data.form}, and {data.name} has no forms: bigmnist has. Leave it out."
 
 
 def _staging(point: Point) -> Iterator[str]:
@@ -233,7 +235,7 @@ RULES = (
     rates,
     batches,
     _restarting,
-    _pictures,
+    _data,
     _staging,
     _resident,
     _watching,

@@ -43,6 +43,7 @@ def checked(changes: dict[str, Any]) -> None:
     [
         ({"workload.data.decoder": "pillow"}, "decoder is pillow, and .* has no files to decode"),
         ({"workload.data.augment": "crop_flip"}, "augment is crop_flip, which is for cifar10 and digits, not for"),
+        ({"workload.data.form": "augmented"}, "form is augmented, and synthetic-mnist has no forms: bigmnist has"),
         ({"workload.data.stage": "tmpdir"}, "stage is tmpdir, and synthetic-mnist has no files to copy"),
         (
             {"workload.data.stage": "tmpdir", "workload.data.name": "mnist", "measure.input": "synthetic"},
