@@ -15,6 +15,7 @@ from hpcddp.core.data_bench_request import DataBenchRequest
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Source
+from hpcddp.data.prefetch import USUAL
 from hpcddp.data.sampling import EpochOrder
 from hpcddp.worker.data_bench.agreement import all_greatest
 from hpcddp.worker.data_bench.passes import Loaded, load_steps, pilot_steps, untimed_steps
@@ -23,9 +24,6 @@ from hpcddp.worker.data_bench.storage import drop_pages, storage_rate
 from hpcddp.worker.rendezvous import ProcessGroup
 
 CACHES: tuple[Cache, ...] = ("cold", "warm")
-
-PREFETCHED = 2
-"""Batches that torch's DataLoader has each worker prepare ahead."""
 
 MOST_PASSES = 5
 """Of those with the cache warm, which are short where the storage is much slower than memory."""
@@ -177,7 +175,7 @@ class _Setting:
     def _drop(self, data: BenchedData, steps: int) -> None:
         """On every node the files of all ranks' samples: the ranks of other nodes may have read them there."""
         if self.group.rank.local_rank == 0:
-            ahead = untimed_steps(self.point, self._epoch(data.training)) + PREFETCHED * self.point.workload.loader_workers
+            ahead = untimed_steps(self.point, self._epoch(data.training)) + USUAL * self.point.workload.loader_workers
             samples = min(len(data.training), (steps + ahead) * self.point.global_batch)
             order = EpochOrder(len(data.training), self.point.workload.seed, 0)
             drop_pages(data.files(order.samples_at(torch.arange(samples)).tolist() if data.folder else ()))
