@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +30,7 @@ class DataJobState:
     detail: str | None = None
     """What it did, why it waits, failed or is not known, in words."""
     progress: DataProgress | None = None
-    """While it runs."""
+    """While it runs; of one that was killed or cancelled how far it came, without a rate."""
 
     @property
     def plain(self) -> dict[str, object]:
@@ -103,6 +103,8 @@ def _state(study: Study, job: DataJob, end: DataEnd | None, polled: JobState | N
     if state.phase == "done":  # it ended well, and its end.json has not come to this machine yet
         return DataJobState(record=job, phase="done")
     progress = read_record(DataProgress, study.data_dir(job.job) / PROGRESS_FILE) if state.phase != "queued" else None
+    if state.phase == "failed" and progress is not None:
+        progress = replace(progress, per_s=None)  # how far it came; it goes no further
     detail = state.detail
     if state.phase == "failed" and state.word != "CANCELLED":  # it did not live to say why
         detail = f"{detail or 'it left no result'}; see {study.job_dir(job.job)}"

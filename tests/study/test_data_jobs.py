@@ -82,6 +82,14 @@ def test_one_that_left_no_word(tmp_path: Path, says: dict[str, JobState]) -> Non
     assert [state.phase for state in data_job_states(study)] == ["done"]
 
 
+def test_one_that_was_ended_has_no_time_left(tmp_path: Path, says: dict[str, JobState]) -> None:
+    """It is said how far it came; its last rate is nobody's any more."""
+    study = Study(tmp_path)
+    left(study, "7", progress={"done": 18, "total": 72, "per_s": 2.0})
+    says["7"] = JobState(phase="failed", detail="cancelled", word="CANCELLED")
+    assert list(data_job_lines(data_job_states(study))) == ["prepare bigmnist  job 7  failed  18 of 72 (25 %); cancelled"]
+
+
 def test_the_code_of_a_live_job_stays(tmp_path: Path, says: dict[str, JobState]) -> None:
     """`clean` takes it when the job is over."""
     study = Study(tmp_path)
