@@ -49,7 +49,8 @@ def _find(root: Path, name: str) -> Path:
             f"{pickled} is CIFAR-10's Python version, a pickle, which can run code when it is opened: "
             f"fetch the binary version, {ARCHIVE}, into {root} instead"
         )
-    raise missing(f"no {name} and no {ARCHIVE}", root, f"put CIFAR-10's official {ARCHIVE} there: `hpcddp data fetch cifar10`")
+    remedy = f"put CIFAR-10's official {ARCHIVE} there: `hpcddp data fetch cifar10 --root {root}`"
+    raise missing(f"no {name} and no {ARCHIVE}", root, remedy)
 
 
 def _unpack(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:

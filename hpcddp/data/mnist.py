@@ -61,7 +61,9 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
 def _find(root: Path, name: str) -> Path:
     found = first_file((root, root / "MNIST" / "raw"), (name, f"{name}.gz"))
     if found is None:
-        raise missing(f"no {name} or {name}.gz", root, "put MNIST's four official files there: `hpcddp data fetch mnist`")
+        raise missing(
+            f"no {name} or {name}.gz", root, f"put MNIST's four official files there: `hpcddp data fetch mnist --root {root}`"
+        )
     return found
 
 

@@ -76,6 +76,8 @@ def other_seed(root: Path) -> None:
         (text("imagenet.json", '{"schema": 9}'), VERIFY_PICTURES, "is of a newer version of hpcddp (schema 9; this one reads 1)"),
         (text("imagenet.json", '{"classes": [], "train": [], "val": []}'), VERIFY_PICTURES, "names no tar file of train"),
         (nothing, "verify mnist --root {root}", "no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in {root}"),
+        (nothing, "verify mnist --root {root}", "official files there: `hpcddp data fetch mnist --root {root}`"),
+        (nothing, "verify cifar10 --root {root}", "binary.tar.gz there: `hpcddp data fetch cifar10 --root {root}`"),
         (text("data_batch_1"), "verify cifar10 --root {root}", "a pickle, which can run code when it is opened"),
     ],
 )
