@@ -38,4 +38,4 @@ def _shared_bytes(folder: str) -> int | None:
         found = os.statvfs(folder)
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize
+    return found.f_bavail * found.f_frsize if found.f_blocks else None  # tmpfs without a limit says nought

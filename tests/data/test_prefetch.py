@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hpcddp.data import TrainLoader
+from hpcddp.data.crop_flip import CroppedSource
 from hpcddp.data.prefetch import USUAL, batch_bytes, prefetch
 from tests.worker import given
 
@@ -31,6 +32,12 @@ def test_what_was_cut_is_a_sentence() -> None:
     )
     assert short is not None
     assert short.endswith("which may not fit either: lower workload.loader_workers_per_rank or batch_per_gpu")
+
+
+def test_cropped_images_are_bytes_as_they_were() -> None:
+    """A user's own may be floating point: four times as many."""
+    images = given.cifar(8)
+    assert batch_bytes(CroppedSource(images), 16) == batch_bytes(images, 16) == 16 * 3 * 32 * 32
 
 
 def test_a_loader_reads_that_many_ahead_and_gives_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,12 @@ def test_all_of_a_node_is_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert without_limit is not None
     assert without_limit > 2**20
     assert loader_room_bytes(1, str(tmp_path / "none")) is not None
+
+
+def test_shared_memory_without_a_limit_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tmpfs that is mounted with size=0 has no blocks to say, and takes what the node has."""
+    limited = loader_room_bytes(1, "/nowhere")
+    empty = os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda folder: empty)
+    assert limited is not None
+    assert (loader_room_bytes(1) or 0) > limited / 2
