@@ -15,12 +15,13 @@ def loader_notes(runs: Sequence[Run]) -> Iterator[str]:
     if crowded:
         run, cpus = max(crowded, key=lambda each: (_workers(each[0]) / each[1], each[0].name))
         yield (
-            f"a rank of {run.name}{_and_more(len(crowded))} has {count(_workers(run), 'loader worker')} on {count(cpus, 'CPU')}, "
+            f"a rank of {run.name}{_more(len(crowded), ', and of {},')} has {count(_workers(run), 'loader worker')} on "
+            f"{count(cpus, 'CPU')}, "
             f"which reading and training share: `--set workload.loader_workers_per_rank={_fewer(run, cpus)}"
         )
     cut = [run for run in counting if run.loader and run.loader.prefetch_cut]
     if cut and cut[0].loader:
-        yield f"{cut[0].name}{_and_more(len(cut))}: {cut[0].loader.prefetch_cut}"
+        yield f"{cut[0].name}{_more(len(cut), ' and {}')}: {cut[0].loader.prefetch_cut}"
 
 
 def _workers(run: Run) -> int:
@@ -42,5 +43,6 @@ def _cpus_of_rank(run: Run) -> int | None:
     return None if found is None or found.of_rank is None else max(1, round(found.of_rank * found.threads))
 
 
-def _and_more(runs: int) -> str:
-    return f", and of {count(runs - 1, 'more run')}," if runs > 1 else ""
+def _more(runs: int, words: str) -> str:
+    """Than the one that is named, in these words; empty where it is the only one."""
+    return words.format(count(runs - 1, "more run")) if runs > 1 else ""

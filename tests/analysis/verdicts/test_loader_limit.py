@@ -202,6 +202,19 @@ def test_what_was_not_read_ahead_is_noted(tmp_path: Path) -> None:
     assert [note for note in notes if note.endswith(": 2 batches would take much: each reads 1 ahead")]
 
 
+def test_one_run_stands_for_others(tmp_path: Path) -> None:
+    """Named, with the number of those that have the same."""
+    full = point(1, 1, loader_workers_per_rank=12)
+    study = write_study(tmp_path / "s", [full], repeat=3)
+    end = {"loader": encode(times(12, prefetch_cut="each reads 1 ahead"))}
+    for run in (1, 2, 3):
+        launch = {"profile": PROFILE, "cpus_of_ranks": [8]}
+        write_run(study, full, Recorded(step_ns=100 * MS, steps=20, job=str(run), launch=launch, end=end), run)
+    notes = find(load_study(study)).notes
+    assert [note for note in notes if note.endswith(" and 2 more runs: each reads 1 ahead")]
+    assert [note for note in notes if ", and of 2 more runs, has 12 loader workers on 8 CPUs" in note]
+
+
 def benchmark(*rates: LoaderRate) -> DataBenchRecord:
     """Of ImageNet on one GPU with 8 CPUs."""
     return DataBenchRecord(
