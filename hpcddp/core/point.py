@@ -287,6 +287,11 @@ class Point:
         return self.script is not None or self.workload.script is not None
 
     @property
+    def reads_data(self) -> bool:
+        """Whether its runs open a data set that hpcddp knows: not for communication alone, nor for synthetic batches."""
+        return self.work != "comm" and (self.measure.input != "synthetic" or self.evaluates)
+
+    @property
     def by_hand(self) -> bool:
         """Whether gradients travel by hand, in no buckets and behind no computation."""
         return self.workload.parallel in get_args(ByHand)

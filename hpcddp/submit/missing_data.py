@@ -21,7 +21,7 @@ def with_data_on_disk(points: Sequence[PlannedPoint], data_roots: Mapping[str, s
     for planned in points:
         data = planned.point.workload.data
         root = data.root or data_roots.get(data.name)
-        if planned.point.work != "comm" and data.name in FILES and root is not None:
+        if planned.point.reads_data and data.name in FILES and root is not None:
             found.setdefault((data, root), planned.point)
     for (_, root), point in sorted(found.items(), key=lambda item: -prepared_for(item[1].workload.data)[0]):
         yield point, root

@@ -53,7 +53,7 @@ def examine(job: JobSpec, rank: Rank) -> SmokeFindings:
     problems: list[str] = []
     root = _data_root(job, problems)
     readable = None if root is None else os.path.isdir(root) and os.access(root, os.R_OK | os.X_OK)
-    if readable and root is not None and rank.local_rank == 0:
+    if readable and root is not None and rank.local_rank == 0 and job.point.reads_data:
         _try(problems, rank, "the data cannot be read", _open_data, job.point.workload.data, root)
     for name in _needed_modules(job):
         _try(problems, rank, f"cannot import {name}", importlib.import_module, name)

@@ -56,6 +56,13 @@ def test_what_is_seen_to_be_missing_is_refused(run: Run, say: Say, sweep: Path, 
         assert run("submit", _with_root(sweep, root), "-y").exit_code == 0
 
 
+def test_what_is_not_read_need_not_be_there(run: Run, say: Say, sweep: Path, tmp_path: Path) -> None:
+    """Synthetic batches: nothing is refused, and nothing is prepared."""
+    (tmp_path / "data").mkdir()
+    done = run("submit", _with_root(sweep, str(tmp_path / "data")), "-y", "--prepare", "--set", "measure.input=synthetic")
+    assert (done.exit_code, "prepare bigmnist" in done.stdout) == (0, False), done.output
+
+
 def test_runs_wait_for_the_job_that_prepares(run: Run, say: Say, sweep: Path, tmp_path: Path) -> None:
     """One job for all points; every job of the sweep starts only when it ended well; what a user waits for besides holds, too."""
     (tmp_path / "data").mkdir()

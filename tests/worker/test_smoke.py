@@ -49,13 +49,15 @@ def test_a_folder_that_one_node_does_not_see(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_its_data(tmp_path: Path) -> None:
-    """Said once, with what to do, as is a set that is there and not what its manifest says."""
+    """Said once, with what to do, as is a set that is there and not what its manifest says; not where batches are synthetic."""
     (tmp_path / "data").mkdir()
     summary = run_on_two_nodes(tmp_path, data=Data(name="bigmnist", root=str(tmp_path / "data")))
     (problem,) = summary["problems"]
     assert problem.startswith(f"no data `bigmnist` in {tmp_path / 'data'}: `hpcddp data prepare bigmnist --root")
+    data, measure = Data(name="bigmnist", root=str(tmp_path / "data")), {"input": "synthetic"}
+    assert run_on_two_nodes(tmp_path / "synthetic", data=data, measure=measure)["problems"] == []
     (tmp_path / "data" / "bigmnist.json").write_text("{}")
-    (problem,) = run_on_two_nodes(tmp_path / "again", data=Data(name="bigmnist", root=str(tmp_path / "data")))["problems"]
+    (problem,) = run_on_two_nodes(tmp_path / "again", data=data)["problems"]
     assert str(tmp_path / "data" / "bigmnist.json") in problem
 
 
