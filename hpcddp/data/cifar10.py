@@ -32,9 +32,9 @@ def open_cifar10(root: Path, split: Split) -> TensorSource:
 
 
 def cifar10_files(root: Path, split: Split) -> tuple[Path, ...]:
-    """Those of the split, or the archive alone where none of them is unpacked; HpcddpError where one is missing."""
+    """Those of the split, or the archive alone where not all of them are unpacked; HpcddpError where one is missing."""
     names, archive = FILES[split], root / ARCHIVE
-    if first_file((root, root / FOLDER), names) is None and archive.is_file():
+    if archive.is_file() and not all(first_file((root, root / FOLDER), (name,)) for name in names):
         return (archive,)
     return tuple(_find(root, name) for name in names)
 

@@ -8,7 +8,7 @@ import pytest
 
 from hpcddp.core import official_files
 from hpcddp.core.official_files import OFFICIAL, OfficialFile, OfficialSet
-from hpcddp.data.cifar10 import ARCHIVE
+from hpcddp.data.cifar10 import ARCHIVE, cifar10_files
 from hpcddp.data.official import unofficial_files
 from tests.data.files import write_cifar, write_cifar_archive, write_mnist
 
@@ -48,6 +48,16 @@ def test_other_cifar10_files_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert unofficial_files("cifar10", tmp_path / "unpacked") == ()
     (tmp_path / "unpacked" / "data_batch_3.bin").write_bytes((tmp_path / "unpacked" / "data_batch_4.bin").read_bytes())
     assert unofficial_files("cifar10", tmp_path / "unpacked") == ("data_batch_3.bin",)
+
+
+def test_an_archive_that_is_unpacked_in_part_is_read(tmp_path: Path) -> None:
+    """Whoever stopped unpacking it still has all of it there."""
+    write_cifar(tmp_path)
+    archive = write_cifar_archive(tmp_path)
+    assert len(cifar10_files(tmp_path, "train")) == 5
+    (tmp_path / "data_batch_3.bin").unlink()
+    assert cifar10_files(tmp_path, "train") == (archive,)
+    assert cifar10_files(tmp_path, "eval") == (tmp_path / "test_batch.bin",)
 
 
 def test_other_data_sets_have_no_publisher(tmp_path: Path) -> None:
