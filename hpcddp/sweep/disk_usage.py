@@ -17,7 +17,7 @@ TRACE_STEP_BYTES = 200_000
 """Gzipped; it grows with the number of operations of a step."""
 
 RANK_OVERHEAD_BYTES = 1_800
-RUN_OVERHEAD_BYTES = 20_000
+RUN_OVERHEAD_BYTES = 20_600
 """Logs and submitit's result per rank; launch.json, end.json, script and specification per run.
 tests/twin/test_study_rcc.py holds them against what a study leaves."""
 
@@ -25,7 +25,8 @@ CHECKPOINT_OF_RANK_BYTES = 17_000
 """A rank's random numbers to come."""
 
 CHECKPOINTS = 3
-"""Of a run that resumes: two are kept while the next is written. Each holds the parameters and the optimizer's state."""
+"""Of a run that resumes: two are kept while the next is written. Each holds the parameters and the optimizer's state, in a file
+for each rank of a copy where they are sharded."""
 
 COMM_BYTES = 60_000
 """comm.json of `work: comm`."""
@@ -73,7 +74,7 @@ def files_of(point: Point) -> int:
     of_rank = FILES_PER_RANK + point.times_buckets
     of_node = FILES_PER_NODE + bool(measure.telemetry_hz) * (1 + (point.device == "cuda"))
     traces = len(measure.profile_ranks) if measure.profile_steps else 0
-    checkpoints = CHECKPOINTS * measure.resume
+    checkpoints = CHECKPOINTS * measure.resume * (1 + point.sharded * point.shards)
     epochs = point.work == "train"
     return FILES_PER_RUN + epochs + of_node * layout.nodes + of_rank * point.ranks + traces + checkpoints
 
