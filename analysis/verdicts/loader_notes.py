@@ -14,10 +14,11 @@ def loader_notes(runs: Sequence[Run]) -> Iterator[str]:
     crowded = [(run, cpus) for run in counting if (cpus := _cpus_of_rank(run)) is not None and _workers(run) > cpus]
     if crowded:
         run, cpus = max(crowded, key=lambda each: (_workers(each[0]) / each[1], each[0].name))
+        fewer, why = _fewer(run, cpus)
         yield (
             f"a rank of {run.name}{_more(len(crowded), ', and of {},')} has {count(_workers(run), 'loader worker')} on "
             f"{count(cpus, 'CPU')}, "
-            f"which reading and training share: `--set workload.loader_workers_per_rank={_fewer(run, cpus)}"
+            f"which reading and training share: `--set workload.loader_workers_per_rank={fewer}`{why}"
         )
     cut = [run for run in counting if run.loader and run.loader.prefetch_cut]
     if cut and cut[0].loader:
@@ -28,13 +29,13 @@ def _workers(run: Run) -> int:
     return run.loader.workers if run.loader else 0
 
 
-def _fewer(run: Run, cpus: int) -> str:
-    """`auto` where a sweep knows the cores of a rank and that makes fewer; else their number less one for the rank itself."""
+def _fewer(run: Run, cpus: int) -> tuple[str, str]:
+    """A setting, and what it does: `auto` where a sweep knows a rank's cores and that makes fewer; else their number less one."""
     planned = run.point.layout.physical_cores_per_rank if run.point else None
     threads = run.signals.processors.threads if run.signals and run.signals.processors else 1
     if planned and planned * threads <= cpus:
-        return "auto` takes as many as it has cores for"
-    return f"{max(1, cpus // threads - 1)}`"
+        return "auto", " takes as many as it has cores for"
+    return str(max(1, cpus // threads - 1)), ""
 
 
 def _cpus_of_rank(run: Run) -> int | None:

@@ -151,6 +151,7 @@ def test_missing_cifar10_files_are_named(tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:-3000])
     with pytest.raises(HpcddpError, match=r"cannot read .*cifar-10-binary.tar.gz"):
         open_source(CIFAR10, "train", str(tmp_path))
+    archive.unlink()
     write_cifar(tmp_path)
     (tmp_path / "data_batch_5.bin").unlink()
     with pytest.raises(HpcddpError, match=r"no data_batch_5.bin"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcddp.core.errors import HpcddpError
+from hpcddp.core.processes import process_start
 from hpcddp.worker.node_disk import disk_folder, remove_left, removed_at_end, room_in
 
 HOLDER = "import sys, time; from pathlib import Path; from hpcddp.worker.node_disk import removed_at_end\n" + (
@@ -87,9 +88,12 @@ def test_what_a_killed_job_left_goes_with_the_next(tmp_path: Path) -> None:
     """Slurm kills all processes of a step at once, and the one that would remove the folder; a folder in use stays."""
     left, used = tmp_path / "mine-1.example.org", tmp_path / "mine-2.example.org"
     with holder(left) as process, holder(used) as living:
-        os.kill(remover_of(process), signal.SIGKILL)
+        remover = remover_of(process)
+        os.kill(remover, signal.SIGKILL)
         process.kill()
         process.wait()
+        while process_start(remover) is not None:
+            time.sleep(0.01)
         assert left.exists()
         remove_left(tmp_path, "mine-*")
         assert sorted(path.name for path in tmp_path.iterdir()) == [used.name, f"{used.name}.lock"]

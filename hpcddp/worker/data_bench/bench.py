@@ -44,7 +44,7 @@ class Benched:
 
 
 def bench_data(group: ProcessGroup, point: Point, root: str | None, request: DataBenchRequest) -> Benched:
-    """All ranks call it. What cannot be opened is a problem; HpcddpError where that is all."""
+    """All ranks call it, and have the same problems: what cannot be opened is one."""
     rates, problems = list[LoaderRate](), list[str]()
     samples, bytes_per_sample, storage = 0, None, None
     for number, data in enumerate(request.data):
@@ -64,8 +64,6 @@ def bench_data(group: ProcessGroup, point: Point, root: str | None, request: Dat
                 rates += setting.rates()
             except UsageError as error:  # the same on all ranks: a global batch is larger than the data set
                 problems.append(str(error))
-    if not rates:
-        raise HpcddpError("\n".join(problems))
     return Benched(
         samples=samples,
         bytes_per_sample=bytes_per_sample,

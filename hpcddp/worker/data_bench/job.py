@@ -52,6 +52,8 @@ def run(spec: dict[str, Any]) -> dict[str, Any]:
     point = replace(job.point, measure=replace(job.point.measure, input="io"))
     found = bench_data(group, point, data_root_as_given(job), request)
     group.leave()
+    if not found.rates:
+        raise HpcddpError("\n".join(found.problems))
     if not peers:
         return {}
     record = DataBenchRecord(
