@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ def as_job(action: str, data: str) -> Callable[[Command], Command]:
             of_job = {name: options.pop(name) for name in OWN}
             if of_job["cluster"] is None:
                 _refuse_without_cluster(of_job)
-                return command(**options)
+                return command(**{name: _filled_in(value) for name, value in options.items()})
             return click.get_current_context().exit(_submit(_task(action, data, options), of_job))
 
         for option in _OPTIONS:
@@ -65,6 +66,16 @@ def _refuse_without_cluster(of_job: dict[str, Any]) -> None:
     if given is not None:
         flag = {"settings": "--set", "job_options": "--job-option"}.get(given, f"--{given.replace('_', '-')}")
         raise click.UsageError(f"{flag} is of a job, and without --cluster the data are made here: give --cluster NAME")
+
+
+def _filled_in(value: Any) -> Any:
+    """A folder with its variables, as a job would have them: in single quotes the shell leaves them."""
+    if not isinstance(value, Path):
+        return value
+    filled = os.path.expandvars(value)
+    if "$" in filled:
+        raise click.UsageError(f"{value}: {filled[filled.index('$') :].split('/')[0]} is not set; give the folder in full")
+    return Path(filled)
 
 
 def _task(action: str, data: str, options: dict[str, Any]) -> DataTask:
