@@ -17,6 +17,7 @@ def data_benches(rows: pd.DataFrame) -> Table:
     """A row per setting and cache; no rows where nothing was benchmarked."""
     specs = [
         (Column("layout", numeric=False, terminal=f"nodes x {unit_of(rows)}s"), _layout),
+        (Column("folder", numeric=False), words_of("root")),
         (Column("workers"), number_of("workers", str)),
         (Column("batch"), number_of("batch_per_gpu", str)),
         (Column("form", numeric=False), words_of("form")),

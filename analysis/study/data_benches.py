@@ -18,6 +18,7 @@ from hpcddp.core.text import count
 
 COLUMNS = {
     "job": "string",
+    "root": "string",
     "nodes": "Int64",
     "gpus_per_node": "Int64",
     "device": "string",
@@ -34,7 +35,9 @@ COLUMNS = {
     "io_samples_per_s": "Float64",
     "storage_bytes_per_s": "Float64",
 }
-"""A row per setting and cache; `io_samples_per_s` is of runs with `measure.input: io` at the same setting."""
+"""A row per setting and cache. `root` where data of one name were benchmarked in several folders; `io_samples_per_s` of runs with
+`measure.input: io` at the same setting.
+"""
 
 RunsOf = Callable[[Any], Sequence[Run]]
 """Of a row of the scaling table, its runs."""
@@ -51,9 +54,9 @@ class _Trained:
 
 
 def newest_benches(records: Iterable[DataBenchRecord]) -> list[DataBenchRecord]:
-    """The last one of each layout and data set, small layouts first; `records` oldest first."""
-    newest = {(record.layout, record.data.name): record for record in records}
-    return sorted(newest.values(), key=lambda record: (record.layout.nodes, record.layout.gpus_per_node, record.data.name))
+    """The last one of each layout, data set and folder, small layouts first; `records` oldest first."""
+    newest = {(record.layout, *_place(record)): record for record in records}
+    return sorted(newest.values(), key=lambda record: (record.layout.nodes, record.layout.gpus_per_node, *_place(record)))
 
 
 def data_bench_frame(benches: Sequence[DataBenchRecord], scaling: pd.DataFrame, runs_of: RunsOf) -> pd.DataFrame:
@@ -62,6 +65,7 @@ def data_bench_frame(benches: Sequence[DataBenchRecord], scaling: pd.DataFrame, 
     rows = [
         {
             "job": bench.job,
+            "root": bench.data.root if _is_elsewhere_too(bench, benches) else None,
             "nodes": bench.layout.nodes,
             "gpus_per_node": bench.layout.gpus_per_node,
             "device": bench.device,
@@ -89,13 +93,22 @@ def data_bench_notes(benches: Sequence[DataBenchRecord], scaling: pd.DataFrame, 
     trained = _trained(scaling, runs_of)
     notes = []
     for bench in benches:
-        where = f"{bench.data.name} on {count(bench.layout.nodes, 'node')} x {bench.layout.gpus_per_node}"
+        place = f" in {bench.data.root}" if _is_elsewhere_too(bench, benches) else ""
+        where = f"{bench.data.name}{place} on {count(bench.layout.nodes, 'node')} x {bench.layout.gpus_per_node}"
         need = _need(bench, trained)
         if need is not None:
             enough = "; ".join(enough_words(bench, need[0]))
             notes.append(f"{where}: {need[0]:,.0f} samples/s are needed ({need[1]}); of loaders (bench data), {enough}")
         notes += [f"bench data of {where}, job {bench.job}: {problem}" for problem in bench.problems]
     return notes
+
+
+def _place(bench: DataBenchRecord) -> tuple[str, str]:
+    return bench.data.name, bench.data.root or ""
+
+
+def _is_elsewhere_too(bench: DataBenchRecord, benches: Iterable[DataBenchRecord]) -> bool:
+    return len({_place(other) for other in benches if other.data.name == bench.data.name}) > 1
 
 
 def _trained(scaling: pd.DataFrame, runs_of: RunsOf) -> list[_Trained]:
@@ -122,7 +135,8 @@ def _loaded_by_runs(bench: DataBenchRecord, rate: LoaderRate, trained: Sequence[
         named = each.point.workload.data.decoder
         decoder = each.decoder or (rate.decoder if named == "auto" else named)
         same_cores = each.point.layout.physical_cores_per_rank == bench.layout.physical_cores_per_rank
-        if each.point.measure.input == "io" and same_cores and is_setting(rate, each.point, decoder):
+        same_folder = each.point.workload.data.root in (None, bench.data.root)
+        if each.point.measure.input == "io" and same_cores and same_folder and is_setting(rate, each.point, decoder):
             return each.samples_per_s
     return None
 

@@ -57,10 +57,13 @@ def benched(case: Case, row: PointRow) -> Benched | None:
 
 
 def _bench_of(records: Sequence[DataBenchRecord], point: Point) -> DataBenchRecord | None:
-    """The newest; with as many cores for a rank, where there is one."""
-    cores = point.layout.physical_cores_per_rank
-    found = [bench for bench in newest_benches(records) if _is_of(bench, point)]
-    return min(found, key=lambda bench: bench.layout.physical_cores_per_rank != cores, default=None)
+    """The newest; of the point's folder, and with as many cores for a rank, where there is one."""
+    root, cores = point.workload.data.root, point.layout.physical_cores_per_rank
+
+    def unlike(bench: DataBenchRecord) -> tuple[bool, bool, int]:
+        return bench.data.root != root, bench.layout.physical_cores_per_rank != cores, -bench.unix_ns
+
+    return min((bench for bench in newest_benches(records) if _is_of(bench, point)), key=unlike, default=None)
 
 
 def _is_of(bench: DataBenchRecord, point: Point) -> bool:

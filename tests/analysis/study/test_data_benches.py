@@ -73,6 +73,19 @@ def test_the_newest_stands_beside_the_runs(tmp_path: Path) -> None:
     assert [row["samples_per_s"] for row in plain["data_benches"]] == [1280.0, 1300.0, 1600.0, 1650.0]
 
 
+def test_folders_stand_beside_each_other(tmp_path: Path) -> None:
+    """The same pictures where two file systems have them; where there is one folder, none is named."""
+    slow, fast = (dataclasses.replace(IMAGES, root=root) for root in ("/work/in", "/scratch/in"))
+    one = study_of(tmp_path / "one", benched(job="7", data=slow))
+    assert "/work/in" not in analyze(one.folder)[0].text
+    two = study_of(tmp_path / "two", benched(job="7", data=slow), benched(job="9", data=fast, problems=("nothing",)))
+    text = " ".join(analyze(two.folder)[0].text.split())
+    assert "imagenet in /work/in on 1 node x 4: 1,600 samples/s are needed" in text
+    assert "bench data of imagenet in /scratch/in on 1 node x 4, job 9: nothing" in text
+    rows = list(csv.DictReader((two.folder / "report" / "data_bench.csv").read_text().splitlines()))
+    assert [(row["job"], row["root"]) for row in rows] == [("9", "/scratch/in")] * 4 + [("7", "/work/in")] * 4
+
+
 def loading_runs(folder: Path, *records: DataBenchRecord, **layout: int) -> list[float | None]:
     """What stands beside each setting, of runs with `input: io` where Pillow decoded, and then simplejpeg."""
     loading = point(1, 4, data=IMAGES, input="io", **layout)
