@@ -164,7 +164,7 @@ def _filled(sweep: Sweep, profile: ClusterProfile) -> Point:
     layout = with_node_type(sweep.layout, profile)
     return Point(
         cluster=profile.name,
-        workload=_with_workers(_with_batch(sweep), layout),
+        workload=_with_workers(_with_batch(sweep), layout, sweep.device),
         layout=layout,
         measure=_without_unused(sweep.measure, sweep.work),
         work=sweep.work,
@@ -210,13 +210,20 @@ def _with_batch(sweep: Sweep) -> Workload:
     return workload
 
 
-def _with_workers(workload: Workload, layout: Layout) -> Workload:
-    """`auto` loader workers as a number: a rank's physical cores less one for the rank itself, at least one; none of data on the
-    device. As it is where the cores are not known."""
-    cores = layout.physical_cores_per_rank
-    if workload.loader_workers_per_rank != "auto" or (cores is None and not workload.data.resident):
+def _with_workers(workload: Workload, layout: Layout, device: str) -> Workload:
+    """`auto` loader workers as a number: a rank's physical cores less one for the rank itself, at least one, and no more where it
+    trains on them; none of data on the device. As it is where the cores are not known."""
+    if workload.loader_workers_per_rank != "auto":
         return workload
-    workers = 0 if workload.data.resident else max(1, (cores or 0) - 1)
+    cores = layout.physical_cores_per_rank
+    if workload.data.resident:
+        workers = 0
+    elif device == "cpu":
+        workers = 1
+    elif cores is not None:
+        workers = max(1, cores - 1)
+    else:
+        return workload
     return dataclasses.replace(workload, loader_workers_per_rank=workers)
 
 

@@ -230,11 +230,12 @@ def test_auto_workers_are_a_point_as_their_number_is() -> None:
 
 
 def test_auto_workers_need_known_cores() -> None:
-    """On this machine nobody says how many cores a rank has, unless the sweep does."""
+    """On this machine nobody says how many cores a rank has, unless the sweep does; a rank that trains on them leaves one loader."""
     local = load_profile("local")
     with pytest.raises(UsageError, match=r"loader_workers_per_rank is auto.*set layout\.physical_cores_per_rank"):
-        workers_of(local, layout={})
-    assert workers_of(local, layout={"physical_cores_per_rank": 3}) == [2]
+        workers_of(local, layout={}, device="cuda")
+    assert workers_of(local, layout={"physical_cores_per_rank": 3}, device="cuda") == [2]
+    assert workers_of(local, layout={}, device="cpu") == workers_of(M100, layout={}, device="cpu") == [1]
 
 
 def test_a_word_that_is_no_number_of_workers_is_refused() -> None:
