@@ -9,7 +9,8 @@ Cold, form `shards`, in the order that 72 million samples have: runs of 18 neigh
 The loader against threads that read chunks of that size at random, as many at a time, and against reading the files from their
 beginning to their end. Before each, the page cache is told to forget the files, and asked whether it did.
 
-The first batch of an epoch of 72 million samples, in a process of its own: how long it takes, and how much more memory.
+The first batch of an epoch of 72 million samples, in a process of its own, before the disk is kept busy: how long it takes, and how
+much more memory.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ def main() -> int:
         print(json.dumps(first_batch(Path(given.folder), given.first_batch)))
         return 0
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        first = {form: in_own_process(Path(folder), form) for form in ("virtual", "shards")}
         rates = [warm_rates(Path(folder), number) for number in range(given.rounds)]
         rates_cold = [cold_rates(Path(folder), number) for number in range(given.rounds)]
-        first = {form: in_own_process(Path(folder), form) for form in ("virtual", "shards")}
     for unit, found in (("M samples/s", rates), ("GB/s", rates_cold)):
         for name in found[0]:
             print(f"{name:<16} {statistics.median(each[name] for each in found):8.3f} {unit}")
