@@ -14,22 +14,33 @@ import click
 def logs(point: Path, rank: int | None) -> None:
     """Print the logs of a point's newest job.
 
-    POINT is its folder, or that of one of its runs; the beginning of its name is enough where no other begins so. Each log comes
-    below its path; of a long one, the end.
+    POINT is its folder, or that of one of its runs; the beginning of its name is enough where no other begins so. Of the folder of
+    `hpcddp data`'s jobs, the newest one's. Each log comes below its path; of a long one, the end.
 
     \b
     hpcddp logs jobs/rcc-bigmnist/n04-g4
     hpcddp logs jobs/rcc-bigmnist/n04-g4-b32-3fa9c1d2e07b/r2 --rank 3
+    hpcddp logs jobs/data
     """
     from hpcddp.core.run_root import Study, point_folder
     from hpcddp.core.text import escape_controls
-    from hpcddp.study.logs import job_logs, newest_job, rank_at_fault, shown
+    from hpcddp.study.data_jobs import data_jobs
+    from hpcddp.study.logs import job_logs, shown
 
     folder = point_folder(point).resolve()
+    of_data = data_jobs(Study(folder))
+    for file in job_logs(Study(folder), of_data[-1].job, rank or 0) if of_data else _logs_of_point(folder, rank):
+        click.echo(escape_controls(shown(file)))
+
+
+def _logs_of_point(folder: Path, rank: int | None) -> list[Path]:
+    """By default those of the rank at fault."""
+    from hpcddp.core.run_root import Study
+    from hpcddp.study.logs import job_logs, newest_job, rank_at_fault
+
     one = re.fullmatch(r"r(\d+)", folder.name)
     label = folder.parent if one else folder
     study = Study(label.parent)
     run, job = newest_job(study, label.name, int(one[1]) if one else None)
     which = rank_at_fault(study, label.name, run, job) if rank is None else rank
-    for file in job_logs(study, job, which):
-        click.echo(escape_controls(shown(file)))
+    return job_logs(study, job, which)

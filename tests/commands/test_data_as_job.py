@@ -42,6 +42,7 @@ def test_a_job_of_this_machine_prepares(run: Run, tmp_path: Path) -> None:
     assert (status.exit_code, study["name"], study["runs"]) == (0, "data", [])
     assert (job["task"], job["phase"]) == ("prepare-digits", "done")
     assert run("status", "jobs").stdout.splitlines()[:2] == ["data", "prepare digits  job L0001  done"]
+    assert f"== {tmp_path}/jobs/data/.jobs/L0001/" in run("logs", "jobs/data").stdout
 
 
 def test_the_job_has_a_node_and_its_cores(run: Run, say: Say, tmp_path: Path) -> None:
