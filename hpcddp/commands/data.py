@@ -61,7 +61,7 @@ def digits(root: Path) -> None:
     """
     need_torch()
     from hpcddp.data.digits import sklearn_digits
-    from hpcddp.data.rgb_digits import prepare_digits
+    from hpcddp.data.writing.digits import prepare_digits
 
     found = prepare_digits(root, sklearn_digits())
     click.echo(f"{found:,} digits of scikit-learn's in {root}, 3 x 32 x 32; not CIFAR-10")

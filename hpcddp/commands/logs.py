@@ -14,8 +14,8 @@ import click
 def logs(point: Path, rank: int | None) -> None:
     """Print the logs of a point's newest job.
 
-    POINT is its folder, or that of one of its runs; the beginning of its name is enough where no other begins so. Of the folder of
-    `hpcddp data`'s jobs, the newest one's. Each log comes below its path; of a long one, the end.
+    POINT is its folder, or that of one of its runs; the beginning of its name is enough where no other begins so. Of the folder
+    of `hpcddp data`'s jobs, the newest one's. Each log comes below its path; of a long one, the end.
 
     \b
     hpcddp logs jobs/rcc-bigmnist/n04-g4

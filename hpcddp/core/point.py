@@ -131,7 +131,8 @@ class Workload:
     """Micro-batches per optimizer step; batch_per_gpu is divided among them."""
     loader_workers_per_rank: Literal["auto"] | Count = 2
     """Processes that load data for one rank; 0: the rank loads its own. auto, in a sweep: the physical cores of a rank less one
-    for the rank itself, 1 at least, 1 on `device: cpu`, and 0 of data that are resident; a point has the number, in its id, too."""
+    for the rank itself, 1 at least, 1 on `device: cpu`, and 0 of data that are resident; a point has the number, also in its
+    id."""
     channels_last: bool = False
     """Images lie in memory as torch.channels_last."""
     parallel: Literal["ddp", "data_parallel", "none", "gather_scatter", "all_reduce", "fsdp", "hsdp"] = "ddp"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import Dataset
 
-from hpcddp.data.loading import data_loader, read_batch
+from hpcddp.data.batches.loading import data_loader, read_batch
 from hpcddp.data.sampling import EpochOrder
 from hpcddp.data.source import Batch, Source, to_bytes
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hpcddp.core.catalog import dataset_facts, is_on_disk
 from hpcddp.core.point import Data
-from hpcddp.data.bigmnist_forms import open_bigmnist
+from hpcddp.data.bigmnist.forms import open_bigmnist
 from hpcddp.data.cifar10 import open_cifar10
 from hpcddp.data.crop_flip import CroppedSource
 from hpcddp.data.factories import open_own
-from hpcddp.data.imagenet import open_imagenet
 from hpcddp.data.mnist import open_mnist
+from hpcddp.data.pictures.imagenet import open_imagenet
 from hpcddp.data.rgb_digits import open_digits
 from hpcddp.data.roots import expand_root
 from hpcddp.data.source import Source, Split

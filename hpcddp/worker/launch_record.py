@@ -26,7 +26,7 @@ from hpcddp.core.point import Point, to_json
 from hpcddp.core.records import SCHEMA, STEP_ROWS
 from hpcddp.core.script_files import digest_with_modules
 from hpcddp.core.start_up import launched_unix_ns
-from hpcddp.data.decoders import decoder_version
+from hpcddp.data.pictures.decoders import decoder_version
 from hpcddp.worker import gates
 from hpcddp.worker.binding import own_binding, pci_address
 from hpcddp.worker.freed_memory import freed_memory

@@ -31,7 +31,7 @@ from torch.nn import functional
 from torchvision import transforms  # type: ignore[import-untyped]
 
 from hpcddp.core.point import VARIANTS
-from hpcddp.data.augment import augment
+from hpcddp.data.bigmnist.augment import augment
 from hpcddp.data.digits import Digits, sklearn_digits
 from hpcddp.data.writing.bigmnist_shards import BATCH
 from hpcddp.data.writing.prepare import prepare_bigmnist

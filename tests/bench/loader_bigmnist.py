@@ -9,8 +9,8 @@ Cold, form `shards`, in the order that 72 million samples have: runs of 18 neigh
 The loader against threads that read chunks of that size at random, as many at a time, and against reading the files from their
 beginning to their end. Before each, the page cache is told to forget the files, and asked whether it did.
 
-The first batch of an epoch of 72 million samples, in a process of its own, before the disk is kept busy: how long it takes, and how
-much more memory.
+The first batch of an epoch of 72 million samples, in a process of its own, before the disk is kept busy: how long it takes, and
+how much more memory.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from torchvision import datasets, transforms  # type: ignore[import-untyped]
 from hpcddp.core.point import VARIANTS, Data
 from hpcddp.core.schema import encode
 from hpcddp.data import TrainLoader, open_source, sampling
-from hpcddp.data.bigmnist import IMAGE_BYTES, Manifest, Shard
-from hpcddp.data.bigmnist_forms import VirtualSource
-from hpcddp.data.shard_reads import QUEUE_DEPTH
-from hpcddp.data.sharded_source import ShardedSource, map_rows
+from hpcddp.data.bigmnist.forms import VirtualSource
+from hpcddp.data.bigmnist.manifest import IMAGE_BYTES, Manifest, Shard
+from hpcddp.data.bigmnist.shard_reads import QUEUE_DEPTH
+from hpcddp.data.bigmnist.sharded_source import ShardedSource, map_rows
 from tests.data.files import write_mnist
 
 BATCH, RUN = 512, 18

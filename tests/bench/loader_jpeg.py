@@ -32,8 +32,8 @@ from torchvision.transforms import v2  # type: ignore[import-untyped]
 
 from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader, open_source
-from hpcddp.data.cuts import Box, RandomCut, random_box
-from hpcddp.data.decoders import make_decoder
+from hpcddp.data.pictures.cuts import Box, RandomCut, random_box
+from hpcddp.data.pictures.decoders import make_decoder
 from tests.bench import jpeg_accuracy
 from tests.bench.jpegs import HEIGHT, WIDTH, photograph, write_photographs
 

@@ -10,13 +10,15 @@ from hpcddp.core.catalog import DATASETS
 from hpcddp.core.data_task import DataTask
 from hpcddp.core.point import Data
 from hpcddp.core.prepared import FILES, prepare_task, unprepared
-from hpcddp.data import bigmnist, cifar10, image_folder, mnist, rgb_digits, tar_shards
+from hpcddp.data import cifar10, mnist, rgb_digits
+from hpcddp.data.bigmnist import manifest
+from hpcddp.data.pictures import image_folder, tar_shards
 
 
 def test_names_are_those_that_are_read() -> None:
     """Every set on disk has its files as its reader looks for them."""
     assert set(FILES) == {name for name in DATASETS if not name.startswith("synthetic-")}
-    assert FILES["bigmnist"] == (bigmnist.MANIFEST,)
+    assert FILES["bigmnist"] == (manifest.MANIFEST,)
     assert FILES["digits"] == (rgb_digits.FILES["train"],)
     assert FILES["imagenet"] == (tar_shards.MANIFEST, image_folder.FOLDERS["train"])
     first = cifar10.FILES["train"][0]

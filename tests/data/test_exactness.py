@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpcddp.core.point import Data
 from hpcddp.data import Source, TrainLoader, open_source
-from hpcddp.data.loading import read_batch
+from hpcddp.data.batches.loading import read_batch
 from hpcddp.data.sampling import EpochOrder, Share, train_indices
 from hpcddp.data.source import to_bytes
 from hpcddp.data.writing.pack import pack_imagenet

@@ -14,8 +14,9 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
 from hpcddp.data import Source, open_source
 from hpcddp.data.digits import sklearn_digits
-from hpcddp.data.rgb_digits import open_digits, prepare_digits
+from hpcddp.data.rgb_digits import open_digits
 from hpcddp.data.source import Split
+from hpcddp.data.writing.digits import prepare_digits
 from tests.data.digits import noise_digits
 
 

@@ -21,12 +21,12 @@ from hpcddp.core.catalog import DATASETS, IMAGENET
 from hpcddp.core.data_bench_judgement import SLOWER, LoaderLimit
 from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point import Data, Point, flat_keys
-from hpcddp.data.bigmnist import MANIFEST as BIGMNIST
-from hpcddp.data.decoders import DECODERS, EIGHTHS, MOST_PIXELS
-from hpcddp.data.image_folder import FOLDERS
-from hpcddp.data.prefetch import USUAL
+from hpcddp.data.batches.prefetch import USUAL
+from hpcddp.data.bigmnist.manifest import MANIFEST as BIGMNIST
+from hpcddp.data.pictures.decoders import DECODERS, EIGHTHS, MOST_PIXELS
+from hpcddp.data.pictures.image_folder import FOLDERS
+from hpcddp.data.pictures.tar_shards import MANIFEST, index_file, member_name
 from hpcddp.data.rgb_digits import FILES
-from hpcddp.data.tar_shards import MANIFEST, index_file, member_name
 from hpcddp.data.writing.pack import SAMPLES_PER_SHARD
 from hpcddp.worker.data_bench.bench import NO_FASTER
 from hpcddp.worker.data_bench.storage import PIECE_BYTES

@@ -32,7 +32,7 @@ def parameters_at_the_end(attempt: ranks.Attempt) -> str:
 @touches(
     "hpcddp/worker/training/copy_ahead.py",
     "hpcddp/worker/training/feeds.py",
-    "hpcddp/data/loading.py",
+    "hpcddp/data/batches/loading.py",
     stand_in="a copy is over when it has been asked for",
 )
 def test_trains_as_without(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from hpcddp.core.point import Data
+from hpcddp.data.batches.loading import TrainLoader
 from hpcddp.data.crop_flip import CROPS, CroppedSource, crop_and_flip
-from hpcddp.data.loading import TrainLoader
 from hpcddp.data.resident import Places, ResidentData
 from hpcddp.worker.ranks import this_rank
 from hpcddp.worker.rendezvous import join

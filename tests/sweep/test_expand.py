@@ -230,7 +230,7 @@ def test_auto_workers_are_a_point_as_their_number_is() -> None:
 
 
 def test_auto_workers_need_known_cores() -> None:
-    """On this machine nobody says how many cores a rank has, unless the sweep does; a rank that trains on them leaves one loader."""
+    """On this machine nobody says how many cores a rank has, unless the sweep does; a rank that trains on them has one worker."""
     local = load_profile("local")
     with pytest.raises(UsageError, match=r"loader_workers_per_rank is auto.*set layout\.physical_cores_per_rank"):
         workers_of(local, layout={}, device="cuda")

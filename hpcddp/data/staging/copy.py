@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.data.image_folder import SUFFIXES
+from hpcddp.data.pictures.image_folder import SUFFIXES
 from hpcddp.data.staging.files import RootFiles
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcddp.data.image_folder import FOLDERS
-from hpcddp.data.tar_shards import MANIFEST as TAR_MANIFEST
+from hpcddp.data.pictures.image_folder import FOLDERS
+from hpcddp.data.pictures.tar_shards import MANIFEST as TAR_MANIFEST
 
 READ: dict[str, tuple[str, ...]] = {
     "imagenet": tuple(FOLDERS.values()),

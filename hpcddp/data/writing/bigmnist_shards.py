@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from hpcddp.data.augment import augment
-from hpcddp.data.bigmnist import Manifest, Shard
+from hpcddp.data.bigmnist.augment import augment
+from hpcddp.data.bigmnist.manifest import Manifest, Shard
 from hpcddp.data.digits import Digits
 from hpcddp.data.sampling import generator_for
 from hpcddp.data.source import Batch, to_bytes

@@ -18,9 +18,9 @@ from typing import Any
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import to_json
 from hpcddp.core.schema import encode
-from hpcddp.data.image_folder import FOLDERS, DamagedPictureError, ImageFolder, class_names
+from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError, ImageFolder, class_names
+from hpcddp.data.pictures.tar_shards import BLOCK, MANIFEST, PackManifest, ShardFacts, index_file, member_name
 from hpcddp.data.source import Split
-from hpcddp.data.tar_shards import BLOCK, MANIFEST, PackManifest, ShardFacts, index_file, member_name
 from hpcddp.data.writing.parts import bytes_of_parts, sha256_of, without_parts, write_complete, written_aside
 from hpcddp.data.writing.pool import Advance, run_tasks
 from hpcddp.data.writing.root_lock import root_lock

@@ -17,7 +17,7 @@ from pathlib import Path
 from hpcddp.core.errors import UsageError
 from hpcddp.core.point import VARIANTS
 from hpcddp.core.schema import did_you_mean, encode
-from hpcddp.data.bigmnist import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
+from hpcddp.data.bigmnist.manifest import IMAGE_BYTES, MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.digits import Digits
 from hpcddp.data.roots import first_file
 from hpcddp.data.writing.bigmnist_shards import write_shard

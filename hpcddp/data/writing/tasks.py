@@ -60,7 +60,7 @@ def _prepare_bigmnist(  # noqa: PLR0913 - the options of the command
 
 def _prepare_digits(progress: Progress, *, root: str) -> str:
     from hpcddp.data.digits import sklearn_digits
-    from hpcddp.data.rgb_digits import prepare_digits
+    from hpcddp.data.writing.digits import prepare_digits
 
     found = prepare_digits(Path(root), sklearn_digits())
     progress(found, found)

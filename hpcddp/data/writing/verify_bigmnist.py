@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import UsageError
-from hpcddp.data.bigmnist import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
+from hpcddp.data.bigmnist.manifest import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
 from hpcddp.data.writing.parts import sha256_of
 from hpcddp.data.writing.pool import Advance, run_tasks
 from hpcddp.data.writing.verified import Damage, Progress, Verified, counted, files, readable

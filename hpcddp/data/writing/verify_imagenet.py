@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from hpcddp.core.errors import HpcddpError, UsageError
-from hpcddp.data.cuts import middle
-from hpcddp.data.decoders import Decoder, make_decoder
-from hpcddp.data.image_folder import FOLDERS, DamagedPictureError, ImageFolder
-from hpcddp.data.imagenet import Pictures
+from hpcddp.data.pictures.cuts import middle
+from hpcddp.data.pictures.decoders import Decoder, make_decoder
+from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError, ImageFolder
+from hpcddp.data.pictures.imagenet import Pictures
+from hpcddp.data.pictures.tar_shards import AGAIN, MANIFEST, ShardFacts, TarShards, read_index, read_manifest
 from hpcddp.data.source import Split
-from hpcddp.data.tar_shards import AGAIN, MANIFEST, ShardFacts, TarShards, read_index, read_manifest
 from hpcddp.data.writing.pack import SPLITS, check_classes
 from hpcddp.data.writing.parts import sha256_of
 from hpcddp.data.writing.pool import Advance, run_tasks

@@ -15,7 +15,7 @@ from hpcddp.core.data_bench_request import DataBenchRequest
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import Data, Point
 from hpcddp.data import Source
-from hpcddp.data.prefetch import USUAL
+from hpcddp.data.batches.prefetch import USUAL
 from hpcddp.data.sampling import EpochOrder
 from hpcddp.worker.data_bench.agreement import all_greatest
 from hpcddp.worker.data_bench.passes import Loaded, load_steps, pilot_steps, untimed_steps

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from hpcddp.core.point import Data
 from hpcddp.data import Source, open_source
-from hpcddp.data.bigmnist import IMAGE_BYTES
-from hpcddp.data.cuts import CROP, CutOf
-from hpcddp.data.decoders import make_decoder
-from hpcddp.data.image_folder import DamagedPictureError, ImageFolder
-from hpcddp.data.imagenet import Pictures, TrainImages, open_pictures
+from hpcddp.data.bigmnist.manifest import IMAGE_BYTES
+from hpcddp.data.pictures.cuts import CROP, CutOf
+from hpcddp.data.pictures.decoders import make_decoder
+from hpcddp.data.pictures.image_folder import DamagedPictureError, ImageFolder
+from hpcddp.data.pictures.imagenet import Pictures, TrainImages, open_pictures
+from hpcddp.data.pictures.tar_shards import TarShards
 from hpcddp.data.roots import expand_root
 from hpcddp.data.sampling import EpochOrder
-from hpcddp.data.tar_shards import TarShards
 
 IN_MEMORY = 64
 """Pictures that are decoded over and over: 7 MB of ImageNet's, more than a core has of its own cache."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from hpcddp.data import Batch, Source
-from hpcddp.data.loading import read_batch
+from hpcddp.data.batches.loading import read_batch
 from hpcddp.data.source import to_bytes
 
 

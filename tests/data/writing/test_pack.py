@@ -15,9 +15,9 @@ from hpcddp.cli import main
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader
-from hpcddp.data.image_folder import ImageFolder
-from hpcddp.data.imagenet import open_imagenet
-from hpcddp.data.tar_shards import MANIFEST, TarShards, read_manifest
+from hpcddp.data.pictures.image_folder import ImageFolder
+from hpcddp.data.pictures.imagenet import open_imagenet
+from hpcddp.data.pictures.tar_shards import MANIFEST, TarShards, read_manifest
 from hpcddp.data.writing.pack import pack_imagenet
 from tests.data.files import SPLITS, write_picture
 from tests.data.writing.kills import killed_at_random, twice_at_once

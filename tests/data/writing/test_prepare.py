@@ -10,7 +10,7 @@ import pytest
 
 from hpcddp.core.errors import HpcddpError, UsageError
 from hpcddp.core.point import VARIANTS
-from hpcddp.data.bigmnist import Manifest, Shard, read_manifest
+from hpcddp.data.bigmnist.manifest import Manifest, Shard, read_manifest
 from hpcddp.data.writing.bigmnist_shards import write_shard
 from hpcddp.data.writing.prepare import prepare_bigmnist
 from tests.data.digits import noise_digits

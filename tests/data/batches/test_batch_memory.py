@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from hpcddp.data.batch_memory import MOST_BUFFERS, BatchMemory
+from hpcddp.data.batches.batch_memory import MOST_BUFFERS, BatchMemory
 
 
 def test_memory_is_used_again_when_its_batch_is_gone() -> None:

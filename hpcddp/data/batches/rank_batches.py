@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from hpcddp.data.batch_memory import BatchMemory
+from hpcddp.data.batches.batch_memory import BatchMemory
 from hpcddp.data.source import Batch, GatheredSource, Wait, at_once, new_room
 
 Place = tuple[int, int]

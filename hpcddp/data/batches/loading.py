@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from hpcddp.core.epoch_plan import EpochPlan
 from hpcddp.core.errors import UsageError
-from hpcddp.data.prefetch import USUAL, batch_bytes, prefetch
-from hpcddp.data.rank_batches import RankBatches
-from hpcddp.data.read_clock import ReadClock, TimedBatches
+from hpcddp.data.batches.prefetch import USUAL, batch_bytes, prefetch
+from hpcddp.data.batches.rank_batches import RankBatches
+from hpcddp.data.batches.read_clock import ReadClock, TimedBatches
 from hpcddp.data.sampling import EpochOrder, Share, eval_ranges, generator_for, train_indices
 from hpcddp.data.source import Batch, DrawnSource, Source, is_gathered
 

@@ -12,10 +12,10 @@ from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader, open_source
-from hpcddp.data.bigmnist import Shard
-from hpcddp.data.bigmnist_forms import open_bigmnist
+from hpcddp.data.bigmnist.forms import open_bigmnist
+from hpcddp.data.bigmnist.manifest import Shard
+from hpcddp.data.bigmnist.sharded_source import ShardedSource
 from hpcddp.data.digits import Digits
-from hpcddp.data.sharded_source import ShardedSource
 from hpcddp.data.writing.prepare import prepare_bigmnist
 from tests.data.digits import noise_digits
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hpcddp.data import TrainLoader
+from hpcddp.data.batches.prefetch import USUAL, batch_bytes, prefetch
 from hpcddp.data.crop_flip import CroppedSource
-from hpcddp.data.prefetch import USUAL, batch_bytes, prefetch
 from tests.worker import given
 
 MIB = 2**20

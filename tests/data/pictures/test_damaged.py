@@ -10,10 +10,10 @@ import torch
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader, eval_batches
-from hpcddp.data.cuts import RandomCut, middle
-from hpcddp.data.damaged import DamagedPictures, damaged_of_all
-from hpcddp.data.decoders import make_decoder
-from hpcddp.data.imagenet import EvalImages, TrainImages, open_imagenet
+from hpcddp.data.pictures.cuts import RandomCut, middle
+from hpcddp.data.pictures.damaged import DamagedPictures, damaged_of_all
+from hpcddp.data.pictures.decoders import make_decoder
+from hpcddp.data.pictures.imagenet import EvalImages, TrainImages, open_imagenet
 from hpcddp.data.sampling import EpochOrder
 from tests.data.files import write_picture
 

@@ -12,11 +12,11 @@ from hpcddp.core.catalog import MNIST
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import VARIANTS, Data
 from hpcddp.core.prepared import BASE, prepared_for
-from hpcddp.data.augment import augment_by
-from hpcddp.data.bigmnist import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
-from hpcddp.data.counter_draws import CounterDraws
+from hpcddp.data.bigmnist.augment import augment_by
+from hpcddp.data.bigmnist.counter_draws import CounterDraws
+from hpcddp.data.bigmnist.manifest import MANIFEST, UNFINISHED, Manifest, Shard, read_manifest
+from hpcddp.data.bigmnist.sharded_source import ShardedSource, map_bytes, map_rows
 from hpcddp.data.roots import missing
-from hpcddp.data.sharded_source import ShardedSource, map_bytes, map_rows
 from hpcddp.data.source import Batch, FactsSource, GatheredSource, Split, Wait, at_once
 
 

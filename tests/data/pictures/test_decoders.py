@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.data.cuts import Cut, CutOf, RandomCut, middle
-from hpcddp.data.decoders import DECODERS, MOST_PIXELS, make_decoder
-from hpcddp.data.image_folder import DamagedPictureError
+from hpcddp.data.pictures.cuts import Cut, CutOf, RandomCut, middle
+from hpcddp.data.pictures.decoders import DECODERS, MOST_PIXELS, make_decoder
+from hpcddp.data.pictures.image_folder import DamagedPictureError
 from tests.bench.jpegs import photograph
 
 NAMES = tuple(DECODERS)

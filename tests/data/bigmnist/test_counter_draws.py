@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from hpcddp.data.counter_draws import CounterDraws
+from hpcddp.data.bigmnist.counter_draws import CounterDraws
 
 
 def test_numbers_depend_on_seed_sample_and_place_alone() -> None:

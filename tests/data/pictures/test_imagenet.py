@@ -13,9 +13,9 @@ from torchvision.transforms.v2 import functional  # type: ignore[import-untyped]
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
 from hpcddp.data import TrainLoader, open_source
-from hpcddp.data.cuts import RandomCut, middle, random_box
-from hpcddp.data.decoders import cut_picture
-from hpcddp.data.image_folder import ImageFolder
+from hpcddp.data.pictures.cuts import RandomCut, middle, random_box
+from hpcddp.data.pictures.decoders import cut_picture
+from hpcddp.data.pictures.image_folder import ImageFolder
 from tests.data.files import SPLITS, write_imagenet, write_picture
 
 IMAGENET = Data(name="imagenet")

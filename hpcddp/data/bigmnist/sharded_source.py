@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from hpcddp.core.catalog import MNIST
-from hpcddp.data.bigmnist import IMAGE_BYTES, Shard
+from hpcddp.data.bigmnist.manifest import IMAGE_BYTES, Shard
+from hpcddp.data.bigmnist.shard_reads import QUEUE_DEPTH, READS_AT_ONCE, FileReads, Read, bytes_of
 from hpcddp.data.sampling import run_length
-from hpcddp.data.shard_reads import QUEUE_DEPTH, READS_AT_ONCE, FileReads, Read, bytes_of
 from hpcddp.data.source import GatheredSource, Wait, at_once
 
 LONG_RUN = 4

@@ -5,12 +5,12 @@ import simplejpeg  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.data.cuts import Cut, RandomCut
-from hpcddp.data.decoders import PillowDecoder, SimpleJpegDecoder
-from hpcddp.data.image_folder import DamagedPictureError
-from hpcddp.data.jpeg_rows import upper_rows
+from hpcddp.data.pictures.cuts import Cut, RandomCut
+from hpcddp.data.pictures.decoders import PillowDecoder, SimpleJpegDecoder
+from hpcddp.data.pictures.image_folder import DamagedPictureError
+from hpcddp.data.pictures.jpeg_rows import upper_rows
 from tests.bench.jpegs import HEIGHT, WIDTH, photograph
-from tests.data.test_decoders import opened, saved
+from tests.data.pictures.test_decoders import opened, saved
 
 KINDS = {
     "4:2:0": {"subsampling": 2},

@@ -11,8 +11,8 @@ import torch
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
 from hpcddp.data import Source, TrainLoader, open_source
-from hpcddp.data.augment import flip
-from hpcddp.data.bigmnist_forms import AugmentedSource
+from hpcddp.data.bigmnist.augment import flip
+from hpcddp.data.bigmnist.forms import AugmentedSource
 from hpcddp.data.digits import Digits
 from hpcddp.data.source import DrawnSource
 from hpcddp.data.writing.prepare import prepare_bigmnist

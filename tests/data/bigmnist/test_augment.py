@@ -11,7 +11,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import ElasticTransform, functional  # type: ignore[import-untyped]
 
 from hpcddp.core.point import VARIANTS
-from hpcddp.data import augment
+from hpcddp.data.bigmnist import augment
 
 COUNT = 64
 TIES = 0.0005

@@ -13,12 +13,12 @@ from torch.utils.data import get_worker_info
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
-from hpcddp.data.cuts import CutOf, RandomCut, middle
-from hpcddp.data.damaged import DamagedPictures
-from hpcddp.data.decoders import Decoder, make_decoder
-from hpcddp.data.image_folder import DamagedPictureError, ImageFolder
+from hpcddp.data.pictures.cuts import CutOf, RandomCut, middle
+from hpcddp.data.pictures.damaged import DamagedPictures
+from hpcddp.data.pictures.decoders import Decoder, make_decoder
+from hpcddp.data.pictures.image_folder import DamagedPictureError, ImageFolder
+from hpcddp.data.pictures.tar_shards import MANIFEST, TarShards
 from hpcddp.data.source import Batch, FactsSource, Split
-from hpcddp.data.tar_shards import MANIFEST, TarShards
 
 MOST_TRIES = 10_000
 """Pictures in a row of which none can be read: then it is not the pictures that are damaged."""

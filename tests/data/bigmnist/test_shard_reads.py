@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from hpcddp.core.errors import HpcddpError
-from hpcddp.data import TrainLoader, sampling, shard_reads
-from hpcddp.data.bigmnist import Shard
-from hpcddp.data.sharded_source import ShardedSource
+from hpcddp.data import TrainLoader, sampling
+from hpcddp.data.bigmnist import shard_reads
+from hpcddp.data.bigmnist.manifest import Shard
+from hpcddp.data.bigmnist.sharded_source import ShardedSource
 from hpcddp.data.source import Batch
 
 PER_SHARD, SHARDS = 400, 3

@@ -19,9 +19,9 @@ from torch.nn import functional
 
 from hpcddp.core.errors import HpcddpError
 from hpcddp.core.point import Data
-from hpcddp.data.cuts import CROP, Cut, CutOf
-from hpcddp.data.image_folder import DamagedPictureError
-from hpcddp.data.jpeg_rows import upper_rows
+from hpcddp.data.pictures.cuts import CROP, Cut, CutOf
+from hpcddp.data.pictures.image_folder import DamagedPictureError
+from hpcddp.data.pictures.jpeg_rows import upper_rows
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

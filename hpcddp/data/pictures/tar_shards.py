@@ -22,8 +22,8 @@ from torch import Tensor
 
 from hpcddp.core.catalog import IMAGENET
 from hpcddp.core.errors import UsageError
-from hpcddp.data.image_folder import FOLDERS, DamagedPictureError
 from hpcddp.data.manifests import decode_manifest
+from hpcddp.data.pictures.image_folder import FOLDERS, DamagedPictureError
 from hpcddp.data.source import Split
 
 MANIFEST = "imagenet.json"
