@@ -135,6 +135,8 @@ def _started(work: Work[Task, Result]) -> Iterator[Worker]:
 def _work_off(work: Work[Task, Result], connection: Connection, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends the others
     die_with_parent(str(parent), signal.SIGKILL)
+    if os.getppid() != parent:  # killed before that, and not waited for yet
+        return
     torch.set_num_threads(1)
     advance = _Reports(connection)
     while True:

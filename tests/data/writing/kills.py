@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -13,7 +14,10 @@ KILLS = 20
 
 
 def killed_at_random(work: Callable[[Path], None], folder: Path) -> list[Path]:
-    """KILLS times `work` on one of a few folders, killed somewhere in the first half of its time; then each folder to its end."""
+    """KILLS times `work` on one of a few folders, killed somewhere in the first half of its time; then each folder to its end.
+
+    Processes that the killed one had started end with it.
+    """
     begin_s = time.monotonic()
     work(folder / "timed")
     duration_s = time.monotonic() - begin_s
@@ -23,6 +27,7 @@ def killed_at_random(work: Callable[[Path], None], folder: Path) -> list[Path]:
         time.sleep(draws.uniform(0, duration_s / 2))
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+        wait_for_group(process)
     for root in roots:
         work(root)
     return roots
@@ -35,9 +40,10 @@ def twice_at_once(work: Callable[[Path], None], root: Path) -> None:
 
 
 def started(work: Callable[[Path], None], root: Path) -> int:
-    """A fork of this process that does the work, and nothing else."""
+    """A fork of this process that does the work, and nothing else; with what it starts it is a process group."""
     process = os.fork()
     if process == 0:
+        os.setpgid(0, 0)
         code = 1
         try:
             work(root)
@@ -45,3 +51,21 @@ def started(work: Callable[[Path], None], root: Path) -> int:
         finally:
             os._exit(code)
     return process
+
+
+def wait_for_group(group: int) -> None:
+    """Until none of the process group runs, for 10 s at most."""
+    deadline_s = time.monotonic() + 10
+    while running := _running(group):
+        assert time.monotonic() < deadline_s, f"{running} outlived {group}"
+        time.sleep(0.01)
+
+
+def _running(group: int) -> list[int]:
+    found = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, of_group, *_ = file.read_text().rpartition(")")[2].split()
+            if int(of_group) == group and state not in "ZX":
+                found.append(int(file.parent.name))
+    return found
