@@ -31,10 +31,10 @@ demo: $(VENV)/installed-demo
 	$(HPCDDP) analyze demo/runs
 
 test: $(VENV)/installed-test packages
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests
+	$(BIN)/python -m tests
 
 soak: $(VENV)/installed-test packages
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m soak
 
 BENCHES := analyze_50m cli_latency detect submit_rate step_overhead probe comm_link comm_closure large_batch loader_jpeg loader_bigmnist loader_cifar10 generate_bigmnist data_bench
 

@@ -30,6 +30,8 @@ __all__ = ["closure"]  # a fixture that every session uses
 settings.register_profile("unhurried", parent=settings(), deadline=None)  # a busy machine is no failure
 settings.load_profile("unhurried")
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # ranks are forked from this process: they would wait for threads that it had
+
 BOOT_ORDER = ("rcc_twin", "marconi100_twin", "controllers")
 
 
