@@ -28,9 +28,14 @@ def start_munged(folder: Path, env: Mapping[str, str]) -> Daemon:
 
 
 def start_database(folder: Path, env: Mapping[str, str]) -> Daemon:
-    """A MariaDB that is reached by its socket only, by root only, and need not survive a power cut."""
-    data, log = folder / "database", folder / "log" / "mariadbd.log"
-    small = ["--innodb-log-file-size=8M", "--innodb-flush-method=nosync", f"--datadir={data}", "--user=root"]
+    """A MariaDB that is reached by its socket only, by root only, and need not survive a power cut.
+
+    Its temporary tables are there too: a MariaDB that starts removes all that it finds in `tmpdir`, other servers' as well.
+    """
+    data, temporary, log = folder / "database", folder / "database_tmp", folder / "log" / "mariadbd.log"
+    temporary.mkdir()
+    places = [f"--datadir={data}", f"--tmpdir={temporary}"]
+    small = ["--innodb-log-file-size=8M", "--innodb-flush-method=nosync", "--user=root", *places]
     install = ["mariadb-install-db", "--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal", *small]
     done = subprocess.run(install, env=dict(env), capture_output=True, text=True, check=False)
     if done.returncode:
