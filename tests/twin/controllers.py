@@ -25,7 +25,7 @@ from tests.twin import accounting, daemons
 from tests.twin.folder import write_folder
 from tests.twin.lock import CONTROLLERS_LOCK, only_twin
 from tests.twin.processes import MARK, Daemon, kill_marked, stop
-from tests.twin.shape import Shape, Site, free_ports, make_shape
+from tests.twin.shape import CONTROLLER_PORTS, Shape, Site, free_ports, make_shape
 from tests.twin.signals import ending_signals_raise, signals_held
 
 UNKNOWN_NODES = 64
@@ -128,7 +128,7 @@ class Controllers:
     def _shapes(self, profiles: Sequence[ClusterProfile]) -> list[Shape]:
         """All ports are drawn at once, as nobody listens on them yet."""
         shapes = [_shape(profile, self.folder / profile.name) for profile in profiles]
-        ports = iter(free_ports(2 * len(shapes)))
+        ports = iter(free_ports(2 * len(shapes), CONTROLLER_PORTS))
         return [dataclasses.replace(shape, slurmctld_port=next(ports), slurmdbd_port=next(ports)) for shape in shapes]
 
 

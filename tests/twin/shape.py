@@ -6,7 +6,7 @@ import itertools
 import random
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +20,11 @@ DEFAULT_NODES = 17
 UNKNOWN_MB_PER_CORE = 8000
 """Stands in where the profile knows no memory: Slurm needs a number, and a node must hold what sites give by default."""
 
-PORTS = range(30000, 32768)
+TWIN_PORTS = range(30000, 31500)
 """Above the rendezvous ports of jobs (10000-29999), below those that Linux gives to outgoing connections."""
+
+CONTROLLER_PORTS = range(31500, 32768)
+"""Of controllers, which boot beside a twin: a port that was free when it was drawn is bound seconds later."""
 
 DEFAULT_QOS = "normal"
 """Slurm's own name for the QOS of a job that asks for none."""
@@ -97,9 +100,9 @@ def make_shape(profile: ClusterProfile, folder: Path, cap: int, site: Site = Sit
     )
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count: int, among: Sequence[int] = TWIN_PORTS) -> list[int]:
     """So many ports that nobody listens on."""
-    ports = (port for port in random.sample(PORTS, len(PORTS)) if _is_free(port))
+    ports = (port for port in random.sample(among, len(among)) if _is_free(port))
     return list(itertools.islice(ports, count))
 
 

@@ -12,9 +12,10 @@ from hpcddp.cluster.slurm_rules import Qos, SlurmRules
 from hpcddp.core.errors import UsageError
 from tests.twin.accounting import account_commands, qos_commands
 from tests.twin.config import gres_conf, slurm_conf
+from tests.twin.controllers import Controllers
 from tests.twin.folder import check_folder
 from tests.twin.modules import modulefiles
-from tests.twin.shape import Node, Shape, expand, make_shape, node_kinds
+from tests.twin.shape import CONTROLLER_PORTS, TWIN_PORTS, Node, Shape, expand, make_shape, node_kinds
 
 THIN = NodeType(count=980, physical_cores=32, sockets=2, smt=4, memory_mb=246000, gpus=4)
 FAT = NodeType(names="fat[01-02]", physical_cores=7, sockets=2, gpus=1, gres_type="v100", constraint="big")
@@ -61,6 +62,13 @@ def test_ports_are_all_different() -> None:
     shape = make_shape(PROFILE, Path("/t"), 40)
     ports = [shape.slurmctld_port, shape.slurmdbd_port, *(node.port for node in shape.nodes)]
     assert len(set(ports)) == len(ports) == 44
+
+
+def test_controllers_have_other_ports_than_a_twin() -> None:
+    """Both draw theirs when they boot, which they do beside each other, and bind them later."""
+    (controllers,) = Controllers(Path("/t"))._shapes([PROFILE])
+    assert {controllers.slurmctld_port, controllers.slurmdbd_port} <= set(CONTROLLER_PORTS) - set(TWIN_PORTS)
+    assert make_shape(PROFILE, Path("/t"), 1).slurmctld_port in TWIN_PORTS
 
 
 def test_nodes_and_partition_as_slurm_reads_them() -> None:
