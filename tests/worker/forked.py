@@ -40,16 +40,17 @@ def ranks(
     folder: Path, world: int, function: Callable[..., Any], *arguments: Any, nodes: int = 1, timeout_s: float = TIMEOUT_S
 ) -> list[Outcome]:
     """Calls `function(*arguments)` in `world` processes with the local launcher's variables; all are gone afterwards."""
-    port, pids = _free_port(), list[int]()
+    pids = list[int]()
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        for rank in range(world):
-            pids.append(_fork(folder, rank, _environment(rank, world, nodes, port), function, arguments))
-        codes = _wait(pids, timeout_s)
-    finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+    with held_port() as port:
+        try:
+            for rank in range(world):
+                pids.append(_fork(folder, rank, _environment(rank, world, nodes, port), function, arguments))
+            codes = _wait(pids, timeout_s)
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
     return [_outcome(folder, rank, code) for rank, code in enumerate(codes)]
 
 
@@ -133,8 +134,10 @@ def _outcome(folder: Path, rank: int, code: int) -> Outcome:
     return Outcome(code, value, (folder / f"{rank}.out").read_text())
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """A port that Linux gives to nobody else inside the block; whoever is told it may listen there (SO_REUSEADDR)."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]

@@ -34,8 +34,12 @@ def test_a_rank_that_waits_in_vain(tmp_path: Path, rank: int) -> None:
     assert f"HpcddpError: rank {rank} of 2 on node0 could not meet the others at MASTER_ADDR 127.0.0.1" in outcome.output
 
 
+NOWHERE = "-no-such-node"
+"""No name server is asked for a name that begins so: one that is away takes half a minute."""
+
+
 def unresolvable(rank: int, spec: dict[str, Any]) -> Any:
-    os.environ |= {"SUBMITIT_LOCAL_NTASKS": "2", "SUBMITIT_LOCAL_GLOBALID": str(rank), "MASTER_ADDR": "no-such-node.invalid"}
+    os.environ |= {"SUBMITIT_LOCAL_NTASKS": "2", "SUBMITIT_LOCAL_GLOBALID": str(rank), "MASTER_ADDR": NOWHERE}
     return run(spec)
 
 
@@ -47,8 +51,8 @@ def test_an_address_that_does_not_resolve(tmp_path: Path, rank: int) -> None:
     assert outcome.code == 1
     end = json.loads((spec.attempt_dir("7", 0) / "end.json").read_text())
     assert end["state"] == "failed"
-    assert end["reason"].startswith(f"rank {rank} on node0: MASTER_ADDR no-such-node.invalid does not resolve on node0 (")
-    assert "`getent hosts no-such-node.invalid`" in end["reason"]
+    assert end["reason"].startswith(f"rank {rank} on node0: MASTER_ADDR {NOWHERE} does not resolve on node0 (")
+    assert f"`getent hosts {NOWHERE}`" in end["reason"]
 
 
 @pytest.mark.parametrize(("answers", "lookups"), [([socket.EAI_AGAIN], 2), ([socket.EAI_AGAIN] * 3, 3), ([socket.EAI_NONAME], 1)])
@@ -107,12 +111,12 @@ def meet_beside(port: int) -> list[int]:
 @pytest.mark.parametrize("says", [None, b"", b"SSH-2.0-OpenSSH_9.2\r\n", b'["hpcddp", "8", 0, 3, 1]\n'])
 def test_a_port_that_is_taken(tmp_path: Path, says: bytes | None) -> None:
     """The ranks meet at the second one, whatever the stranger does with those who connect: another job's ranks do so, too."""
-    port = forked._free_port()
-    stranger = Stranger(port, says)
-    try:
-        outcomes = forked.ranks(tmp_path, 3, meet_beside, port)
-    finally:
-        stranger.close()
+    with forked.held_port() as port:
+        stranger = Stranger(port, says)
+        try:
+            outcomes = forked.ranks(tmp_path, 3, meet_beside, port)
+        finally:
+            stranger.close()
     assert [outcome.code for outcome in outcomes] == [0, 0, 0], "\n".join(outcome.output for outcome in outcomes)
     assert outcomes[0].value == [0, 1, 2]
     assert f"MASTER_PORT {port} is taken on node0: the ranks meet at {ports(port)[1]}" in outcomes[0].output
@@ -120,13 +124,13 @@ def test_a_port_that_is_taken(tmp_path: Path, says: bytes | None) -> None:
 
 def test_both_ports_are_taken(tmp_path: Path) -> None:
     """Then it is an error of rank 0."""
-    port = forked._free_port()
-    strangers = [Stranger(each, None) for each in ports(port)]
-    try:
-        outcomes = forked.ranks(tmp_path, 1, meet_beside_nobody, port)
-    finally:
-        for stranger in strangers:
-            stranger.close()
+    with forked.held_port() as port:
+        strangers = [Stranger(each, None) for each in ports(port)]
+        try:
+            outcomes = forked.ranks(tmp_path, 1, meet_beside_nobody, port)
+        finally:
+            for stranger in strangers:
+                stranger.close()
     assert f"MASTER_PORT {port}: " in outcomes[0].output
     assert "Address already in use" in outcomes[0].output
 
