@@ -1,5 +1,6 @@
 """Runs on this machine: real processes, really killed; nothing may be left of them."""
 
+import contextlib
 import json
 import os
 import signal
@@ -28,8 +29,14 @@ HERE = Path(__file__).parent
 def study(tmp_path: Path) -> Iterator[Study]:
     """A study of its own; every process that knows of it is killed at the end."""
     yield Study(tmp_path / "a study")
-    for pid in processes(tmp_path):
-        os.kill(pid, signal.SIGKILL)
+    kill_processes(tmp_path)
+
+
+def kill_processes(folder: Path) -> None:
+    """Those that know of it: a runner without runs may end by itself meanwhile."""
+    for pid in processes(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def submission(study: Study, what: str, *, walltime_min: float = 5.0, token: str = "t", nodes: int = 1) -> Submission:

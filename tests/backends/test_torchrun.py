@@ -26,7 +26,7 @@ from hpcddp.core.records import steps_file
 from hpcddp.core.run_root import Study
 from hpcddp.study.status import run_states
 from hpcddp.submit.snapshot import take_snapshot
-from tests.backends.test_local import end_state, processes, submission
+from tests.backends.test_local import end_state, kill_processes, processes, submission
 from tests.backends.waiting import wait_for
 from tests.given_event import log_event
 from tests.worker import given
@@ -39,8 +39,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     """A study of this module's own; every process that knows of it is killed at the end."""
     folder = tmp_path_factory.mktemp("torchrun")
     yield Study(folder / "it's a study")
-    for pid in processes(folder):
-        os.kill(pid, signal.SIGKILL)
+    kill_processes(folder)
 
 
 def point(launcher: Launcher, **changes: Any) -> Point:
