@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcddp.core.jobspec import spec_to_dict
+from hpcddp.core.jobspec import spec_from_dict, spec_to_dict
 from hpcddp.core.point import Data, Point
 from hpcddp.core.records import buckets_file, error_file, gpus_file, steps_file
 from hpcddp.worker.main import run
+from hpcddp.worker.training.trainer import Trainer
+from tests.backends.waiting import wait_for
 from tests.gpu.device import gpu_count, is_real, on_device
 from tests.worker import forked, given
 
 TIMEOUT_S = 150.0
 """Of a test's ranks: CUDA, NCCL and a compiler begin in it, and one that hangs must leave time for the others."""
+
+READINGS = 3
+"""Of each GPU, in a run on the stand-in that reads them at all."""
 
 Row = dict[str, int | None]
 
@@ -111,7 +116,29 @@ def _run(job: str, spec: dict[str, Any], before: Callable[[], None] | None) -> A
     os.environ["HPCDDP_JOB"] = job
     if before:
         before()
+    planned = spec_from_dict(spec)
+    if planned.point.measure.telemetry_hz and not is_real():
+        _hold_step(gpus_file(planned.attempt_dir(job, 0), "node0"), READINGS * planned.point.layout.gpus_per_node)
     return run(spec)
+
+
+def _hold_step(file: Path, rows: int) -> None:
+    """The fifth step, which is timed, lasts until so many rows more are there: on a busy machine the reader comes last."""
+    real, steps_begun = Trainer.step, 0
+
+    def step(self: Trainer, *arguments: Any) -> Any:
+        nonlocal steps_begun
+        steps_begun += 1
+        if steps_begun == 5:
+            begin = _lines(file)
+            wait_for(lambda: _lines(file) >= begin + rows)
+        return real(self, *arguments)
+
+    Trainer.step = step  # type: ignore[method-assign, assignment]
+
+
+def _lines(file: Path) -> int:
+    return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
 def _json(file: Path) -> dict[str, Any]:
