@@ -150,6 +150,15 @@ def test_it_ends_when_told(tmp_path: Path, started: ReaderProcess) -> None:
     assert time.monotonic() - begin < LAST_READING_S
 
 
+def test_one_that_does_not_end_is_killed(started: ReaderProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full machine, where it comes last; nothing of it stays open."""
+    monkeypatch.setattr("hpcddp.worker.telemetry.reader_process.LAST_READING_S", 0.1)
+    os.kill(pid_of(started), signal.SIGSTOP)
+    started.stop()
+    pipes = started._process.stdin, started._process.stdout
+    assert (started._process.returncode, [pipe and pipe.closed for pipe in pipes]) == (-signal.SIGKILL, [True, True])
+
+
 def _start_and_wait(attempt: Path, pids: Any) -> None:
     found = reader(attempt)
     assert found

@@ -49,10 +49,10 @@ class ReaderProcess:
 
     def stop(self) -> None:
         """Returns when it has ended. A line ends it, as closing the pipe might not: a loader's process may hold a copy of it."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.communicate(b"\n", timeout=LAST_READING_S)
-        self._process.kill()
-        self._process.wait()
+        with self._process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.communicate(b"\n", timeout=LAST_READING_S)
+            self._process.kill()
 
 
 def start_reader(point: Point, rank: Rank, attempt: Path) -> ReaderProcess | None:
