@@ -6,6 +6,7 @@ it so that nothing in it may count. The runs are of two ranks with `comm: on`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -226,11 +227,9 @@ def link_to_zeros(path: Path) -> None:
 
 
 def listen(path: Path) -> None:
-    """A socket. Its address may have 107 bytes: it is made where the path is short, and moved."""
-    with socket.socket(socket.AF_UNIX) as made:
-        short = Path("/tmp") / f"hpcddp-{os.getpid()}"
-        made.bind(str(short))
-        shutil.move(short, path)
+    """A socket. Its address may have 107 bytes: it is made from where its name alone is the path."""
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)
 
 
 def grow(path: Path) -> None:

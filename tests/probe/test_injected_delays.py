@@ -39,11 +39,11 @@ def _with_runs(runs: Path, function: Callable[[], None]) -> None:
         function()
 
 
-def rise(table: Columns, part: str) -> float:
-    """How much longer a part lasts in every second step than in the others, as a share of the delay; medians."""
+def rise(table: Columns, part: str, of_steps: Callable[[Any], Any] = np.median) -> float:
+    """How much longer a part lasts in every second step than in the others, as a share of the delay."""
     values = table[f"{part}_ns"]
-    medians = sorted((float(np.median(values[0::2])), float(np.median(values[1::2]))))
-    return (medians[1] - medians[0]) / (DELAY_S * 1e9)
+    fast, slow = sorted((float(of_steps(values[0::2])), float(of_steps(values[1::2]))))
+    return (slow - fast) / (DELAY_S * 1e9)
 
 
 def with_delay(where: str) -> None:
@@ -104,9 +104,9 @@ def _slow_optimizer(slow: SlowEverySecondTime) -> Loop:
 
 @pytest.mark.parametrize("where", ["data_wait", "forward", "backward", "optimizer"])
 def test_a_delay_is_in_its_part(tmp_path: Path, where: str) -> None:
-    """Within a tenth of its length, and not in the others."""
+    """Within a tenth of its length, and not in the others: the least of each, as what else runs only adds to them."""
     (table,) = tables(tmp_path, 1, lambda: with_delay(where))
-    found = {part: rise(table, part) for part in ("data_wait", "forward", "backward", "optimizer")}
+    found = {part: rise(table, part, np.min) for part in ("data_wait", "forward", "backward", "optimizer")}
     assert found == {part: pytest.approx(float(part == where), abs=0.1) for part in found}
 
 

@@ -62,7 +62,6 @@ def test_time_in_calls_is_parted_into_computing_and_waiting(workers: int) -> Non
     assert storage_ns > 0.7 * 10 * 20e6
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_waiting_for_a_processor_is_not_waiting_for_storage() -> None:
     """Two processes on one processor: each computes half of its time, and waits for its share the rest."""
     loader = TrainLoader(Slow(160, computes=True), batch_size=BATCH, rank=0, ranks=1, workers=2, seed=1, pin_memory=False)
