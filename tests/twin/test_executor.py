@@ -41,6 +41,10 @@ def fail_on_rank_1():
         raise ValueError("no such luck")
     time.sleep(600)
 
+def wait(marker):
+    Path(marker).touch()
+    time.sleep(600)
+
 class Counting(submitit.helpers.Checkpointable):
     def __init__(self):
         self.restarts = 0
@@ -112,16 +116,12 @@ print(json.dumps({
 
 REQUEUED = """\
 job = executor().submit(mine.Counting(), "at-work", 1)
-plain = executor().submit(time.sleep, 600)
+plain = executor().submit(mine.wait, "waits")
 while not Path("at-work.0").exists():
     time.sleep(0.1)
 job._interrupt(timeout=True)
-while plain.state != "RUNNING":
-    time.sleep(0.5)
-    plain.get_info(mode="force")
-while "Loading pickle" not in (plain.stdout() or ""):
+while not Path("waits").exists():
     time.sleep(0.1)
-time.sleep(1)
 plain._interrupt(timeout=True)
 print(json.dumps({"result": job.result(), "logs": job.stdout(), "plain": str(plain.exception())}))
 """
