@@ -7,7 +7,7 @@ from typing import Literal
 
 Kind = Literal["records", "nodes", "scripts", "profiles", "logs"]
 
-_LABEL = r"n\d+-g\d+-(?:b\d+|comm)-[0-9a-f]{12}"
+_LABEL = r"n\d+-g\d+-(?:b\d+|comm|script)-[0-9a-f]{12}"
 _ATTEMPT = rf"{_LABEL}/r\d+/[\w.+-]*\.\d+"
 _JOB = r"\.jobs/[\w.+-]+(?:/(?:\d+|preflight))?"
 
@@ -19,7 +19,7 @@ _KINDS: dict[Kind, str] = {
     rf"|{_ATTEMPT}/ranks/\d+\.(?:steps\.csv|buckets\.csv|error\.json|collectives\.json)",
     "nodes": rf"{_ATTEMPT}/nodes/[\w.-]+\.(?:json|node\.csv|gpus\.csv)",
     "scripts": rf"{_JOB}/job\.sbatch|{_JOB}/(?:spec|state|exit)\.json|{_JOB}/(?:tasks|steps)\.jsonl|{_JOB}/cancelled",
-    "profiles": rf"{_ATTEMPT}/ranks/\d+\.trace\.json\.gz",
+    "profiles": rf"{_ATTEMPT}/ranks/\d+\.trace\.json\.gz|{_ATTEMPT}/inspector/[\w.-]+\.log",
     "logs": rf"{_JOB}/[\w.+-]+\.(?:out|err)|\.jobs/runner\.log",
 }
 
@@ -31,6 +31,7 @@ _REASONS = (
     (r"\.jobs/(?:lock/.*|queue\.lock|runner\.(?:lock|json)|L\d+/cancel)", "locks and what only this machine's queue needs"),
     (r"\.jobs/[\w.+-]+\.smoke/.*", "what a smoke test found"),
     (r"\.jobs/[\w.+-]+\.data/.*", "how a data set was prepared"),
+    (rf"{_JOB}/torchrun\.[\w.-]+\.json", "how torchrun ended on each node, from which `hpcddp status` has its words"),
     (r"\.jobs/[\w.+-]+/preflight/hosts", "the nodes that runs of one allocation had, which their records name"),
     (rf"{_ATTEMPT}/checkpoints/.*", "checkpoints: a run that is done needs none"),
     (rf"{_ATTEMPT}/\.end\.reserve", "room on the disk for end.json"),

@@ -1,0 +1,36 @@
+"""Every file that a job writes is of a kind, or is left out by name: none is taken for somebody else's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcddp.analysis import analyze
+from hpcddp.share.archive_paths import kind_of, why_left_out
+from hpcddp.share.bundle import STRANGE, pack
+from hpcddp.share.unbundle import opened_study
+from tests.analysis.study.test_scripts import measured, script
+from tests.analysis.synthetic import write_study
+
+
+def test_a_script_s_study_analyzes_the_same(tmp_path: Path) -> None:
+    """Its points have no batch in their names, as only the script knows it."""
+    study = write_study(tmp_path / "s", [script(1), script(2)])
+    for gpus in (1, 2):
+        measured(study, script(gpus), 8)
+    before = analyze(study.folder, tmp_path / "here")[0].plain
+    assert pack(study, tmp_path / "b.tar.gz").strange == ()
+    with opened_study(tmp_path / "b.tar.gz") as folder:
+        assert analyze(folder, tmp_path / "there")[0].plain == before
+
+
+def test_what_nccl_inspector_wrote_goes_along() -> None:
+    """Analysis reads it."""
+    assert kind_of("n01-g4-b32-3fa9c1d2e07b/r1/4711.0/inspector/gpu-a07.example.edu-pid712.log") == "profiles"
+
+
+@pytest.mark.parametrize("file", ["4711/torchrun.gpu-a07.json", "4711/3/torchrun.gpu-a07.json"])
+def test_what_only_the_cluster_needs_is_left_out_by_name(file: str) -> None:
+    assert kind_of(f".jobs/{file}") is None
+    assert why_left_out(f".jobs/{file}") != STRANGE
