@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import secrets
 import subprocess
@@ -64,8 +65,8 @@ class SubmissionPlan:
     longest_min: int | None = None
     """That job's time limit at most, as Slurm has it for the partition; None: not known."""
 
-    @property
-    def repeats(self) -> dict[str, int]:
+    @functools.cached_property
+    def repeats(self) -> Mapping[str, int]:
         """How often each point shall be run, by label."""
         repeat = self.source.sweep.repeat
         return {planned.point.label: max(repeat, self.more.get(planned.point.label, 0)) for planned in self.points}

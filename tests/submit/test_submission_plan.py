@@ -75,3 +75,10 @@ def test_commit_is_that_of_the_sweeps_folder(tmp_path: Path) -> None:
     assert len(commit) == 40
     (tmp_path / "file").write_text("2")
     assert git_commit(tmp_path) == f"{commit}+"
+
+
+def test_runs_of_points_are_counted_once(tmp_path: Path) -> None:
+    """study.json looks them up point by point: counted anew each time, 10,000 points took 16 s."""
+    plan = submission_plan(tmp_path)
+    assert plan.repeats is plan.repeats
+    assert dict.fromkeys(labels(plan), 2) == plan.repeats
