@@ -32,6 +32,8 @@ PARALLEL = {
     "fsdp": "with PyTorch's fully_shard, parameters sharded over all GPUs",
     "hsdp": "with PyTorch's fully_shard, parameters sharded over the GPUs of a node, a copy on each node",
     "none": "in one process without data parallelism",
+    "all_reduce": "with each parameter's gradient all-reduced by hand after backward",
+    "gather_scatter": "with each parameter's gradient gathered, averaged and scattered by hand after backward",
 }
 """What spreads a model over devices, by the workload's `parallel`."""
 

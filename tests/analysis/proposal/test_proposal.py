@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items, Picture, Text, text_table
 from hpcddp.analysis.proposal.figures import drawings
-from hpcddp.analysis.proposal.page import page
+from hpcddp.analysis.proposal.page import PARALLEL, page
 from hpcddp.analysis.proposal.proposal import Proposal, propose
 from hpcddp.analysis.proposal.write import to_latex, to_markdown
 from hpcddp.analysis.report.table import Table
 from hpcddp.core.errors import UsageError
-from hpcddp.core.point import Data, point_to_dict
+from hpcddp.core.point import Data, Workload, point_to_dict
 from hpcddp.core.records import write_json
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import FAILED, MS, Recorded, point, write_marconi100, write_run, write_runs, write_study
@@ -286,3 +286,12 @@ def test_energy_of_nodes_and_co2_by_the_users_factor(tmp_path: Path) -> None:
     assert "| CO2 of the GPUs' energy, kg, at 250 g per kWh | 0.400 |" in markdown(
         propose(Study(tmp_path / "gpus"), co2_g_per_kwh=250)
     )
+
+
+def test_every_way_to_spread_a_model_has_its_words(tmp_path: Path) -> None:
+    """Whatever a sweep may give as `workload.parallel`."""
+    trained = point(1, 1, parallel="all_reduce")
+    study = write_study(tmp_path / "s", [trained])
+    write_runs(study, trained, [100 * MS])
+    assert "gradient all-reduced by hand after backward" in markdown(propose(study))
+    assert set(PARALLEL) == set(get_args(get_type_hints(Workload)["parallel"]))
