@@ -10,7 +10,7 @@ from typing import Any
 from hpcddp.analysis.audit.averages import check_averages
 from hpcddp.analysis.audit.claim_checks import check_claims
 from hpcddp.analysis.audit.claims import claims_of
-from hpcddp.analysis.audit.findings import KINDS, Finding, by_weight
+from hpcddp.analysis.audit.findings import Finding, by_weight
 from hpcddp.analysis.audit.groups import group
 from hpcddp.analysis.audit.kinds import across_kinds, check_kinds
 from hpcddp.analysis.audit.layout import check_layout
@@ -26,8 +26,6 @@ from hpcddp.analysis.audit.work import check_work
 
 SCHEMA = 1
 """Of `hpcddp audit --format json`."""
-
-CLASSES = tuple(KINDS)
 
 
 @dataclass(frozen=True)

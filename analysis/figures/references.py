@@ -82,5 +82,4 @@ def _points() -> pd.DataFrame:
     ranks = table["metric"] == "throughput_this_rank"
     table.loc[ranks, "samples_per_s"] = table["value"] * table["gpus"]
     direct = table.loc[table["metric"] == "throughput", "name"].unique()
-    table = table[(table["metric"] == "throughput") | ~table["name"].isin(direct)].dropna(subset=["samples_per_s"])
-    return table
+    return table[(table["metric"] == "throughput") | ~table["name"].isin(direct)].dropna(subset=["samples_per_s"])

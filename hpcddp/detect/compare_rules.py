@@ -33,7 +33,7 @@ def compare_partitions(
     for name, said in rules.partitions.items():
         if name in there:
             yield from _partition(profile, name, said, partition_limits(live, there[name], types), types)
-            yield from _served(profile, said, there[name], found)
+            yield from _served(said, there[name], found)
         else:
             yield Finding(field=f"slurm.partitions.{name}", verdict="differs", profile=name, slurm=f"has {_listed(there)}")
     if rules.partition is not None:
@@ -95,7 +95,7 @@ def _partition(
     yield from _limits(profile, path, said, [limits], types)
 
 
-def _served(profile: ClusterProfile, said: Partition, live: LivePartition, found: NodesByType) -> Iterator[Finding]:
+def _served(said: Partition, live: LivePartition, found: NodesByType) -> Iterator[Finding]:
     """Which types it has nodes of, whether it is the default, which QOS it allows."""
     path = f"slurm.partitions.{live.name}"
     if said.default is not None:

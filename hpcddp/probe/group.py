@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,7 +78,7 @@ def _refuse_several(env: Mapping[str, str]) -> None:
 
 def _rank(rank: int, world: int, hosts: tuple[str, ...], name: str, env: Mapping[str, str]) -> Rank:
     nodes = len(dict.fromkeys(hosts))
-    on_each = {host: hosts.count(host) for host in hosts}
+    on_each = Counter(hosts)
     if len(set(on_each.values())) > 1:
         uneven = ", ".join(f"{count} on {host}" for host, count in on_each.items())
         raise HpcddpError(f"every node must run equally many ranks, and here are {uneven}")

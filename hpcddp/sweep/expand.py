@@ -94,7 +94,7 @@ def _points(
     rest = {key: value for key, value in source.document.items() if key != "points"}  # the values of an axis may be thousands
     none = True
     for combination in group.combinations(also):
-        sweep = _decode(rest, combination, source, group)
+        sweep = _decode(rest, combination, source)
         if combination.included or conditions.admits(_filled(sweep, profile)):
             none = False
             yield sweep, resolve(sweep, profile)
@@ -134,7 +134,7 @@ class _Conditions:
             raise with_line(SchemaError(place, f"`{condition.text}`: {error}"), self._file) from error
 
 
-def _decode(rest: Mapping[str, object], combination: Combination, source: SweepFile, group: SweepGroup) -> Sweep:
+def _decode(rest: Mapping[str, object], combination: Combination, source: SweepFile) -> Sweep:
     """The sweep of one point; a complaint about a value of an axis names its place in the file."""
     document = copy.deepcopy(dict(rest))
     for key, value in combination.values.items():

@@ -94,7 +94,7 @@ def check_classes(root: Path) -> list[str]:
     classes = class_names(root, "train")
     evaluated = class_names(root, "val")
     if classes != evaluated:
-        odd = sorted(set(classes) ^ set(evaluated))[0]
+        odd = min(set(classes) ^ set(evaluated))
         lacking = "val" if odd in classes else "train"
         raise UsageError(f"{root / lacking} lacks the class `{odd}`: train and val must have the same classes")
     return classes

@@ -41,7 +41,7 @@ def profiled_exchange(events: Sequence[Event], step_clock_exposed_s: float | Non
     collectives = _of_kernels(kernels) if kernels else _of_threads(timed)
     if not steps or not collectives:
         return None
-    computing = [_span(event) for event in (kernels if kernels else timed) if _computes(event)]
+    computing = [_span(event) for event in kernels or timed if _computes(event)]
     calls = [] if kernels else [_span(event) for event in timed if _is_call(event)]
     travelling = [*(each.span for each in collectives), *calls]
     number = len(steps)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcddp.analysis.audit.audit import CLASSES, Audit, audit
+from hpcddp.analysis.audit.audit import Audit, audit
 from hpcddp.analysis.audit.findings import KINDS
 from hpcddp.analysis.audit.nodes import KnownNode
 from hpcddp.analysis.report.write import write_tables
@@ -75,7 +75,7 @@ def test_planted_faults_are_found_and_clean_tables_pass(tmp_path: Path, capsys: 
     assert hits.total() >= 190
     assert alarms == 0
     assert wrong.total() <= 0.02 * right.total()
-    assert set(FAULTS) <= set(CLASSES)
+    assert set(FAULTS) <= set(KINDS)
 
 
 @settings(max_examples=40, deadline=None)
