@@ -56,6 +56,15 @@ def test_what_is_no_all_reduce_of_all_ranks_is_passed_over(tmp_path: Path) -> No
     assert read_inspector(tmp_path, 2) == ()
 
 
+def test_what_cannot_be_true_is_passed_over(tmp_path: Path) -> None:
+    """A bundle brings files of anybody: numbers that are none or too long, depth without end, a folder in a file's place."""
+    endless, huge = line(0, 1, 30).replace("30,", "1e999,"), line(0, 2, 10**400)
+    words = line(0, 3, 30, coll_exec_time_us="9" * 400)
+    write(tmp_path, 0, endless, huge, words, "[" * 100_000)
+    (inspector_folder(tmp_path) / "node0-pid7.log").mkdir()
+    assert read_inspector(tmp_path, 2) == ()
+
+
 @pytest.mark.parametrize(("time_us", "words"), [(24_000, "which agree"), (40_000, "which do not agree: do not rely on")])
 def test_what_it_says_of_a_run(tmp_path: Path, time_us: int, words: str) -> None:
     """The hook's bucket travels for 25 ms."""
