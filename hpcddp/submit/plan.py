@@ -81,13 +81,13 @@ def plan_row(planned: PlannedPoint, request: JobRequest | None, repeat: int, wal
 
 
 def distinguishing_keys(rows: Sequence[PlanRow]) -> dict[str, str]:
-    """Title -> key of everything in which the points differ and that their size does not say already."""
+    """Title -> key of everything in which the points differ and that their size does not say already. The title is the key's last
+    word, or all of the key where another one ends with it, too.
+    """
     keys = dict.fromkeys(key for row in rows for key in row.point if key not in SHOWN)
-    return {
-        TITLES.get(key, key.rpartition(".")[2]): key
-        for key in keys
-        if any(row.point.get(key) != rows[0].point.get(key) for row in rows)
-    }
+    differ = [key for key in keys if any(row.point.get(key) != rows[0].point.get(key) for row in rows)]
+    titles = [TITLES.get(key, key.rpartition(".")[2]) for key in differ]
+    return {title if titles.count(title) == 1 else key: key for title, key in zip(titles, differ, strict=True)}
 
 
 def points_table(rows: Sequence[PlanRow], columns: Mapping[str, Sequence[object]]) -> str:

@@ -129,6 +129,17 @@ def test_whatever_differs_has_a_column(run: Run, tmp_path: Path) -> None:
         assert len({tuple(row[at] for at in columns) for row in rows}) == len(rows) == 8
 
 
+def test_keys_of_one_last_word_have_a_column_each(run: Run, tmp_path: Path) -> None:
+    """An argument of a script may be called as a key of the sweep is."""
+    (tmp_path / "train.py").touch()
+    text = "schema: 1\ncluster: local\ndevice: cpu\nworkload: {script: train.py, args: {steps: 5}}\n"
+    text += "points: {g: {layout.gpus_per_node: [1], workload.args.steps: [5, 6], measure.steps: [10, 20]}}\n"
+    (tmp_path / "own.yaml").write_text(text)
+    _, head, first, *_ = run("plan", tmp_path / "own.yaml").stdout.splitlines()
+    assert head.split()[:3] == ["point", "workload.args.steps", "measure.steps"]
+    assert first.split()[1:3] == ["5", "10"]
+
+
 def test_ways_of_measuring(run: Run) -> None:
     """--input and --comm give each point each of their values, and the columns that tell these apart; loading alone exchanges
     nothing, so it is measured once. --profile-steps is for all.
