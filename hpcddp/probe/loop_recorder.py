@@ -107,6 +107,8 @@ class LoopRecorder:
             tokens_per_step=given.tokens_per_step,
             flops_per_sample=given.per_sample(given.flops_per_step or (self._flops.of_step if self._flops else None)),
         )
+        if self.hooks.optimizer_steps and not self.hooks.backwards and self._group.rank.rank == 0:
+            print(UNNOTICED, file=sys.stderr)
 
     def fail(self, error: BaseException) -> None:
         """The loop raised."""
@@ -163,6 +165,12 @@ class LoopRecorder:
         except RuntimeError:  # DDP takes one hook
             return False
         return True
+
+
+UNNOTICED = (
+    "hpcddp: no backward of the model was noticed, and its time is in `other`: give measure() the module that the loop calls, "
+    'or say by hand what has passed: steps.mark("forward") behind it, and steps.mark("backward") behind that'
+)
 
 
 def _of_torch(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -51,8 +51,24 @@ def measure(  # noqa: PLR0913 - a user's words
         tokens_per_step=tokens_per_step,
         flops_per_step=flops_per_step,
     )
-    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    return Measurement(model, optimizers, wanted, save_checkpoint)
+    if not isinstance(model, nn.Module):
+        raise HpcddpError(
+            f"measure(model, ...): {type(model).__name__} is no torch.nn.Module; give the one that the loop calls, or "
+            f"torch.nn.ModuleList([...]) of several"
+        )
+    return Measurement(model, _optimizers(optimizer), wanted, save_checkpoint)
+
+
+def _optimizers(given: Any) -> list[torch.optim.Optimizer]:
+    """One, or several in whatever holds them; HpcddpError of anything else."""
+    found = list(given) if isinstance(given, Iterable) else [given]
+    for each in found:
+        if not isinstance(each, torch.optim.Optimizer):
+            name = type(each).__name__
+            raise HpcddpError(
+                f"measure(model, optimizer): {name} is no torch.optim.Optimizer; give the optimizer, or a list of all"
+            )
+    return found
 
 
 class Measurement:
@@ -78,7 +94,10 @@ class Measurement:
         if not self._entered:
             raise HpcddpError("steps(loader) is called inside `with measure(...) as steps:`")
         if self._began:
-            raise HpcddpError("steps(loader) was called before: a measurement is of one loop, so begin another one")
+            raise HpcddpError(
+                "steps(loader) was called before: a measurement is of one loop, which takes the loader from its beginning again "
+                "by itself; leave out the loop over epochs around it, or begin another measurement"
+            )
         self._began = True
         recorder = self._recorder
         recorder.loader = loader
@@ -109,6 +128,8 @@ class Measurement:
         if part not in PARTS:
             raise HpcddpError(f"no part of a step is called {part!r}: {', '.join(PARTS)}")
         self._recorder.mark(part)
+        if part == "backward":
+            self._recorder.hooks.noticed_backward()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
