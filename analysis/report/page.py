@@ -23,6 +23,7 @@ from hpcddp.analysis.report.method import METHOD
 from hpcddp.analysis.report.provenance import Provenance
 from hpcddp.analysis.report.remarks import by_kind
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
+from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
@@ -65,14 +66,14 @@ def page_html(
     environment.filters |= {"prose": prose, "column_classes": _column_classes}
     style, script = _resource("page.css"), _resource("page.js")
     counting = sum(run.state == "counts" for run in found.records.runs)
-    gpus = [str(gpu) for gpu in found.runs["gpu"].dropna().unique()]
     return environment.from_string(_resource("page.html.j2")).render(
         policy=_policy(style, script),
         style=style,
         script=script,
         name=found.records.name,
         sentences=found.sentences or [_of_collectives(found)],
-        facts=[*found.kinds, f"{counting} of {len(found.records.runs)} runs count", *gpus],
+        facts=[*found.kinds, f"{counting} of {len(found.records.runs)} runs count"],
+        trained=[(name, fact_text(values)) for name, values in found.trained.items()],
         remarks=by_kind(found),
         tables=tables,
         topics=_by_topic(found, tables, figures),
