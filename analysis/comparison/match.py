@@ -81,13 +81,14 @@ def measured_points(records: StudyRecords, runs: pd.DataFrame) -> list[MeasuredP
     of_key = {(run.label, run.run): run for run in records.runs}
     found = []
     for (series, nodes, gpus), members in by_point(frame):
-        timed, key = timed_runs(members), json.loads(series)
+        timed, of_series = timed_runs(members), json.loads(series)
         counting = [of_key[key] for key in zip(members["label"], members["run"], strict=True)]
         found.append(
             MeasuredPoint(
                 label=" + ".join(sorted(set(timed["label"]))),
-                key={**key, "env_id": members["env_id"].iloc[0], "layout.nodes": int(nodes), "layout.gpus_per_node": int(gpus)},
-                environment=key["env_id"],
+                key=of_series
+                | {"env_id": members["env_id"].iloc[0], "layout.nodes": int(nodes), "layout.gpus_per_node": int(gpus)},
+                environment=of_series["env_id"],
                 runs=tuple(RunKey(str(label), int(run)) for label, run in zip(timed["label"], timed["run"], strict=True)),
                 rates=tuple(rates_per_s(timed)),
                 hook=bool(timed["hook"].any()),

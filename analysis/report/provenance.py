@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcddp.analysis.records.software import environment_names, software
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.attempt_records import GateResult
@@ -79,7 +78,6 @@ def _attempt(run: Run, folder: Path) -> _Attempt:
 def _facts(attempts: Sequence[_Attempt], nodes: Sequence[NodeRecord]) -> dict[str, list[str]]:
     """Every value once per run (of nodes, once per node)."""
     launches = [attempt.launch for attempt in attempts if attempt.launch]
-    names = environment_names((launch.env_id, software(launch)) for launch in launches)
     hosts = sorted({host for launch in launches for host in launch.hosts})
     return {
         f"hosts ({len(hosts)})": [", ".join([*hosts[:SHOWN_HOSTS], *(["…"] if len(hosts) > SHOWN_HOSTS else [])])]
@@ -87,7 +85,6 @@ def _facts(attempts: Sequence[_Attempt], nodes: Sequence[NodeRecord]) -> dict[st
         else [],
         "processor": [f"{node.cpu}, {node.cpus} CPUs" for node in nodes if node.cpu],
         "GPU driver": [node.gpu_driver for node in nodes if node.gpu_driver],
-        "software environment": [_with_id(names[launch.env_id], launch.env_id) for launch in launches],
         "code": [f"git {launch.git_commit}" for launch in launches if launch.git_commit],
         "communication": [launch.communication for launch in launches if launch.communication],
         "network": [transport_words(run.network.transport) for run in (each.run for each in attempts) if run.network],
@@ -98,10 +95,6 @@ def _facts(attempts: Sequence[_Attempt], nodes: Sequence[NodeRecord]) -> dict[st
         "timed steps": [f"{attempt.run.steady_steps}" for attempt in attempts if attempt.run.steady_steps],
         "stopped by": [attempt.run.stopped_by for attempt in attempts if attempt.run.stopped_by],
     }
-
-
-def _with_id(name: str, env_id: str) -> str:
-    return name if env_id in name else f"{name} (environment {env_id})"
 
 
 def _warmup(run: Run) -> str:

@@ -123,7 +123,7 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
 
 def _processors(attempt: Path, launch: LaunchRecord) -> tuple[str, ...]:
     """What trained where no GPU did."""
-    nodes = [record_or_none(NodeRecord, attempt / f"nodes/{host}.json") for host in launch.hosts]
+    nodes = [record_or_none(NodeRecord, file) for file in (attempt / "nodes").glob("*.json")]
     return () if launch.gpus else tuple(sorted({node.cpu for node in nodes if node and node.cpu}))
 
 

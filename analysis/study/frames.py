@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -96,15 +95,9 @@ the model needs for the samples, and `share_of_peak` that of the GPU's peak in `
 
 def runs_frame(records: StudyRecords) -> pd.DataFrame:
     """All runs, counting or not, by label and run number."""
-    environments = names_of_environments(records.runs)
-    rows = [_row(run, records.hold, environments.get(run.env_id)) for run in records.runs]
+    names = environment_names((run.env_id, run.software) for run in records.runs if run.env_id)
+    rows = [_row(run, records.hold, names.get(run.env_id)) for run in records.runs]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS)
-
-
-def names_of_environments(runs: Sequence[Run]) -> dict[str | None, str]:
-    """Id of each of the runs' software environments -> what tells it from the others."""
-    names = environment_names((run.env_id, run.software) for run in runs if run.env_id)
-    return dict[str | None, str](names)
 
 
 def _row(run: Run, hold: str, environment: str | None) -> dict[str, Any]:

@@ -16,32 +16,18 @@ from hpcddp.core.own_script import command_text
 from hpcddp.core.point import FOUND_IN_SCRIPT, Point, flat_keys, to_json
 
 NAMES = {
-    "workload.model": "model",
-    "script": "script",
-    "workload.data.name": "data",
-    "workload.precision": "precision",
-    "workload.batch_per_gpu": "batch",
-    "global_batch": "global batch",
-    "workload.loader_workers_per_rank": "workers",
-    "workload.parallel": "parallel",
-    "workload.optimizer.name": "optimizer",
-    "workload.optimizer.lr": "learning rate",
-    "workload.optimizer.momentum": "momentum",
-    "workload.seed": "seed",
-    "measure.epochs": "epochs",
+    **{"workload.model": "model", "script": "script", "workload.data.name": "data", "workload.precision": "precision"},
+    **{"workload.batch_per_gpu": "batch", "global_batch": "global batch", "workload.loader_workers_per_rank": "workers"},
+    **{"workload.parallel": "parallel", "workload.optimizer.name": "optimizer", "workload.optimizer.lr": "learning rate"},
+    **{"workload.optimizer.momentum": "momentum", "workload.seed": "seed", "measure.epochs": "epochs"},
 }
 """Keys that are always named. Any other key is where it varies; and where it is not the default, a key of IF_SET."""
 
 IF_SET = ("workload.", "measure.input", "measure.target_accuracy")
 
-NO_MOMENTUM = ("adamw", "lamb")
-
 UNKNOWN = "unknown (the script's own)"
 
-MACHINE = ("GPU", "CPU", "cluster", "date", "software")
-"""Facts that are of no key."""
-
-SHOWN, MOST_LETTERS = 12, 32
+SHOWN, LETTERS = 12, 32
 """Values of what varies in a text, and letters of all of them on the terminal; report.json has every value."""
 
 CLUTTER = re.compile(r"^(NVIDIA|AMD|Intel)(\(R\))? |\((R|TM)\)| \d+-Core Processor$| CPU @ .*$")
@@ -55,17 +41,22 @@ def trained(runs: Iterable[Run]) -> dict[str, list[str]]:
     """Of the runs that count, or of the rejected ones where none counts; what no record says is not there."""
     done = [run for run in runs if run.point and run.state != "missing"]
     chosen = [run for run in done if run.state == "counts"] or done
-    days = [_day(run.started_unix_ns) for run in sorted(chosen, key=lambda run: run.started_unix_ns or 0) if run.started_unix_ns]
     facts: dict[str, Sequence[str | None]] = {
         **_of_keys([*{run.point.id: run.point for run in chosen if run.point and run.trains}.values()]),
         "GPU": [run.gpu for run in chosen],
         "CPU": [name for run in chosen for name in run.processors],
         "cluster": [run.point.cluster for run in chosen if run.point],
-        "date": [" to ".join(dict.fromkeys((days[0], days[-1])))] if days else [],
+        "date": [days(run.started_unix_ns for run in chosen)],
         "software": [version_words(run.software) for run in chosen],
     }
     found = {name: list(dict.fromkeys(text for text in texts if text)) for name, texts in facts.items()}
     return {name: texts for name, texts in found.items() if texts}
+
+
+def days(unix_ns: Iterable[int | None]) -> str:
+    """`2025-03-01`, or from and to; UTC. Empty where none is known."""
+    found = sorted({f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d}" for ns in unix_ns if ns})
+    return " to ".join(dict.fromkeys([*found[:1], *found[-1:]]))
 
 
 def fact_text(values: Sequence[str]) -> str:
@@ -74,8 +65,8 @@ def fact_text(values: Sequence[str]) -> str:
         return values[0]
     units = {re.sub(r"^\d+", "", value) for value in values}
     shared = units.pop() if len(units) == 1 else ""
-    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
     between = "; " if any(", " in value for value in values) else ", "
+    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
     return f"varies: {between.join(value.removesuffix(shared) for value in values[:SHOWN])}{more}{shared}"
 
 
@@ -91,11 +82,7 @@ def _short(name: str, values: Sequence[str]) -> str:
     if len(texts) == 1:
         return f"batch {texts[0].replace(' samples per ', '/')}" if name == "batch" else texts[0]
     text = fact_text(texts).removeprefix("varies: ").replace(", ", "/")
-    return text if len(text) <= MOST_LETTERS else f"{name}: {len(texts)} values"
-
-
-def _day(unix_ns: int) -> str:
-    return datetime.fromtimestamp(unix_ns / 1e9, UTC).date().isoformat()
+    return text if len(text) <= LETTERS else f"{name}: {len(texts)} values"
 
 
 def _of_keys(points: Sequence[Point]) -> dict[str, list[str]]:
@@ -116,8 +103,8 @@ def _flat(point: Point) -> dict[str, Any]:
     """The point's keys as far as they were set or recorded: a script's loop has an optimizer of its own."""
     flat = flat_keys(point) | {"global_batch": point.global_batch}
     if not point.own_loop:
-        unused = ["workload.optimizer.momentum"] if point.workload.optimizer.name in NO_MOMENTUM else []
-        return {key: value for key, value in flat.items() if key not in unused}
+        unused = "workload.optimizer.momentum" if point.workload.optimizer.name in ("adamw", "lamb") else ""
+        return {key: value for key, value in flat.items() if key != unused}
     exchanges = point.ranks > 1 and point.workload.parallel == "ddp"
     known = {name for name in FOUND_IN_SCRIPT if point.workload.model and (exchanges or name != "workload.parallel")}
     found = {key: value for key, value in flat.items() if key in known or not key.startswith(("workload.", "script."))}

@@ -48,7 +48,8 @@ def test_marconi100_is_told_in_one_sentence(marconi: tuple[Path, StudyResult]) -
     )
     assert marconi[1].plain["sentences"] == [sentence]
     first, gates, *_ = marconi[1].text.split("\n\n")
-    head, *lines = first.splitlines()
+    head, trained, *lines = first.splitlines()
+    assert trained == "resnet18 on synthetic-imagenet, batch 32/GPU, fp32, V100, marconi100"
     assert (head, " ".join(lines), gates) == ("m100: strong scaling (fixed epoch)", sentence, "gates     8 of 8 runs pass")
 
 
