@@ -30,7 +30,7 @@ UNKNOWN = "unknown (the script's own)"
 SHOWN, LETTERS = 12, 32
 """Values of what varies in a text, and letters of all of them on the terminal; report.json has every value."""
 
-CLUTTER = re.compile(r"^(NVIDIA|AMD|Intel)(\(R\))? |\((R|TM)\)| \d+-Core Processor$| CPU @ .*$")
+CLUTTER = re.compile(r"^((NVIDIA|AMD|Intel(\(R\))?|Tesla|Instinct) )+|\((R|TM)\)| \d+-Core Processor$| CPU @ .*$")
 """Of a GPU's or a processor's name: the terminal has 80 columns."""
 
 Facts = Mapping[str, Sequence[str]]
