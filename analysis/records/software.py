@@ -1,4 +1,4 @@
-"""Software environments: what a launch recorded of its own, and how a study's are told apart."""
+"""Software environments: what a launch recorded of its own, and what tells those of a study apart."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def environment_names(found: Iterable[tuple[str | None, Mapping[str, str]]]) -> 
     runs: dict[str | None, list[Mapping[str, str]]] = {}
     for env_id, facts in found:
         runs.setdefault(env_id, []).append(facts)
-    told: list[tuple[str, ...]] = [() for _ in runs]
+    chosen: list[tuple[str, ...]] = [() for _ in runs]
     for name in sorted({name for each in runs.values() for facts in each for name in facts}, key=_weight):
         values = [{facts.get(name, "") for facts in each} for each in runs.values()]
         if all(len(of_one) == 1 for of_one in values):
             texts = shortened([of_one.pop() for of_one in values], LETTERS if name in AROUND else sys.maxsize)
-            longer = [(*of, f"{name} {text}" if text else f"no {name}") for of, text in zip(told, texts, strict=True)]
-            told = longer if len(set(longer)) > len(set(told)) else told
-    of_id = dict(zip(runs, told, strict=True))
-    unclear = {env_id for env_id, texts in of_id.items() if not texts or told.count(texts) > 1}
+            longer = [(*of, f"{name} {text}" if text else f"no {name}") for of, text in zip(chosen, texts, strict=True)]
+            chosen = longer if len(set(longer)) > len(set(chosen)) else chosen
+    of_id = dict(zip(runs, chosen, strict=True))
+    unclear = {env_id for env_id, texts in of_id.items() if not texts or chosen.count(texts) > 1}
     return {each: ", ".join([*texts, *([f"environment {each}"] if each in unclear else [])]) for each, texts in of_id.items()}
 
 

@@ -73,14 +73,16 @@ def fact_text(values: Sequence[str]) -> str:
 def facts_line(facts: Facts) -> str:
     """`resnet50 on imagenet, batch 64/GPU, fp32, A100, leonardo`; of what varies its values, or how many there are."""
     model = " on ".join(_short(name, facts[name]) for name in ("model", "data") if name in facts)
-    others = [_short(name, facts[name]) for name in ("batch", "precision", "GPU", "CPU", "cluster") if name in facts]
+    batch = "global batch" if "global batch" in facts else "batch"
+    others = [_short(name, facts[name]) for name in (batch, "precision", "GPU", "CPU", "cluster") if name in facts]
     return ", ".join(filter(None, [model, *others]))
 
 
 def _short(name: str, values: Sequence[str]) -> str:
     texts = [CLUTTER.sub("", value) for value in values]
     if len(texts) == 1:
-        return f"batch {texts[0].replace(' samples per ', '/')}" if name == "batch" else texts[0]
+        short = texts[0].replace(" samples per ", "/").removesuffix(" samples")
+        return f"{name} {short}" if name.endswith("batch") else short
     text = fact_text(texts).removeprefix("varies: ").replace(", ", "/")
     return text if len(text) <= LETTERS else f"{name}: {len(texts)} values"
 

@@ -346,7 +346,10 @@ def test_with_a_held_global_batch_scaling_is_strong(tmp_path: Path) -> None:
     for each, step_ns in zip(points, (10 * MS, 5 * MS), strict=True):
         write_runs(study, each, [step_ns])
     result = one(tmp_path)
-    assert result.text.startswith("s: strong scaling (fixed global batch)\n2 GPUs train about 2.0 times as fast as one GPU (")
+    head, trained, sentence, *_ = result.text.splitlines()
+    assert head == "s: strong scaling (fixed global batch)"
+    assert trained == "resnet18 on synthetic-imagenet, global batch 32, fp32, V100, marconi100"
+    assert sentence.startswith("2 GPUs train about 2.0 times as fast as one GPU (")
 
 
 def test_on_cpus_ranks_are_counted(tmp_path: Path) -> None:

@@ -110,11 +110,11 @@ def test_software_is_named_by_what_differs_and_the_series_of_most_runs_leads(tmp
     layouts = [point(1, 1), point(1, 2)]
     study = write_study(tmp_path / "s", layouts, repeat=3)
     for each in layouts:
-        for run, torch in enumerate(("2.3.0", "2.10.0", "2.10.0"), start=1):
+        for run, torch in enumerate(("2.10.0", "2.3.0", "2.3.0"), start=1):
             launch = {"versions": {"torch": torch}}
             write_run(study, each, Recorded(step_ns=8 * MS, env_id=f"hash{torch}", launch=launch), run)
     found = find(load_study(study))
-    assert list(full_names(found.apart).values()) == ["torch 2.10.0", "torch 2.3.0"]
-    assert [sentence.partition(",")[0] for sentence in found.sentences] == ["With torch 2.10.0", "With torch 2.3.0"]
+    assert list(full_names(found.apart).values()) == ["torch 2.3.0", "torch 2.10.0"]
+    assert [sentence.partition(",")[0] for sentence in found.sentences] == ["With torch 2.3.0", "With torch 2.10.0"]
     assert "2 software environments (torch 2.10.0, torch 2.3.0) are separate series: never averaged or compared" in found.notes
     assert "hash" not in " ".join([*found.sentences, *found.notes, *(verdict.where for verdict in found.verdicts)])

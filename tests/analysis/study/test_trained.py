@@ -40,7 +40,10 @@ def test_a_built_in_workload_is_told_as_its_point_says(tmp_path: Path) -> None:
 def test_what_varies_has_all_its_values(tmp_path: Path) -> None:
     """Numbers in their order; GPUs, clusters and days, too."""
     there = dataclasses.replace(point(1, 1), cluster="leonardo")
-    runs = [(point(1, 1, batch_per_gpu=128, gc="off"), {}), (point(1, 1, batch_per_gpu=64), {})]
+    runs: list[tuple[Point, dict[str, Any]]] = [
+        (point(1, 1, batch_per_gpu=128, gc="off"), {}),
+        (point(1, 1, batch_per_gpu=64), {}),
+    ]
     found = facts(tmp_path, [*runs, (there, {"gpu": "A100", "launch": {"started_unix_ns": START_NS + 3 * DAY_NS}})])
     assert {name: sorted(found[name]) for name in ("GPU", "cluster", "date")} == {
         "GPU": ["A100", "V100"],
