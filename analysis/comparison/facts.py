@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.comparison.match import MeasuredPoint
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import short_name, value_text
+from hpcddp.analysis.study.trained import days
 from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.run_root import Study
@@ -58,7 +58,7 @@ def facts(study: Study, records: StudyRecords, measured_points: Iterable[Measure
                 found.setdefault(name, set()).add(text)
             if launch and launch.started_unix_ns is not None:
                 started.append(launch.started_unix_ns)
-    return Facts({name: tuple(sorted(texts)) for name, texts in found.items()}, _dates(started))
+    return Facts({name: tuple(sorted(texts)) for name, texts in found.items()}, days(started) or "at an unknown date")
 
 
 def differences(a: Facts, b: Facts) -> list[Difference]:
@@ -88,10 +88,3 @@ def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_words(each)}" for name, each in sorted(value.items()))
     return {True: "yes", False: "no", None: "unknown"}.get(value, str(value))
-
-
-def _dates(started_unix_ns: Iterable[int]) -> str:
-    days = sorted({datetime.fromtimestamp(ns / 1e9, timezone.utc).date().isoformat() for ns in started_unix_ns})
-    if not days:
-        return "at an unknown date"
-    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"

@@ -40,6 +40,8 @@ class MeasuredPoint:
     label: str
     key: SeriesKey
     """The point, flat, with `env_id` and `gpu`."""
+    environment: str
+    """What tells its software environment from others of its study."""
     runs: tuple[RunKey, ...]
     """Labels differ where points differ in what is outside a series only."""
     rates: tuple[Fraction, ...]
@@ -79,12 +81,14 @@ def measured_points(records: StudyRecords, runs: pd.DataFrame) -> list[MeasuredP
     of_key = {(run.label, run.run): run for run in records.runs}
     found = []
     for (series, nodes, gpus), members in by_point(frame):
-        timed = timed_runs(members)
+        timed, of_series = timed_runs(members), json.loads(series)
         counting = [of_key[key] for key in zip(members["label"], members["run"], strict=True)]
         found.append(
             MeasuredPoint(
                 label=" + ".join(sorted(set(timed["label"]))),
-                key={**json.loads(series), "layout.nodes": int(nodes), "layout.gpus_per_node": int(gpus)},
+                key=of_series
+                | {"env_id": members["env_id"].iloc[0], "layout.nodes": int(nodes), "layout.gpus_per_node": int(gpus)},
+                environment=of_series["env_id"],
                 runs=tuple(RunKey(str(label), int(run)) for label, run in zip(timed["label"], timed["run"], strict=True)),
                 rates=tuple(rates_per_s(timed)),
                 hook=bool(timed["hook"].any()),
@@ -157,7 +161,7 @@ def _differing(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> list[str]:
 
 
 def _found(group: MeasuredPoint) -> str:
-    return f"{group.label} ({group.key['gpu'] or 'no GPU'}, env {group.key['env_id'] or 'unknown'})"
+    return f"{group.label} ({group.key['gpu'] or 'no GPU'}, {group.environment})"
 
 
 def _place(group: MeasuredPoint) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from hpcddp.analysis.proposal.gpu_use import gpu_use
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.study.effects import Ratio
+from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, unit, units
 from hpcddp.analysis.verdicts.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
@@ -110,7 +111,9 @@ def method_words(found: Proposal) -> str:
 
 def fact_lines(found: Proposal) -> Iterator[str]:
     """On what it ran, a line a fact; what was not recorded says so."""
-    facts = found.provenance.facts
+    machines = ("GPU", "CPU", "cluster", "date", "software")
+    of_runs = trained(run for size in found.sizes for run in size.runs)
+    facts: Facts = {name: of_runs[name] for name in machines if name in of_runs} | dict(found.provenance.facts)
     for name, values in facts.items():
         more = f"; and {len(values) - SHOWN_FACTS} more" if len(values) > SHOWN_FACTS else ""
         yield f"{name}: {'; '.join(values[:SHOWN_FACTS])}{more}"

@@ -19,6 +19,7 @@ from hpcddp.analysis.records.exchange_windows import ExchangeWindows
 from hpcddp.analysis.records.impossible import check_end
 from hpcddp.analysis.records.ranks import rank_results, read_steps
 from hpcddp.analysis.records.rows import Rejected
+from hpcddp.analysis.records.software import environment_names, software
 from hpcddp.analysis.records.steps import RunSteps, StepSpan, before
 from hpcddp.core.attempt_records import RankEnd, TrainingEnd
 from hpcddp.core.launch_record import LaunchRecord
@@ -110,7 +111,7 @@ def read_attempts(
             found.append(_read(stretch, launch, end, longest_warmup, warnings))
             continue
         try:
-            its_launch, its_end = _earlier(stretch.attempt, files[stretch.attempt], launch.env_id, point)
+            its_launch, its_end = _earlier(stretch.attempt, files[stretch.attempt], launch, point)
             found.append(_read(stretch, its_launch, its_end, longest_warmup, warnings))
         except Rejected as reason:
             warnings.append(f"{run}: {stretch.words} are missing: {reason}")
@@ -122,14 +123,17 @@ def read_attempts(
     return found
 
 
-def _earlier(attempt: Path, file: EndFile | None, env_id: str, point: Point | None) -> tuple[LaunchRecord, TrainingEnd | None]:
+def _earlier(
+    attempt: Path, file: EndFile | None, last: LaunchRecord, point: Point | None
+) -> tuple[LaunchRecord, TrainingEnd | None]:
     """What an earlier attempt recorded of its launch and, where it ended, of its end.
 
-    Rejected where one cannot be read, or it is of other software than the run's last attempt, which ran in `env_id`.
+    Rejected where one cannot be read, or it is of other software than the run's last attempt.
     """
     launch = read_launch(attempt, point)
-    if launch.env_id != env_id:
-        raise Rejected(f"it is of the software environment {launch.env_id}, the run's last attempt of {env_id}")
+    if launch.env_id != last.env_id:
+        names = environment_names((each.env_id, software(each)) for each in (launch, last))
+        raise Rejected(f"it ran with {names[launch.env_id]}, the run's last attempt with {names[last.env_id]}")
     if file is None or file.state not in ENDED:
         return launch, None
     end = file.decoded(TrainingEnd)

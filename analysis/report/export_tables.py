@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from hpcddp.analysis.report.table import Table
+from hpcddp.analysis.study.trained import Facts, fact_text
 
 CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 """What is written as code in a sentence."""
@@ -44,9 +45,11 @@ def markdown_prose(text: str) -> str:
     return "".join(f"`{piece}`" if i % 2 else _MARKDOWN.sub(r"\\\1", piece) for i, piece in enumerate(pieces))
 
 
-def latex_table(table: Table) -> str:
-    """To be `\\input` where a table belongs; the caption is the document's own."""
-    return "\n".join([f"% {table.title}. {table.note}", *latex_tabular(table, _latex_cell), ""])
+def latex_table(table: Table, trained: Facts) -> str:
+    """To be `\\input` where a table belongs, with what was trained below it; the caption is the document's own."""
+    facts = "; ".join(f"{name} {fact_text(values)}" for name, values in trained.items())
+    below = [rf"\par{{\footnotesize {latex_text(facts)}.\par}}"] if facts else []
+    return "\n".join([f"% {table.title}. {table.note}", *latex_tabular(table, _latex_cell), *below, ""])
 
 
 def latex_tabular(table: Table, text: Callable[[str], str]) -> list[str]:

@@ -10,6 +10,7 @@ from hpcddp.analysis.report.method import METHOD
 from hpcddp.analysis.report.provenance import Provenance
 from hpcddp.analysis.report.remarks import Remark, remarks
 from hpcddp.analysis.report.table import Table
+from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.verdicts.findings import Findings
 
 
@@ -17,6 +18,8 @@ def report_markdown(found: Findings, stands_on: Provenance, tables: Sequence[Tab
     """`files` are relative to the report's folder."""
     blocks = [f"# {markdown_text(found.records.name)}", *map(markdown_prose, found.sentences)]
     blocks.append("\n".join(_remark(remark) for remark in remarks(found)))
+    facts = [_term(name, [fact_text(values)]) for name, values in found.trained.items()]
+    blocks += ["## What was trained", "\n".join(facts)] if facts else []
     for table in tables:
         blocks += [f"## {markdown_text(table.title)}", markdown_table(table), markdown_prose(table.note)]
     pictures = [file for file in files if file.endswith(".png")]

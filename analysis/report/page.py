@@ -11,18 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
 
-import pandas as pd
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from hpcddp import __version__
 from hpcddp.analysis.figures.inline_svg import InlineSvg
 from hpcddp.analysis.figures.style import DEFAULT
+from hpcddp.analysis.report.cells import number_cell, text_cell
 from hpcddp.analysis.report.export_tables import CODE
 from hpcddp.analysis.report.method import METHOD
 from hpcddp.analysis.report.provenance import Provenance
 from hpcddp.analysis.report.remarks import by_kind
-from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
+from hpcddp.analysis.report.table import Cell, Column, Table
+from hpcddp.analysis.study.trained import fact_text
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
@@ -65,14 +66,14 @@ def page_html(
     environment.filters |= {"prose": prose, "column_classes": _column_classes}
     style, script = _resource("page.css"), _resource("page.js")
     counting = sum(run.state == "counts" for run in found.records.runs)
-    gpus = [str(gpu) for gpu in found.runs["gpu"].dropna().unique()]
     return environment.from_string(_resource("page.html.j2")).render(
         policy=_policy(style, script),
         style=style,
         script=script,
         name=found.records.name,
         sentences=found.sentences or [_of_collectives(found)],
-        facts=[*found.kinds, f"{counting} of {len(found.records.runs)} runs count", *gpus],
+        facts=[*found.kinds, f"{counting} of {len(found.records.runs)} runs count"],
+        trained=[(name, fact_text(values)) for name, values in found.trained.items()],
         remarks=by_kind(found),
         tables=tables,
         topics=_by_topic(found, tables, figures),
@@ -149,7 +150,7 @@ def _of_collectives(found: Findings) -> str:
 def _gates(stands_on: Provenance) -> Table:
     columns = [Column("check", numeric=False), Column("passed"), Column("evidence", numeric=False)]
     rows = [
-        [_words(gate.name), Cell(f"{gate.passed} of {gate.runs} runs", gate.passed / gate.runs), _words(gate.evidence)]
+        [text_cell(gate.name), Cell(f"{gate.passed} of {gate.runs} runs", gate.passed / gate.runs), text_cell(gate.evidence)]
         for gate in stands_on.gates
     ]
     return Table("gates", "Checks of every run", "Evidence of the first run, or of the first that failed.", columns, rows)
@@ -168,24 +169,15 @@ def _runs(found: Findings, stands_on: Provenance) -> Table:
     columns = [*(Column(head, numeric=numeric) for head, numeric in heads.items()), Column("reason", numeric=False)]
     rows = [
         [
-            _words(run.name),
-            _words(run.attempt),
-            _words(run.state),
-            _words(stands_on.gates_of.get(run.name)),
-            _number(run.steady_steps, str),
-            _number(None if run.step_ns is None else run.step_ns / 1e6, quantity),
-            _number(rate, quantity),
-            _words(run.reason),
+            text_cell(run.name),
+            text_cell(run.attempt),
+            text_cell(run.state),
+            text_cell(stands_on.gates_of.get(run.name)),
+            number_cell(run.steady_steps, str),
+            number_cell(None if run.step_ns is None else run.step_ns / 1e6, quantity),
+            number_cell(rate, quantity),
+            text_cell(run.reason),
         ]
         for run, rate in zip(found.records.runs, found.runs["samples_per_s"], strict=True)
     ]
     return Table("runs", "All runs", "", columns, rows)
-
-
-def _words(text: str | None) -> Cell:
-    return Cell(text or UNKNOWN, text)
-
-
-def _number(value: float | None, text: object) -> Cell:
-    assert callable(text)
-    return Cell(UNKNOWN, None) if value is None or pd.isna(value) else Cell(text(value), float(value))

@@ -110,7 +110,7 @@ class _Report:
         tables = [table.in_documents for table in self.tables.values() if table.rows]
         beside = [*files, *(f"{table.name}.tex" for table in tables), "report.json"]
         texts: dict[str, Callable[[], str]] = {
-            **{f"{table.name}.tex": partial(latex_table, table) for table in tables},
+            **{f"{table.name}.tex": partial(latex_table, table, found.trained) for table in tables},
             "report.md": lambda: report_markdown(found, stands_on, tables, files),
             "index.html": lambda: page_html(found, stands_on, tables, panels, beside),
         }

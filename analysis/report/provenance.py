@@ -1,4 +1,4 @@
-"""What stands behind a report's numbers: machines, software, settings and checks, as the records of its runs have them.
+"""What stands behind a report's numbers beside what was trained: machines, settings and checks, as the records have them.
 
 Read for display only: whatever is missing or odd is left out, nothing here decides anything.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.attempt_records import GateResult
 from hpcddp.core.launch_record import LaunchRecord, NodeRecord
-from hpcddp.core.own_script import command_text
 from hpcddp.core.run_root import Study
 from hpcddp.core.text import count
 from hpcddp.core.transport_record import transport_words
@@ -82,21 +80,15 @@ def _facts(attempts: Sequence[_Attempt], nodes: Sequence[NodeRecord]) -> dict[st
     launches = [attempt.launch for attempt in attempts if attempt.launch]
     hosts = sorted({host for launch in launches for host in launch.hosts})
     return {
-        "cluster": [attempt.run.point.cluster for attempt in attempts if attempt.run.point],
-        "started": _span([launch.started_unix_ns for launch in launches if launch.started_unix_ns is not None]),
         f"hosts ({len(hosts)})": [", ".join([*hosts[:SHOWN_HOSTS], *(["…"] if len(hosts) > SHOWN_HOSTS else [])])]
         if hosts
         else [],
         "processor": [f"{node.cpu}, {node.cpus} CPUs" for node in nodes if node.cpu],
-        "GPU": [gpu for launch in launches for gpu in launch.gpus],
         "GPU driver": [node.gpu_driver for node in nodes if node.gpu_driver],
-        "software": [_joined(_pairs(launch.versions), f"env {launch.env_id}") for launch in launches],
         "code": [f"git {launch.git_commit}" for launch in launches if launch.git_commit],
         "communication": [launch.communication for launch in launches if launch.communication],
         "network": [transport_words(run.network.transport) for run in (each.run for each in attempts) if run.network],
         "launched by": [_joined(launch.backend, launch.launcher) for launch in launches],
-        "script": [command_text(run.point) or "" for run in (each.run for each in attempts) if run.point],
-        "data": [launch.data.name or "" for launch in launches],
         "clock": [launch.clock for launch in launches if launch.clock],
         "TF32": [_pairs(launch.tf32) for launch in launches if launch.tf32],
         "warm-up": [_warmup(attempt.run) for attempt in attempts if attempt.run.trains],
@@ -147,13 +139,6 @@ def _counted(values: Iterable[str]) -> list[str]:
         f"{value} ({count}×)" if several else value
         for value, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     ]
-
-
-def _span(times_ns: Sequence[int]) -> list[str]:
-    """From the first run's start to the last one's, UTC."""
-    known = sorted(each for each in times_ns if 0 < each < 4e18)
-    days = [datetime.fromtimestamp(each / 1e9, UTC).strftime("%Y-%m-%d %H:%M") for each in (known[:1] + known[-1:])]
-    return [" to ".join(dict.fromkeys(days)) + " UTC"] if days else []
 
 
 def _pairs(facts: Mapping[str, object]) -> str:

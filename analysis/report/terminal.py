@@ -19,6 +19,7 @@ from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.study.frames import EXCHANGE
 from hpcddp.analysis.study.readings import any_read
 from hpcddp.analysis.study.series import full_names
+from hpcddp.analysis.study.trained import facts_line
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.findings import Findings
@@ -52,6 +53,7 @@ def to_plain(found: Findings, files: Sequence[str]) -> dict[str, Any]:
         "name": found.records.name,
         "scaling": found.kinds,
         "sentences": found.sentences,
+        "trained": found.trained,
         "verdicts": verdict_rows(found.verdicts),
         "runs": {"done": len(done), "pass": len(_of_state(found, "counts")), "expected": len(found.records.runs)},
         "rejected": [{"run": run.name, "reason": run.reason} for run in _of_state(found, "rejected")],
@@ -82,7 +84,7 @@ def to_blocks(found: Findings, folder: Path, tables: Mapping[str, Table]) -> lis
     """Sentences, verdicts, gates, tables, notes; `folder` is where the study was looked for."""
     head, sentences = _head(found)
     blocks = [
-        [_lines([head, *_wrapped(sentences, width, indent=0)]) for width in WIDTHS],
+        [_lines([head, *_wrapped([facts_line(found.trained), *sentences], width, indent=0)]) for width in WIDTHS],
         [_lines(verdict_lines(found.verdicts, width)) for width in WIDTHS],
         [_lines(_states(found, folder, width)) for width in WIDTHS],
         *_tables(found, tables),

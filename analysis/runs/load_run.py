@@ -17,6 +17,7 @@ from hpcddp.analysis.records.impossible import check_end, missing_gate
 from hpcddp.analysis.records.inspector_files import read_inspector
 from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
+from hpcddp.analysis.records.software import software
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, some
 from hpcddp.analysis.runs.accuracy import loss_ends, samples_trained
 from hpcddp.analysis.runs.batches import batch_of_steps, most_often, samples_of
@@ -34,9 +35,10 @@ from hpcddp.analysis.runs.script_runs import with_script
 from hpcddp.analysis.runs.signals import early, read_signals, rhythm
 from hpcddp.analysis.runs.slow_ranks import unevenness
 from hpcddp.analysis.runs.typical import typical_step, windows_apart
+from hpcddp.analysis.util.regular_files import record_or_none
 from hpcddp.core.attempt_records import CommCheck, CommEnd, EvaluationResult, GateResult, TrainingEnd
 from hpcddp.core.catalog import train_samples
-from hpcddp.core.launch_record import LaunchRecord
+from hpcddp.core.launch_record import LaunchRecord, NodeRecord
 from hpcddp.core.run_root import job_of
 from hpcddp.core.start_up import start_up
 from hpcddp.core.text import one_line
@@ -75,7 +77,7 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
         run = replace(run, network=read_network(attempt, run.point, launch))
         if run.trains:
             end = file.decoded(TrainingEnd)
-            run = replace(run, start_up=start_up(attempt, launch))
+            run = replace(run, start_up=start_up(attempt, launch), processors=_processors(attempt, launch))
             run = _trained(_launched(run, [launch]), attempt, launch, end)
             check_end(end, run.point)
             parts = read_attempts(attempt, launch, end, run.point, warnings)
@@ -107,6 +109,8 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
     return replace(
         run,
         env_id=launch.env_id,
+        software=software(launch),
+        started_unix_ns=launches[0].started_unix_ns,
         gpu=gpu,
         fabric_gbps=launch.profile_facts().fabric.gbps_per_node,
         epoch_samples=_epoch_samples(run, launch),
@@ -115,6 +119,12 @@ def _launched(run: Run, launches: Sequence[LaunchRecord]) -> Run:
         staging=launch.data.staging,
         used=Used(arithmetic=arithmetic(run.point.workload.precision, gpu, launch)) if run.point else Used(),
     )
+
+
+def _processors(attempt: Path, launch: LaunchRecord) -> tuple[str, ...]:
+    """What trained where no GPU did."""
+    nodes = [record_or_none(NodeRecord, file) for file in (attempt / "nodes").glob("*.json")]
+    return () if launch.gpus else tuple(sorted({node.cpu for node in nodes if node and node.cpu}))
 
 
 def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) -> Run:

@@ -54,6 +54,12 @@ class Run:
     lost_steps: int = 0
     """Steps that count and of which no records are left."""
     env_id: str | None = None
+    software: Mapping[str, str] = field(default_factory=dict)
+    """Of its last attempt, as records/software.py has it."""
+    started_unix_ns: int | None = None
+    """When the ranks of its first attempt that counts had met."""
+    processors: tuple[str, ...] = ()
+    """Names of the nodes' processors, each once, where these trained."""
     gpu: str | None = None
     """The GPUs' names, each once, joined by ` + `; None on a CPU."""
     fabric_gbps: float | None = None

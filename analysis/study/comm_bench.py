@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.records.software import environment_names
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import differing, key_text, series_key, words
 from hpcddp.analysis.util.wording import quantity, unit
@@ -136,7 +137,8 @@ def fabric_limit(gbps_per_node: float | None, nodes: int) -> float | None:
 def _layouts(runs: Sequence[Run]) -> list[str]:
     """`2 nodes x 4 GPUs`, with whatever else tells benchmarks of this size apart."""
     points = [run.point for run in runs if run.point is not None]
-    texts = [key_text(series_key(point, "", run.env_id, run.gpu)) for point, run in zip(points, runs, strict=True)]
+    names = environment_names((run.env_id, run.software) for run in runs)
+    texts = [key_text(series_key(point, "", names[run.env_id], run.gpu)) for point, run in zip(points, runs, strict=True)]
     apart = differing(dict.fromkeys(texts))
     return [
         ", ".join(filter(None, [size_words(p.layout.nodes, p.layout.gpus_per_node, p.device), words(apart[text])]))

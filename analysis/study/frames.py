@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from hpcddp.analysis.records.software import environment_names
 from hpcddp.analysis.records.steps import RECORDED
 from hpcddp.analysis.runs.communication import Communication
 from hpcddp.analysis.runs.readings import FIGURES, figures
@@ -94,16 +95,17 @@ the model needs for the samples, and `share_of_peak` that of the GPU's peak in `
 
 def runs_frame(records: StudyRecords) -> pd.DataFrame:
     """All runs, counting or not, by label and run number."""
-    rows = [_row(run, records.hold) for run in records.runs]
+    names = environment_names((run.env_id, run.software) for run in records.runs if run.env_id)
+    rows = [_row(run, records.hold, names.get(run.env_id)) for run in records.runs]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS)
 
 
-def _row(run: Run, hold: str) -> dict[str, Any]:
+def _row(run: Run, hold: str, environment: str | None) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(run, name) for name in RUN_COLUMNS if name in Run.__dataclass_fields__}
     if run.point is not None:
         layout, measure = run.point.layout, run.point.measure
         row |= {
-            "series": key_text(series_key(run.point, hold, run.env_id, run.gpu)) if run.state != "missing" else None,
+            "series": key_text(series_key(run.point, hold, environment, run.gpu)) if run.state != "missing" else None,
             "nodes": layout.nodes,
             "gpus_per_node": layout.gpus_per_node,
             "gpus": run.point.gpus,

@@ -107,8 +107,9 @@ def rates_per_s(timed: pd.DataFrame) -> list[Fraction]:
 
 
 def _ordered(series: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
-    """Keys of series: those with most points first, then the largest; equal ones by how they differ from the first of all."""
-    extent = {key: (-len(members), -members[-1]["gpus"]) for key, members in series.items()}
+    """Keys of series: those with most points first, then the largest, then those of most runs; equal ones by how they differ
+    from the first of all."""
+    extent = {key: (-len(of), -of[-1]["gpus"], -sum(row["n"] for row in of)) for key, of in series.items()}
     first = min(series, key=lambda key: (extent[key], order(key, key)), default="")
     return sorted(series, key=lambda key: (extent[key], order(key, first)))
 

@@ -43,6 +43,8 @@ LETTERS = 24
 FOUND = ("gpu", "env_id")
 """Keys of a series that are known at launch only."""
 
+ENVIRONMENT = SHORT["env_id"]
+
 SeriesKey = Mapping[str, Any]
 
 Apart = Mapping[str, Mapping[str, Any]]
@@ -58,9 +60,9 @@ def workload_key(point: Point, hold: str) -> SeriesKey:
     return flat
 
 
-def series_key(point: Point, hold: str, env_id: str | None, gpu: str | None) -> SeriesKey:
-    """The workload key with what was found at launch: environment and GPU."""
-    return {**workload_key(point, hold), "env_id": env_id, "gpu": gpu}
+def series_key(point: Point, hold: str, environment: str | None, gpu: str | None) -> SeriesKey:
+    """The workload key with what was found at launch: what tells the environment from the study's others, and the GPU."""
+    return {**workload_key(point, hold), "env_id": environment, "gpu": gpu}
 
 
 def key_text(key: SeriesKey) -> str:
@@ -96,7 +98,8 @@ def differing(texts: Iterable[str]) -> Apart:
         values = [to_json(key.get(name)) for key in keys.values()]
         if len(set(values)) > 1:
             partitions.setdefault(tuple(values.index(value) for value in values), name)
-    columns = {short_name(name): _distinct([key.get(name) for key in keys.values()]) for name in partitions.values()}
+    columns = {name: [key.get(name) for key in keys.values()] for name in partitions.values()}
+    columns = {short_name(name): values if name == "env_id" else _distinct(values) for name, values in columns.items()}
     return {text: {name: values[i] for name, values in columns.items()} for i, text in enumerate(keys)}
 
 
@@ -137,8 +140,8 @@ def short_name(key: str) -> str:
 
 
 def words(values: Mapping[str, Any]) -> str:
-    """`batch/GPU 64, workers 2`"""
-    return ", ".join(f"{name} {text_of(name, value)}" for name, value in values.items())
+    """`batch/GPU 64, workers 2`; a software environment has its name alone, `torch 2.3.0`."""
+    return ", ".join(f"{'' if name == ENVIRONMENT else f'{name} '}{text_of(name, value)}" for name, value in values.items())
 
 
 def text_of(name: str, value: Any) -> str:
@@ -152,4 +155,4 @@ def value_text(value: Any) -> str:
         return "+".join(map(str, value))
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "unknown" if value is None else str(value).removesuffix(".0")
+    return "unknown" if value is None else value if isinstance(value, str) else str(value).removesuffix(".0")

@@ -24,6 +24,7 @@ from hpcddp.analysis.study.readings import reading_notes, readings_frame
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.stragglers import stragglers_frame
+from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
@@ -85,6 +86,8 @@ class Findings:
     """Rows that tables and figures show: those of full training, or those of limited input where there are no others."""
     shown_apart: Apart
     sentences: list[str]
+    trained: Facts
+    """What was trained, on what and when."""
     verdicts: list[Verdict]
     notes: list[str]
     readings: pd.DataFrame
@@ -143,6 +146,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         shown_apart=shown_apart,
         sentences=nothing_counts(records.runs)
         or failures.contain("the sentences", partial(_sentences, case, shown_apart, judged, targets), list[str]()),
+        trained=failures.contain("what was trained", lambda: trained(records.runs), dict[str, list[str]]()),
         verdicts=judged,
         readings=readings,
         effects=effects,

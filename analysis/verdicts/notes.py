@@ -41,7 +41,7 @@ NETWORKS_SHOWN = 3
 
 GROWS = "workload.optimizer.batch_at_epochs"
 
-APART = {"env_id": "software environments", "node_type": "node types"}
+APART = {"env_id": "software environments", "layout.node_type": "node types"}
 
 
 def notes(scaling: pd.DataFrame) -> list[str]:
@@ -57,8 +57,8 @@ def notes(scaling: pd.DataFrame) -> list[str]:
 
 def apart_notes(scaling: pd.DataFrame) -> Iterator[str]:
     """GPUs, environments and the like that were found in several kinds: these are separate series, never averaged."""
-    for column, what in APART.items():
-        kinds = sorted(scaling[column].fillna("unknown").unique())
+    for key, what in APART.items():
+        kinds = sorted({json.loads(series).get(key) or "unknown" for series in scaling["series"]})
         if len(kinds) > 1:
             yield f"{len(kinds)} {what} ({', '.join(kinds)}) are separate series: never averaged or compared"
 

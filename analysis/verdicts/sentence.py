@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.study.series import Apart, value_text, with_values
+from hpcddp.analysis.study.series import Apart, value_text, with_values, words
 from hpcddp.analysis.util.wording import percent, quantity, times, unit, units
 from hpcddp.analysis.verdicts.context import listed
 from hpcddp.core.repetitions import FEWEST
@@ -30,9 +30,6 @@ COUNTED = {
     "cores/rank": ("core", "per rank"),
 }
 """Name of what distinguishes series -> noun and unit: `64 samples per GPU`."""
-
-NAMED = {"env": "software environment"}
-"""Other names as a newcomer reads them; any further name is written as `precision fp16`."""
 
 Cause = Callable[["pd.Series[Any]"], str | None]
 """What holds a point back most, in words."""
@@ -93,7 +90,7 @@ def _phrase(name: str, value: Any) -> str:
     if name in COUNTED:
         what, each = COUNTED[name]
         return f"{value_text(value)} {what}{'' if value == 1 else 's'} {each}"
-    return f"{NAMED.get(name, name)} {value_text(value)}"
+    return words({name: value})
 
 
 def _open(rows: Sequence[pd.Series[Any]], doubts: Doubts) -> str:

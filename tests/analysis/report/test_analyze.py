@@ -48,7 +48,8 @@ def test_marconi100_is_told_in_one_sentence(marconi: tuple[Path, StudyResult]) -
     )
     assert marconi[1].plain["sentences"] == [sentence]
     first, gates, *_ = marconi[1].text.split("\n\n")
-    head, *lines = first.splitlines()
+    head, trained, *lines = first.splitlines()
+    assert trained == "resnet18 on synthetic-imagenet, batch 32/GPU, fp32, V100, marconi100"
     assert (head, " ".join(lines), gates) == ("m100: strong scaling (fixed epoch)", sentence, "gates     8 of 8 runs pass")
 
 
@@ -345,7 +346,10 @@ def test_with_a_held_global_batch_scaling_is_strong(tmp_path: Path) -> None:
     for each, step_ns in zip(points, (10 * MS, 5 * MS), strict=True):
         write_runs(study, each, [step_ns])
     result = one(tmp_path)
-    assert result.text.startswith("s: strong scaling (fixed global batch)\n2 GPUs train about 2.0 times as fast as one GPU (")
+    head, trained, sentence, *_ = result.text.splitlines()
+    assert head == "s: strong scaling (fixed global batch)"
+    assert trained == "resnet18 on synthetic-imagenet, global batch 32, fp32, V100, marconi100"
+    assert sentence.startswith("2 GPUs train about 2.0 times as fast as one GPU (")
 
 
 def test_on_cpus_ranks_are_counted(tmp_path: Path) -> None:

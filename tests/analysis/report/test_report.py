@@ -22,6 +22,7 @@ from hpcddp.analysis.report.tables import exchange, laws, scaling
 from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import Apart, full_names
+from hpcddp.analysis.study.trained import trained
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import comm_point
 from hpcddp.core.run_root import Study
@@ -81,7 +82,7 @@ def test_markdown_table() -> None:
 
 def test_latex_table() -> None:
     """A plain tabular with \\hline: no package is needed."""
-    assert latex_table(TABLE).splitlines() == [
+    assert latex_table(TABLE, {"batch": ["32 samples", "64 samples"], "GPU": ["A_1"]}).splitlines() == [
         "% Title. Note",
         r"\begin{tabular}{lrr}",
         r"\hline",
@@ -91,6 +92,7 @@ def test_latex_table() -> None:
         r"x\_1 \& \textless{}b\textgreater{}\textbar{} & 50\,\% & -- \\",
         r"\hline",
         r"\end{tabular}",
+        r"\par{\footnotesize batch varies: 32, 64 samples; GPU A\_1.\par}",
     ]
     assert latex_text(r"\input{~^$#}") == r"\textbackslash{}input\{\textasciitilde{}\textasciicircum{}\$\#\}"
 
@@ -273,7 +275,7 @@ def test_what_stands_behind_damaged_records_is_left_out(tmp_path: Path, damage: 
     (attempt / "nodes").mkdir()
     for file in (attempt / "launch.json", attempt / "nodes/r000.json"):
         file.write_bytes(damage)
-    assert provenance(study, records.runs).facts["GPU"] == ["V100"]
+    assert provenance(study, records.runs).facts["launched by"] == ["slurm"]
     analyze(tmp_path)
     assert "V100" in (tmp_path / "s/report/index.html").read_text()
 
@@ -283,11 +285,12 @@ def test_hosts_versions_and_gates_stand_behind_the_numbers(tmp_path: Path) -> No
     study = write_study(tmp_path / "s", [point(2, 1)], repeat=2)
     write_run(study, point(2, 1), Recorded(step_ns=MS, launch={"git_commit": "abc"}), 1)
     write_run(study, point(2, 1), Recorded(step_ns=MS, gates=FAILED, launch={"git_commit": "def"}), 2)
-    found = provenance(study, load_study(study).runs)
+    runs = load_study(study).runs
+    found = provenance(study, runs)
     assert found.facts["hosts (2)"] == ["r000, r001"]
-    assert found.facts["software"] == ["torch 2.7.1, env env-1"]
+    assert trained(runs)["software"] == ["torch 2.7.1"]
     assert found.facts["code"] == ["git abc (1×)", "git def (1×)"]
-    assert found.facts["started"] == ["2023-11-14 22:13 UTC"]
+    assert trained(runs)["date"] == ["2023-11-14"]
     assert [(gate.name, gate.passed, gate.runs) for gate in found.gates] == [("parameters agree", 2, 2), ("equal steps", 0, 1)]
     assert found.gates[1].evidence == "rank 1 made 4 of 6 steps"
     assert found.gates_of[f"r2 of {point(2, 1).label}"] == "1 of 2"

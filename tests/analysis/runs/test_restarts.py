@@ -185,7 +185,7 @@ def other_software(attempt: Path) -> None:
         (spoil, f"rank 1: {POINT.label}/r1/8.0/ranks/00001.steps.csv does not match its checksum in end.json"),
         (cut_short, f"rank 0: {POINT.label}/r1/8.0/ranks/00000.steps.csv has 2 of 5 rows"),
         (shutil.rmtree, "launch.json is damaged or missing"),
-        (other_software, "it is of the software environment env-2, the run's last attempt of env-1"),
+        (other_software, "it ran with environment env-2, the run's last attempt with environment env-1"),
     ],
 )
 def test_what_is_lost_of_an_attempt_is_told(study: Study, damage: Any, why: str) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.analysis.report.provenance import provenance
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import StudyRecords, load_study
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.analysis.study.series import same_workload
+from hpcddp.analysis.study.trained import trained
 from hpcddp.core.point import Data, Point
 from hpcddp.core.run_root import Study
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
@@ -90,6 +90,6 @@ def test_samples_that_are_not_the_recorded_ones(tmp_path: Path) -> None:
     assert run.reason == "end.json: global_batch is 99, and the point's is 16"
 
 
-def test_the_command_is_named(records: StudyRecords, tmp_path: Path) -> None:
+def test_the_command_is_named(records: StudyRecords) -> None:
     """As people write it."""
-    assert provenance(Study(tmp_path / "s"), records.runs).facts["script"] == ["train.py --depth 12"]
+    assert trained(records.runs)["script"] == ["train.py --depth 12"]

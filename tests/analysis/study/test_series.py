@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.series import (
     differing,
     full_names,
@@ -12,8 +14,9 @@ from hpcddp.analysis.study.series import (
     short_names,
     workload_key,
 )
+from hpcddp.analysis.verdicts.findings import find
 from hpcddp.core.point import Point
-from tests.analysis.synthetic import point
+from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
 
 
 def text(each: Point, hold: str = "batch_per_gpu", env_id: str = "e", gpu: str | None = "V100") -> str:
@@ -100,3 +103,18 @@ def test_series_sort_by_what_differs_then_by_number() -> None:
     batches = [text(point(1, 4, batch_per_gpu=batch)) for batch in (8, 16, 64)]
     workers = [text(point(1, 4, loader_workers_per_rank=count)) for count in (1, 4, 16)]
     assert sorted([*workers[::-1], *batches[::-1], first], key=lambda key: order(key, first)) == [first, *batches, *workers]
+
+
+def test_software_is_named_by_what_differs_and_the_series_of_most_runs_leads(tmp_path: Path) -> None:
+    """In sentences, names and notes no hash stands where versions tell environments apart."""
+    layouts = [point(1, 1), point(1, 2)]
+    study = write_study(tmp_path / "s", layouts, repeat=3)
+    for each in layouts:
+        for run, torch in enumerate(("2.10.0", "2.3.0", "2.3.0"), start=1):
+            launch = {"versions": {"torch": torch}}
+            write_run(study, each, Recorded(step_ns=8 * MS, env_id=f"hash{torch}", launch=launch), run)
+    found = find(load_study(study))
+    assert list(full_names(found.apart).values()) == ["torch 2.3.0", "torch 2.10.0"]
+    assert [sentence.partition(",")[0] for sentence in found.sentences] == ["With torch 2.3.0", "With torch 2.10.0"]
+    assert "2 software environments (torch 2.10.0, torch 2.3.0) are separate series: never averaged or compared" in found.notes
+    assert "hash" not in " ".join([*found.sentences, *found.notes, *(verdict.where for verdict in found.verdicts)])

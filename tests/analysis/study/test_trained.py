@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcddp.analysis import analyze
+from hpcddp.analysis.report.export_tables import latex_text, markdown_text
+from hpcddp.analysis.study.load import load_study
+from hpcddp.analysis.study.trained import fact_text, facts_line, trained
+from hpcddp.core.optimizer import Optimizer
+from hpcddp.core.point import Data, Layout, Measure, OwnScript, Point, Workload
+from hpcddp.core.records import write_json
+from tests.analysis.synthetic import FAILED, MS, START_NS, Recorded, point, write_run, write_study
+
+DAY_NS = 86_400 * 10**9
+
+
+def facts(folder: Path, runs: list[tuple[Point, dict[str, Any]]], **changes: Any) -> dict[str, list[str]]:
+    study = write_study(folder / "s", list(dict.fromkeys(each for each, _ in runs)), **changes)
+    for number, (each, recorded) in enumerate(runs, start=1):
+        write_run(study, each, Recorded(**{"step_ns": 8 * MS, **recorded}), number)
+    return trained(load_study(study).runs)
+
+
+def test_a_built_in_workload_is_told_as_its_point_says(tmp_path: Path) -> None:
+    """Of model, data and optimizer what the sweep says, and keys that are not at their default."""
+    each = point(1, 4, optimizer=Optimizer(lr=0.1, weight_decay=1e-4), compile=True, seed=7)
+    assert facts(tmp_path, [(each, {})]) == {
+        **{"model": ["resnet18"], "data": ["synthetic-imagenet"], "precision": ["fp32"], "batch": ["32 samples per GPU"]},
+        **{"workers": ["2 per rank"], "parallel": ["ddp"], "optimizer": ["sgd"], "learning rate": ["0.1"], "momentum": ["0.9"]},
+        **{"seed": ["7"], "compile": ["on"], "weight decay": ["0.0001"], "GPU": ["V100"], "cluster": ["marconi100"]},
+        **{"date": ["2023-11-14"], "software": ["torch 2.7.1"]},
+    }
+
+
+def test_what_varies_has_all_its_values(tmp_path: Path) -> None:
+    """Numbers in their order; GPUs, clusters and days, too."""
+    there = dataclasses.replace(point(1, 1), cluster="leonardo")
+    runs: list[tuple[Point, dict[str, Any]]] = [
+        (point(1, 1, batch_per_gpu=128, gc="off"), {}),
+        (point(1, 1, batch_per_gpu=64), {}),
+    ]
+    found = facts(tmp_path, [*runs, (there, {"gpu": "A100", "launch": {"started_unix_ns": START_NS + 3 * DAY_NS}})])
+    assert {name: sorted(found[name]) for name in ("GPU", "cluster", "date")} == {
+        "GPU": ["A100", "V100"],
+        "cluster": ["leonardo", "marconi100"],
+        "date": ["2023-11-14 to 2023-11-17"],
+    }
+    assert fact_text(found["batch"]) == "varies: 32, 64, 128 samples per GPU"
+    assert fact_text(found["gc"]) == "varies: off, python"
+    assert facts_line(found).startswith("resnet18 on synthetic-imagenet, 32/64/128 samples per GPU, fp32, ")
+
+
+def test_a_held_global_batch_is_named(tmp_path: Path) -> None:
+    """Where the batch per GPU follows from it."""
+    found = facts(tmp_path, [(point(1, 1, batch_per_gpu=64), {}), (point(1, 2), {})], hold="global_batch")
+    assert found["global batch"] == ["64 samples"]
+
+
+@pytest.mark.parametrize("parallel", ["fsdp", "hsdp"])
+def test_sharded_training_of_whole_epochs(tmp_path: Path, parallel: str) -> None:
+    """How parameters are spread, and how many epochs were trained."""
+    each = point(1, 2, parallel=parallel, work="train", epochs=3, optimizer=Optimizer(name="adamw"))
+    study = write_study(tmp_path / "s", [each])
+    write_run(study, each, Recorded(step_ns=MS, gates=FAILED))
+    found = trained(load_study(study).runs)
+    assert (found["parallel"], found["epochs"], found["optimizer"]) == ([parallel], ["3"], ["adamw"])
+    assert "momentum" not in found
+
+
+def test_what_a_script_does_not_say_is_unknown(tmp_path: Path) -> None:
+    """Its loop has an optimizer and a seed of its own: nothing is said of hpcddp's defaults."""
+    workload = Workload(model="train:Net", data=Data(name="train:Cifar"), batch_per_gpu=16, loader_workers_per_rank=0)
+    own = OwnScript(name="train.py", arguments=("--depth", "12"))
+    each = Point(cluster="c", workload=workload, layout=Layout(), measure=Measure(warmup_steps=1, steps=5), script=own)
+    found = facts(tmp_path, [(each, {})])
+    assert {found.pop(name)[0] for name in ("optimizer", "seed")} == {"unknown (the script's own)"}
+    assert (found["script"], found["workers"]) == (["train.py --depth 12"], ["none found per rank"])
+    assert not {"parallel", "learning rate", "momentum", "compile"} & set(found)
+
+
+def test_processors_stand_in_for_gpus(tmp_path: Path) -> None:
+    """Their name is in the node's record; without one nothing is said."""
+    each = point(1, 2, device="cpu")
+    study = write_study(tmp_path / "s", [each])
+    attempt = write_run(study, each, Recorded(step_ns=MS, gpu=None))
+    assert not {"GPU", "CPU"} & set(trained(load_study(study).runs))
+    write_json(attempt / "nodes/r000.json", {"schema": 1, "host": "r000", "cpu": "AMD EPYC 7763 64-Core Processor"})
+    found = trained(load_study(study).runs)
+    assert (found["CPU"], found["batch"]) == (["AMD EPYC 7763 64-Core Processor"], ["32 samples per rank"])
+    assert facts_line(found) == "resnet18 on synthetic-imagenet, batch 32/rank, fp32, EPYC 7763, marconi100"
+
+
+def test_runs_that_do_not_count_are_not_told_of(tmp_path: Path) -> None:
+    """Unless none counts; nothing is told of what has not run."""
+    assert facts(tmp_path / "a", [(point(1, 1), {}), (point(1, 1), {"gpu": "A40", "gates": FAILED})])["GPU"] == ["V100"]
+    assert facts(tmp_path / "b", [(point(1, 1), {"gpu": "A40", "gates": FAILED})])["GPU"] == ["A40"]
+    assert trained(load_study(write_study(tmp_path / "c", [point(1, 1)])).runs) == {}
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_every_report_says_it_once(tmp_path: Path) -> None:
+    """Page, Markdown, JSON, each LaTeX table and the terminal."""
+    found = facts(tmp_path, [(point(1, 1, batch_per_gpu=batch), {}) for batch in (32, 64)])
+    (result,) = analyze(tmp_path)
+    report = tmp_path / "s/report"
+    assert json.loads((report / "report.json").read_text())["trained"] == found
+    assert result.text_in(80).splitlines()[1] == facts_line(found)
+    page, markdown = (report / "index.html").read_text(), (report / "report.md").read_text()
+    tables = [file.read_text() for file in report.glob("*.tex")]
+    assert len(tables) > 1
+    for name, values in found.items():
+        text = fact_text(values)
+        assert page.count(f"<dt>{name}</dt> <dd>{text}</dd>") == 1
+        assert markdown.count(f"- **{markdown_text(name)}**: {markdown_text(text)}\n") == 1
+        assert all(table.count(latex_text(f"{name} {text}")) == 1 for table in tables)
