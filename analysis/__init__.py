@@ -11,7 +11,7 @@ Its rooms, each importing only those above it; docs/architecture.md has the way 
     report/       `analyze` itself: the terminal, the page, CSV, JSON, Markdown and LaTeX
     comparison/   two studies: which points match, what else differs
     proposal/     the page of an application for computing time
-    export/       runs for TensorBoard, Weights & Biases and MLflow
+    export/       runs for TensorBoard and Weights & Biases
     audit/        someone else's table: what in it does not add up
 
 It reads records and nothing else: no torch, no submitit, no pickle. Imported as `hpcddp.analysis` (a link) only.

@@ -1,1 +1,1 @@
-"""A study's runs for TensorBoard, Weights & Biases and MLflow, by their own libraries, from the records, without a network."""
+"""A study's runs for TensorBoard and Weights & Biases, by their own libraries, from the records, without a network."""

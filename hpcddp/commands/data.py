@@ -13,7 +13,6 @@ from hpcddp.commands.data_as_job import as_job
 from hpcddp.commands.data_fetch import fetch
 from hpcddp.commands.data_options import processes_option
 from hpcddp.commands.data_pack import pack
-from hpcddp.commands.data_stage import stage
 from hpcddp.commands.data_verify import verify
 from hpcddp.commands.need_torch import need_torch
 
@@ -26,7 +25,7 @@ def _all_variants() -> str:
 
 @click.group()
 def data() -> None:
-    """Fetch, prepare, pack, verify and copy data sets.
+    """Fetch, prepare, pack and verify data sets.
 
     \b
     hpcddp data prepare bigmnist --root $SCRATCH/bigmnist
@@ -36,7 +35,6 @@ def data() -> None:
 data.add_command(fetch)
 data.add_command(pack)
 data.add_command(verify)
-data.add_command(stage)
 
 
 @data.group()

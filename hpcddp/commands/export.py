@@ -1,4 +1,4 @@
-"""`hpcddp export`: runs for TensorBoard, Weights & Biases or MLflow."""
+"""`hpcddp export`: runs for TensorBoard or Weights & Biases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from hpcddp.commands.options import remark
 from hpcddp.commands.runs_path import RunsPath
 
-TARGETS = ("tensorboard", "wandb", "mlflow")
+TARGETS = ("tensorboard", "wandb")
 
 
 @click.command()
@@ -19,13 +19,12 @@ TARGETS = ("tensorboard", "wandb", "mlflow")
     "-o", "output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write to: new, or empty."
 )
 def export(runs: Path, target: str, output: Path) -> None:
-    """Write runs as TensorBoard, Weights & Biases or MLflow have them.
+    """Write runs as TensorBoard or Weights & Biases have them.
 
     From the records of every study under RUNS, or of a bundle; nothing is
     sent. Each run has its point as parameters, its means, and of every
     step its time (mean over ranks) and throughput. Rejected runs are
-    tagged as such. Needs pip install 'hpcddp[tensorboard]', [wandb] or
-    [mlflow].
+    tagged as such. Needs pip install 'hpcddp[tensorboard]' or [wandb].
 
     \b
     hpcddp export jobs/ --to tensorboard -o exported

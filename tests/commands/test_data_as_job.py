@@ -45,6 +45,15 @@ def test_a_job_of_this_machine_prepares(run: Run, tmp_path: Path) -> None:
     assert f"== {tmp_path}/jobs/data/.jobs/L0001/" in run("logs", "jobs/data").stdout
 
 
+def test_folders_have_their_variables(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --cluster, too, where single quotes kept them from the shell; a folder of the name `$SCRATCH` is nobody's wish."""
+    monkeypatch.setenv("DISK", str(tmp_path / "disk"))
+    done = run("data", "prepare", "digits", "--root", "${DISK}/digits")
+    assert (done.exit_code, (tmp_path / "disk/digits/digits-train.bin").exists()) == (0, True), done.output
+    refused = run("data", "prepare", "digits", "--root", "$NO_SUCH_DISK/digits")
+    assert (refused.exit_code, "$NO_SUCH_DISK is not set; give the folder in full" in refused.stderr) == (2, True)
+
+
 def test_the_job_has_a_node_and_its_cores(run: Run, say: Say, tmp_path: Path) -> None:
     """One process with the cores of the node, in the profile's template with account and wall time; what it waits for."""
     done = run(*BIGMNIST, *ON_RCC, "--set", "slurm.walltime_min=90", "--after", "4711")

@@ -59,12 +59,12 @@ def test_mistakes_are_named(run: Run, tmp_path: Path, folder: str, output: str, 
     write_two(tmp_path)
     write_study(tmp_path / "waiting", [point(1, 1)])
     (tmp_path / "config").mkdir()
-    done = run("export", folder, "--to", "mlflow", "-o", output)
+    done = run("export", folder, "--to", "tensorboard", "-o", output)
     assert (done.exit_code, says in done.stderr) == (USAGE, True)
     assert not (tmp_path / "out").exists()
 
 
-MODULES = {"tensorboard": "tensorboard.compat.proto.event_pb2", "wandb": "wandb", "mlflow": "sqlalchemy"}
+MODULES = {"tensorboard": "tensorboard.compat.proto.event_pb2", "wandb": "wandb"}
 
 
 @pytest.mark.parametrize("target", MODULES)

@@ -1,1 +1,1 @@
-"""Copies of prepared data on another file system: which files they have, and how they are copied and checked."""
+"""Copies of prepared data on a node's own disk: which files they have, and how they are copied and checked."""

@@ -21,9 +21,6 @@ READ: dict[str, tuple[str, ...]] = {
 }
 """Names in the root that are read, by data set; all but hidden ones of the user's own."""
 
-MANIFESTS = ("bigmnist.json", TAR_MANIFEST)
-"""What names a data set's other files; written last."""
-
 READ_OF_TARS = (TAR_MANIFEST, "*.tar", "*.tar.json")
 """Of ImageNet where it is packed."""
 

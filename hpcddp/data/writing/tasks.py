@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -76,12 +75,6 @@ def _pack_imagenet(progress: Progress, *, root: str, out: str, processes: int | 
     return f"{packed.pictures:,} pictures in {packed.shards} tar files in {out}{unreadable}"
 
 
-def _stage(name: str, progress: Progress, *, root: str, out: str) -> str:
-    from hpcddp.data.writing.stage import stage_data
-
-    return stage_data(name, Path(root), Path(out), progress=progress, remark=print).words(Path(out))
-
-
 def _verify_bigmnist(progress: Progress, *, root: str, processes: int | None = None) -> str:
     from hpcddp.data.writing.pool import processors
     from hpcddp.data.writing.verify_bigmnist import verify_bigmnist
@@ -108,6 +101,5 @@ TASKS: Mapping[tuple[str, str], Callable[..., str]] = {
     ("pack", "imagenet"): _pack_imagenet,
     ("verify", "bigmnist"): _verify_bigmnist,
     ("verify", "imagenet"): _verify_imagenet,
-    **{("stage", name): partial(_stage, name) for name in ("bigmnist", "imagenet")},
 }
 """By the words of the command; options are by its names, and without one it has the command's default."""

@@ -1,4 +1,4 @@
-"""What the readers of TensorBoard, Weights & Biases and MLflow find in what was exported for them."""
+"""What the readers of TensorBoard and Weights & Biases find in what was exported for them."""
 
 from __future__ import annotations
 
@@ -126,29 +126,7 @@ def _json(items: Any) -> dict[str, Any]:
     return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
-def read_mlflow(folder: Path) -> dict[str, Read]:
-    uri = f"sqlite:///{folder}/mlflow.db"
-    client = importlib.import_module("mlflow.tracking").MlflowClient(tracking_uri=uri, registry_uri=uri)
-    (experiment,) = [each for each in client.search_experiments() if each.name == "mine"]
-    found = {}
-    for run in client.search_runs([experiment.experiment_id]):
-
-        def curve(name: str, run_id: str = run.info.run_id) -> Curve:
-            return sorted((each.step, each.value) for each in client.get_metric_history(run_id, name))
-
-        found[run.info.run_name] = Read(
-            params=run.data.params,
-            tags=str(run.data.tags),
-            summary={k.removeprefix("run/"): v for k, v in run.data.metrics.items() if k.startswith("run/")},
-            step_s=curve("step_s"),
-            samples_per_s=curve("samples_per_s"),
-            loss=curve("loss"),
-            ended_unix_s=run.info.end_time / 1e3,
-        )
-    return found
-
-
-READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb, "mlflow": read_mlflow}
+READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb}
 
 WRITE = """
 import os, sys

@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from hpcddp.data.staging.files import find_files
+from hpcddp.core.catalog import DATASETS, is_on_disk
+from hpcddp.core.point import Data
+from hpcddp.data.staging.files import READ, find_files
 
 
 def write(root: Path, *paths: str) -> None:
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(path.encode())
+
+
+def test_every_known_set_can_be_copied() -> None:
+    """None is copied by the rule for a user's own, which takes all of a folder."""
+    assert set(READ) == {name for name in DATASETS if is_on_disk(Data(name=name))}
 
 
 @pytest.mark.parametrize(
