@@ -48,7 +48,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
     effects = effect_tables(found.effects, found.sentences)
     tables: dict[str, Callable[[], Table]] = {
         **(effects if found.is_of_keys else {}),
-        "scaling": lambda: scaling(shown, apart),
+        "scaling": lambda: scaling(shown, apart, is_of_keys=found.is_of_keys),
         "training": lambda: training(shown, apart),
         "accuracy": lambda: accuracy(shown, apart),
         "time to accuracy": lambda: to_accuracy(found.targets, apart),
@@ -75,10 +75,9 @@ EPOCH = "one epoch"
 """Heading of its costs."""
 
 
-def scaling(points: pd.DataFrame, apart: Apart) -> Table:
-    """Throughput with its spread, speedup and efficiency against its baselines, costs of an epoch."""
-    gpu, sizes = unit_of(points), len(points[["nodes", "gpus_per_node"]].drop_duplicates())
-    baselines = _baselines(points) if sizes > 1 else {}
+def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> Table:
+    """Throughput with its spread, speedup and efficiency against its baselines (not of points of one size), costs of an epoch."""
+    gpu, baselines = unit_of(points), {} if is_of_keys else _baselines(points)
     costs = [
         (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", duration)),
         (Column("node h", EPOCH), number_of("node_h_per_epoch", quantity)),
@@ -97,9 +96,9 @@ def scaling(points: pd.DataFrame, apart: Apart) -> Table:
         *costs,
     ]
     note = "Medians over n runs, each the samples of its timed steps / the time they took."
-    if baselines:
+    if not is_of_keys:
         note += f" Efficiency is speedup per added {gpu}; 100 % is perfect scaling."
-    return table_of("scaling", "How it scales" if sizes > 1 else "Throughput", note, specs, points)
+    return table_of("scaling", "Throughput" if is_of_keys else "How it scales", note, specs, points)
 
 
 def training(points: pd.DataFrame, apart: Apart) -> Table:

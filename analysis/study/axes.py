@@ -108,14 +108,11 @@ class AxisPanel:
         """Throughput by that of another value. From three runs of each on the interval holds for all pairs of values at once, and
         reaches 1 where values do not differ by more than chance."""
         found, runs = ratio(value.rates, base.rates), [each.floats for each in self.values]
-        if self.p is None or found.low is None or found.high is None:
+        if self.p is None:
             return found
-        ends = [found.low, found.high]
-        if len(runs) > 2 or found.kind == "range":
-            half = half_width(runs, self.values.index(value), self.values.index(base))
-            middle = float(np.log(value.floats).mean() - np.log(base.floats).mean())
-            ends = [found.ratio, math.exp(middle - half), math.exp(middle + half)]
-        ends += [] if self.differs else [1.0]
+        half = half_width(runs, self.values.index(value), self.values.index(base))
+        middle = float(np.log(value.floats).mean() - np.log(base.floats).mean())
+        ends = [found.ratio, math.exp(middle - half), math.exp(middle + half), *([] if self.differs else [1.0])]
         return Ratio(found.ratio, min(ends), max(ends), INTERVAL)
 
     def against_base(self, value: AxisValue) -> Ratio | None:

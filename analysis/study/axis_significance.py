@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.core.batch_means import CONFIDENCE
-from hpcddp.core.repetitions import FEWEST
 
 Floats = NDArray[np.float64]
 Groups = Sequence[Sequence[float]]
@@ -30,15 +29,10 @@ LEAST = 3
 def p_value(groups: Groups) -> float | None:
     """How often groups of runs that do not differ come out at least as different as these; None where runs are too few.
 
-    By the two groups furthest apart, beside the variance within groups, of logarithms of rates (Tukey 1953); from FEWEST runs of
-    each on by ranks, too (Kruskal and Wallis 1952), which slow runs hardly move: the smaller of the two, twice (Bonferroni).
-    Either is put beside DRAWS draws of groups of the same sizes.
+    By the two groups furthest apart, beside the variance within groups, of logarithms of rates (Tukey 1953), put beside DRAWS
+    draws of groups of the same sizes.
     """
-    sizes = tuple(map(len, groups))
-    if min(sizes) < LEAST:
-        return None
-    by_range = _share_drawn(groups, _widest)
-    return by_range if min(sizes) < FEWEST else min(1.0, 2 * min(by_range, _share_drawn(groups, _between_ranks)))
+    return None if min(map(len, groups)) < LEAST else _share_drawn(groups, _widest)
 
 
 def interaction_p_value(cells: Sequence[Groups]) -> float | None:
@@ -85,7 +79,7 @@ def _widest(values: Floats, sizes: tuple[int, ...]) -> Floats:
     """Of each row the largest difference between means, by its spread within groups."""
     means = _means(values, sizes)
     apart = [(means[:, i] - means[:, j]) ** 2 / (1 / sizes[i] + 1 / sizes[j]) for i, j in combinations(range(len(sizes)), 2)]
-    return _by_within(np.max(apart, axis=0), values, sizes) ** 0.5
+    return np.asarray(_by_within(np.max(apart, axis=0), values, sizes) ** 0.5, dtype=np.float64)
 
 
 def _beside_sum(values: Floats, sizes: tuple[int, ...], rows: int) -> Floats:
@@ -107,15 +101,3 @@ def _by_within(between: Floats, values: Floats, sizes: tuple[int, ...]) -> Float
     """What equals to 9 digits is equal."""
     nothing = 1e-18 * values.shape[1]
     return np.where(between <= nothing, 0.0, between / np.maximum(_within(values, sizes), nothing))
-
-
-def _between_ranks(values: Floats, sizes: tuple[int, ...]) -> Floats:
-    """Of each row the squared rank sums by group; equal values share the mean of their ranks."""
-    ranks = np.empty_like(values)
-    np.put_along_axis(ranks, values.argsort(axis=1), np.arange(values.shape[1], dtype=np.float64)[None, :], axis=1)
-    if len(values) == 1:
-        _, same = np.unique(values[0].round(9), return_inverse=True)
-        ranks[0] = (np.bincount(same, weights=ranks[0]) / np.bincount(same))[same]
-    centred = ranks - (values.shape[1] - 1) / 2
-    sums = np.add.reduceat(centred, np.cumsum((0, *sizes[:-1])), axis=1)
-    return np.asarray((sums**2 / np.array(sizes)).sum(axis=1), dtype=np.float64)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
 from hpcddp.analysis.study.axis_judgement import HARDLY
-from hpcddp.analysis.study.effects import Ratio
+from hpcddp.analysis.study.effects import INTERVAL, Ratio
 from hpcddp.analysis.util.wording import percent
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count
@@ -48,11 +48,11 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
     order = order_warning(panel, lambda value: f"{axis.name} {value.text}")
     end = f"{_few(panel.values)}.{order}{IN_TURN if order else ''}"
     if not panel.differs:
-        return f"{head} has no measurable effect: {extent(panel)}{end}"
+        return f"{head} has no measurable effect: {_extent(panel)}{end}"
     if panel.in_blocks:
         return f"{head} {_compared(panel, fastest(panel.values), slowest(panel.values))} in these runs{end}"
     if fastest(panel.values).rate < (1 + HARDLY) * slowest(panel.values).rate:
-        return f"{head} changes throughput by less than {percent(HARDLY)}: {extent(panel)}{end}"
+        return f"{head} changes throughput by less than {percent(HARDLY)}: {_extent(panel)}{end}"
     found = "; ".join(_of_numbers(panel) if axis.ordered else _of_words(panel))
     return f"{head} {found}{_waiting(panel.values)}{end}"
 
@@ -79,16 +79,13 @@ def too_few(values: Sequence[AxisValue]) -> str:
     return f", with {many} each. Set `repeat: {FEWEST}` to see whether this is more than chance"
 
 
-def extent(panel: AxisPanel) -> str:
-    """What was found, and what is not excluded: `throughput is 0.99-1.01 times that with 16 (95 % 0.97-1.03)`"""
+def _extent(panel: AxisPanel) -> str:
+    """What was found, and what is not excluded: `throughput is 0.990-1.010 times that with 16 (95 % 0.970-1.030)`"""
     against = [found for value in panel.values if (found := panel.against_base(value))]
-    ratios = sorted(each.ratio for each in against)
-    low, high = f"{ratios[0]:.3f}", f"{ratios[-1]:.3f}"
-    ends = [each for each in against if each.low is not None and each.high is not None]
-    kind = next((each.kind for each in ends), None)
-    least, most = min((each.low or 0 for each in ends), default=0), max((each.high or 0 for each in ends), default=0)
-    spread = f" ({kind} {least:.3f}-{most:.3f})" if kind else ""
-    return f"throughput is {low if low == high else f'{low}-{high}'} times that with {panel.values[panel.base].text}{spread}"
+    low, high = (f"{pick(each.ratio for each in against):.3f}" for pick in (min, max))
+    ends = f"{min(each.low or 0 for each in against):.3f}-{max(each.high or 0 for each in against):.3f}"
+    middle = low if low == high else f"{low}-{high}"
+    return f"throughput is {middle} times that with {panel.values[panel.base].text} ({INTERVAL} {ends})"
 
 
 def stops_paying(panel: AxisPanel) -> int:
@@ -107,12 +104,16 @@ def is_surely_faster(found: Ratio) -> bool:
     return found.low is not None and found.low > 1
 
 
+def is_surely_slower(found: Ratio) -> bool:
+    """The same."""
+    return found.high is not None and found.high < 1
+
+
 def _of_numbers(panel: AxisPanel) -> Iterator[str]:
     """From the least value to where it stops paying, from there to the largest, and what dips."""
     yield from _by_size(panel, stops_paying(panel))
     for before, value, after in _dips(panel):
-        slower = f"{_compared(panel, value, before)} and {times_words(panel.compared(value, after))} as fast as {after.text}"
-        yield f"there is a dip: {slower}"
+        yield f"there is a dip: {_compared(panel, value, before)} and {_times(panel, value, after)}"
 
 
 def _by_size(panel: AxisPanel, at: int) -> Iterator[str]:
@@ -137,20 +138,16 @@ def _dips(panel: AxisPanel) -> Iterator[tuple[AxisValue, AxisValue, AxisValue]]:
     for i in range(1, len(values) - 1):
         before, value, after = fastest(values[:i]), values[i], fastest(values[i + 1 :])
         lowest = value.rate <= min(values[i - 1].rate, values[i + 1].rate)
-        if lowest and all(_is_slower(panel.compared(value, other)) for other in (before, after)):
+        if lowest and all(is_surely_slower(panel.compared(value, each)) for each in (before, after)):
             yield before, value, after
-
-
-def _is_slower(found: Ratio) -> bool:
-    return found.high is not None and found.high < 1 and found.ratio < 1 - HARDLY
 
 
 def _of_words(panel: AxisPanel) -> Iterator[str]:
     """Each value against the base; those that are not surely different after those that are."""
     base = panel.values[panel.base]
     others = [(value, found) for value in panel.values if (found := panel.against_base(value))]
-    sure = [(value, found) for value, found in others if _differs(found)]
-    unsure = [value.text for value, found in others if not _differs(found)]
+    sure = [(value, found) for value, found in others if is_surely_faster(found) or is_surely_slower(found)]
+    unsure = [value.text for value, found in others if (value, found) not in sure]
     for value, found in sorted(sure, key=lambda pair: -pair[1].ratio):
         yield f"{value.text} is {times_words(found)} as fast as {base.text}"
     if unsure and sure:
@@ -159,12 +156,12 @@ def _of_words(panel: AxisPanel) -> Iterator[str]:
         yield _compared(panel, fastest(panel.values), slowest(panel.values))
 
 
-def _differs(found: Ratio) -> bool:
-    return is_surely_faster(found) or (found.high is not None and found.high < 1)
-
-
 def _compared(panel: AxisPanel, value: AxisValue, base: AxisValue) -> str:
-    return f"{value.text} is {times_words(panel.compared(value, base))} as fast as {base.text}"
+    return f"{value.text} is {_times(panel, value, base)}"
+
+
+def _times(panel: AxisPanel, value: AxisValue, base: AxisValue) -> str:
+    return f"{times_words(panel.compared(value, base))} as fast as {base.text}"
 
 
 def times_words(found: Ratio) -> str:
