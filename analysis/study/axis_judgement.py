@@ -27,19 +27,20 @@ def judged_axes(found: Sequence[Axis]) -> list[Axis]:
     of_panels = iter(p)
     with_p = [replace(axis, panels=tuple(replace(panel, p=next(of_panels)) for panel in axis.panels)) for axis in found]
     sure = [each for each, of_grid in zip(grids, of_panels, strict=True) if of_grid is not None and of_grid <= CHANCE]
-    depends = [
-        (inner.key, _interaction(inner, outer, grid)) for inner, outer, grid in sure if not any(row.in_blocks for row, _ in grid)
-    ]
-    return [replace(axis, interactions=tuple(each for key, each in depends if each and key == axis.key)) for axis in with_p]
+    depends: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for inner, outer, grid in sure:
+        if not any(panel.in_blocks for panel, _ in grid):
+            depends.setdefault((inner.key, outer.key), []).append(_interaction(inner, outer, grid))
+    said = [(key, sentence) for (key, _), cases in depends.items() for times, sentence in [max(cases)] if times > 1 + HARDLY]
+    return [replace(axis, interactions=tuple(text for key, text in said if key == axis.key)) for axis in with_p]
 
 
 def _grids(inner: Axis, outer: Axis) -> Iterator[Grid]:
     """Two values of each key at least."""
-    names = {outer.name, *map(short_name, outer.joint)}
     alike: dict[str, list[AxisPanel]] = {}
     for panel in inner.panels:
         if outer.name in panel.others:
-            rest = {name: value for name, value in panel.others.items() if name not in names}
+            rest = {name: value for name, value in panel.others.items() if name not in _names(outer)}
             alike.setdefault(replace(panel, others=rest).where, []).append(panel)
     for group in alike.values():
         common = set.intersection(*({value.text for value in panel.values} for panel in group))
@@ -47,25 +48,19 @@ def _grids(inner: Axis, outer: Axis) -> Iterator[Grid]:
             yield [(panel, sorted((v for v in panel.values if v.text in common), key=lambda v: v.text)) for panel in group]
 
 
-def _interaction(inner: Axis, outer: Axis, grid: Grid) -> str | None:
-    """Where it is largest: `With workers 8, batch/GPU 64 is 1.40 times as fast as 32; with workers 1 it is 1.02 times: ...`; None
-    where that is hardly anything."""
-    pairs = list(permutations(range(len(grid[0][1])), 2))
-    cases = [
-        (_gain(most[1], *pair), _gain(least[1], *pair), most, least, pair)
-        for most, least in permutations(grid, 2)
-        for pair in pairs
-    ]
-    gain, less, most, least, (i, j) = max(cases, key=lambda case: (round(case[0] / case[1], 9), case[0]))
-    if gain / less < 1 + HARDLY:
-        return None
+def _names(axis: Axis) -> set[str]:
+    return {axis.name, *map(short_name, axis.joint)}
+
+
+def _interaction(inner: Axis, outer: Axis, grid: Grid) -> tuple[float, str]:
+    """How many times one effect is another where that is largest, and its sentence."""
+    cases = [(*rows, *pair) for rows in permutations(grid, 2) for pair in permutations(range(len(grid[0][1])), 2)]
+    gains = [(most[1][i].rate / most[1][j].rate, least[1][i].rate / least[1][j].rate) for most, least, i, j in cases]
+    gain, less = max(gains, key=lambda pair: (round(pair[0] / pair[1], 9), pair[0]))
+    most, least, i, j = cases[gains.index((gain, less))]
     at, other = (f"{outer.name} {axis_text(panel.others[outer.name])}" for panel, _ in (most, least))
-    size = f"{most[0].nodes}x{most[0].gpus_per_node}"
-    return (
+    rest = {name: value for name, value in most[0].others.items() if name not in _names(outer)}
+    return gain / less, (
         f"With {at}, {inner.name} {most[1][i].text} is {gain:.2f} times as fast as {most[1][j].text}; "
-        f"with {other} it is {less:.2f} times: the two keys depend on each other (at {size})."
+        f"with {other} it is {less:.2f} times: the two keys depend on each other (at {replace(most[0], others=rest).where})."
     )
-
-
-def _gain(values: Sequence[AxisValue], i: int, j: int) -> float:
-    return values[i].rate / values[j].rate

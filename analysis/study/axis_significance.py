@@ -72,7 +72,7 @@ def _by_chance(sizes: tuple[int, ...], statistic: Statistic, *more: int) -> Floa
 
 
 def _row(groups: Groups) -> Floats:
-    return np.log(np.concatenate([np.asarray(group, dtype=np.float64) for group in groups]))[None, :]
+    return np.log(np.concatenate(groups, dtype=np.float64))[None, :]
 
 
 def _widest(values: Floats, sizes: tuple[int, ...]) -> Floats:

@@ -119,8 +119,8 @@ def _of_numbers(panel: AxisPanel) -> Iterator[str]:
 def _by_size(panel: AxisPanel, at: int) -> Iterator[str]:
     values = panel.values
     first, best, last = values[0], values[at], values[-1]
-    if at:
-        yield _compared(panel, best, first)
+    alone = "the fastest" if best is fastest(values) else f"as fast as any, within {percent(PAYS)} or chance"
+    yield _compared(panel, best, first) if at else f"{best.text} is {alone}"
     if at == len(values) - 1:
         still = f"the largest value is still faster: {_compared(panel, last, values[-2])}"
         yield still if pays(panel, last, values[-2]) and len(values) > 2 else "no larger value was measured"
@@ -128,8 +128,6 @@ def _by_size(panel: AxisPanel, at: int) -> Iterator[str]:
         yield f"larger values are slower: {_compared(panel, last, best)}"
     else:
         yield f"values above {best.text} gain too little: {_compared(panel, fastest(values[at + 1 :]), best)}"
-        if not at:
-            yield f"no value is faster than {best.text} by {percent(PAYS)}"
 
 
 def _dips(panel: AxisPanel) -> Iterator[tuple[AxisValue, AxisValue, AxisValue]]:

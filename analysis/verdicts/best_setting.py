@@ -63,4 +63,5 @@ def _rate(value: AxisValue) -> str:
 
 def _base_word(case: Case, base: AxisValue) -> str:
     keys = json.loads(_series(base))
-    return "the default" if all(keys.get(axis.key) == DEFAULTS.get(axis.key) for axis in case.effects) else "the base"
+    varied = [key for axis in case.effects for key in (axis.key, *axis.joint)]
+    return "the default" if all(keys.get(key) == DEFAULTS.get(key) for key in varied) else "the base"

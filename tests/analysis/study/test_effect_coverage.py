@@ -77,6 +77,11 @@ def panel_of(rates: Floats, **others: int) -> AxisPanel:
     return AxisPanel(nodes=1, gpus_per_node=1, device="cuda", others=others, values=values, base=0)
 
 
+def one_key(rates: Floats) -> Axis:
+    """Of an array by values and runs."""
+    return Axis(key="a", name="a", joint=(), panels=(panel_of(1000 * rates),))
+
+
 def two_keys(rates: Floats) -> list[Axis]:
     """Judged, of an array by values of the one, values of the other, and runs."""
     across = [(panel_of(row, b=i)) for i, row in enumerate(rates)]
@@ -102,7 +107,7 @@ def test_intervals_of_many_values_hold_all_at_once(runs: str, each: int) -> None
     draw, studies, wrong = np.random.default_rng(each), 150, 0
     for study in RUNS[runs](draw, (studies, 9, each)):
         study[0] *= 2
-        (axis,) = judged_axes([Axis(key="a", name="a", joint=(), panels=(panel_of(1000 * study),))])
+        (axis,) = judged_axes([one_key(study)])
         panel = axis.panels[0]
         assert panel.is_sure
         others = sorted(panel.values[1:], key=lambda value: float(np.mean(np.log(value.floats))))
@@ -111,13 +116,21 @@ def test_intervals_of_many_values_hold_all_at_once(runs: str, each: int) -> None
     assert wrong <= 0.07 * studies
 
 
+def test_no_interval_says_more_than_the_sentence() -> None:
+    """Where no effect is claimed, each holds 1: of 400 studies some would not."""
+    draw = np.random.default_rng(1)
+    panels = [axis.panels[0] for study in normal(draw, (400, 4, 3)) for axis in judged_axes([one_key(study)])]
+    unclaimed = [(panel, value) for panel in panels if not panel.differs for value in panel.values]
+    assert all((found.low or 0) <= 1 <= (found.high or 0) for panel, value in unclaimed if (found := panel.against_base(value)))
+
+
 @pytest.mark.parametrize("values", [2, 12])
 def test_ten_percent_are_always_found(values: int) -> None:
     """Of six runs that differ by 1 %, whatever the number of values: by the pair, too."""
     draw = np.random.default_rng(values)
     for study in normal(draw, (50, values, 6)):
         study[-1] *= 1.1
-        (axis,) = judged_axes([Axis(key="a", name="a", joint=(), panels=(panel_of(1000 * study),))])
+        (axis,) = judged_axes([one_key(study)])
         low = axis.panels[0].compared(axis.panels[0].values[-1], axis.panels[0].values[0]).low
         assert axis.panels[0].is_sure
         assert low is not None
