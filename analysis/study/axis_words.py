@@ -18,11 +18,10 @@ not. As for a larger size in the sentence."""
 WAITS_APART = 0.10
 """Shares of the step that differ by less say nothing about why."""
 
-
 KEYS_AT_MOST = 4
 """Of which a sentence leads; the page has all sentences."""
 
-IN_TURN = (
+INTERLEAVE = (
     " Measure the values in turn: submitted together, with another `--runs`, all have their first run before any its second."
 )
 
@@ -46,12 +45,12 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
     if panel.p is None:
         return f"{head} {_of_too_few(panel)}."
     order = order_warning(panel, lambda value: f"{axis.name} {value.text}")
-    end = f"{_few(panel.values)}.{order}{IN_TURN if order else ''}"
+    end = f"{_few(panel.values)}.{order}{INTERLEAVE if order else ''}"
     if not panel.differs:
         return f"{head} has no measurable effect: {_extent(panel)}{end}"
     if panel.in_blocks:
-        return f"{head} {_compared(panel, fastest(panel.values), slowest(panel.values))} in these runs{end}"
-    if fastest(panel.values).rate < (1 + HARDLY) * slowest(panel.values).rate:
+        return f"{head} {_compared(panel, fastest(panel.values), _slowest(panel.values))} in these runs{end}"
+    if fastest(panel.values).rate < (1 + HARDLY) * _slowest(panel.values).rate:
         return f"{head} changes throughput by less than {percent(HARDLY)}: {_extent(panel)}{end}"
     found = "; ".join(_of_numbers(panel) if axis.ordered else _of_words(panel))
     return f"{head} {found}{_waiting(panel.values)}{end}"
@@ -68,7 +67,7 @@ def order_warning(panel: AxisPanel, name: Callable[[AxisValue], str]) -> str:
 
 
 def _of_too_few(panel: AxisPanel) -> str:
-    slow, fast = slowest(panel.values), fastest(panel.values)
+    slow, fast = _slowest(panel.values), fastest(panel.values)
     return f"{fast.text} is {fast.rate / slow.rate:.2f} times as fast as {slow.text}{too_few(panel.values)}"
 
 
@@ -119,8 +118,8 @@ def _of_numbers(panel: AxisPanel) -> Iterator[str]:
 def _by_size(panel: AxisPanel, at: int) -> Iterator[str]:
     values = panel.values
     first, best, last = values[0], values[at], values[-1]
-    alone = "the fastest" if best is fastest(values) else f"as fast as any, within {percent(PAYS)} or chance"
-    yield _compared(panel, best, first) if at else f"{best.text} is {alone}"
+    standing = "the fastest" if best is fastest(values) else f"as fast as any, within {percent(PAYS)} or chance"
+    yield _compared(panel, best, first) if at else f"{best.text} is {standing}"
     if at == len(values) - 1:
         still = f"the largest value is still faster: {_compared(panel, last, values[-2])}"
         yield still if pays(panel, last, values[-2]) and len(values) > 2 else "no larger value was measured"
@@ -151,7 +150,7 @@ def _of_words(panel: AxisPanel) -> Iterator[str]:
     if unsure and sure:
         yield f"{', '.join(unsure)} {'does' if len(unsure) == 1 else 'do'} not differ measurably from {base.text}"
     if not sure:
-        yield _compared(panel, fastest(panel.values), slowest(panel.values))
+        yield _compared(panel, fastest(panel.values), _slowest(panel.values))
 
 
 def _compared(panel: AxisPanel, value: AxisValue, base: AxisValue) -> str:
@@ -187,8 +186,9 @@ def _few(values: Sequence[AxisValue]) -> str:
 
 
 def fastest(values: Sequence[AxisValue]) -> AxisValue:
+    """By the median of its runs."""
     return max(values, key=lambda value: value.rate)
 
 
-def slowest(values: Sequence[AxisValue]) -> AxisValue:
+def _slowest(values: Sequence[AxisValue]) -> AxisValue:
     return min(values, key=lambda value: value.rate)

@@ -23,11 +23,11 @@ def best_sentence(case: Case, doubts: Callable[[Sequence[PointRow]], list[str]])
     if len(values) < 2:
         return ""
     known = [panel.p for panel in panels if panel.p is not None]
-    whole = replace(panels[0], values=tuple(values.values()), p=min(known, default=None))
-    best, base = fastest(whole.values), _base(panels, values)
+    points = replace(panels[0], values=tuple(values.values()), p=min(known, default=None))
+    best, base = fastest(points.values), _base(panels, values)
     rows = [row for _, row in case.points.iterrows() if row["series"] in map(_series, filter(None, (best, base)))]
-    end = open_words(rows, doubts) if known else too_few(whole.values)
-    return f"{_claim(case, whole, best, base)}{end}.{order_warning(whole, lambda value: case.names[_series(value)])}"
+    end = open_words(rows, doubts) if known else too_few(points.values)
+    return f"{_claim(case, points, best, base)}{end}.{order_warning(points, lambda value: case.names[_series(value)])}"
 
 
 def _series(value: AxisValue) -> str:
@@ -41,18 +41,18 @@ def _base(panels: Sequence[AxisPanel], values: Mapping[str, AxisValue]) -> AxisV
     return found[0] if len(found) == 1 else None
 
 
-def _claim(case: Case, whole: AxisPanel, best: AxisValue, base: AxisValue | None) -> str:
-    name, found = case.names[_series(best)], whole.compared(best, base or best)
+def _claim(case: Case, points: AxisPanel, best: AxisValue, base: AxisValue | None) -> str:
+    name, found = case.names[_series(best)], points.compared(best, base or best)
     named = f"{case.names[_series(base)]} ({_base_word(case, base)})" if base else ""
-    if whole.p is not None and not whole.differs:
+    if points.p is not None and not points.differs:
         subject = f"{named} {_rate(base)}; the fastest" if base else "the fastest"
         fast = f" is {times_words(found)} as fast" if base else f" {_rate(best)}"
         return f"No measurable effect of {listed([axis.name for axis in case.effects])}: {subject}, {name},{fast}"
-    head = "Best" if whole.is_sure else "Fastest in these runs"
+    head = "Best" if points.is_sure else "Fastest in these runs"
     if best is base:
         return f"{head}: {named} {_rate(best)}; no other value is faster"
     against = f" as fast as {named}" if base else ""
-    if base and whole.is_sure and not is_surely_faster(found):
+    if base and points.is_sure and not is_surely_faster(found):
         return f"{head}: {name} {_rate(best)}, not measurably faster than {named}: {times_words(found)}"
     return f"{head}: {name} {_rate(best)}{f', {times_words(found)}{against}' if base else ''}"
 

@@ -100,14 +100,14 @@ def test_two_keys_that_depend_on_each_other_are_said_to(tmp_path: Path) -> None:
 def test_runs_in_blocks_claim_nothing_for_sure(tmp_path: Path) -> None:
     """Drift of the machine looks like an effect there; of runs in turn it does not."""
     rates = {workers(number): 300 for number in (1, 2, 4, 8)}
-    of_blocks, in_turn = (found(tmp_path / str(blocks), rates, blocks=blocks, drift=0.06) for blocks in (True, False))
+    of_blocks, interleaved = (found(tmp_path / str(blocks), rates, blocks=blocks, drift=0.06) for blocks in (True, False))
     assert of_blocks.sentences[0].startswith("Fastest in these runs: workers 1 trains ")
     for sentence in of_blocks.sentences:
         assert "not certain: all runs of workers 8 started after all runs of workers 1, and drift of the machine" in sentence
     assert of_blocks.sentences[1].endswith("all have their first run before any its second.")
     assert not any(panel.is_sure for axis in of_blocks.effects for panel in axis.panels)
-    assert in_turn.sentences[0].startswith("No measurable effect of workers")
-    assert not any("drift" in sentence for sentence in in_turn.sentences)
+    assert interleaved.sentences[0].startswith("No measurable effect of workers")
+    assert not any("drift" in sentence for sentence in interleaved.sentences)
 
 
 def test_one_run_of_each_says_so(tmp_path: Path) -> None:
