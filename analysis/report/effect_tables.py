@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.cells import Spec, giga, number_of, table_of, words_of
+from hpcddp.analysis.report.cells import Spec, giga, number_of, size_columns, table_of, words_of
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue, axis_text, is_number, value_row
 from hpcddp.analysis.study.axis_words import effect_sentence, effect_sentences
@@ -31,8 +31,7 @@ def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
     rows = pd.DataFrame([_row(panel, value) for panel in axis.panels for value in panel.values])
     gpu, base = unit(axis.panels[0].device), _base_words(axis)
     specs: list[Spec] = [
-        (Column("nodes"), number_of("nodes", str)),
-        (Column(f"{gpu}s/node"), number_of("gpus_per_node", str)),
+        *size_columns(gpu)[:2],
         *((Column(name, numeric=False), words_of(f"other {name}")) for name in axis.panels[0].others),
         (Column(axis.name, numeric=axis.ordered), _value),
         (Column("with it", numeric=False), words_of("also")),
@@ -42,7 +41,7 @@ def effect_table(axis: Axis, said: Sequence[str] = ()) -> Table:
         (Column("times", base, terminal=base), number_of("ratio", _times)),
         (Column("spread", base, within=" ({})"), _between("ratio_low", "ratio_high", _times)),
         (Column("node h", "one epoch"), number_of("node_h_per_epoch", quantity)),
-        (Column("waits for data"), number_of("data_wait_share", percent)),
+        (Column("waits for data", terminal="data"), number_of("data_wait_share", percent)),
     ]
     if "peak_memory_bytes" in rows:
         specs.append((Column("GB, at most", "memory of a rank"), number_of("peak_memory_bytes", giga)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
 from hpcddp.analysis.study.axis_judgement import HARDLY
@@ -20,10 +20,6 @@ WAITS_APART = 0.10
 
 KEYS_AT_MOST = 4
 """Of which a sentence leads; the page has all sentences."""
-
-INTERLEAVE = (
-    " Measure the values in turn: submitted together, with another `--runs`, all have their first run before any its second."
-)
 
 
 def effect_sentences(axis: Axis) -> list[str]:
@@ -44,8 +40,7 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
     head = f"At {panel.where}, {axis.name}"
     if panel.p is None:
         return f"{head} {_of_too_few(panel)}."
-    order = order_warning(panel, lambda value: f"{axis.name} {value.text}")
-    end = f"{_few(panel.values)}.{order}{INTERLEAVE if order else ''}"
+    end = f"{_few(panel.values)}.{_order_warning(axis, panel)}"
     if not panel.differs:
         return f"{head} has no measurable effect: {_extent(panel)}{end}"
     if panel.in_blocks:
@@ -56,13 +51,15 @@ def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
     return f"{head} {found}{_waiting(panel.values)}{end}"
 
 
-def order_warning(panel: AxisPanel, name: Callable[[AxisValue], str]) -> str:
-    """After a sentence: that all runs of one value came after all of another; nothing where they did not."""
+def _order_warning(axis: Axis, panel: AxisPanel) -> str:
+    """A sentence where all runs of one value came after all of another, and what to do."""
     if panel.in_blocks is None:
         return ""
-    later, earlier = map(name, panel.in_blocks)
+    later, earlier = (f"{axis.name} {value.text}" for value in panel.in_blocks)
     return (
-        f" This is not certain: all runs of {later} started after all runs of {earlier}, and drift of the machine looks the same."
+        f" This is not certain: all runs of {later} started after all runs of {earlier}, and drift of the machine "
+        f"looks the same. Measure the values in turn: submitted together, with another `--runs`, all have their first run before "
+        f"any its second."
     )
 
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hpcddp.analysis.study.axes import DEFAULTS, AxisPanel, AxisValue
-from hpcddp.analysis.study.axis_words import fastest, is_surely_faster, order_warning, times_words, too_few
+from hpcddp.analysis.study.axis_words import fastest, is_surely_faster, times_words, too_few
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.context import Case, PointRow, listed
 from hpcddp.analysis.verdicts.sentence import open_words
+
+ORDER = "; not certain: values were measured one after the other, and drift of the machine looks the same"
 
 
 def best_sentence(case: Case, doubts: Callable[[Sequence[PointRow]], list[str]]) -> str:
@@ -27,7 +29,7 @@ def best_sentence(case: Case, doubts: Callable[[Sequence[PointRow]], list[str]])
     best, base = fastest(points.values), _base(panels, values)
     rows = [row for _, row in case.points.iterrows() if row["series"] in map(_series, filter(None, (best, base)))]
     end = open_words(rows, doubts) if known else too_few(points.values)
-    return f"{_claim(case, points, best, base)}{end}.{order_warning(points, lambda value: case.names[_series(value)])}"
+    return f"{_claim(case, points, best, base)}{end}{ORDER if points.in_blocks else ''}."
 
 
 def _series(value: AxisValue) -> str:

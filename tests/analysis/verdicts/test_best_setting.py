@@ -102,8 +102,8 @@ def test_runs_in_blocks_claim_nothing_for_sure(tmp_path: Path) -> None:
     rates = {workers(number): 300 for number in (1, 2, 4, 8)}
     of_blocks, interleaved = (found(tmp_path / str(blocks), rates, blocks=blocks, drift=0.06) for blocks in (True, False))
     assert of_blocks.sentences[0].startswith("Fastest in these runs: workers 1 trains ")
-    for sentence in of_blocks.sentences:
-        assert "not certain: all runs of workers 8 started after all runs of workers 1, and drift of the machine" in sentence
+    assert "; not certain: values were measured one after the other, and drift of the machine" in of_blocks.sentences[0]
+    assert "not certain: all runs of workers 8 started after all runs of workers 1, and drift of" in of_blocks.sentences[1]
     assert of_blocks.sentences[1].endswith("all have their first run before any its second.")
     assert not any(panel.is_sure for axis in of_blocks.effects for panel in axis.panels)
     assert interleaved.sentences[0].startswith("No measurable effect of workers")
