@@ -16,8 +16,8 @@ from hpcddp.analysis.util.wording import percent, quantity, unit
 TITLE = "Effect of"
 
 NOTE = (
-    "Spread: the 95 % interval from six runs on, the range of the runs below that. That of a ratio holds for all pairs of values "
-    "at once, and reaches 1 where values do not differ by more than chance."
+    "Spread: the 95 % interval from six runs on, the range of the runs below that. Of ratios the 95 % interval from three runs on, "
+    "for all pairs of values at once; it reaches 1 where values do not differ by more than chance."
 )
 
 
