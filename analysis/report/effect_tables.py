@@ -16,7 +16,7 @@ from hpcddp.analysis.util.wording import percent, quantity, unit
 TITLE = "Effect of"
 
 NOTE = (
-    "Spread: the 95 % interval from six runs on, the range of the runs below that. Of ratios the 95 % interval from three runs on, "
+    "Spread: the 95 % interval from six runs on, the range of the runs below that. That of ratios from three runs on, "
     "for all pairs of values at once; it reaches 1 where values do not differ by more than chance."
 )
 
