@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from hpcddp.analysis.study.axes import Axis, AxisPanel, axes
-from hpcddp.analysis.study.effects import Ratio, ratio
+from hpcddp.analysis.study.axis_judgement import judged_axes
+from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.scaling import scaling_frame
 
@@ -43,22 +44,23 @@ def compared_effects(a: tuple[StudyRecords, pd.DataFrame], b: tuple[StudyRecords
 
 
 def _axes(records: StudyRecords, runs: pd.DataFrame) -> list[Axis]:
-    return axes(runs, scaling_frame(runs, records.points, records.hold))
+    return judged_axes(axes(runs, scaling_frame(runs, records.points, records.hold)))
 
 
 def _of_panel(axis: Axis, a: AxisPanel, b: AxisPanel) -> Iterator[ComparedEffect]:
-    rates = {value.text: value.rates for value in b.values}
+    theirs = {value.text: value for value in b.values}
     base = a.values[a.base].text
     for value in a.values:
-        if value.against_base is not None and value.text in rates and base in rates:
+        mine = a.against_base(value)
+        if mine is not None and value.text in theirs and base in theirs:
             yield ComparedEffect(
                 key=axis.key,
                 name=axis.name,
                 where=a.where,
                 value=value.text,
                 base=base,
-                a=value.against_base,
-                b=ratio(rates[value.text], rates[base]),
+                a=mine,
+                b=b.compared(theirs[value.text], theirs[base]),
             )
 
 

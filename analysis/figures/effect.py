@@ -86,8 +86,8 @@ def _mark(axis: Axis, panel: AxisPanel, value: AxisValue) -> dict[str, str]:
     """What a point says when it is pointed at."""
     found = {axis.name: ", ".join(filter(None, (value.text, value.also))), "samples/s": quantity(value.point["samples_per_s"])}
     found["runs"] = str(len(value.rates))
-    if value.against_base:
-        against, base = value.against_base, panel.values[panel.base].text
+    if against := panel.against_base(value):
+        base = panel.values[panel.base].text
         spread = "" if against.low is None else f" ({against.kind} {against.low:.3f}–{against.high:.3f})"
         found[f"times {base}"] = f"{against.ratio:.3f}{spread}"
     found["size"] = f"{panel.nodes} × {panel.gpus_per_node} {unit(panel.device)}s"
@@ -101,7 +101,7 @@ def _lines_below(axis: Axis, panel: AxisPanel) -> dict[str, list[str]]:
     deepest = max(text.count("\n") for text in named)
     lines = {
         axis.name: [text + "\n" * (deepest - text.count("\n")) for text in named],
-        "times": [_short(value.against_base.ratio) if value.against_base else "base" for value in panel.values],
+        "times": [_short(each.ratio) if each else "base" for each in map(panel.against_base, panel.values)],
         "node h": [_hours(value) for value in panel.values],
         "data wait": ["" if value.data_wait_share is None else percent(value.data_wait_share) for value in panel.values],
     }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hpcddp.analysis.proposal.blocks import Block, Heading, Items
 from hpcddp.analysis.proposal.proposal import Proposal
-from hpcddp.analysis.study.axis_words import effect_sentence, is_known
+from hpcddp.analysis.study.axis_words import effect_sentence
 
 
 def what_changes_it(found: Proposal) -> list[Block]:
     """A sentence for each key, at the largest size at which enough runs tell its effect from chance; nothing without one."""
     sentences = []
     for axis in found.found.effects:
-        panels = [panel for panel in axis.panels if is_known(panel)]
+        panels = [panel for panel in axis.panels if panel.p is not None]
         sentences += [effect_sentence(axis, panel) for panel in panels[-1:]]
-    return [Heading("What changes it"), Items(sentences)] if sentences else []
+    return [Heading("Effect of each parameter"), Items(sentences)] if sentences else []

@@ -153,4 +153,5 @@ class _Report:
             nothing,
         )
         of_keys, not_drawn = failures.contain("figures of keys", lambda: effect_drawings(found.effects, style), nothing)
-        return of_points | trainings | of_keys | of_runs, [*left_out, *fewer, *not_drawn, *more_left_out]
+        first = of_keys if found.is_of_keys else {}
+        return first | of_points | trainings | of_keys | of_runs, [*left_out, *fewer, *not_drawn, *more_left_out]

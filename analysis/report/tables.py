@@ -45,8 +45,10 @@ IN_BRACKETS = " ({})"
 def study_tables(found: Findings) -> dict[str, Table]:
     """By what they are of, the most important first; some may have no rows, and one that raises is noted as failed."""
     shown, apart = found.shown, found.shown_apart
+    effects = effect_tables(found.effects, found.sentences)
     tables: dict[str, Callable[[], Table]] = {
-        "scaling": lambda: scaling(shown, apart),
+        **(effects if found.is_of_keys else {}),
+        "scaling": lambda: scaling(shown, apart, is_of_keys=found.is_of_keys),
         "training": lambda: training(shown, apart),
         "accuracy": lambda: accuracy(shown, apart),
         "time to accuracy": lambda: to_accuracy(found.targets, apart),
@@ -55,7 +57,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "the exchange": lambda: exchange(shown, apart),
         "sharding": lambda: sharding(found.records.runs),
         "profiled exchange": lambda: profiled(found.records.runs),
-        **effect_tables(found.effects),
+        **effects,
         "limits": lambda: limits(found.limits),
         "benchmarks of data": lambda: data_benches(found.data_benches),
         "readings of GPUs": lambda: gpu_readings(found.readings, apart),
@@ -73,9 +75,9 @@ EPOCH = "one epoch"
 """Heading of its costs."""
 
 
-def scaling(points: pd.DataFrame, apart: Apart) -> Table:
-    """Throughput with its spread, speedup and efficiency against its baselines, costs of an epoch."""
-    gpu = unit_of(points)
+def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> Table:
+    """Throughput with its spread, speedup and efficiency against its baselines (not of points of one size), costs of an epoch."""
+    gpu, baselines = unit_of(points), {} if is_of_keys else _baselines(points)
     costs = [
         (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", duration)),
         (Column("node h", EPOCH), number_of("node_h_per_epoch", quantity)),
@@ -90,15 +92,13 @@ def scaling(points: pd.DataFrame, apart: Apart) -> Table:
         (Column("samples/s"), number_of("samples_per_s", quantity)),
         (Column(_spread_head(points["interval"]), within=IN_BRACKETS), _spread),
         (Column("tokens/s"), number_of(TOKENS_PER_S, quantity)),
-        *(spec for base, head in _baselines(points).items() for spec in _against(base, head, points)),
+        *(spec for base, head in baselines.items() for spec in _against(base, head, points)),
         *costs,
     ]
-    note = (
-        "Medians over n runs, each the samples of its timed steps / the time they took. Efficiency is speedup per added "
-        + gpu
-        + "; 100 % is perfect scaling."
-    )
-    return table_of("scaling", "How it scales", note, specs, points)
+    note = "Medians over n runs, each the samples of its timed steps / the time they took."
+    if not is_of_keys:
+        note += f" Efficiency is speedup per added {gpu}; 100 % is perfect scaling."
+    return table_of("scaling", "Throughput" if is_of_keys else "How it scales", note, specs, points)
 
 
 def training(points: pd.DataFrame, apart: Apart) -> Table:

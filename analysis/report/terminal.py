@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from hpcddp.analysis.report.accuracy_table import without_losses, without_speedups
-from hpcddp.analysis.report.effect_tables import effect_lines, plain_effects
+from hpcddp.analysis.report.effect_tables import plain_effects
 from hpcddp.analysis.report.table import Table
 from hpcddp.analysis.report.tables import EPOCH
 from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.report.write import named, plain_rows, with_tokens
 from hpcddp.analysis.runs.run import Run, by_reason
+from hpcddp.analysis.study.axis_words import leading_sentences
 from hpcddp.analysis.study.frames import EXCHANGE
 from hpcddp.analysis.study.readings import any_read
 from hpcddp.analysis.study.series import full_names
@@ -89,9 +90,9 @@ def to_blocks(found: Findings, folder: Path, tables: Mapping[str, Table]) -> lis
         [_lines(_states(found, folder, width)) for width in WIDTHS],
         *_tables(found, tables),
     ]
-    blocks += [[_lines(_wrapped(effect_lines(found.effects), width)) for width in WIDTHS]]
+    effects = [] if found.is_of_keys else [f"effect: {text}" for text in leading_sentences(found.effects)]
     fits, notes = ([f"fit: {text}" for text in found.implied[:LAWS_AT_MOST]], [f"note: {note}" for note in found.notes])
-    blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (fits, notes)]
+    blocks += [[_lines(_wrapped(texts, width)) for width in WIDTHS] for texts in (effects, fits, notes)]
     return [block for block in blocks if block[0]]
 
 
@@ -152,8 +153,11 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         forms["accuracy"] += terminal_forms(without_losses(shown["accuracy"]))
     if "time to accuracy" in shown:
         forms["time to accuracy"] += terminal_forms(without_speedups(shown["time to accuracy"]))
+    answers = [axis.stem for axis in found.effects if axis.stem in shown] if found.is_of_keys else []
+    heads = {stem: f"  {shown[stem].title}" for stem in answers} | heads
     blocks = [[f"{head}\n{form}" for form in forms[name]] for name, head in heads.items() if name in shown]
-    return [*([_scaling(shown["scaling"])] if "scaling" in shown else []), *blocks]
+    is_new = "scaling" in shown and not any(len(shown[stem].rows) >= len(shown["scaling"].rows) for stem in answers)
+    return [*blocks[: len(answers)], *([_scaling(shown["scaling"])] if is_new else []), *blocks[len(answers) :]]
 
 
 def _reading_heads(found: Findings) -> dict[str, str]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from itertools import permutations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from hpcddp.analysis.study.axis_significance import CHANCE, LEAST, half_width
 from hpcddp.analysis.study.breakdown import step_total_s
-from hpcddp.analysis.study.effects import Ratio, ratio
+from hpcddp.analysis.study.effects import INTERVAL, Ratio, ratio
 from hpcddp.analysis.study.scaling import by_point, rates_per_s, timed_runs
 from hpcddp.analysis.study.series import FOUND, short_name, value_text
 from hpcddp.core.point import Data, Layout, Point, Workload, flat_keys, to_json
@@ -44,11 +49,27 @@ class AxisValue:
     """Its row of the scaling table."""
     rates: tuple[Fraction, ...]
     """Samples per second of its runs."""
+    started_ns: tuple[int, ...]
+    """When those of its runs started of which that is known, Unix time."""
     data_wait_share: float | None
     peak_memory_bytes: int | None
     """The most of any rank, where the key is about what a rank holds."""
-    against_base: Ratio | None
-    """Throughput by that of the base; None of the base itself."""
+
+    @property
+    def floats(self) -> list[float]:
+        """Its rates."""
+        return list(map(float, self.rates))
+
+    @property
+    def rate(self) -> float:
+        """The median of its runs."""
+        return float(self.point["samples_per_s"])
+
+
+def came_after(later: AxisValue, earlier: AxisValue) -> bool:
+    """Whether all its runs started after all of the other's; of few runs that says nothing."""
+    known = all(len(each.started_ns) == len(each.rates) >= LEAST for each in (later, earlier))
+    return known and min(later.started_ns) > max(earlier.started_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +84,40 @@ class AxisPanel:
     values: tuple[AxisValue, ...]
     base: int
     """Which of them the others are compared with."""
+    p: float | None = None
+    """How often chance makes values differ at least as much, adjusted for all comparisons of the study; None: too few runs."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether runs at several values differ by more than chance makes runs differ."""
+        return self.p is not None and self.p <= CHANCE
+
+    @cached_property
+    def in_blocks(self) -> tuple[AxisValue, AxisValue] | None:
+        """Two values of which all runs of the first started after all runs of the second, the furthest apart in throughput: drift
+        of the machine looks like an effect then."""
+        found = [pair for pair in permutations(self.values, 2) if came_after(*pair)]
+        return max(found, key=lambda pair: abs(math.log(pair[0].rate / pair[1].rate)), default=None)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether an effect may be claimed."""
+        return self.differs and self.in_blocks is None
+
+    def compared(self, value: AxisValue, base: AxisValue) -> Ratio:
+        """Throughput by that of another value. From three runs of each on the interval holds for all pairs of values at once, and
+        reaches 1 where values do not differ by more than chance."""
+        found, runs = ratio(value.rates, base.rates), [each.floats for each in self.values]
+        if self.p is None:
+            return found
+        half = half_width(runs, self.values.index(value), self.values.index(base))
+        middle = float(np.log(value.floats).mean() - np.log(base.floats).mean())
+        ends = [found.ratio, math.exp(middle - half), math.exp(middle + half), *([] if self.differs else [1.0])]
+        return Ratio(found.ratio, min(ends), max(ends), INTERVAL)
+
+    def against_base(self, value: AxisValue) -> Ratio | None:
+        """None of the base itself."""
+        return None if value is self.values[self.base] else self.compared(value, self.values[self.base])
 
     @property
     def where(self) -> str:
@@ -81,6 +136,8 @@ class Axis:
     joint: tuple[str, ...]
     """Other keys that always change with it."""
     panels: tuple[AxisPanel, ...]
+    interactions: tuple[str, ...] = ()
+    """Where its effect depends on another key by more than chance, a sentence each."""
 
     @property
     def stem(self) -> str:
@@ -111,6 +168,7 @@ class _Measured:
     texts: Mapping[str, str]
     row: Mapping[str, Any]
     rates: tuple[Fraction, ...]
+    started_ns: tuple[int, ...]
     wait: float | None
     memory_bytes: int | None
 
@@ -137,7 +195,7 @@ def _is_axis(name: str) -> bool:
 
 
 def _measured(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[_Measured]:
-    rates = {key: tuple(rates_per_s(timed_runs(members))) for key, members in by_point(runs)}
+    timed = {key: timed_runs(members) for key, members in by_point(runs)}
     memories = {key: _bytes(members["peak_memory_bytes"].max()) for key, members in by_point(runs)}
     waits = scaling["data_wait_s"] / step_total_s(scaling)
     found = []
@@ -145,9 +203,10 @@ def _measured(runs: pd.DataFrame, scaling: pd.DataFrame) -> list[_Measured]:
         keys = json.loads(row["series"])
         plain = {str(name): value for name, value in row.items()}
         texts = {name: to_json(value) for name, value in keys.items()}
-        of_runs = rates[row["series"], row["nodes"], row["gpus_per_node"]]
-        memory = memories[row["series"], row["nodes"], row["gpus_per_node"]]
-        found.append(_Measured(keys, texts, plain, of_runs, None if pd.isna(wait) else float(wait), memory))
+        key = row["series"], row["nodes"], row["gpus_per_node"]
+        rates, started_ns = tuple(rates_per_s(timed[key])), tuple(map(int, timed[key]["started_unix_ns"].dropna()))
+        known_wait = None if pd.isna(wait) else float(wait)
+        found.append(_Measured(keys, texts, plain, rates, started_ns, known_wait, memories[key]))
     return found
 
 
@@ -226,11 +285,11 @@ def _panel(
             also=", ".join(f"{short_name(name)} {axis_text(point.keys.get(name))}" for name in differing),
             point=point.row,
             rates=point.rates,
+            started_ns=point.started_ns,
             data_wait_share=point.wait,
             peak_memory_bytes=point.memory_bytes if key.startswith(OF_MEMORY) else None,
-            against_base=None if i == base else ratio(point.rates, points[base].rates),
         )
-        for i, point in enumerate(points)
+        for point in points
     ]
     nodes, gpus = points[0].size
     others = {short_name(name): points[0].keys.get(name) for name in apart}
@@ -272,7 +331,7 @@ def effect_rows(found: Sequence[Axis]) -> Iterator[dict[str, Any]]:
 
 def value_row(panel: AxisPanel, value: AxisValue) -> dict[str, Any]:
     """What is known of one point; unknown is None."""
-    against, point = value.against_base, value.point
+    against, point = panel.against_base(value), value.point
     return {
         "nodes": panel.nodes,
         "gpus_per_node": panel.gpus_per_node,

@@ -1,13 +1,12 @@
-"""What a key does at one size, in a sentence: where it stops paying, or that it does nothing."""
+"""What a key does at one size, in a sentence: where it stops paying, or that it has no measurable effect."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
-from hpcddp.analysis.study.axis_significance import CHANCE, p_value
-from hpcddp.analysis.study.effects import Ratio, ratio
+from hpcddp.analysis.study.axis_judgement import HARDLY
+from hpcddp.analysis.study.effects import INTERVAL, Ratio
 from hpcddp.analysis.util.wording import percent
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count
@@ -16,51 +15,84 @@ PAYS = 0.05
 """A value pays where it is faster than a smaller one by more than this share; below that, and below what runs differ by, it does
 not. As for a larger size in the sentence."""
 
-HARDLY = 0.01
-"""Less than this share is hardly anything, however surely it is there."""
-
 WAITS_APART = 0.10
 """Shares of the step that differ by less say nothing about why."""
 
+KEYS_AT_MOST = 4
+"""Of which a sentence leads; the page has all sentences."""
+
 
 def effect_sentences(axis: Axis) -> list[str]:
-    """One per panel."""
-    return [effect_sentence(axis, panel) for panel in axis.panels]
+    """One per panel, then one per key on which the effect depends."""
+    return [*(effect_sentence(axis, panel) for panel in axis.panels), *axis.interactions]
+
+
+def leading_sentences(found: Sequence[Axis]) -> list[str]:
+    """Of each key the largest size, and on what its effect depends; then how many sentences more there are."""
+    shown = [effect_sentence(axis, axis.panels[-1]) for axis in found[:KEYS_AT_MOST]]
+    more = sum(len(axis.panels) for axis in found) - len(shown)
+    shown += [sentence for axis in found for sentence in axis.interactions]
+    return [*shown, f"{count(more, 'more comparison')}: effects.csv and index.html have them"] if more else shown
 
 
 def effect_sentence(axis: Axis, panel: AxisPanel) -> str:
-    """`At 1x4 workers 8 is 3.90 times (95 % 3.85-3.95) as fast as 1; more does not pay: 16 is 1.01 times ... as fast as 8.`"""
+    """`At 1x4, workers 8 is 3.90 times (95 % 3.85-3.95) as fast as 1; values above 8 gain too little: 16 is 1.01 times ...`"""
     head = f"At {panel.where}, {axis.name}"
-    p = _p_value(panel)
-    if p is None:
+    if panel.p is None:
         return f"{head} {_of_too_few(panel)}."
-    if p > chance(axis):
-        return f"{head} {_nothing(panel)}{_few(panel.values)}."
-    medians = [_median(value) for value in panel.values]
-    if max(medians) < (1 + HARDLY) * min(medians):
-        return f"{head} hardly changes anything: {_extent(panel)}{_few(panel.values)}."
-    found = "; ".join(_of_numbers(panel.values) if axis.ordered else _of_words(panel))
-    return f"{head} {found}{_waiting(panel.values)}{_few(panel.values)}."
+    end = f"{_few(panel.values)}.{_order_warning(axis, panel)}"
+    if not panel.differs:
+        return f"{head} has no measurable effect: {_extent(panel)}{end}"
+    if panel.in_blocks:
+        return f"{head} {_compared(panel, fastest(panel.values), _slowest(panel.values))} in these runs{end}"
+    if fastest(panel.values).rate < (1 + HARDLY) * _slowest(panel.values).rate:
+        return f"{head} changes throughput by less than {percent(HARDLY)}: {_extent(panel)}{end}"
+    found = "; ".join(_of_numbers(panel) if axis.ordered else _of_words(panel))
+    return f"{head} {found}{_waiting(panel.values)}{end}"
 
 
-def chance(axis: Axis) -> float:
-    """What a panel's p value may be: over all panels of a key, CHANCE says that it does something where it does nothing."""
-    return CHANCE / len(axis.panels)
+def _order_warning(axis: Axis, panel: AxisPanel) -> str:
+    """A sentence where all runs of one value came after all of another, and what to do."""
+    if panel.in_blocks is None:
+        return ""
+    later, earlier = (f"{axis.name} {value.text}" for value in panel.in_blocks)
+    return (
+        f" This is not certain: all runs of {later} started after all runs of {earlier}, and drift of the machine "
+        f"looks the same. Measure the values in turn: submitted together, with another `--runs`, all have their first run before "
+        f"any its second."
+    )
 
 
-def does_something(axis: Axis, panel: AxisPanel) -> bool:
-    """Whether its values differ by more than chance makes runs differ."""
-    p = _p_value(panel)
-    return p is not None and p <= chance(axis)
+def _of_too_few(panel: AxisPanel) -> str:
+    slow, fast = _slowest(panel.values), fastest(panel.values)
+    return f"{fast.text} is {fast.rate / slow.rate:.2f} times as fast as {slow.text}{too_few(panel.values)}"
 
 
-def is_known(panel: AxisPanel) -> bool:
-    """Whether there are runs enough to tell an effect from chance."""
-    return _p_value(panel) is not None
+def too_few(values: Sequence[AxisValue]) -> str:
+    """`, with one run each. Set `repeat: 6` ...`"""
+    runs = min(len(value.rates) for value in values)
+    many = "one run" if runs == 1 else count(runs, "run")
+    return f", with {many} each. Set `repeat: {FEWEST}` to see whether this is more than chance"
 
 
-def _p_value(panel: AxisPanel) -> float | None:
-    return p_value([[float(rate) for rate in value.rates] for value in panel.values])
+def _extent(panel: AxisPanel) -> str:
+    """What was found, and what is not excluded: `throughput is 0.990-1.010 times that with 16 (95 % 0.970-1.030)`"""
+    against = [found for value in panel.values if (found := panel.against_base(value))]
+    low, high = (f"{pick(each.ratio for each in against):.3f}" for pick in (min, max))
+    ends = f"{min(each.low or 0 for each in against):.3f}-{max(each.high or 0 for each in against):.3f}"
+    middle = low if low == high else f"{low}-{high}"
+    return f"throughput is {middle} times that with {panel.values[panel.base].text} ({INTERVAL} {ends})"
+
+
+def stops_paying(panel: AxisPanel) -> int:
+    """The first value that no other beats by PAYS and for sure."""
+    values = panel.values
+    return next(i for i, value in enumerate(values) if not any(pays(panel, other, value) for other in values))
+
+
+def pays(panel: AxisPanel, more: AxisValue, less: AxisValue) -> bool:
+    """Whether it is faster by more than PAYS, and surely faster."""
+    return more.rate > (1 + PAYS) * less.rate and is_surely_faster(panel.compared(more, less))
 
 
 def is_surely_faster(found: Ratio) -> bool:
@@ -68,80 +100,62 @@ def is_surely_faster(found: Ratio) -> bool:
     return found.low is not None and found.low > 1
 
 
-def _of_too_few(panel: AxisPanel) -> str:
-    slow, fast = min(panel.values, key=_median), max(panel.values, key=_median)
-    how = f"{fast.text} is {_median(fast) / _median(slow):.2f} times as fast as {slow.text}"
-    runs = min(len(value.rates) for value in panel.values)
-    many = "one run" if runs == 1 else count(runs, "run")
-    return f"{how}, by {many} each: `repeat: {FEWEST}` says whether that is more than chance"
+def is_surely_slower(found: Ratio) -> bool:
+    """The same."""
+    return found.high is not None and found.high < 1
 
 
-def _nothing(panel: AxisPanel) -> str:
-    """What was found, and what is not excluded."""
-    return f"does nothing that shows: {_extent(panel)}"
+def _of_numbers(panel: AxisPanel) -> Iterator[str]:
+    """From the least value to where it stops paying, from there to the largest, and what dips."""
+    yield from _by_size(panel, stops_paying(panel))
+    for before, value, after in _dips(panel):
+        yield f"there is a dip: {_compared(panel, value, before)} and {_times(panel, value, after)}"
 
 
-def _extent(panel: AxisPanel) -> str:
-    """`0.99-1.01 times as fast as 16 (95 % within 0.97-1.03)`"""
-    against = [value.against_base for value in panel.values if value.against_base]
-    ratios = sorted(each.ratio for each in against)
-    low, high = f"{ratios[0]:.3f}", f"{ratios[-1]:.3f}"
-    ends = [each for each in against if each.low is not None and each.high is not None]
-    kind = next((each.kind for each in ends), None)
-    least, most = min((each.low or 0 for each in ends), default=0), max((each.high or 0 for each in ends), default=0)
-    spread = f" ({kind} {least:.3f}-{most:.3f})" if kind else ""
-    return f"{low if low == high else f'{low}-{high}'} times as fast as {panel.values[panel.base].text}{spread}"
-
-
-def stops_paying(values: Sequence[AxisValue]) -> int:
-    """The first value that no other beats by PAYS and for sure."""
-    return next(i for i, value in enumerate(values) if not any(pays(other, value) for other in values))
-
-
-def pays(more: AxisValue, less: AxisValue) -> bool:
-    """Whether it is faster by more than PAYS, and surely faster."""
-    found = ratio(more.rates, less.rates)
-    return found.ratio > 1 + PAYS and is_surely_faster(found)
-
-
-def _of_numbers(values: Sequence[AxisValue]) -> Iterator[str]:
-    """From the least value to where it stops paying, and from there to the largest."""
-    at = stops_paying(values)
+def _by_size(panel: AxisPanel, at: int) -> Iterator[str]:
+    values = panel.values
     first, best, last = values[0], values[at], values[-1]
-    if at:
-        yield _compared(best, first)
+    standing = "the fastest" if best is fastest(values) else f"as fast as any, within {percent(PAYS)} or chance"
+    yield _compared(panel, best, first) if at else f"{best.text} is {standing}"
     if at == len(values) - 1:
-        yield f"it still pays there: {_compared(last, values[-2])}" if len(values) > 2 else "larger values were not measured"
-        return
-    if pays(best, last):
-        yield f"more costs: {_compared(last, best)}"
-        return
-    fastest = max(values[at + 1 :], key=_median)
-    yield f"more than {best.text} does not pay: {_compared(fastest, best)}"
-    if not at:
-        yield f"no value is faster than {best.text} by {percent(PAYS)}"
+        still = f"the largest value is still faster: {_compared(panel, last, values[-2])}"
+        yield still if pays(panel, last, values[-2]) and len(values) > 2 else "no larger value was measured"
+    elif pays(panel, best, last):
+        yield f"larger values are slower: {_compared(panel, last, best)}"
+    else:
+        yield f"values above {best.text} gain too little: {_compared(panel, fastest(values[at + 1 :]), best)}"
+
+
+def _dips(panel: AxisPanel) -> Iterator[tuple[AxisValue, AxisValue, AxisValue]]:
+    """Values that are surely slower than a smaller and a larger one, between the fastest of these: the lowest of each dip."""
+    values = panel.values
+    for i in range(1, len(values) - 1):
+        before, value, after = fastest(values[:i]), values[i], fastest(values[i + 1 :])
+        lowest = value.rate <= min(values[i - 1].rate, values[i + 1].rate)
+        if lowest and all(is_surely_slower(panel.compared(value, each)) for each in (before, after)):
+            yield before, value, after
 
 
 def _of_words(panel: AxisPanel) -> Iterator[str]:
     """Each value against the base; those that are not surely different after those that are."""
     base = panel.values[panel.base]
-    others = [(value, value.against_base) for value in panel.values if value.against_base]
-    sure = [(value, found) for value, found in others if _differs(found)]
-    unsure = [value.text for value, found in others if not _differs(found)]
+    others = [(value, found) for value in panel.values if (found := panel.against_base(value))]
+    sure = [(value, found) for value, found in others if is_surely_faster(found) or is_surely_slower(found)]
+    unsure = [value.text for value, found in others if (value, found) not in sure]
     for value, found in sorted(sure, key=lambda pair: -pair[1].ratio):
         yield f"{value.text} is {times_words(found)} as fast as {base.text}"
     if unsure and sure:
-        yield f"{', '.join(unsure)}: no difference from {base.text} that shows"
+        yield f"{', '.join(unsure)} {'does' if len(unsure) == 1 else 'do'} not differ measurably from {base.text}"
     if not sure:
-        yield _compared(max(panel.values, key=_median), min(panel.values, key=_median))
+        yield _compared(panel, fastest(panel.values), _slowest(panel.values))
 
 
-def _differs(found: Ratio) -> bool:
-    return is_surely_faster(found) or (found.high is not None and found.high < 1)
+def _compared(panel: AxisPanel, value: AxisValue, base: AxisValue) -> str:
+    return f"{value.text} is {_times(panel, value, base)}"
 
 
-def _compared(value: AxisValue, base: AxisValue) -> str:
-    return f"{value.text} is {times_words(ratio(value.rates, base.rates))} as fast as {base.text}"
+def _times(panel: AxisPanel, value: AxisValue, base: AxisValue) -> str:
+    return f"{times_words(panel.compared(value, base))} as fast as {base.text}"
 
 
 def times_words(found: Ratio) -> str:
@@ -168,5 +182,10 @@ def _few(values: Sequence[AxisValue]) -> str:
     return f"; not certain yet: {'only' if len(runs) == 1 else 'as few as'} {count(min(runs), 'run')} each"
 
 
-def _median(value: AxisValue) -> float:
-    return float(statistics.median(value.rates))
+def fastest(values: Sequence[AxisValue]) -> AxisValue:
+    """By the median of its runs."""
+    return max(values, key=lambda value: value.rate)
+
+
+def _slowest(values: Sequence[AxisValue]) -> AxisValue:
+    return min(values, key=lambda value: value.rate)

@@ -17,6 +17,7 @@ Values = Sequence[Fraction] | Sequence[float]
 
 RESAMPLES = 1000
 SEED = 1
+INTERVAL = f"{100 * CONFIDENCE:.0f} %"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def ratio(a: Values, b: Values) -> Ratio:
     drawn = np.median(resampled(a, draw), axis=1) / np.median(resampled(b, draw), axis=1)
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     low, high = min(float(low), middle), max(float(high), middle)  # of equal runs they are one value but for its last bit
-    return Ratio(middle, low, high, f"{100 * CONFIDENCE:.0f} %")
+    return Ratio(middle, low, high, INTERVAL)
 
 
 def resampled(values: Values, draw: np.random.Generator) -> NDArray[np.float64]:

@@ -41,6 +41,7 @@ RUN_COLUMNS = {
     "label": "string",
     "run": "Int64",
     "attempt": "string",
+    "started_unix_ns": "Int64",
     "state": "string",
     "reason": "string",
     "series": "string",
@@ -118,6 +119,7 @@ def _row(run: Run, hold: str, environment: str | None) -> dict[str, Any]:
             "hook": measure.comm != "off" and not _without_hook(run.point),
             "evaluated": run.point.evaluates,
         }
+    row["started_unix_ns"] = run.signals.began_unix_ns if run.signals else None
     if run.losses is not None:
         row |= {"loss_start": run.losses.start, "loss_end": run.losses.end, "loss_steps": run.losses.steps}
     measured = _measured(run)

@@ -77,6 +77,12 @@ class Case:
         return [(self.names[str(key)], group) for key, group in self.points.groupby("series", sort=False)]
 
     @property
+    def is_of_keys(self) -> bool:
+        """Whether keys vary in the study, and its size does not."""
+        sizes = {(point.layout.nodes, point.layout.gpus_per_node) for point in self.records.points if point.work != "comm"}
+        return bool(self.effects) and len(sizes) == 1
+
+    @property
     def several(self) -> list[tuple[str, pd.DataFrame]]:
         """Series of which the report says how they scale: those of several layouts; a single series in any case."""
         wide = [(name, group) for name, group in self.series if len(group) > 1]

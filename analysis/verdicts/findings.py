@@ -9,6 +9,8 @@ from functools import partial
 import pandas as pd
 
 from hpcddp.analysis.study.axes import Axis, axes
+from hpcddp.analysis.study.axis_judgement import judged_axes
+from hpcddp.analysis.study.axis_words import leading_sentences
 from hpcddp.analysis.study.comm_bench import comm_frame, comm_notes, fits_frame
 from hpcddp.analysis.study.costs import with_training
 from hpcddp.analysis.study.data_benches import data_bench_frame, data_bench_notes, newest_benches
@@ -27,7 +29,8 @@ from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
-from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
+from hpcddp.analysis.verdicts.best_setting import best_sentence
+from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.damaged import damaged_notes
 from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
@@ -47,7 +50,7 @@ from hpcddp.analysis.verdicts.notes import (
     window_notes,
 )
 from hpcddp.analysis.verdicts.own_loops import in_own_words, notes_in_own_words
-from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
+from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences, size_words
 from hpcddp.analysis.verdicts.staging_notes import staging_notes
 from hpcddp.analysis.verdicts.to_accuracy import target_sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
@@ -94,6 +97,8 @@ class Findings:
     """What telemetry read, a row per row of `shown`."""
     effects: list[Axis]
     """What each key changes, of which points of one size differ."""
+    is_of_keys: bool
+    """Whether that is what the study is about: its size does not vary."""
     detail: DetailTables
     """Single runs, for figures."""
     failures: Failures
@@ -113,7 +118,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     buckets, fits = buckets_frame(records.runs), fits_frame(records.runs)
     failures, loading = Failures(records.failures), scaling[scaling["input"] == "io"]
     benches = newest_benches(records.data_benches)
-    effects = failures.contain("what changes it", lambda: axes(runs, scaling), list[Axis]())
+    effects = failures.contain("effects", lambda: judged_axes(axes(runs, scaling)), list[Axis]())
     case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     outliers = outliers_frame(runs)
@@ -122,7 +127,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
     return Findings(
         records=records,
-        kinds=[scaling_kind(records.hold, work) for work in sorted({point.work for point in records.points} - {"comm"})],
+        kinds=_kinds(case),
         runs=runs,
         scaling=scaling,
         limits=limits_frame(scaling, apart),
@@ -150,6 +155,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         verdicts=judged,
         readings=readings,
         effects=effects,
+        is_of_keys=case.is_of_keys,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
         notes=notes_in_own_words(
             [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)],
@@ -185,9 +191,18 @@ def _all_notes(
     ]
 
 
+def _kinds(case: Case) -> list[str]:
+    """Empty where no run trains."""
+    if case.is_of_keys:
+        return [f"effect of {listed([axis.name for axis in case.effects])} on {size_words(case.points.iloc[0])}"]
+    return [scaling_kind(case.records.hold, work) for work in sorted({point.work for point in case.records.points} - {"comm"})]
+
+
 def _sentences(case: Case, apart: Apart, judged: Sequence[Verdict], targets: pd.DataFrame) -> list[str]:
     def against(rows: Sequence[PointRow]) -> list[str]:
         return doubts(judged, [run for row in rows for run in case.runs_of(row)])
 
-    found = sentences(case.points, apart, partial(cause, case), against)
+    best = best_sentence(case, against) if case.is_of_keys else ""
+    found = [best] if best else sentences(case.points, apart, partial(cause, case), against)
+    found += leading_sentences(case.effects) if case.is_of_keys else []
     return [*found, *accuracy_sentences(case), *target_sentences(targets, case.points, full_names(apart))]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
-from hpcddp.analysis.study.axis_words import does_something, pays, stops_paying, times_words
-from hpcddp.analysis.study.effects import ratio
+from hpcddp.analysis.study.axis_words import pays, stops_paying, times_words
 from hpcddp.analysis.verdicts.context import Case, PointRow, run_numbers
 from hpcddp.core.point import to_json
 
@@ -39,10 +38,10 @@ def measured_advice(case: Case, rows: Sequence[PointRow], keys: Sequence[str]) -
 
 def _faster(case: Case, axis: Axis, panel: AxisPanel, row: PointRow) -> str:
     mine = next((value for value in panel.values if _is_of(value, row)), None)
-    better = panel.values[stops_paying(panel.values)]
-    if mine is None or better.value is None or not does_something(axis, panel) or not pays(better, mine):
+    better = panel.values[stops_paying(panel)]
+    if mine is None or better.value is None or not panel.is_sure or not pays(panel, better, mine):
         return ""
-    gain, runs = times_words(ratio(better.rates, mine.rates)), _runs(case, better)
+    gain, runs = times_words(panel.compared(better, mine)), _runs(case, better)
     setting = f"{SET_AS.get(axis.key, axis.key)}={better.value if isinstance(better.value, str) else to_json(better.value)}"
     return f"`--set {setting}`: at {panel.where} it is {gain} as fast as {mine.text} ({runs} of {better.point['label']})"
 

@@ -66,7 +66,7 @@ def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts
     known, and what is not certain yet; numbers that are not certain have two digits.
     """
     largest = series.iloc[-1]
-    open_ = _open([largest, *_bases(series, largest)], doubts)
+    open_ = open_words([largest, *_bases(series, largest)], doubts)
     verb = "load" if largest["input"] == "io" else "train"
     subject = f"{which}{size_words(largest)} {verb}{'s' if largest['gpus'] == 1 else ''}"
     against = _comparisons(largest)
@@ -93,7 +93,7 @@ def _phrase(name: str, value: Any) -> str:
     return words({name: value})
 
 
-def _open(rows: Sequence[pd.Series[Any]], doubts: Doubts) -> str:
+def open_words(rows: Sequence[pd.Series[Any]], doubts: Doubts) -> str:
     """`; not certain yet: 3 runs each and too few timed steps`, of a point and its baselines; nothing where all is well known."""
     numbers = {int(row["n"]) for row in rows}
     few = f"{'only' if len(numbers) == 1 else 'as few as'} {count(min(numbers), 'run')}"

@@ -24,6 +24,6 @@ def test_keys_that_were_varied_have_a_sentence(tmp_path: Path, runs: int) -> Non
         assert blocks == []
         return
     heading, items = blocks
-    assert heading == Heading("What changes it")
+    assert heading == Heading("Effect of each parameter")
     assert isinstance(items, Items)
-    assert items.texts[0].startswith("At 1x4, precision bf16 is 2.00 times (range 1.98")
+    assert items.texts[0].startswith("At 1x4, precision bf16 is 2.00 times (95 % 1.98")

@@ -33,7 +33,8 @@ def effects(
 
 
 def ratios(axis: Axis) -> list[list[float]]:
-    return [[round(v.against_base.ratio, 1) if v.against_base else 1.0 for v in panel.values] for panel in axis.panels]
+    against = [[panel.against_base(value) for value in panel.values] for panel in axis.panels]
+    return [[round(found.ratio, 1) if found else 1.0 for found in panel] for panel in against]
 
 
 WORKERS = "workload.loader_workers_per_rank"
@@ -46,7 +47,7 @@ def test_where_more_of_it_stops_paying(tmp_path: Path) -> None:
     found = effects(tmp_path, points, wait={each: 0.6 for each, ms in points.items() if ms == 400})
     (sentence,) = effect_sentences(found[WORKERS])
     assert sentence.startswith("At 1x4, workers 8 is 4.00 times (95 % 3.9")
-    assert "; more than 8 does not pay: 16 is 1.010 times" in sentence
+    assert "; values above 8 gain too little: 16 is 1.01 times" in sentence
     assert sentence.endswith("; the step waits for data for 60 % at 1, 0 % at 16.")
     assert ratios(found[WORKERS]) == [[0.5, 1.0, 1.8, 2.0, 2.0]], "against the default, 2"
 
@@ -54,17 +55,27 @@ def test_where_more_of_it_stops_paying(tmp_path: Path) -> None:
 def test_what_still_pays_and_what_costs(tmp_path: Path) -> None:
     """At the largest value measured; and where more is slower."""
     paying = effects(tmp_path / "a", {point(1, 4, loader_workers_per_rank=n): 400.0 / n for n in (1, 2, 4)})
-    assert "it still pays there: 4 is 2.00 times" in effect_sentences(paying[WORKERS])[0]
+    assert "the largest value is still faster: 4 is 2.00 times" in effect_sentences(paying[WORKERS])[0]
     costing = effects(tmp_path / "b", {point(1, 4, loader_workers_per_rank=n): 100.0 * n for n in (1, 2, 4)})
-    assert "more costs: 4 is 0.25" in effect_sentences(costing[WORKERS])[0]
+    assert "larger values are slower: 4 is 0.25" in effect_sentences(costing[WORKERS])[0]
 
 
-def test_what_does_nothing_is_said_to_do_nothing(tmp_path: Path) -> None:
+def test_a_dip_between_values_is_named(tmp_path: Path) -> None:
+    """The lowest of each; what falls or rises all the way has none, and noise makes none."""
+    steps = {1: 200.0, 2: 100.0, 4: 140.0, 8: 130.0, 16: 70.0, 32: 70.2, 64: 70.0}
+    found = effects(tmp_path, {point(1, 4, loader_workers_per_rank=workers): ms for workers, ms in steps.items()})
+    (sentence,) = effect_sentences(found[WORKERS])
+    assert sentence.count("dip") == 1
+    assert "; there is a dip: 4 is 0.714 times (95 % 0." in sentence
+    assert ") as fast as 2 and 0.500 times (95 % " in sentence
+
+
+def test_what_does_nothing_is_said_to_have_no_effect(tmp_path: Path) -> None:
     """With how much of an effect is left open."""
     found = effects(tmp_path, {point(1, 4, channels_last=value): 100.0 for value in (False, True)})
     (sentence,) = effect_sentences(found["workload.channels_last"])
-    assert sentence.startswith("At 1x4, channels last does nothing that shows: ")
-    assert "times as fast as off (95 % 0.9" in sentence
+    assert sentence.startswith("At 1x4, channels last has no measurable effect: throughput is ")
+    assert "times that with off (95 % 0.9" in sentence
 
 
 def test_an_effect_that_is_sure_and_hardly_there_is_said_to_be_small(tmp_path: Path) -> None:
@@ -73,10 +84,10 @@ def test_an_effect_that_is_sure_and_hardly_there_is_said_to_be_small(tmp_path: P
     for each, ns in zip(points, (100 * MS, 995 * MS // 10), strict=True):
         write_runs(study, each, [ns] * 6)
     (axis,) = find(load_study(study)).effects
-    assert "hardly changes anything: 1.005 times" in effect_sentences(axis)[0]
+    assert "changes throughput by less than 1 %: throughput is 1.005 times" in effect_sentences(axis)[0]
 
 
-@pytest.mark.parametrize(("runs", "says"), [(1, "by one run each: `repeat: 6` says"), (3, "not certain yet: only 3 runs each")])
+@pytest.mark.parametrize(("runs", "says"), [(1, "with one run each. Set `repeat: 6`"), (3, "not certain yet: only 3 runs each")])
 def test_few_runs_claim_little(tmp_path: Path, runs: int, says: str) -> None:
     """Of one run each the numbers and no judgement; of three what differs by far more than they do."""
     found = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in (("fp32", 100.0), ("bf16", 50.0))}, runs)
@@ -132,4 +143,4 @@ def test_values_that_are_not_numbers_stand_against_the_base(tmp_path: Path) -> N
     (axis,) = effects(tmp_path, {point(1, 4, precision=value): ms for value, ms in times}).values()
     sentence = effect_sentence(axis, axis.panels[0])
     assert "precision fp16 is 2.00 times" in sentence
-    assert "; bf16: no difference from fp32 that shows" in sentence
+    assert "; bf16 does not differ measurably from fp32" in sentence
