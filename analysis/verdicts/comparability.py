@@ -15,12 +15,15 @@ from hpcddp.analysis.verdicts.context import (
     AGAIN,
     DOUBTFUL,
     INCOMPLETE,
+    Advice,
     Case,
     PointRow,
+    Set,
     Verdict,
     found_points,
     layout,
     listed,
+    phrase,
     run_names,
     run_numbers,
     where,
@@ -56,7 +59,7 @@ def noisy_baseline(case: Case) -> Iterator[Verdict]:
                 where=where([row], series, name),
                 evidence=f"{row['n']} runs give {_range(row['samples_per_s_low'], row['samples_per_s_high'])} samples/s "
                 f"({row['interval']}), {percent(width)} of the median; {claimed} ({run_numbers(runs)})",
-                advice=_more_runs(int(row["n"])),
+                todo=_more_runs(int(row["n"])),
                 numbers={"width": width, "effect": effect, "n": int(row["n"])},
                 runs=run_names(runs),
                 weight=DOUBTFUL + min(0.99, width),
@@ -67,9 +70,9 @@ def _range(low: float, high: float) -> str:
     return f"{quantity(low)} to {quantity(high)}"
 
 
-def _more_runs(n: int) -> str:
-    more = FEWEST if n < FEWEST else 2 * n
-    return f"`--set repeat={more}`, on nodes that nobody shares; outliers.csv names runs far from the others"
+def _more_runs(n: int) -> Advice:
+    more = Set({"repeat": FEWEST if n < FEWEST else 2 * n})
+    return phrase("measure more runs on exclusive nodes with ", more, "; outliers.csv lists runs far from the others")
 
 
 def mixed_hardware(case: Case) -> Iterator[Verdict]:
@@ -87,7 +90,7 @@ def mixed_hardware(case: Case) -> Iterator[Verdict]:
             name="mixed hardware",
             where=f"on {listed(kinds)}",
             evidence=f"runs of one workload met {met}; {why}",
-            advice="ask for one: `--set layout.node_type=NAME` (`hpcddp clusters show` lists them), and submit what is missing",
+            todo="ask for one: `--set layout.node_type=NAME` (`hpcddp clusters show` lists them), and submit what is missing",
             numbers={"kinds": len(kinds)},
             runs=tuple(names),
             weight=DOUBTFUL + 0.5,
@@ -118,8 +121,7 @@ def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verd
     planned = [point.label for point in case.planned(row) if (point.layout.nodes, point.layout.gpus_per_node) == (1, gpus)]
     ended = [run for run in case.records.runs if run.label in planned and run.state != "missing"]
     if not planned:
-        why = "the sweep has no such point"
-        advice = f"add the point to the sweep: `baseline: {{layout.nodes: [1], layout.gpus_per_node: [{gpus}]}}` under `points`"
+        why, advice = _no_point(case.by_itself, gpus)
     elif not ended:
         why = f"{planned[0]} has no run that counts"
         advice = "`hpcddp submit` the sweep again: it runs what is missing"
@@ -129,11 +131,19 @@ def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verd
         name="baseline missing",
         where=f"at 1x{gpus}{f' ({name})' if name else ''}",
         evidence=f"there is no speedup or efficiency against {what}: {why}",
-        advice=advice,
+        todo=advice,
         numbers={"gpus": gpus},
         runs=run_names(ended),
         weight=INCOMPLETE + (0.5 if planned else 0.1),
     )
+
+
+def _no_point(by_itself: bool, gpus: int) -> tuple[str, str]:
+    if by_itself:
+        start = f"start the script on one node with `torchrun --nproc-per-node {gpus}`, too"
+        return "no such run is there", f"{start}, and its batch per rank as it is"
+    axes = f"layout.nodes: [1], layout.gpus_per_node: [{gpus}]"
+    return "the sweep has no such point", f"add the point to the sweep: `baseline: {{{axes}}}` under `points`"
 
 
 def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
@@ -155,7 +165,7 @@ def out_of_line(case: Case) -> Iterator[Verdict]:
             where=found.where,
             evidence=f"{layout(row)} reaches {quantity(row['samples_per_s'])} samples/s where {_range(low, high)} were predicted "
             f"({run_numbers(found.runs)})",
-            advice="look at the other verdicts first; if the runs are sound, correct what the profile says of this machine",
+            todo="look at the other verdicts first; if the runs are sound, correct what the profile says of this machine",
             numbers={"measured_by_predicted": share, "low": low, "high": high},
             runs=run_names(found.runs),
             weight=DOUBTFUL + min(0.99, abs(1 - share)),

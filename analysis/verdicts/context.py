@@ -25,6 +25,26 @@ INPUT_SHARE = 0.10
 than DDP costs on the first node."""
 
 
+@dataclass(frozen=True)
+class Set:
+    """Values of keys of a sweep, as a piece of advice: `--set KEY=VALUE`."""
+
+    values: Mapping[str, object]
+
+
+Advice = str | tuple[str | Set, ...]
+"""What to do: words with settings among them. advice.py makes one text of it."""
+
+
+def phrase(*pieces: Advice | Set) -> tuple[str | Set, ...]:
+    """One after the other."""
+    return tuple(part for piece in pieces for part in ((piece,) if isinstance(piece, str | Set) else piece) if part != "")
+
+
+WORKERS, CORES = "workload.loader_workers_per_rank", "layout.physical_cores_per_rank"
+HOSTS = "slurm.exclude"
+"""The key whose values are hosts, and add up."""
+
 AGAIN = "remove those runs' folders (`POINT/rN`) and submit again: runs that are done stay otherwise"
 """How to have a run measured again that is done."""
 
@@ -39,8 +59,10 @@ class Verdict:
     """`at every point from 1x2 on`, nodes x GPUs per node; `on r007`."""
     evidence: str
     """A sentence with numbers."""
-    advice: str
-    """The next thing to do, with the `--set` or the command where there is one."""
+    todo: Advice = ""
+    """The next thing to do, with the settings or the command where there are any."""
+    advice: str = ""
+    """The same in words, once it is settled with that of the other verdicts."""
     numbers: Mapping[str, float]
     runs: tuple[str, ...]
     """`r2 of n01-g4-b32-3fa9c1d2e07b`"""
@@ -85,6 +107,12 @@ class Case:
     def planned(self, row: PointRow) -> list[Point]:
         """Planned points of the row's series, with or without a run."""
         return [point for point in self.records.points if same_workload(row["series"], point, self.records.hold)]
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether all runs are of a script that was started without a sweep."""
+        points = self.records.points
+        return any(point.script for point in points) and all(point.own_loop for point in points)
 
     @property
     def counting(self) -> list[Run]:
@@ -150,6 +178,12 @@ def found_points(case: Case, judge: Callable[[Case, PointRow], T | None]) -> Ite
 def step_s(row: PointRow) -> float:
     """The step of the runs that the breakdown comes from, seconds."""
     return float(row["step_hook_s"] if pd.notna(row["step_hook_s"]) else row["step_s"])
+
+
+def larger_batch(case: Case, row: PointRow) -> Set:
+    """Twice the point's, by the key that its sweep holds."""
+    held = case.records.hold
+    return Set({f"workload.{held}": 2 * int(row[held])})
 
 
 def layout(row: PointRow) -> str:

@@ -26,7 +26,8 @@ from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
-from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
+from hpcddp.analysis.verdicts.advice import settled
+from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.damaged import damaged_notes
 from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
@@ -45,7 +46,6 @@ from hpcddp.analysis.verdicts.notes import (
     warmup_notes,
     window_notes,
 )
-from hpcddp.analysis.verdicts.own_loops import in_own_words, notes_in_own_words
 from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
 from hpcddp.analysis.verdicts.staging_notes import staging_notes
 from hpcddp.analysis.verdicts.to_accuracy import target_sentences
@@ -114,9 +114,10 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     outliers = outliers_frame(runs)
-    judged = in_own_words(verdicts(case, failures), records.points)
     targets = failures.contain("time to accuracy", lambda: targets_frame(records, runs, shown), no_targets())
     readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
+    unsettled = [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)]
+    judged, noted = settled(verdicts(case, failures), unsettled, records.points)
     return Findings(
         records=records,
         kinds=[scaling_kind(records.hold, work) for work in sorted({point.work for point in records.points} - {"comm"})],
@@ -147,17 +148,14 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         readings=readings,
         effects=effects,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
-        notes=notes_in_own_words(
-            [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)],
-            records.points,
-        ),
+        notes=noted,
         failures=failures,
     )
 
 
 def _all_notes(
     records: StudyRecords, runs: pd.DataFrame, shown: pd.DataFrame, outliers: pd.DataFrame, readings: pd.DataFrame
-) -> list[str]:
+) -> list[Advice]:
     return [
         *data_notes(records.runs),
         *damaged_notes(records.runs),

@@ -10,8 +10,10 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity, unit
+from hpcddp.analysis.verdicts.context import Advice, Set, phrase
 from hpcddp.core.preflight_judgement import preflight_words
 from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count, duration
 from hpcddp.core.transport_record import transport_words
 
@@ -44,7 +46,7 @@ GROWS = "workload.optimizer.batch_at_epochs"
 APART = {"env_id": "software environments", "node_type": "node types"}
 
 
-def notes(scaling: pd.DataFrame) -> list[str]:
+def notes(scaling: pd.DataFrame) -> list[Advice]:
     """All notes on a scaling table, each a sentence."""
     return [
         *apart_notes(scaling),
@@ -105,10 +107,10 @@ def hook_notes(scaling: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def spread_notes(scaling: pd.DataFrame) -> Iterator[str]:
+def spread_notes(scaling: pd.DataFrame) -> Iterator[Advice]:
     """What the spread stands for."""
     if len(scaling) and (scaling["n"] == 1).all():
-        yield "one run per point: its spread is not known; `repeat: 6` or more gives a 95 % interval"
+        yield phrase("one run per point: its spread is not known; ", Set({"repeat": FEWEST}), " or more gives a 95 % interval")
     elif set(scaling["interval"].dropna()) == {"95 %", "range"}:
         yield "spread: the 95 % interval of the median from n = 6 on, the range of the runs below that"
 
@@ -138,23 +140,28 @@ def window_notes(runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
-def warmup_notes(runs: Sequence[Run]) -> Iterator[str]:
+def warmup_notes(runs: Sequence[Run]) -> Iterator[Advice]:
     """Runs that looked for the end of their warm-up and did not find it, which does not mean that there was none."""
     looked = [run for run in runs if run.state == "counts" and run.trains and run.stopped_by is not None]
     unseen = [run for run in looked if run.warmup_detected_steps is None]
     few = [run for run in unseen if _made_steps(run) < WARMUP_DETECTED_FROM]
     late = [run for run in unseen if run not in few]
     if few:
-        yield (
+        yield phrase(
             f"where the warm-up ended is unknown in {len(few)} of {count(len(looked), 'run')}: in fewer than "
-            f"{WARMUP_DETECTED_FROM} steps it cannot be seen; more of them (`--set measure.steps={WARMUP_DETECTED_FROM}`) show it"
+            f"{WARMUP_DETECTED_FROM} steps it cannot be seen; more of them (",
+            Set({"measure.steps": WARMUP_DETECTED_FROM}),
+            ") show it",
         )
     if late:
         longer = max(map(_made_steps, late))
-        yield (
+        yield phrase(
             f"where the warm-up ended is unknown in {len(late)} of {count(len(looked), 'run')} ({late[0].name}): steps settle in "
-            f"the second half, if at all; a longer one (`--set measure.warmup_steps={longer}`) or more steps "
-            f"(`--set measure.steps={4 * longer}`) show it"
+            f"the second half, if at all; a longer one (",
+            Set({"measure.warmup_steps": longer}),
+            ") or more steps (",
+            Set({"measure.steps": 4 * longer}),
+            ") show it",
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import Rhythm
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import DOUBTFUL, Case, Verdict, found_points, run_names
+from hpcddp.analysis.verdicts.context import DOUBTFUL, Advice, Case, Set, Verdict, found_points, phrase, run_names
 from hpcddp.core.text import count
 
 FEW_STEPS = 20
@@ -38,6 +38,8 @@ EACH_KIND = 0.10
 FIRST_SLOW = 0.2
 """Rhythm.slow_later below which slow steps come first: that is a warm-up."""
 
+SUSTAINED = Set({"measure.warmup_steps": 500, "measure.stop": "seconds", "measure.seconds": 120})
+
 EXPLAINED = 0.5
 """Share of the difference between slow and fast steps from which on a part explains it."""
 
@@ -53,7 +55,7 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
             name="too few steps",
             where=found.where,
             evidence=f"with {count(steps, 'timed step')} the mean of {worst.name} is {known}{_others(len(runs) - 1)}",
-            advice=_steps_advice(worst),
+            todo=_steps_advice(worst),
             numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},
             runs=run_names(runs),
             weight=DOUBTFUL + min(0.99, (interval or 50) / 100),
@@ -80,15 +82,15 @@ def _times_more(run: Run) -> float:
     return max(1.0, (run.step_ci_percent or 0) / WIDE_PERCENT) ** 2
 
 
-def _steps_advice(run: Run) -> str:
+def _steps_advice(run: Run) -> Advice:
     """The number of steps that would suffice, or what to do where that is too many."""
-    more = _times_more(run)
+    more, until_known = _times_more(run), Set({"measure.stop": "interval"})
     if more > TOO_MANY:
-        return "steps vary too much for more of them to help: find out what disturbs them, then `--set measure.stop=interval`"
+        return phrase("step times vary too much for more steps to help: find the disturbance, then ", until_known)
     steps = (run.steady_steps or 1) * more
     digit = 10 ** max(1, math.floor(math.log10(steps)) - 1)
     enough = max(100, math.ceil(steps / digit) * digit)
-    return f"`--set measure.steps={enough}`, or `--set measure.stop=interval` to go on until it is known"
+    return phrase(Set({"measure.steps": enough}), ", or ", until_known, " to go on until it is known")
 
 
 def warmup_inside(case: Case) -> Iterator[Verdict]:
@@ -104,7 +106,7 @@ def warmup_inside(case: Case) -> Iterator[Verdict]:
             evidence=f"{worst.name} begins with {count(worst.early.steps, 'timed step')} that "
             f"{'is' if worst.early.steps == 1 else 'are'} {percent(worst.early.slower)} slower than later ones; this raises the "
             f"mean step by {100 * worst.early.moved:.1f} %",
-            advice=f"`--set measure.warmup_steps={_rounded_up(needed)}`, or `--set measure.warmup=detect`",
+            todo=phrase(Set({"measure.warmup_steps": _rounded_up(needed)}), ", or ", Set({"measure.warmup": "detect"})),
             numbers={"slower": worst.early.slower, "moved": worst.early.moved, "warmup_steps_needed": needed},
             runs=run_names(runs),
             weight=DOUBTFUL + min(0.99, max(worst.early.moved, 0)),
@@ -135,8 +137,9 @@ def burst_network(case: Case) -> Iterator[Verdict]:
         where=f"in {len(runs)} of {len(case.counting)} runs",
         evidence=f"steps of {worst.name} are of two kinds: {percent(1 - rhythm.slow_share)} last {fast} ms, "
         f"{percent(rhythm.slow_share)} {slow} ms; {order}, as on a network that lets bursts pass faster",
-        advice="time the sustained rate, after a warm-up that uses the burst up: `--set measure.warmup_steps=500 "
-        "--set measure.stop=seconds --set measure.seconds=120`; ask the site or provider for the guaranteed bandwidth",
+        todo=phrase(
+            "time the sustained rate, after a warm-up that uses the burst up: ", SUSTAINED, "; ask for the guaranteed bandwidth"
+        ),
         numbers={"slower": slower, "slow_share": rhythm.slow_share, "apart": rhythm.apart},
         runs=run_names(runs),
         weight=DOUBTFUL + min(0.99, slower),

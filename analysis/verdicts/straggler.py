@@ -12,7 +12,7 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, PointRow, Verdict, run_names
+from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_names
 from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, part_of, slow_ranks
 from hpcddp.core.text import count
 
@@ -60,7 +60,7 @@ def straggler(case: Case) -> Iterator[Verdict]:
             name="straggler",
             where=f"on {name}",
             evidence=f"{_evidence(worst, more)} ({percent(worst.cost)} of the step, which would be {faster(worst.cost)} without)",
-            advice=_straggler_advice(worst),
+            todo=_straggler_advice(worst),
             numbers={**({} if worst.last is None else {"last": worst.last}), "wait_s": worst.wait_s, "cost": worst.cost}
             | {"found_in_runs": len(runs)},
             runs=runs,
@@ -146,15 +146,16 @@ def culprit(ranks: pd.DataFrame) -> LastRank | None:
     return None
 
 
-def _straggler_advice(worst: Straggler) -> str:
+def _straggler_advice(worst: Straggler) -> Advice:
     """What to do about it: look at its loader or its processor; take another node where there is one."""
     several, slurm = worst.run.point and worst.run.point.layout.nodes > 1, worst.run.signals and worst.run.signals.slurm
-    leave_out = f"leave it out, `--set slurm.exclude={worst.host}`" if slurm else f"leave {worst.host} out"
+    leave_out = phrase("leave it out, ", Set({HOSTS: worst.host})) if slurm else f"leave {worst.host} out"
     if worst.part == "data_wait":
         compare = f"its batches are late: compare how {worst.host} reads the data, and its loader workers' cores, with the others"
-        return (
-            f"{compare}; if it stays, {leave_out}; then {AGAIN}" if several else f"{compare}; `--set measure.input=io` times them"
-        )
+        if several:
+            return phrase(f"{compare}; if it stays, ", leave_out, f"; then {AGAIN}")
+        return phrase(f"{compare}; ", Set({"measure.input": "io"}), " times them")
     if several:
-        return f"show the site {'stragglers.csv' if worst.last else 'the figure of ranks'}, and {leave_out}; then {AGAIN}"
+        shown = "stragglers.csv" if worst.last else "the figure of ranks"
+        return phrase(f"show the site {shown}, and ", leave_out, f"; then {AGAIN}")
     return "compare that rank's GPU and cores with the others' (clocks, temperature, NUMA node, other processes)"

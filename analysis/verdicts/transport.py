@@ -129,7 +129,7 @@ def _verdicts(case: Case, name: str, judge: Callable[[Run, RunNetwork], Fault | 
         name=name,
         where=f"in {len(found)} of {count(len(judged), 'run')} on several nodes",
         evidence=f"{fault.evidence} ({first.name})",
-        advice=fault.advice,
+        todo=fault.advice,
         numbers={"runs": len(found), "of": len(judged)},
         runs=run_names([run for run, _ in found]),
         weight=LIMITED + weight,

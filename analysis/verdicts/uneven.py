@@ -6,7 +6,19 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, found_points, run_names, run_numbers, span
+from hpcddp.analysis.verdicts.context import (
+    LIMITED,
+    Advice,
+    Case,
+    PointRow,
+    Set,
+    Verdict,
+    found_points,
+    phrase,
+    run_names,
+    run_numbers,
+    span,
+)
 from hpcddp.analysis.verdicts.input import input_share
 from hpcddp.analysis.verdicts.slow_ranks import data_share, faster, slow_ranks
 
@@ -27,7 +39,7 @@ def uneven_ranks(case: Case) -> Iterator[Verdict]:
             where=found.where,
             evidence=f"{span(shares)} of the step a rank waits for the slowest one of that step, which is now this one, now that "
             f"({run_numbers(runs)}); without that it would be {faster(max(shares))}",
-            advice=_uneven_advice(_by_data(runs, min(shares))),
+            todo=_uneven_advice(_by_data(runs, min(shares))),
             numbers={"waiting_share_low": min(shares), "waiting_share_high": max(shares), "faster_by": 1 / (1 - max(shares)) - 1},
             runs=run_names(runs),
             weight=LIMITED + min(0.99, max(shares)),
@@ -53,13 +65,14 @@ def _by_data(runs: Sequence[Run], share: float) -> bool:
     return statistics.median(data_share(run) or 0.0 for run in runs) > BY_DATA * share
 
 
-def _uneven_advice(by_data: bool) -> str:
+def _uneven_advice(by_data: bool) -> Advice:
     if by_data:
-        return (
-            "batches are late on one rank after the other: `--set measure.input=io` times the loaders alone; more loader workers "
-            "and cores, or samples that take equally long to load"
+        alone = Set({"measure.input": "io"})
+        return phrase(
+            "batches are late on one rank after the other: ", alone, " times the loaders alone, and says what limits them"
         )
-    return (
-        "look for what disturbs ranks in turn: batches of unlike cost, garbage collection (`--set measure.gc=frozen`), cores "
-        "that ranks share, other processes on the nodes; the figure of ranks shows who was slow when"
+    return phrase(
+        "look for what disturbs ranks in turn: batches of unlike cost, garbage collection (",
+        Set({"measure.gc": "frozen"}),
+        "), cores that ranks share, other processes on the nodes; the figure of ranks shows who was slow when",
     )

@@ -127,7 +127,9 @@ def doubts(found: Sequence[Verdict], runs: Sequence[Run]) -> list[str]:
 
 def verdict_rows(found: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Verdicts as report.json has them."""
-    return [{**vars(verdict), "numbers": dict(verdict.numbers), "runs": list(verdict.runs)} for verdict in found]
+    changed = ({"numbers": dict(each.numbers), "runs": list(each.runs)} for each in found)
+    rows = [{**vars(each), **plain} for each, plain in zip(found, changed, strict=True)]
+    return [{name: value for name, value in row.items() if name != "todo"} for row in rows]
 
 
 def verdict_lines(found: Sequence[Verdict], width: int = WIDE) -> list[str]:

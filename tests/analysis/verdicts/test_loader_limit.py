@@ -79,7 +79,7 @@ FULL = 7
             times(2, hand_over_s=100.0),
             CIFAR10,
             "hand-over",
-            "`--set workload.data.resident=true`, with `--set workload.loader_workers",
+            "`--set workload.data.resident=true --set workload.loader_workers_per_rank=0`",
         ),
         (times(4, receive_s=30.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
         (times(0), {}, "loader processes", "--set workload.loader_workers_per_rank=7"),
@@ -174,7 +174,7 @@ def test_data_on_the_device_are_advised_no_loaders(tmp_path: Path) -> None:
     launch = {"profile": PROFILE, "cpus_of_ranks": [32]}
     write_run(study, resident, Recorded(step_ns=100 * MS, steps=20, shares=WAITS, launch=launch))
     advice = verdict_of(find(load_study(study))).advice
-    assert "a larger `workload.batch_per_gpu`" in advice
+    assert "`--set workload.batch_per_gpu=64` needs fewer of them" in advice
     assert "loader" not in advice
 
 
