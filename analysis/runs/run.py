@@ -54,6 +54,8 @@ class Run:
     lost_steps: int = 0
     """Steps that count and of which no records are left."""
     env_id: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of its software, by name."""
     gpu: str | None = None
     """The GPUs' names, each once, joined by ` + `; None on a CPU."""
     fabric_gbps: float | None = None

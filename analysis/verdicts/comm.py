@@ -145,7 +145,7 @@ def _comm_advice(case: Case, row: PointRow) -> Advice:
     reached, fitted = link.get("busbw_bytes_per_s"), link.get("fitted_busbw_bytes_per_s")
     larger = larger_batch(case, row)
     if pd.isna(row["transfer_s"]) and pd.notna(row["step_hook_s"]):
-        return f"clocks of ranks were not compared, so transfer and waiting are one number: `hpcddp logs` says why; then {AGAIN}"
+        return f"clocks of ranks are not known, so transfer and waiting are one number: a note says of which run; then {AGAIN}"
     if pd.isna(row["transfer_s"]):
         return NOT_SPLIT
     if reached is None or fitted is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -29,11 +29,18 @@ from hpcddp.analysis.verdicts.context import (
     where,
 )
 from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.run_key import RunKey
 from hpcddp.core.text import count
 
 NOISY_FROM = 0.05
 """Width of a baseline's interval or range as a share of its median: six runs that differ by 1 % (standard deviation) stay
 below."""
+
+ABOVE_PERFECT = 0.05
+"""Efficiency above 1 from which on the baseline is suspect: less is noise of a baseline."""
+
+PROGRAMS = ("torch", "cuda", "nccl", "cudnn", "rocm", "rccl", "miopen", "torchvision", "python", "hpcddp")
+"""Of a run's versions, those that no key of a sweep decides; what differs is named by the first."""
 
 NOISY_ALWAYS = 0.20
 """Width from which on a baseline is noisy in any case: a speedup of 7 may then be one of 6 or 8."""
@@ -75,35 +82,90 @@ def _more_runs(n: int) -> Advice:
     return phrase("measure more runs on exclusive nodes with ", more, "; outliers.csv lists runs far from the others")
 
 
+def suspect_baseline(case: Case) -> Iterator[Verdict]:
+    """A baseline per GPU slower than larger points, beyond the spread of both: perfect scaling is not surpassed for nothing."""
+    for name, series in case.series:
+        node = int(series["full_node_gpus"].iloc[0])
+        for gpus, column in ({1: "efficiency_1gpu"} | {node: "efficiency_1node"}).items():
+            sure = series[f"{column}_low"].isna() | (series[f"{column}_low"] > 1)
+            above = series[(series["gpus"] > gpus) & (series[column] > 1 + ABOVE_PERFECT) & sure]
+            if above.empty:
+                continue
+            most = above.sort_values(column, kind="stable").iloc[-1]
+            row = series[(series["nodes"] == 1) & (series["gpus_per_node"] == gpus)].iloc[0]
+            more = f", and {len(above) - 1} more points are above 100 %" if len(above) > 1 else ""
+            yield Verdict(
+                name="suspect baseline",
+                where=where([row], series, name),
+                evidence=f"{layout(most)} has {percent(most[column])} efficiency against {layout(row)}, which is superlinear"
+                f"{more} ({run_numbers(case.runs_of(row))})",
+                todo="check that baseline for other jobs, low clocks, and data that only several nodes can hold in memory; then "
+                + AGAIN,
+                numbers={"efficiency": float(most[column])},
+                runs=run_names(case.runs_of(row)),
+                weight=DOUBTFUL + min(0.99, float(most[column]) - 1),
+            )
+
+
 def mixed_hardware(case: Case) -> Iterator[Verdict]:
     """One workload met several GPU types, though nobody asked for them: its points are not comparable with each other."""
-    counting = case.table[(case.table["state"] == "counts") & case.table["gpu"].notna()]
-    for _, rows in counting.groupby(counting["series"].map(_whatever_gpu), sort=True):
-        kinds = sorted(set(rows["gpu"]))
-        if len(kinds) == 1 and " + " not in kinds[0]:
-            continue
-        met = "; ".join(f"{kind}: {listed(_layouts(rows[rows['gpu'] == kind]))}" for kind in kinds)
-        names = [f"r{row['run']} of {row['label']}" for _, row in rows.iterrows()]
+    for runs in _of_one_workload(case, "gpu"):
+        kinds = _by_kind({run.name: run.gpu for run in runs}, runs)
         inside = any(" + " in kind for kind in kinds)
-        why = "a job on several types is as slow as the slowest" if inside else "they are never pooled or compared"
-        yield Verdict(
-            name="mixed hardware",
-            where=f"on {listed(kinds)}",
-            evidence=f"runs of one workload met {met}; {why}",
-            todo="ask for one: `--set layout.node_type=NAME` (`hpcddp clusters show` lists them), and submit what is missing",
-            numbers={"kinds": len(kinds)},
-            runs=tuple(names),
-            weight=DOUBTFUL + 0.5,
-        )
+        if len(kinds) > 1 or inside:
+            why = "a job on several types is as slow as the slowest" if inside else "they are never pooled or compared"
+            todo = "ask for one by `layout.node_type` (`hpcddp clusters show` lists them), and submit what is missing"
+            yield _mix("mixed hardware", kinds, f"runs of one workload met {_met(kinds)}; {why}", todo)
 
 
-def _whatever_gpu(series: str) -> str:
-    return key_text({name: value for name, value in json.loads(series).items() if name != "gpu"})
+def mixed_software(case: Case) -> Iterator[Verdict]:
+    """Sizes of one workload ran with other versions of its software. Where each version has all sizes, that is a comparison."""
+    for runs in _of_one_workload(case, "env_id"):
+        name = next((name for name in PROGRAMS if len({run.versions.get(name) for run in runs}) > 1), None)
+        kinds = _by_kind({run.name: f"{name} {run.versions.get(name or '')}" for run in runs}, runs)
+        if name and len({tuple(_layouts(each)) for each in kinds.values()}) > 1:
+            todo = "run all sizes with one version: delete the runs with the other (`POINT/rN`), and run `hpcddp submit` again"
+            evidence = f"runs of one workload have {_met(kinds)}; they are never pooled or compared"
+            yield _mix("mixed software", kinds, evidence, todo)
 
 
-def _layouts(rows: pd.DataFrame) -> list[str]:
-    ordered = rows.sort_values(["gpus", "nodes"], kind="stable")
-    return list(dict.fromkeys(layout(row) for _, row in ordered.iterrows()))
+def _of_one_workload(case: Case, column: str) -> Iterator[list[Run]]:
+    """Runs that count of each workload, whatever they have in that column."""
+    counting = case.table[case.table["state"] == "counts"]
+    by_key = {run.key: run for run in case.counting}
+    for _, rows in counting.groupby(counting["series"].map(lambda series: _without(column, series)), sort=True):
+        keys = zip(rows["label"], rows["run"], strict=True)
+        yield [run for key in keys if (run := by_key.get(RunKey(*key)))]
+
+
+def _by_kind(kind_of: Mapping[str, str | None], runs: Sequence[Run]) -> dict[str, list[Run]]:
+    kinds = sorted({kind for kind in kind_of.values() if kind})
+    return {kind: [run for run in runs if kind_of[run.name] == kind] for kind in kinds}
+
+
+def _mix(name: str, kinds: Mapping[str, Sequence[Run]], evidence: str, todo: str) -> Verdict:
+    return Verdict(
+        name=name,
+        where=f"on {listed(list(kinds))}",
+        evidence=evidence,
+        todo=todo,
+        numbers={"kinds": len(kinds)},
+        runs=run_names([run for each in kinds.values() for run in each]),
+        weight=DOUBTFUL + 0.995,
+    )
+
+
+def _met(kinds: Mapping[str, Sequence[Run]]) -> str:
+    return "; ".join(f"{kind}: {listed(_layouts(runs))}" for kind, runs in kinds.items())
+
+
+def _without(column: str, series: str) -> str:
+    return key_text({name: value for name, value in json.loads(series).items() if name != column})
+
+
+def _layouts(runs: Sequence[Run]) -> list[str]:
+    sizes = sorted({(run.point.ranks, run.point.layout.nodes, run.point.layout.gpus_per_node) for run in runs if run.point})
+    return [f"{nodes}x{each}" for _, nodes, each in sizes]
 
 
 def baseline_missing(case: Case) -> Iterator[Verdict]:

@@ -157,6 +157,7 @@ def _all_notes(
     records: StudyRecords, runs: pd.DataFrame, shown: pd.DataFrame, outliers: pd.DataFrame, readings: pd.DataFrame
 ) -> list[Advice]:
     return [
+        *records.warnings,
         *data_notes(records.runs),
         *damaged_notes(records.runs),
         *loader_notes(records.runs),
@@ -175,7 +176,6 @@ def _all_notes(
         *outlier_notes(outliers),
         *comm_notes(records.runs),
         *reading_notes(readings),
-        *records.warnings,
     ]
 
 

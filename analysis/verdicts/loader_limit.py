@@ -121,6 +121,16 @@ def _of_times(run: Run, times: LoaderTimes) -> FoundLimit | None:
             because=f"loaders wait for a free processor {percent(lacks)} of their time",
             advice=_more_cores(run),
         )
+    without_files = run.point is not None and run.point.workload.data.name.startswith((*IN_MEMORY, "synthetic"))
+    if waits >= MOSTLY and (without_files or not times.waits_for_files):
+        return FoundLimit(
+            limit="other waits",
+            because=f"loaders wait {percent(waits)} of their time for neither a processor nor files, which they hardly read",
+            advice=phrase(
+                "find what reading a sample waits for (a lock, the network, a sleep in the data set's code); waits overlap with ",
+                Set({WORKERS: 2 * max(1, times.workers)}),
+            ),
+        )
     if waits >= MOSTLY:
         return FoundLimit(
             limit="storage",

@@ -33,8 +33,7 @@ def measured_advice(case: Case, rows: Sequence[PointRow], keys: Sequence[str]) -
         if axis.key == key and not axis.joint
         for panel in axis.panels
     )
-    nothing: Advice = ""
-    return next(filter(None, found), nothing)
+    return next((each for each in found if each), ())
 
 
 def _faster(case: Case, axis: Axis, panel: AxisPanel, row: PointRow) -> Advice:

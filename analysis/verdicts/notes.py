@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.util.wording import percent, quantity, unit
+from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import Advice, Set, phrase
 from hpcddp.core.preflight_judgement import preflight_words
 from hpcddp.core.preflight_record import PreflightRecord
@@ -25,9 +25,6 @@ WARMUP_DETECTED_FROM = 100
 
 OTHER_STEP = 0.05
 """A step that differs by more than this share is not the same step: the hook costs microseconds."""
-
-ABOVE_PERFECT = 0.05
-"""Efficiency above 1 that a note names: less is noise of a baseline."""
 
 FAULT_NS = 1000
 """What a page fault takes: 2 us in a virtual machine (5,100 more of them made a step of 36 ms one of 47), a quarter to a half of
@@ -51,7 +48,6 @@ def notes(scaling: pd.DataFrame) -> list[Advice]:
     return [
         *apart_notes(scaling),
         *batch_notes(scaling),
-        *superlinear_notes(scaling),
         *hook_notes(scaling),
         *spread_notes(scaling),
     ]
@@ -74,21 +70,6 @@ def batch_notes(scaling: pd.DataFrame) -> Iterator[str]:
             f"the batch of {which} grows (batch_at_epochs): throughput and the parts of the step are of all timed steps, "
             f"the spread of steps is of the batch that most of them have"
         )
-
-
-def superlinear_notes(scaling: pd.DataFrame) -> Iterator[str]:
-    """Points that are faster than perfect scaling by more than their spread: the furthest against each baseline."""
-    for baseline, base in (("1gpu", "one {}"), ("1node", "one node")):
-        share = f"efficiency_{baseline}"
-        sure = scaling[f"{share}_low"].isna() | (scaling[f"{share}_low"] > 1)
-        found = scaling[(scaling[share] > 1 + ABOVE_PERFECT) & sure].sort_values(share, ascending=False, kind="stable")
-        for _, row in found.head(1).iterrows():
-            more = f", and {len(found) - 1} more above 100 %" if len(found) > 1 else ""
-            yield (
-                f"{row['nodes']}x{row['gpus_per_node']} has {percent(row[share])} efficiency against "
-                f"{base.format(unit(row['device']))}{more}: more than perfect scaling. Look at that baseline first: other jobs, "
-                f"low clocks, data that only the memory of several nodes holds"
-            )
 
 
 def hook_notes(scaling: pd.DataFrame) -> Iterator[str]:

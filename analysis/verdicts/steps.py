@@ -94,12 +94,12 @@ def _steps_advice(run: Run) -> Advice:
 
 
 def warmup_inside(case: Case) -> Iterator[Verdict]:
-    """The timed steps include some that the run itself counts to its warm-up, and that are slower."""
+    """The timed steps include some of the warm-up, by the run itself or by their length, and these are slower."""
     runs = [run for run in case.counting if _begins_slowly(run)]
     if runs:
         worst = max(runs, key=lambda run: (run.early.moved if run.early else 0, run.name))
         assert worst.early is not None
-        needed = max(run.warmup_detected_steps or 0 for run in runs)
+        needed = max(max(run.warmup_detected_steps or 0, _warmup_steps(run)) for run in runs)
         yield Verdict(
             name="warm-up inside the window",
             where=f"in {len(runs)} of {len(case.counting)} runs",
@@ -111,6 +111,11 @@ def warmup_inside(case: Case) -> Iterator[Verdict]:
             runs=run_names(runs),
             weight=DOUBTFUL + min(0.99, max(worst.early.moved, 0)),
         )
+
+
+def _warmup_steps(run: Run) -> int:
+    """With those that were timed."""
+    return (run.point.measure.warmup_steps if run.point else 0) + (run.early.steps if run.early else 0)
 
 
 def _begins_slowly(run: Run) -> bool:

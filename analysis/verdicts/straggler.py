@@ -13,12 +13,19 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_names
-from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, part_of, slow_ranks
+from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, over_of, part_of, slow_ranks
 from hpcddp.core.text import count
 
 OFTEN_LAST = 0.8
 COSTLY = 0.02
 """A straggler is the last rank at more than this share of all-reduces, and costs more than this share of the step."""
+
+OWN_TIME = 0.5
+"""Share of what the others wait for it that the last rank must need longer by itself: otherwise it is late for another reason,
+such as gradients that reach it late."""
+
+SLOW_LINK = 1.5
+"""Times the median host's transfer that gradients take to one whose link is slow."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +100,50 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
     by_key: dict[Hashable, Run] = {run.key: run for run in case.counting}
     for key, ranks in case.stragglers.groupby(["label", "run"], sort=True):
         run = by_key.get(key)
-        if run and run.step_ns and (found := culprit(ranks.assign(step_ns=run.step_ns))):
+        if run and run.step_ns and (found := culprit(ranks.assign(step_ns=run.step_ns))) and _is_slow_itself(run, found):
             yield Straggler(run, found.who, found.host, part_of(run, found.who), found.wait_s, found.cost, found.last)
+
+
+def _is_slow_itself(run: Run, found: LastRank) -> bool:
+    """Whether step rows do not contradict it: by them the rank, or one of the host, needs longer for its own computation."""
+    over_ns = over_of(run, found.who)
+    return over_ns is None or over_ns >= OWN_TIME * found.wait_s * 1e9
+
+
+def slow_link(case: Case) -> Iterator[Verdict]:
+    """A node to which gradients take longer than to the others, in runs whose exchange was split."""
+    found = [(run, *link) for run in case.counting if (link := _late_host(run))]
+    for host in sorted({host for _, host, _, _ in found}):
+        mine = [(run, its_ns, others_ns) for run, name, its_ns, others_ns in found if name == host]
+        run, its_ns, others_ns = max(mine, key=lambda each: each[1] - each[2])
+        cost = (its_ns - others_ns) / (run.step_ns or its_ns)
+        yield Verdict(
+            name="slow link",
+            where=f"on {host}",
+            evidence=f"gradients of a step reach {host} {quantity(its_ns / 1e6)} ms after the last rank is ready, and the other "
+            f"nodes after {quantity(others_ns / 1e6)} ms, in {count(len(mine), 'run')} ({run.name}); all others wait for that",
+            todo=phrase(f"ask the site to check the network link of {host}, and ", _leave_out(run, host), f"; then {AGAIN}"),
+            numbers={"transfer_s": its_ns / 1e9, "others_s": others_ns / 1e9, "cost": cost, "found_in_runs": len(mine)},
+            runs=run_names([run for run, _, _ in mine]),
+            weight=LIMITED + 0.99,
+        )
+
+
+def _late_host(run: Run) -> tuple[str, float, float] | None:
+    """The host, its transfer and that of the median other host, ns; None where none is late, or hosts are fewer than two."""
+    if run.exchange is None or run.exchange.transfer_ns is None or not run.step_ns:
+        return None
+    by_host = run.exchange.ranks.groupby("host")["transfer_ns"].mean().sort_values()
+    if len(by_host) < 2:
+        return None
+    its_ns, others_ns = float(by_host.iloc[-1]), float(by_host.iloc[:-1].median())
+    late = its_ns > SLOW_LINK * others_ns and its_ns - others_ns > COSTLY * run.step_ns
+    return (str(by_host.index[-1]), its_ns, others_ns) if late else None
+
+
+def _leave_out(run: Run, host: str) -> Advice:
+    slurm = run.signals and run.signals.slurm
+    return phrase("leave it out, ", Set({HOSTS: host})) if slurm else f"leave {host} out"
 
 
 def _by_own_time(case: Case) -> Iterator[Straggler]:
@@ -148,8 +197,7 @@ def culprit(ranks: pd.DataFrame) -> LastRank | None:
 
 def _straggler_advice(worst: Straggler) -> Advice:
     """What to do about it: look at its loader or its processor; take another node where there is one."""
-    several, slurm = worst.run.point and worst.run.point.layout.nodes > 1, worst.run.signals and worst.run.signals.slurm
-    leave_out = phrase("leave it out, ", Set({HOSTS: worst.host})) if slurm else f"leave {worst.host} out"
+    several, leave_out = worst.run.point and worst.run.point.layout.nodes > 1, _leave_out(worst.run, worst.host)
     if worst.part == "data_wait":
         compare = f"its batches are late: compare how {worst.host} reads the data, and its loader workers' cores, with the others"
         if several:

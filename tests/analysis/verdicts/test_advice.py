@@ -22,11 +22,19 @@ FOLDER = Path(advice.__file__).parent
 OWN_SCRIPT = Path(__file__).parents[3] / "jobs/own-script.yaml"
 
 SOURCES = {file.stem: file.read_text() for file in FOLDER.glob("*.py")}
-KEYS = sorted({key for text in SOURCES.values() for key in re.findall(r'"((?:workload|layout|measure|slurm)\.(?!optimizer)[\w.]+)"', text)})
+KEYS = sorted(
+    {key for text in SOURCES.values() for key in re.findall(r'"((?:workload|layout|measure|slurm)\.(?!optimizer)[\w.]+)"', text)}
+)
 """Every key that the sources name."""
 
-VALUES = {"measure.stop": "seconds", "measure.warmup": "detect", "measure.comm": "on", "measure.gc": "frozen"}
-VALUES |= {"layout.exclusive": True, "layout.launcher": "torchrun", "slurm.exclude": "r001", "slurm.options": ["-x"], "slurm.srun_options": ["-x"]}
+VALUES: dict[str, object] = {"measure.stop": "seconds", "measure.warmup": "detect", "measure.comm": "on", "measure.gc": "frozen"}
+VALUES |= {
+    "layout.exclusive": True,
+    "layout.launcher": "torchrun",
+    "slurm.exclude": "r001",
+    "slurm.options": ["-x"],
+    "slurm.srun_options": ["-x"],
+}
 
 STARTED_BY_ITSELF = replace(point(1, 2), script=OwnScript(name="train.py"))
 IN_SWEEP = point(1, 2, script="train.py")
