@@ -71,7 +71,7 @@ def read_buckets(attempt: Path, ranks: Sequence[RankEnd], windows: ExchangeWindo
     found = assemble(windows, _bucket_tables(attempt, ranks, warnings, first), ranks)
     if not found.aligned:
         moved = max(ranks, key=moved_ns)
-        why = "clock offsets between ranks are not known (its log says why)"
+        why = "clock offsets between ranks are not known"
         if moved_ns(moved):
             why = (
                 f"the clock of rank {moved.rank} on {moved.host} moved by {moved_ns(moved) / 1e6:.3g} ms, more than clocks drift"

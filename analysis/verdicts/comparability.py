@@ -114,7 +114,8 @@ def mixed_hardware(case: Case) -> Iterator[Verdict]:
         inside = any(" + " in kind for kind in kinds)
         if len(kinds) > 1 or inside:
             why = "a job on several types is as slow as the slowest" if inside else "they are never pooled or compared"
-            todo = "ask for one by `layout.node_type` (`hpcddp clusters show` lists them), and submit what is missing"
+            cluster = runs[0].point.cluster if runs[0].point else "NAME"
+            todo = f"ask for one by `layout.node_type` (`hpcddp clusters show {cluster}` lists them), and submit what is missing"
             yield _mix("mixed hardware", kinds, f"runs of one workload met {_met(kinds)}; {why}", todo)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_names
-from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, over_of, part_of, slow_ranks
+from hpcddp.analysis.verdicts.slow_ranks import SLOWER, WORDS, faster, over_of, part_of, slow_ranks
 from hpcddp.core.text import count
 
 OFTEN_LAST = 0.8
@@ -98,16 +98,22 @@ def _evidence(found: Straggler, more: str) -> str:
 def _by_all_reduces(case: Case) -> Iterator[Straggler]:
     """Stragglers by the order in which ranks are ready for all-reduces, in runs with the communication hook."""
     by_key: dict[Hashable, Run] = {run.key: run for run in case.counting}
-    for key, ranks in case.stragglers.groupby(["label", "run"], sort=True):
-        run = by_key.get(key)
-        if run and run.step_ns and (found := culprit(ranks.assign(step_ns=run.step_ns))) and _is_slow_itself(run, found):
+    groups = case.stragglers.groupby(["label", "run"], sort=True)
+    judged = [
+        (run, culprit(ranks.assign(step_ns=run.step_ns))) for key, ranks in groups if (run := by_key.get(key)) and run.step_ns
+    ]
+    runs = Counter(run.label for run, _ in judged)
+    often = Counter((run.label, found.who) for run, found in judged if found)
+    for run, found in judged:
+        if found and _is_slow_itself(run, found, 2 * often[run.label, found.who] >= runs[run.label]):
             yield Straggler(run, found.who, found.host, part_of(run, found.who), found.wait_s, found.cost, found.last)
 
 
-def _is_slow_itself(run: Run, found: LastRank) -> bool:
-    """Whether step rows do not contradict it: by them the rank, or one of the host, needs longer for its own computation."""
-    over_ns = over_of(run, found.who)
-    return over_ns is None or over_ns >= OWN_TIME * found.wait_s * 1e9
+def _is_slow_itself(run: Run, found: LastRank, often: bool) -> bool:
+    """Whether step rows do not contradict it: by them the rank, or one of the host, computes longer; in a run that is not like the
+    others as much longer as a straggler by step rows alone."""
+    over_ns, least_ns = over_of(run, found.who), OWN_TIME * found.wait_s * 1e9
+    return over_ns is None or over_ns >= max(least_ns, 0.0 if often else SLOWER * (run.step_ns or 0.0))
 
 
 def slow_link(case: Case) -> Iterator[Verdict]:
@@ -127,6 +133,13 @@ def slow_link(case: Case) -> Iterator[Verdict]:
             runs=run_names([run for run, _, _ in mine]),
             weight=LIMITED + 0.99,
         )
+
+
+def link_share(case: Case, row: PointRow) -> float | None:
+    """The share of a point's step that all wait for gradients to reach one node, the median over its runs; None without such."""
+    links = [(_late_host(run), run.step_ns) for run in case.runs_of(row) if run.exchange]
+    share = statistics.median((link[1] - link[2]) / ns if link and ns else 0.0 for link, ns in links) if links else 0.0
+    return share or None
 
 
 def _late_host(run: Run) -> tuple[str, float, float] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from statistics import NormalDist
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.verdicts.context import (
@@ -26,13 +27,17 @@ WAITING = 0.10
 """Share of the step that ranks may wait: 512 ranks whose steps jitter by 1.5 % each, a sound run, wait 5 % for the latest of
 them."""
 
+OF_NOISE = 0.06
+"""Deviation of a rank's steps that is ordinary noise, as a share of the step: of 256 ranks the slowest one is then 17 % late,
+which the sentence says, and no verdict."""
+
 BY_DATA = 0.5
 """Share of that waiting: where steps would be shorter by more if no rank ever waited for data, loaders make ranks uneven."""
 
 
 def uneven_ranks(case: Case) -> Iterator[Verdict]:
     """Ranks wait for each other, now for one and now for another."""
-    for found in found_points(case, uneven_share):
+    for found in found_points(case, _beyond_noise):
         runs, shares = found.runs, found.values
         yield Verdict(
             name="uneven ranks",
@@ -44,6 +49,12 @@ def uneven_ranks(case: Case) -> Iterator[Verdict]:
             runs=run_names(runs),
             weight=LIMITED + min(0.99, max(shares)),
         )
+
+
+def _beyond_noise(case: Case, row: PointRow) -> float | None:
+    """The slowest of n normal values is about that quantile of them (Blom 1958)."""
+    share, n = uneven_share(case, row), int(row["ranks"])
+    return share if share and share > OF_NOISE * NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) else None
 
 
 def uneven_share(case: Case, row: PointRow) -> float | None:

@@ -51,7 +51,7 @@ from hpcddp.analysis.verdicts.input import input_bound, input_share
 from hpcddp.analysis.verdicts.slow_nodes import slow_nodes
 from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
 from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
-from hpcddp.analysis.verdicts.straggler import slow_link, straggler, waited_share
+from hpcddp.analysis.verdicts.straggler import link_share, slow_link, straggler, waited_share
 from hpcddp.analysis.verdicts.transport import idle_adapters, no_gpudirect, tcp_instead_of_rdma
 from hpcddp.analysis.verdicts.uneven import uneven_ranks, uneven_share
 
@@ -95,6 +95,7 @@ CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str]] = {
     "slower computation": (slower_share, "computation that is slower with more ranks"),
     "stalls": (stalled_share, "steps that stall now and then"),
     "straggler": (waited_share, "waiting for one slow rank or node"),
+    "slow link": (link_share, "waiting for gradients over one slow link"),
     "uneven ranks": (uneven_share, "ranks that wait for each other in turn"),
     "latency-bound": (latency_share, "many small messages between ranks"),
     "communication-bound": (comm_share, "exchanging gradients"),

@@ -1,0 +1,167 @@
+"""Slower computation: forward, backward and optimizer take longer with more ranks, at the same batch per rank."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hpcddp.analysis.runs.run import Run
+from hpcddp.analysis.study.effects import ratio
+from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.verdicts.binding import shared
+from hpcddp.analysis.verdicts.context import (
+    CORES,
+    LIMITED,
+    Advice,
+    Case,
+    PointRow,
+    Set,
+    Verdict,
+    found_points,
+    layout,
+    phrase,
+    run_names,
+    run_numbers,
+)
+from hpcddp.analysis.verdicts.cores import cores_of, starved_share
+from hpcddp.analysis.verdicts.gates import CLOCKS, disturbed
+from hpcddp.analysis.verdicts.stalls import stalled_share
+from hpcddp.core.text import count
+
+COMPUTES = ("forward", "backward", "optimizer")
+
+SLOWER = 0.05
+"""Share of the step: runs of one size differ by less, and DDP's copies into buckets take less."""
+
+EXPLAINS = 0.5
+"""Share of what the step is longer: with less, something else holds the point back more."""
+
+CLOCKS_FALL = 0.03
+"""Share by which clocks or power of GPUs must be lower than at the baseline to be named."""
+
+
+@dataclass(frozen=True)
+class Slower:
+    """Of one point against its baseline, in ns a step of the median rank."""
+
+    base: PointRow
+    base_ns: float
+    here_ns: float
+    share: float
+    """Of the step that computation is longer."""
+    explains: float
+    """Share of what the step is longer than the baseline's."""
+
+
+def slower_computation(case: Case) -> Iterator[Verdict]:
+    """A larger point computes more slowly than the smallest of its series."""
+    for found in found_points(case, _slower):
+        row, worst = max(zip(found.rows, found.values, strict=True), key=lambda pair: pair[1].share)
+        times = [
+            f"{quantity(ns / 1e6)} ms a step at {layout(each)}"
+            for ns, each in ((worst.here_ns, row), (worst.base_ns, worst.base))
+        ]
+        yield Verdict(
+            name="slower computation",
+            where=found.where,
+            evidence=f"forward, backward and optimizer take {times[0]} and {times[1]}, at the same batch: that explains "
+            f"{percent(worst.explains)} of the lost efficiency ({run_numbers(case.runs_of(row))})",
+            todo=_advice(case, worst.base, row),
+            numbers={"slower": worst.here_ns / worst.base_ns - 1, "share": worst.share, "explains": worst.explains},
+            runs=run_names(found.runs),
+            weight=LIMITED + min(0.99, max(each.share for each in found.values)),
+        )
+
+
+def slower_share(case: Case, row: PointRow) -> float | None:
+    """The share of a point's step by which its computation is longer than the baseline's; None where it is no cause."""
+    found = _slower(case, row)
+    return found.share if found else None
+
+
+def _slower(case: Case, row: PointRow) -> Slower | None:
+    """None where it is no major part of what is lost, by chance, or where another verdict says why."""
+    base = next((each for _, each in case.points[case.points["series"] == row["series"]].iterrows()), row)
+    runs, base_runs = case.runs_of(row), case.runs_of(base)
+    if base["gpus"] >= row["gpus"] or base["batch_per_gpu"] != row["batch_per_gpu"] or _is_explained(case, row, runs):
+        return None
+    here, there = ([ns for run in each if (ns := _computes_ns(run)) is not None] for each in (runs, base_runs))
+    if not here or not there:
+        return None
+    apart, here_ns, base_ns = ratio(here, there), statistics.median(here), statistics.median(there)
+    steps_ns = [statistics.median(run.step_ns or 0.0 for run in each) for each in (runs, base_runs)]
+    longer, share = steps_ns[0] - steps_ns[1], (here_ns - base_ns) / steps_ns[0]
+    sure = apart.low is None or apart.low > 1
+    if not sure or share < SLOWER or longer <= 0 or share * steps_ns[0] < EXPLAINS * longer:
+        return None
+    return Slower(base, base_ns, here_ns, share, min(1.0, share * steps_ns[0] / longer))
+
+
+def _computes_ns(run: Run) -> float | None:
+    """Of the median rank: one that is slow by itself is a straggler. None where waits for shards are in it."""
+    parts = [(run.part_ns or {}).get(part) for part in COMPUTES]
+    known = [ns for ns in parts if ns is not None]
+    if (
+        not known
+        or len(known) < len(parts)
+        or (run.point and run.point.sharded and (run.part_ns or {}).get("comm_exposed") is None)
+    ):
+        return None
+    over = run.unevenness.part_over_ns if run.unevenness else {}
+    return sum(known) - sum(statistics.fmean(over[part]) for part in COMPUTES if part in over)
+
+
+def _is_explained(case: Case, row: PointRow, runs: list[Run]) -> bool:
+    """By cores that lack or are shared, others on the node, stalls, or clocks that fell, for which runs were rejected."""
+    crowded = starved_share(case, row) is not None or stalled_share(case, row) is not None
+    hot = [
+        run
+        for run in case.records.runs
+        if run.signals and CLOCKS in run.signals.failed and run.label in {each.label for each in runs}
+    ]
+    return crowded or bool(hot) or 2 * sum(disturbed(run) or bool(shared(run)) for run in runs) >= max(1, len(runs))
+
+
+def _advice(case: Case, base: PointRow, row: PointRow) -> Advice:
+    here, there = case.runs_of(row)[0], case.runs_of(base)[0]
+    cores, more = cores_of(here), cores_of(there)
+    if row["device"] == "cuda":
+        return _gpu_advice(case, base, row)
+    if cores and more and cores < more:
+        alike = Set({CORES: int(cores)})
+        return phrase(
+            f"a rank has {cores:.3g} physical cores there, and {more:.3g} at {layout(base)}: compare equal ones, ", alike
+        )
+    ranks = count(int(row["gpus_per_node"]), "rank")
+    return (
+        f"{ranks} of a node share its memory bandwidth, caches and turbo clocks: see that each is bound to cores of its own "
+        f"(table of bindings), and measure memory bandwidth with `hpcddp submit SWEEP.yaml --preflight`"
+    )
+
+
+def _gpu_advice(case: Case, base: PointRow, row: PointRow) -> Advice:
+    """With what telemetry says of clocks and power, where it says anything."""
+    fell = [
+        text for name, unit in (("sm_mhz_median", "MHz"), ("power_w_mean", "W")) if (text := _fell(case, base, row, name, unit))
+    ]
+    if fell:
+        return f"GPUs have {' and '.join(fell)}: ask the site for their power cap and cooling"
+    if not any(run.readings.gpus for run in case.runs_of(row)):
+        return phrase(
+            "read clocks and power of the GPUs, ", Set({"measure.telemetry_hz": 1}), ": many on a node may share a power cap"
+        )
+    return phrase(
+        "clocks and power of the GPUs are the same: the exchange shares them with backward; ",
+        Set({"measure.profile_steps": 5}),
+        " shows which kernels are longer",
+    )
+
+
+def _fell(case: Case, base: PointRow, row: PointRow, name: str, unit: str) -> str:
+    """`1,200 MHz instead of 1,380`"""
+    known = [[getattr(gpu, name) for run in case.runs_of(each) for gpu in run.readings.gpus] for each in (row, base)]
+    if not all(known) or any(value is None for values in known for value in values):
+        return ""
+    here, there = map(statistics.median, known)
+    return f"{quantity(here)} {unit} instead of {quantity(there)}" if here < (1 - CLOCKS_FALL) * there else ""
