@@ -11,7 +11,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hpcddp.analysis.verdicts.context import HOSTS, Advice, Set, Verdict, phrase
+from hpcddp.analysis.verdicts.context import Verdict
+from hpcddp.analysis.verdicts.settings import HOSTS, Advice, Set, phrase
 from hpcddp.core.point import Point, to_json
 
 IN_SCRIPT: Mapping[str, str] = {
@@ -44,7 +45,7 @@ LARGEST = ("measure.steps", "measure.warmup_steps", "repeat")
 """Keys of which the largest value does for all who advise less."""
 
 
-def settled(found: Sequence[Verdict], notes: Sequence[Advice], points: Sequence[Point]) -> tuple[list[Verdict], list[str]]:
+def decided(found: Sequence[Verdict], notes: Sequence[Advice], points: Sequence[Point]) -> tuple[list[Verdict], list[str]]:
     """The verdicts, the weightiest first, with their advice in words, and the notes: no key has two values in them."""
     shared = _shared([*(each.todo for each in found), *notes])
     words, chosen = _words(points), dict[str, tuple[object, str]]()

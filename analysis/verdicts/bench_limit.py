@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from hpcddp.analysis.study.data_benches import decoder_name, is_setting, newest_benches
 from hpcddp.analysis.util.wording import quantity
-from hpcddp.analysis.verdicts.context import WORKERS, Advice, Case, PointRow, Set, phrase
+from hpcddp.analysis.verdicts.context import Case, PointRow
+from hpcddp.analysis.verdicts.settings import WORKERS, Advice, Set, phrase
 from hpcddp.core.data_bench_judgement import LoaderLimit, loader_limit
 from hpcddp.core.data_bench_record import DataBenchRecord, LoaderRate
 from hpcddp.core.point import Point

@@ -11,20 +11,9 @@ from typing import TypeVar
 
 from hpcddp.analysis.runs.bindings import FarRank, SharedCores, far_ranks, runs_far, shared_cores
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts.context import (
-    LIMITED,
-    Advice,
-    Case,
-    PointRow,
-    Set,
-    Verdict,
-    found_points,
-    listed,
-    phrase,
-    run_names,
-    run_numbers,
-)
+from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, found_points, listed, run_numbers
 from hpcddp.analysis.verdicts.cores import starved
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.text import count
 
 T = TypeVar("T")
@@ -57,14 +46,12 @@ def cores_shared(case: Case) -> Iterator[Verdict]:
         group, wanted = shared(worst)[0], _cores_wanted(worst)
         on = f"{'threads of ' if group.by_threads else ''}the same {count(group.cores, 'core')}"
         node = "" if group.node_cores is None else f"; the node has {group.node_cores}"
-        yield Verdict(
-            name="shared cores",
-            where=found.where,
+        yield found.verdict(
             evidence=f"ranks {_numbers(group.ranks)} of {group.host} run on {on}, and each was to have {wanted}{node} "
             f"({run_numbers(runs)})",
             todo=_shared_advice(worst, group),
             numbers={"ranks": len(group.ranks), "cores": group.cores, "cores_per_rank": wanted},
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED,
         )
 
@@ -77,15 +64,13 @@ def far_socket(case: Case) -> Iterator[Verdict]:
         host, rank, binding = placed[0]
         is_far = runs_far(binding)
         does, sockets = ("runs", binding.sockets) if is_far else ("takes its memory", binding.memory_sockets)
-        yield Verdict(
-            name="far socket",
-            where=found.where,
+        yield found.verdict(
             evidence=f"rank {rank} on {host} {does} on socket {_numbers(sockets)}, and its GPU ({binding.gpu}) is on socket "
             f"{binding.gpu_socket}; so {'is' if len(placed) == 1 else 'are'} {len(placed)} of {count(_ranks(worst), 'rank')} "
             f"({run_numbers(runs)})",
             todo=_far_advice(worst, host),
             numbers={"ranks": len(placed), "of": _ranks(worst)},
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED,
         )
 

@@ -11,21 +11,18 @@ from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.context import (
     AGAIN,
     LIMITED,
-    Advice,
     Case,
     PointRow,
-    Set,
     Verdict,
     found_points,
     larger_batch,
     layout,
-    phrase,
-    run_names,
     run_numbers,
     span,
     step_s,
 )
 from hpcddp.analysis.verdicts.measured import EXCHANGING, OF_SHARDS, measured_advice
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.core.text import count
 
@@ -66,14 +63,12 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
         worst = max(split or rows, key=lambda row: _exposed_share(row) or 0.0)
         all_split = len(split) == len(rows)
         what = "gradients travelling" if all_split else "communication (transfer or waiting for other ranks)"
-        yield Verdict(
-            name="communication-bound",
-            where=found.where,
+        yield found.verdict(
             evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(runs)})"
             f"{_link_words(case, worst)}",
             todo=_bound_advice(case, rows, worst),
             numbers={"exposed_share_low": min(shares), "exposed_share_high": max(shares), **_link(case, worst)},
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED + max(shares),
         )
 
@@ -177,15 +172,13 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
         number, latency_s = _buckets(case, worst), _latency_s(case, worst)
         cost = f", each at least {quantity(latency_s * 1e6)} us whatever its size" if latency_s else ""
         size_kib = float(worst["step_bytes"]) / number / 1024
-        yield Verdict(
-            name="latency-bound",
-            where=found.where,
+        yield found.verdict(
             evidence=f"{span(shares)} of the step is {count(number, 'exchange')} of {quantity(size_kib)} KiB on average{cost} "
             f"({run_numbers(runs)})",
             todo=measured_advice(case, rows, EXCHANGING) or _latency_advice(case, worst, number),
             numbers={"exposed_share_high": max(shares), "buckets": number, "bucket_bytes": size_kib * 1024}
             | ({"latency_s": latency_s} if latency_s else {}),
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED + max(shares),
         )
 

@@ -15,19 +15,17 @@ from hpcddp.analysis.verdicts.context import (
     AGAIN,
     DOUBTFUL,
     INCOMPLETE,
-    Advice,
     Case,
     PointRow,
-    Set,
     Verdict,
     found_points,
     layout,
     listed,
-    phrase,
     run_names,
     run_numbers,
     where,
 )
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.run_key import RunKey
 from hpcddp.core.text import count
@@ -62,7 +60,6 @@ def noisy_baseline(case: Case) -> Iterator[Verdict]:
             runs = case.runs_of(row)
             claimed = f"the points are within {percent(effect)} of perfect scaling" if width > effect else "speedups follow it"
             yield Verdict(
-                name="noisy baseline",
                 where=where([row], series, name),
                 evidence=f"{row['n']} runs give {_range(row['samples_per_s_low'], row['samples_per_s_high'])} samples/s "
                 f"({row['interval']}), {percent(width)} of the median; {claimed} ({run_numbers(runs)})",
@@ -95,7 +92,6 @@ def suspect_baseline(case: Case) -> Iterator[Verdict]:
             row = series[(series["nodes"] == 1) & (series["gpus_per_node"] == gpus)].iloc[0]
             more = f", and {len(above) - 1} more points are above 100 %" if len(above) > 1 else ""
             yield Verdict(
-                name="suspect baseline",
                 where=where([row], series, name),
                 evidence=f"{layout(most)} has {percent(most[column])} efficiency against {layout(row)}, which is superlinear"
                 f"{more} ({run_numbers(case.runs_of(row))})",
@@ -116,7 +112,7 @@ def mixed_hardware(case: Case) -> Iterator[Verdict]:
             why = "a job on several types is as slow as the slowest" if inside else "they are never pooled or compared"
             cluster = runs[0].point.cluster if runs[0].point else "NAME"
             todo = f"ask for one by `layout.node_type` (`hpcddp clusters show {cluster}` lists them), and submit what is missing"
-            yield _mix("mixed hardware", kinds, f"runs of one workload met {_met(kinds)}; {why}", todo)
+            yield _mix(kinds, f"runs of one workload met {_met(kinds)}; {why}", todo)
 
 
 def mixed_software(case: Case) -> Iterator[Verdict]:
@@ -127,7 +123,7 @@ def mixed_software(case: Case) -> Iterator[Verdict]:
         if name and len({tuple(_layouts(each)) for each in kinds.values()}) > 1:
             todo = "run all sizes with one version: delete the runs with the other (`POINT/rN`), and run `hpcddp submit` again"
             evidence = f"runs of one workload have {_met(kinds)}; they are never pooled or compared"
-            yield _mix("mixed software", kinds, evidence, todo)
+            yield _mix(kinds, evidence, todo)
 
 
 def _of_one_workload(case: Case, column: str) -> Iterator[list[Run]]:
@@ -144,9 +140,8 @@ def _by_kind(kind_of: Mapping[str, str | None], runs: Sequence[Run]) -> dict[str
     return {kind: [run for run in runs if kind_of[run.name] == kind] for kind in kinds}
 
 
-def _mix(name: str, kinds: Mapping[str, Sequence[Run]], evidence: str, todo: str) -> Verdict:
+def _mix(kinds: Mapping[str, Sequence[Run]], evidence: str, todo: str) -> Verdict:
     return Verdict(
-        name=name,
         where=f"on {listed(list(kinds))}",
         evidence=evidence,
         todo=todo,
@@ -191,7 +186,6 @@ def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verd
     else:
         why, advice = _not_counted(ended)
     return Verdict(
-        name="baseline missing",
         where=f"at 1x{gpus}{f' ({name})' if name else ''}",
         evidence=f"there is no speedup or efficiency against {what}: {why}",
         todo=advice,
@@ -223,14 +217,11 @@ def out_of_line(case: Case) -> Iterator[Verdict]:
     """Points whose throughput lies outside of what was predicted before they ran."""
     for found in found_points(case, _off):
         row, (share, low, high) = max(zip(found.rows, found.values, strict=True), key=lambda pair: abs(math.log(pair[1][0])))
-        yield Verdict(
-            name="out of line with prediction",
-            where=found.where,
+        yield found.verdict(
             evidence=f"{layout(row)} reaches {quantity(row['samples_per_s'])} samples/s where {_range(low, high)} were predicted "
             f"({run_numbers(found.runs)})",
             todo="look at the other verdicts first; if the runs are sound, correct what the profile says of this machine",
             numbers={"measured_by_predicted": share, "low": low, "high": high},
-            runs=run_names(found.runs),
             weight=DOUBTFUL + min(0.99, abs(1 - share)),
         )
 

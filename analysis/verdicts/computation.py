@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import ratio
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.binding import shared
-from hpcddp.analysis.verdicts.context import (
-    CORES,
-    LIMITED,
-    Advice,
-    Case,
-    PointRow,
-    Set,
-    Verdict,
-    found_points,
-    layout,
-    phrase,
-    run_names,
-    run_numbers,
-)
+from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, found_points, layout, run_numbers
 from hpcddp.analysis.verdicts.cores import cores_of, starved_share
 from hpcddp.analysis.verdicts.gates import CLOCKS, disturbed
+from hpcddp.analysis.verdicts.settings import CORES, Advice, Set, phrase
 from hpcddp.analysis.verdicts.stalls import stalled_share
-from hpcddp.core.text import count
 
 COMPUTES = ("forward", "backward", "optimizer")
 
@@ -62,14 +49,11 @@ def slower_computation(case: Case) -> Iterator[Verdict]:
             f"{quantity(ns / 1e6)} ms a step at {layout(each)}"
             for ns, each in ((worst.here_ns, row), (worst.base_ns, worst.base))
         ]
-        yield Verdict(
-            name="slower computation",
-            where=found.where,
+        yield found.verdict(
             evidence=f"forward, backward and optimizer take {times[0]} and {times[1]}, at the same batch: that explains "
             f"{percent(worst.explains)} of the lost efficiency ({run_numbers(case.runs_of(row))})",
             todo=_advice(case, worst.base, row),
             numbers={"slower": worst.here_ns / worst.base_ns - 1, "share": worst.share, "explains": worst.explains},
-            runs=run_names(found.runs),
             weight=LIMITED + min(0.99, max(each.share for each in found.values)),
         )
 
@@ -124,44 +108,29 @@ def _is_explained(case: Case, row: PointRow, runs: list[Run]) -> bool:
 
 
 def _advice(case: Case, base: PointRow, row: PointRow) -> Advice:
-    here, there = case.runs_of(row)[0], case.runs_of(base)[0]
-    cores, more = cores_of(here), cores_of(there)
+    cores, more = (cores_of(case.runs_of(each)[0]) for each in (row, base))
     if row["device"] == "cuda":
-        return _gpu_advice(case, base, row)
+        return _gpu_advice(case.runs_of(row), case.runs_of(base))
     if cores and more and cores < more:
-        alike = Set({CORES: int(cores)})
-        return phrase(
-            f"a rank has {cores:.3g} physical cores there, and {more:.3g} at {layout(base)}: compare equal ones, ", alike
-        )
-    ranks = count(int(row["gpus_per_node"]), "rank")
+        has = f"a rank has {cores:.3g} physical cores there, and {more:.3g} at {layout(base)}: compare equal ones, "
+        return phrase(has, Set({CORES: int(cores)}))
     return (
-        f"{ranks} of a node share its memory bandwidth, caches and turbo clocks: see that each is bound to cores of its own "
-        f"(table of bindings), and measure memory bandwidth with `hpcddp submit SWEEP.yaml --preflight`"
+        "ranks of a node share its memory bandwidth, caches and turbo clocks: see that each has cores of its own (table of "
+        "bindings); `hpcddp submit SWEEP.yaml --preflight` measures memory bandwidth"
     )
 
 
-def _gpu_advice(case: Case, base: PointRow, row: PointRow) -> Advice:
-    """With what telemetry says of clocks and power, where it says anything."""
-    fell = [
-        text for name, unit in (("sm_mhz_median", "MHz"), ("power_w_mean", "W")) if (text := _fell(case, base, row, name, unit))
-    ]
+def _gpu_advice(runs: Sequence[Run], base_runs: Sequence[Run]) -> Advice:
+    """With what telemetry says of clocks and power."""
+    fell = []
+    for name, unit in (("sm_mhz_median", "MHz"), ("power_w_mean", "W")):
+        known = [[getattr(gpu, name) or 0 for run in each for gpu in run.readings.gpus] for each in (runs, base_runs)]
+        here, there = (statistics.median(values or [0]) for values in known)
+        if 0 < here < (1 - CLOCKS_FALL) * there:
+            fell.append(f"{quantity(here)} {unit} instead of {quantity(there)}")
     if fell:
         return f"GPUs have {' and '.join(fell)}: ask the site for their power cap and cooling"
-    if not any(run.readings.gpus for run in case.runs_of(row)):
-        return phrase(
-            "read clocks and power of the GPUs, ", Set({"measure.telemetry_hz": 1}), ": many on a node may share a power cap"
-        )
-    return phrase(
-        "clocks and power of the GPUs are the same: the exchange shares them with backward; ",
-        Set({"measure.profile_steps": 5}),
-        " shows which kernels are longer",
-    )
-
-
-def _fell(case: Case, base: PointRow, row: PointRow, name: str, unit: str) -> str:
-    """`1,200 MHz instead of 1,380`"""
-    known = [[getattr(gpu, name) for run in case.runs_of(each) for gpu in run.readings.gpus] for each in (row, base)]
-    if not all(known) or any(value is None for values in known for value in values):
-        return ""
-    here, there = map(statistics.median, known)
-    return f"{quantity(here)} {unit} instead of {quantity(there)}" if here < (1 - CLOCKS_FALL) * there else ""
+    if any(run.readings.gpus for run in runs):
+        kernels = Set({"measure.profile_steps": 5})
+        return phrase("clocks and power of GPUs do not say why: ", kernels, " shows which kernels are longer beside the exchange")
+    return phrase("read clocks and power of GPUs, of which many on a node may share a cap: ", Set({"measure.telemetry_hz": 1}))

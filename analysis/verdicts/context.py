@@ -14,6 +14,7 @@ from hpcddp.analysis.study.accuracy import Evaluated, evaluated
 from hpcddp.analysis.study.axes import Axis
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import same_workload
+from hpcddp.analysis.verdicts.settings import Advice, Set
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import spans
 
@@ -25,26 +26,6 @@ INPUT_SHARE = 0.10
 than DDP costs on the first node."""
 
 
-@dataclass(frozen=True)
-class Set:
-    """Values of keys of a sweep, as a piece of advice: `--set KEY=VALUE`."""
-
-    values: Mapping[str, object]
-
-
-Advice = str | tuple[str | Set, ...]
-"""What to do: words with settings among them. advice.py makes one text of it."""
-
-
-def phrase(*pieces: Advice | Set) -> tuple[str | Set, ...]:
-    """One after the other."""
-    return tuple(part for piece in pieces for part in ((piece,) if isinstance(piece, str | Set) else piece) if part != "")
-
-
-WORKERS, CORES = "workload.loader_workers_per_rank", "layout.physical_cores_per_rank"
-HOSTS = "slurm.exclude"
-"""The key whose values are hosts, and add up."""
-
 AGAIN = "remove those runs' folders (`POINT/rN`) and submit again: runs that are done stay otherwise"
 """How to have a run measured again that is done."""
 
@@ -53,8 +34,8 @@ AGAIN = "remove those runs' folders (`POINT/rN`) and submit again: runs that are
 class Verdict:
     """A finding about a study."""
 
-    name: str
-    """A key of verdicts.ALL."""
+    name: str = ""
+    """A key of verdicts.ALL, which is put in there."""
     where: str
     """`at every point from 1x2 on`, nodes x GPUs per node; `on r007`."""
     evidence: str
@@ -163,6 +144,13 @@ class FoundPoints(Generic[T]):
     values: list[T]
     runs: list[Run]
     """Runs of these points that count."""
+
+    def verdict(
+        self, *, evidence: str, todo: Advice, numbers: Mapping[str, float], weight: float, runs: Sequence[Run] | None = None
+    ) -> Verdict:
+        """Of these points; `runs`: those that show it, of all of theirs."""
+        names = run_names(self.runs if runs is None else runs)
+        return Verdict(where=self.where, evidence=evidence, todo=todo, numbers=numbers, weight=weight, runs=names)
 
 
 def found_points(case: Case, judge: Callable[[Case, PointRow], T | None]) -> Iterator[FoundPoints[T]]:

@@ -7,22 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import (
-    CORES,
-    INPUT_SHARE,
-    LIMITED,
-    WORKERS,
-    Advice,
-    Case,
-    PointRow,
-    Set,
-    Verdict,
-    found_points,
-    phrase,
-    run_names,
-    run_numbers,
-)
+from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, PointRow, Verdict, found_points, run_numbers
 from hpcddp.analysis.verdicts.measured import WAITING, measured_advice
+from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 
 BUSY = 0.9
 """Share of the CPU time the job could use, from which on its CPUs are busy: loaders that wait for disks or for the trainer use
@@ -78,15 +65,13 @@ def cpu_starvation(case: Case) -> Iterator[Verdict]:
         cores, processors = cores_of(worst) or 0.0, worst.signals.processors if worst.signals else None
         busy = processors.busy if processors else None
         threads = processors.threads if processors else 1
-        yield Verdict(
-            name="CPU starvation",
-            where=found.where,
+        yield found.verdict(
             evidence=f"a rank has {cores:.3g} physical core{'s' * (cores != 1)}{_threads_words(cores, threads)} and needs "
             f"{needed_cores(worst)}{'' if busy is None else f'; its CPUs are busy {percent(min(busy, 1))} of the time'} "
             f"({run_numbers(runs)})",
             todo=measured_advice(case, found.rows, WAITING) or cpu_advice(runs),
             numbers={"cores": cores, "needed": needed_cores(worst), **({} if busy is None else {"busy_share": busy})},
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED + min(0.99, starved(worst) or 0.0),
         )
 

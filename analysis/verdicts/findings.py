@@ -26,8 +26,8 @@ from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
-from hpcddp.analysis.verdicts.advice import settled
-from hpcddp.analysis.verdicts.context import Advice, Case, PointRow, Verdict
+from hpcddp.analysis.verdicts.advice import decided
+from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.damaged import damaged_notes
 from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
@@ -47,6 +47,7 @@ from hpcddp.analysis.verdicts.notes import (
     window_notes,
 )
 from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences
+from hpcddp.analysis.verdicts.settings import Advice
 from hpcddp.analysis.verdicts.staging_notes import staging_notes
 from hpcddp.analysis.verdicts.to_accuracy import target_sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
@@ -116,8 +117,8 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     outliers = outliers_frame(runs)
     targets = failures.contain("time to accuracy", lambda: targets_frame(records, runs, shown), no_targets())
     readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
-    unsettled = [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)]
-    judged, noted = settled(verdicts(case, failures), unsettled, records.points)
+    undecided = [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)]
+    judged, noted = decided(verdicts(case, failures), undecided, records.points)
     return Findings(
         records=records,
         kinds=[scaling_kind(records.hold, work) for work in sorted({point.work for point in records.points} - {"comm"})],

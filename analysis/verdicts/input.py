@@ -13,19 +13,13 @@ from hpcddp.analysis.study.limits import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.bench_limit import benched
 from hpcddp.analysis.verdicts.context import (
-    CORES,
     INPUT_SHARE,
     LIMITED,
-    WORKERS,
-    Advice,
     Case,
     PointRow,
-    Set,
     Verdict,
     found_points,
     larger_batch,
-    phrase,
-    run_names,
     run_numbers,
     span,
     step_s,
@@ -33,6 +27,7 @@ from hpcddp.analysis.verdicts.context import (
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, most_cores, most_workers, starved_runs
 from hpcddp.analysis.verdicts.loader_limit import FoundLimit, loader_limit
 from hpcddp.analysis.verdicts.measured import WAITING, measured_advice
+from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
@@ -47,15 +42,12 @@ def input_bound(case: Case) -> Iterator[Verdict]:
         rows, shares = found.rows, found.values
         limit = loader_limit(case, _widest_row(rows))
         gain = 1 / (1 - min(0.99, max(shares + [_saved(case, row) for row in rows]))) - 1
-        yield Verdict(
-            name="input-bound",
-            where=found.where,
+        yield found.verdict(
             evidence=f"{span(shares)} of the step waits for data ({run_numbers(found.runs)}){_limits_words(case, rows[-1])}"
             f"{f'; the limit: {limit.limit} ({limit.because})' if limit else ''}; "
             f"without waiting it would be up to {percent(gain)} faster",
             todo=measured_advice(case, rows, WAITING) or input_advice(case, found.series, rows, limit),
             numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain, **_limits(case, rows[-1])},
-            runs=run_names(found.runs),
             weight=LIMITED + max(shares),
         )
 

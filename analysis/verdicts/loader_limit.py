@@ -10,8 +10,9 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.limits import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.bench_limit import benched
-from hpcddp.analysis.verdicts.context import CORES, WORKERS, Advice, Case, PointRow, Set, larger_batch, phrase
+from hpcddp.analysis.verdicts.context import Case, PointRow, larger_batch
 from hpcddp.analysis.verdicts.cores import cores_of, most_cores, most_workers
+from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 from hpcddp.core.data_bench_judgement import LoaderLimit
 from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point_rules import IN_MEMORY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts.context import WORKERS, Advice, Set, phrase
+from hpcddp.analysis.verdicts.settings import WORKERS, Advice, Set, phrase
 from hpcddp.core.text import count
 
 

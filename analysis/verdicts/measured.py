@@ -8,7 +8,8 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
 from hpcddp.analysis.study.axis_words import does_something, pays, stops_paying, times_words
 from hpcddp.analysis.study.effects import ratio
-from hpcddp.analysis.verdicts.context import CORES, WORKERS, Advice, Case, PointRow, Set, phrase, run_numbers
+from hpcddp.analysis.verdicts.context import Case, PointRow, run_numbers
+from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 
 WAITING = (WORKERS, CORES)
 """Keys against waiting for data, and against too few cores."""

@@ -10,7 +10,7 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import Advice, Set, phrase
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.preflight_judgement import preflight_words
 from hpcddp.core.preflight_record import PreflightRecord
 from hpcddp.core.repetitions import FEWEST

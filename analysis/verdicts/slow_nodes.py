@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.records.preflights import latest_on
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Case, Set, Verdict, phrase, run_names
+from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, Verdict, run_names
+from hpcddp.analysis.verdicts.settings import HOSTS, Set, phrase
 from hpcddp.analysis.verdicts.straggler import straggler_hosts
 from hpcddp.core.preflight_judgement import below_words
 from hpcddp.core.preflight_record import SlowReading
@@ -39,7 +40,6 @@ def _verdict(case: Case, host: str, runs: Sequence[Run]) -> Verdict:
         else f"leave {host} out"
     )
     return Verdict(
-        name="slow node",
         where=f"on {host}",
         evidence=f"preflight found its {' and its '.join(map(below_words, slow))} of {count(slow[0].nodes, 'node')}, and "
         f"{count(len(runs), 'run')} that {'counts' if len(runs) == 1 else 'count'} ran there ({runs[0].name}"

@@ -10,9 +10,10 @@ from hpcddp.analysis.runs.long_steps import Stalls
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.comm import NOT_SPLIT, comm_share
-from hpcddp.analysis.verdicts.context import LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_names, where
+from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, run_names, where
 from hpcddp.analysis.verdicts.gates import disturbed
 from hpcddp.analysis.verdicts.input import input_advice, input_share
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.analysis.verdicts.steps import bursts
 from hpcddp.core.text import count
 
@@ -96,7 +97,6 @@ def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequ
     more = f", and so in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
     assert worst.stalls is not None
     return Verdict(
-        name="stalls",
         where=where(rows, series, name),
         evidence=f"{_words(worst, worst.stalls, what)}{more}",
         todo=_advice(case, series, rows, worst, what),

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import Rhythm
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import DOUBTFUL, Advice, Case, Set, Verdict, found_points, phrase, run_names
+from hpcddp.analysis.verdicts.context import DOUBTFUL, Case, Verdict, found_points, run_names
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.text import count
 
 FEW_STEPS = 20
@@ -51,13 +52,11 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
         worst = max(runs, key=lambda run: (run.step_ci_percent or math.inf, run.name))
         steps, interval = worst.steady_steps or 0, worst.step_ci_percent
         known = "not known" if interval is None else f"known to {interval:.1f} % only"
-        yield Verdict(
-            name="too few steps",
-            where=found.where,
+        yield found.verdict(
             evidence=f"with {count(steps, 'timed step')} the mean of {worst.name} is {known}{_others(len(runs) - 1)}",
             todo=_steps_advice(worst),
             numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},
-            runs=run_names(runs),
+            runs=runs,
             weight=DOUBTFUL + min(0.99, (interval or 50) / 100),
         )
 
@@ -101,7 +100,6 @@ def warmup_inside(case: Case) -> Iterator[Verdict]:
         assert worst.early is not None
         needed = max(max(run.warmup_detected_steps or 0, _warmup_steps(run)) for run in runs)
         yield Verdict(
-            name="warm-up inside the window",
             where=f"in {len(runs)} of {len(case.counting)} runs",
             evidence=f"{worst.name} begins with {count(worst.early.steps, 'timed step')} that "
             f"{'is' if worst.early.steps == 1 else 'are'} {percent(worst.early.slower)} slower than later ones; this raises the "
@@ -138,7 +136,6 @@ def burst_network(case: Case) -> Iterator[Verdict]:
     fast, slow = quantity(rhythm.fast_ns / 1e6), quantity(rhythm.slow_ns / 1e6)
     order = "first come the fast ones, then the slow ones" if rhythm.slow_later > 1 - FIRST_SLOW else "they take turns"
     yield Verdict(
-        name="burst network",
         where=f"in {len(runs)} of {len(case.counting)} runs",
         evidence=f"steps of {worst.name} are of two kinds: {percent(1 - rhythm.slow_share)} last {fast} ms, "
         f"{percent(rhythm.slow_share)} {slow} ms; {order}, as on a network that lets bursts pass faster",

@@ -12,7 +12,8 @@ import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
-from hpcddp.analysis.verdicts.context import AGAIN, HOSTS, LIMITED, Advice, Case, PointRow, Set, Verdict, phrase, run_names
+from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, PointRow, Verdict, run_names
+from hpcddp.analysis.verdicts.settings import HOSTS, Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import SLOWER, WORDS, faster, over_of, part_of, slow_ranks
 from hpcddp.core.text import count
 
@@ -64,7 +65,6 @@ def straggler(case: Case) -> Iterator[Verdict]:
         worst, runs = mine[0], run_names([each.run for each in mine])
         more = f", and in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
         yield Verdict(
-            name="straggler",
             where=f"on {name}",
             evidence=f"{_evidence(worst, more)} ({percent(worst.cost)} of the step, which would be {faster(worst.cost)} without)",
             todo=_straggler_advice(worst),
@@ -110,8 +110,8 @@ def _by_all_reduces(case: Case) -> Iterator[Straggler]:
 
 
 def _is_slow_itself(run: Run, found: LastRank, often: bool) -> bool:
-    """Whether step rows do not contradict it: by them the rank, or one of the host, computes longer; in a run that is not like the
-    others as much longer as a straggler by step rows alone."""
+    """Whether step rows do not contradict it: by them the rank, or one of the host, computes longer; in a run unlike the others
+    as much longer as a straggler by step rows alone."""
     over_ns, least_ns = over_of(run, found.who), OWN_TIME * found.wait_s * 1e9
     return over_ns is None or over_ns >= max(least_ns, 0.0 if often else SLOWER * (run.step_ns or 0.0))
 
@@ -124,7 +124,6 @@ def slow_link(case: Case) -> Iterator[Verdict]:
         run, its_ns, others_ns = max(mine, key=lambda each: each[1] - each[2])
         cost = (its_ns - others_ns) / (run.step_ns or its_ns)
         yield Verdict(
-            name="slow link",
             where=f"on {host}",
             evidence=f"gradients of a step reach {host} {quantity(its_ns / 1e6)} ms after the last rank is ready, and the other "
             f"nodes after {quantity(others_ns / 1e6)} ms, in {count(len(mine), 'run')} ({run.name}); all others wait for that",

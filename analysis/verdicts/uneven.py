@@ -7,20 +7,9 @@ from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts.context import (
-    LIMITED,
-    Advice,
-    Case,
-    PointRow,
-    Set,
-    Verdict,
-    found_points,
-    phrase,
-    run_names,
-    run_numbers,
-    span,
-)
+from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, found_points, run_numbers, span
 from hpcddp.analysis.verdicts.input import input_share
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import data_share, faster, slow_ranks
 
 WAITING = 0.10
@@ -39,14 +28,12 @@ def uneven_ranks(case: Case) -> Iterator[Verdict]:
     """Ranks wait for each other, now for one and now for another."""
     for found in found_points(case, _beyond_noise):
         runs, shares = found.runs, found.values
-        yield Verdict(
-            name="uneven ranks",
-            where=found.where,
+        yield found.verdict(
             evidence=f"{span(shares)} of the step a rank waits for the slowest one of that step, which is now this one, now that "
             f"({run_numbers(runs)}); without that it would be {faster(max(shares))}",
             todo=_uneven_advice(_by_data(runs, min(shares))),
             numbers={"waiting_share_low": min(shares), "waiting_share_high": max(shares), "faster_by": 1 / (1 - max(shares)) - 1},
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED + min(0.99, max(shares)),
         )
 
@@ -78,10 +65,8 @@ def _by_data(runs: Sequence[Run], share: float) -> bool:
 
 def _uneven_advice(by_data: bool) -> Advice:
     if by_data:
-        alone = Set({"measure.input": "io"})
-        return phrase(
-            "batches are late on one rank after the other: ", alone, " times the loaders alone, and says what limits them"
-        )
+        io = Set({"measure.input": "io"})
+        return phrase("batches are late on one rank after the other: ", io, " times the loaders alone, and says what limits them")
     return phrase(
         "look for what disturbs ranks in turn: batches of unlike cost, garbage collection (",
         Set({"measure.gc": "frozen"}),

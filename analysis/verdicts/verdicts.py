@@ -26,6 +26,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -122,13 +123,13 @@ OF_A_KIND = 2
 def verdicts(case: Case, failures: Failures) -> list[Verdict]:
     """All verdicts on a study: the weightiest first, of equal weights those of most runs, then in the order of ALL."""
     none: list[Verdict] = []
-    each = [failures.contain(f"the verdict `{name}`", partial(_all_of, find, case), none) for name, find in ALL.items()]
+    each = [failures.contain(f"the verdict `{name}`", partial(_all_of, name, find, case), none) for name, find in ALL.items()]
     found = list(itertools.chain.from_iterable(each))
     return sorted(found, key=lambda verdict: (-verdict.weight, -len(verdict.runs)))
 
 
-def _all_of(find: Callable[[Case], Iterator[Verdict]], case: Case) -> list[Verdict]:
-    return list(find(case))
+def _all_of(name: str, find: Callable[[Case], Iterator[Verdict]], case: Case) -> list[Verdict]:
+    return [replace(verdict, name=name) for verdict in find(case)]
 
 
 def cause(case: Case, row: PointRow) -> str | None:

@@ -11,9 +11,10 @@ import pytest
 
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts import advice
-from hpcddp.analysis.verdicts.advice import settled
-from hpcddp.analysis.verdicts.context import Advice, Set, Verdict, phrase
+from hpcddp.analysis.verdicts.advice import decided
+from hpcddp.analysis.verdicts.context import Verdict
 from hpcddp.analysis.verdicts.findings import find
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.point import OwnScript, Point
 from hpcddp.sweep.file import read_sweep
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_study
@@ -46,7 +47,7 @@ def verdict(name: str, todo: Advice, weight: float = 1.0) -> Verdict:
 
 def said(todo: Advice, *points: Point) -> str:
     """The advice of a study with these points."""
-    return settled([verdict("stalls", todo)], [], points)[0][0].advice
+    return decided([verdict("stalls", todo)], [], points)[0][0].advice
 
 
 def test_settings_are_written_in_one_place() -> None:
@@ -60,7 +61,7 @@ def test_no_key_has_two_values() -> None:
     both = Set({"layout.physical_cores_per_rank": 8, "workload.loader_workers_per_rank": 1})
     cores = Set({"layout.physical_cores_per_rank": 4})
     found = [verdict(name, phrase("so: ", each)) for name, each in (("a", more), ("b", both), ("c", cores), ("d", more))]
-    verdicts, notes = settled(found, [phrase("too many: ", fewer, "."), "of nothing"], [point(1, 1)])
+    verdicts, notes = decided(found, [phrase("too many: ", fewer, "."), "of nothing"], [point(1, 1)])
     assert [each.advice for each in verdicts] == [
         "so: `--set workload.loader_workers_per_rank=7`",
         "do first what the verdict `a` advises, `--set workload.loader_workers_per_rank=7`",
@@ -73,7 +74,7 @@ def test_no_key_has_two_values() -> None:
 def test_what_serves_all_is_advised_to_all() -> None:
     """The most steps that anybody needs, and every host that somebody would leave out."""
     found = [verdict(str(n), phrase(Set({"measure.steps": n, "slurm.exclude": f"r{n}"}))) for n in (300, 1200, 500)]
-    verdicts, notes = settled(found, [phrase(Set({"measure.steps": 100}))], [point(1, 1)])
+    verdicts, notes = decided(found, [phrase(Set({"measure.steps": 100}))], [point(1, 1)])
     assert {each.advice for each in verdicts} == {"`--set measure.steps=1200 --set slurm.exclude=r1200,r300,r500`"}
     assert notes == ["`--set measure.steps=1200`"]
 

@@ -1,4 +1,4 @@
-"""Causes planted in simulated runs are the first thing that is named, and what is advised can be run; clean studies stay clean."""
+"""Causes planted in simulated runs are the first thing that is named, what is advised can be run; clean studies stay clean."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from tests.analysis.simulation import WARMUP_STEPS, Case, simulate, write_attemp
 from tests.analysis.synthetic import point, write_study
 
 Layouts = Sequence[tuple[int, int]]
+Size = tuple[Layouts, int, float]
+"""Layouts, runs of each point, noise of a rank's computing in per cent."""
 
 TIMED_STEPS = 200
 SAMPLES = 1_000_000
@@ -51,7 +53,9 @@ class Plan:
     hold: str = "batch_per_gpu"
 
 
-def study_of(folder: Path, plan: Plan, layouts: Layouts, runs: int, noise: float, seed: int) -> tuple[list[Point], Findings]:
+def study_of(folder: Path, plan: Plan, size: Size, seed: int) -> tuple[list[Point], Findings]:
+    """Its points, and what is found."""
+    layouts, runs, noise = size
     given = {"warmup_steps": WARMUP_STEPS, "steps": TIMED_STEPS, "node_type": None, **plan.changes}
     points = [point(*layout, **{**given, **plan.of_layout(*layout)}) for layout in layouts]
     study = write_study(folder, points, repeat=runs, hold=plan.hold)
@@ -215,20 +219,19 @@ CAUSES: Mapping[str, tuple[Plan, str, str]] = {
 }
 """Cause -> runs that have it, the verdict or note that must come first, and what the sentence says."""
 
-SIZES: Sequence[tuple[Layouts, int, float]] = (([(1, 1), (1, 4), (2, 4)], 3, 1.0), ([(1, 1), (1, 2), (4, 2)], 6, 2.0))
-"""Layouts, runs of each point, noise of a rank's computing in per cent."""
+SIZES: Sequence[Size] = (([(1, 1), (1, 4), (2, 4)], 3, 1.0), ([(1, 1), (1, 2), (4, 2)], 6, 2.0))
 
 
 def first_named(found: Findings) -> str:
     return found.verdicts[0].name if found.verdicts else f"note: {found.notes[0]}"
 
 
-@pytest.mark.parametrize(("layouts", "runs", "noise"), SIZES)
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("cause", CAUSES)
-def test_a_planted_cause_is_named_first(tmp_path: Path, cause: str, layouts: Layouts, runs: int, noise: float) -> None:
+def test_a_planted_cause_is_named_first(tmp_path: Path, cause: str, size: Size) -> None:
     """Before all other verdicts and in the sentence; what all of them advise can be run as it is printed."""
     plan, first, headline = CAUSES[cause]
-    points, found = study_of(tmp_path / "s", plan, layouts, runs, noise, seed=len(cause))
+    points, found = study_of(tmp_path / "s", plan, size, seed=len(cause))
     assert first in first_named(found), [(each.name, each.evidence) for each in found.verdicts]
     assert headline in " ".join(found.sentences)
     for text in [*(each.advice for each in found.verdicts), *found.notes]:
@@ -257,9 +260,9 @@ def parse(command: click.Command, words: Sequence[str]) -> None:
 
 def document(each: Point) -> dict[str, Any]:
     """A sweep of that one point."""
-    found = point_to_dict(each)
-    kept = {name: found[name] for name in ("workload", "layout", "measure", "device", "work")}
-    return {"schema": 1, "cluster": "marconi100", **kept, "layout": {**kept["layout"], "node_type": None}}
+    found: dict[str, Any] = dict(point_to_dict(each))
+    parts = {name: found[name] for name in ("workload", "layout", "measure", "device", "work")}
+    return {"schema": 1, "cluster": "marconi100", **parts, "layout": {**parts["layout"], "node_type": None}}
 
 
 def loading(each: Point, run: int) -> dict[str, Any]:
@@ -298,5 +301,5 @@ def test_clean_studies_have_no_verdict(tmp_path: Path, seed: int) -> None:
         hold="global_batch" if strong else "batch_per_gpu",
         end=loading if seed % 3 == 0 else trained,
     )
-    _, found = study_of(tmp_path / "s", plan, layouts, 1 + seed % 4, noise, seed=1000 * seed)
+    _, found = study_of(tmp_path / "s", plan, (layouts, 1 + seed % 4, noise), seed=1000 * seed)
     assert {each.name: each.evidence for each in found.verdicts if each.name != "too few steps"} == {}
