@@ -46,28 +46,52 @@ NOISY_ALWAYS = 0.20
 
 def noisy_baseline(case: Case) -> Iterator[Verdict]:
     """The runs of a baseline differ by more than what is claimed against it."""
+    for place, row, share, larger in _baselines(case):
+        effect = float((1 - larger[share]).abs().max())
+        width = float((row["samples_per_s_high"] - row["samples_per_s_low"]) / row["samples_per_s"]) if row["n"] > 1 else 0.0
+        if width <= NOISY_FROM or width <= min(effect, NOISY_ALWAYS):
+            continue
+        runs = case.runs_of(row)
+        claimed = f"the points are within {percent(effect)} of perfect scaling" if width > effect else "speedups follow it"
+        yield Verdict(
+            where=place,
+            evidence=f"{row['n']} runs give {_range(row['samples_per_s_low'], row['samples_per_s_high'])} samples/s "
+            f"({row['interval']}), {percent(width)} of the median; {claimed} ({run_numbers(runs)})",
+            todo=_more_runs(int(row["n"])),
+            numbers={"width": width, "effect": effect, "n": int(row["n"])},
+            runs=run_names(runs),
+            weight=DOUBTFUL + min(0.99, width),
+        )
+
+
+def suspect_baseline(case: Case) -> Iterator[Verdict]:
+    """A baseline per GPU slower than larger points, beyond the spread of both: perfect scaling is not surpassed for nothing."""
+    for place, row, share, larger in _baselines(case):
+        sure = larger[f"{share}_low"].isna() | (larger[f"{share}_low"] > 1)
+        above = larger[(larger[share] > 1 + ABOVE_PERFECT) & sure].sort_values(share, kind="stable")
+        for _, most in above.tail(1).iterrows():
+            runs, efficiency = case.runs_of(row), float(most[share])
+            more = f", and {len(above) - 1} more points are above 100 %" if len(above) > 1 else ""
+            yield Verdict(
+                where=place,
+                evidence=f"{layout(most)} has {percent(efficiency)} efficiency against {layout(row)}, which is superlinear{more} "
+                f"({run_numbers(runs)})",
+                todo=f"check it for other jobs, low clocks, and data that only several nodes can hold in memory; then {AGAIN}",
+                numbers={"efficiency": efficiency},
+                runs=run_names(runs),
+                weight=DOUBTFUL + min(0.99, efficiency - 1),
+            )
+
+
+def _baselines(case: Case) -> Iterator[tuple[str, PointRow, str, pd.DataFrame]]:
+    """Where each baseline is, its row, the column of efficiencies against it, and the larger points that have one."""
     for name, series in case.series:
         node = int(series["full_node_gpus"].iloc[0])
-        for gpus, column in ({1: "efficiency_1gpu"} | {node: "efficiency_1node"}).items():  # the full node may be one GPU
-            others = series[(series["gpus"] > gpus) & series[column].notna()]
+        for gpus, share in ({1: "efficiency_1gpu"} | {node: "efficiency_1node"}).items():  # the full node may be one GPU
             base = series[(series["nodes"] == 1) & (series["gpus_per_node"] == gpus)]
-            if others.empty or base.empty or pd.isna(base["interval"].iloc[0]):
-                continue
-            row, effect = base.iloc[0], float((1 - others[column]).abs().max())
-            width = float((row["samples_per_s_high"] - row["samples_per_s_low"]) / row["samples_per_s"])
-            if width <= NOISY_FROM or width <= min(effect, NOISY_ALWAYS):
-                continue
-            runs = case.runs_of(row)
-            claimed = f"the points are within {percent(effect)} of perfect scaling" if width > effect else "speedups follow it"
-            yield Verdict(
-                where=where([row], series, name),
-                evidence=f"{row['n']} runs give {_range(row['samples_per_s_low'], row['samples_per_s_high'])} samples/s "
-                f"({row['interval']}), {percent(width)} of the median; {claimed} ({run_numbers(runs)})",
-                todo=_more_runs(int(row["n"])),
-                numbers={"width": width, "effect": effect, "n": int(row["n"])},
-                runs=run_names(runs),
-                weight=DOUBTFUL + min(0.99, width),
-            )
+            larger = series[(series["gpus"] > gpus) & series[share].notna()]
+            if len(base) and len(larger):
+                yield where([base.iloc[0]], series, name), base.iloc[0], share, larger
 
 
 def _range(low: float, high: float) -> str:
@@ -77,30 +101,6 @@ def _range(low: float, high: float) -> str:
 def _more_runs(n: int) -> Advice:
     more = Set({"repeat": FEWEST if n < FEWEST else 2 * n})
     return phrase("measure more runs on exclusive nodes with ", more, "; outliers.csv lists runs far from the others")
-
-
-def suspect_baseline(case: Case) -> Iterator[Verdict]:
-    """A baseline per GPU slower than larger points, beyond the spread of both: perfect scaling is not surpassed for nothing."""
-    for name, series in case.series:
-        node = int(series["full_node_gpus"].iloc[0])
-        for gpus, column in ({1: "efficiency_1gpu"} | {node: "efficiency_1node"}).items():
-            sure = series[f"{column}_low"].isna() | (series[f"{column}_low"] > 1)
-            above = series[(series["gpus"] > gpus) & (series[column] > 1 + ABOVE_PERFECT) & sure]
-            if above.empty:
-                continue
-            most = above.sort_values(column, kind="stable").iloc[-1]
-            row = series[(series["nodes"] == 1) & (series["gpus_per_node"] == gpus)].iloc[0]
-            more = f", and {len(above) - 1} more points are above 100 %" if len(above) > 1 else ""
-            yield Verdict(
-                where=where([row], series, name),
-                evidence=f"{layout(most)} has {percent(most[column])} efficiency against {layout(row)}, which is superlinear"
-                f"{more} ({run_numbers(case.runs_of(row))})",
-                todo="check that baseline for other jobs, low clocks, and data that only several nodes can hold in memory; then "
-                + AGAIN,
-                numbers={"efficiency": float(most[column])},
-                runs=run_names(case.runs_of(row)),
-                weight=DOUBTFUL + min(0.99, float(most[column]) - 1),
-            )
 
 
 def mixed_hardware(case: Case) -> Iterator[Verdict]:

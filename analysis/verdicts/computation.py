@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.effects import ratio
@@ -15,6 +15,7 @@ from hpcddp.analysis.verdicts.cores import cores_of, starved_share
 from hpcddp.analysis.verdicts.gates import CLOCKS, disturbed
 from hpcddp.analysis.verdicts.settings import CORES, Advice, Set, phrase
 from hpcddp.analysis.verdicts.stalls import stalled_share
+from hpcddp.analysis.verdicts.steps import begins_slowly
 
 COMPUTES = ("forward", "backward", "optimizer")
 
@@ -28,9 +29,8 @@ CLOCKS_FALL = 0.03
 """Share by which clocks or power of GPUs must be lower than at the baseline to be named."""
 
 
-@dataclass(frozen=True)
-class Slower:
-    """Of one point against its baseline, in ns a step of the median rank."""
+class Slower(NamedTuple):
+    """Of one point against its baseline; times in ns a step of the median rank."""
 
     base: PointRow
     base_ns: float
@@ -38,13 +38,13 @@ class Slower:
     share: float
     """Of the step that computation is longer."""
     explains: float
-    """Share of what the step is longer than the baseline's."""
+    """Share of what the step is longer."""
 
 
 def slower_computation(case: Case) -> Iterator[Verdict]:
     """A larger point computes more slowly than the smallest of its series."""
     for found in found_points(case, _slower):
-        row, worst = max(zip(found.rows, found.values, strict=True), key=lambda pair: pair[1].share)
+        row, worst = found.rows[-1], found.values[-1]
         times = [
             f"{quantity(ns / 1e6)} ms a step at {layout(each)}"
             for ns, each in ((worst.here_ns, row), (worst.base_ns, worst.base))
@@ -97,14 +97,18 @@ def _computes_ns(run: Run) -> float | None:
 
 
 def _is_explained(case: Case, row: PointRow, runs: list[Run]) -> bool:
-    """By cores that lack or are shared, others on the node, stalls, or clocks that fell, for which runs were rejected."""
+    """By cores that lack or are shared, others on the node, warm-up, stalls, or clocks for which runs were rejected."""
     crowded = starved_share(case, row) is not None or stalled_share(case, row) is not None
     hot = [
         run
         for run in case.records.runs
         if run.signals and CLOCKS in run.signals.failed and run.label in {each.label for each in runs}
     ]
-    return crowded or bool(hot) or 2 * sum(disturbed(run) or bool(shared(run)) for run in runs) >= max(1, len(runs))
+    return (
+        crowded
+        or bool(hot)
+        or 2 * sum(disturbed(run) or begins_slowly(run) or bool(shared(run)) for run in runs) >= max(1, len(runs))
+    )
 
 
 def _advice(case: Case, base: PointRow, row: PointRow) -> Advice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hpcddp.analysis.runs.run import Run, by_reason
@@ -66,7 +67,9 @@ def wrong_evaluation(case: Case) -> Iterator[Verdict]:
 def clock_throttling(case: Case) -> Iterator[Verdict]:
     """GPUs ran slower than they can, for heat, power supply or hardware."""
     hot = [(run.signals, evidence) for run in case.records.runs if run.signals and (evidence := _evidence(run, CLOCKS))]
-    hosts = {host for signals, evidence in hot if signals.slurm for host in signals.hosts if host in evidence.split()}
+    hosts = {
+        host for signals, evidence in hot if signals.slurm for host in signals.hosts if host in re.findall(r"[\w.-]+", evidence)
+    }
     leave_out = phrase(", and leave the node out, ", Set({HOSTS: ",".join(sorted(hosts))})) if hosts else ""
     advice = phrase("ask the site to check that GPU's cooling and power", leave_out)
     yield from _of_gate(case, CLOCKS, advice, DOUBTFUL)

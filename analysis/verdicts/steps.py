@@ -68,7 +68,7 @@ def _wide(runs: list[Run]) -> list[Run]:
     """
     wide = [run for run in runs if (run.steady_steps or 0) < FEW_STEPS or (run.step_ci_percent or 0) > WIDE_PERCENT]
     hopeless = [run for run in wide if run.stalls and _times_more(run) > TOO_MANY]
-    helped = [run for run in wide if not _begins_slowly(run) and not _bursts(run) and run not in hopeless]
+    helped = [run for run in wide if not begins_slowly(run) and not _bursts(run) and run not in hopeless]
     return helped if 2 * len(helped) > len(runs) else []
 
 
@@ -94,7 +94,7 @@ def _steps_advice(run: Run) -> Advice:
 
 def warmup_inside(case: Case) -> Iterator[Verdict]:
     """The timed steps include some of the warm-up, by the run itself or by their length, and these are slower."""
-    runs = [run for run in case.counting if _begins_slowly(run)]
+    runs = [run for run in case.counting if begins_slowly(run)]
     if runs:
         worst = max(runs, key=lambda run: (run.early.moved if run.early else 0, run.name))
         assert worst.early is not None
@@ -116,7 +116,8 @@ def _warmup_steps(run: Run) -> int:
     return (run.point.measure.warmup_steps if run.point else 0) + (run.early.steps if run.early else 0)
 
 
-def _begins_slowly(run: Run) -> bool:
+def begins_slowly(run: Run) -> bool:
+    """Whether steps of the warm-up were timed, and cost something."""
     return run.early is not None and (run.early.moved > MOVED or run.early.slower > EARLY_SLOWER)
 
 

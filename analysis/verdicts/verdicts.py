@@ -108,7 +108,7 @@ DOUBTS: Mapping[str, str] = {
     "noisy baseline": "a baseline whose runs differ",
     "suspect baseline": "a baseline that is slower than larger points",
     "mixed hardware": "GPUs of several types",
-    "mixed software": "several versions of torch",
+    "mixed software": "several versions of software",
     "warm-up inside the window": "warm-up among the timed steps",
     "burst network": "a network that is faster in bursts",
     "shared node": "other jobs on the nodes",

@@ -77,7 +77,7 @@ def test_a_point_above_perfect_scaling_makes_its_baseline_suspect(tmp_path: Path
     """By name, with where to look; the sentence is not certain of it either."""
     (found,) = above_perfect(tmp_path / "s", [110], [100])
     assert (found.where, found.evidence) == ("at 1x1", "1x2 has 110 % efficiency against 1x1, which is superlinear (run r1)")
-    assert found.advice.startswith("check that baseline for other jobs, low clocks")
+    assert found.advice.startswith("check it for other jobs, low clocks")
     (sentence,) = find(load_study(Study(tmp_path / "s"))).sentences
     assert "a baseline that is slower than larger points" in sentence
 
