@@ -45,12 +45,10 @@ def slower_computation(case: Case) -> Iterator[Verdict]:
     """A larger point computes more slowly than the smallest of its series."""
     for found in found_points(case, _slower):
         row, worst = found.rows[-1], found.values[-1]
-        times = [
-            f"{quantity(ns / 1e6)} ms a step at {layout(each)}"
-            for ns, each in ((worst.here_ns, row), (worst.base_ns, worst.base))
-        ]
+        pairs = ((worst.here_ns, row), (worst.base_ns, worst.base))
+        times = " and ".join(f"{quantity(ns / 1e6)} ms a step at {layout(each)}" for ns, each in pairs)
         yield found.verdict(
-            evidence=f"forward, backward and optimizer take {times[0]} and {times[1]}, at the same batch: that explains "
+            evidence=f"forward, backward and optimizer take {times}, at the same batch: that explains "
             f"{percent(worst.explains)} of the lost efficiency ({run_numbers(case.runs_of(row))})",
             todo=_advice(case, worst.base, row),
             numbers={"slower": worst.here_ns / worst.base_ns - 1, "share": worst.share, "explains": worst.explains},
@@ -84,13 +82,9 @@ def _slower(case: Case, row: PointRow) -> Slower | None:
 
 def _computes_ns(run: Run) -> float | None:
     """Of the median rank: one that is slow by itself is a straggler. None where waits for shards are in it."""
-    parts = [(run.part_ns or {}).get(part) for part in COMPUTES]
-    known = [ns for ns in parts if ns is not None]
-    if (
-        not known
-        or len(known) < len(parts)
-        or (run.point and run.point.sharded and (run.part_ns or {}).get("comm_exposed") is None)
-    ):
+    found, sharded = run.part_ns or {}, run.point is not None and run.point.sharded
+    known = [ns for part in COMPUTES if (ns := found.get(part)) is not None]
+    if len(known) < len(COMPUTES) or (sharded and found.get("comm_exposed") is None):
         return None
     over = run.unevenness.part_over_ns if run.unevenness else {}
     return sum(known) - sum(statistics.fmean(over[part]) for part in COMPUTES if part in over)
@@ -98,17 +92,11 @@ def _computes_ns(run: Run) -> float | None:
 
 def _is_explained(case: Case, row: PointRow, runs: list[Run]) -> bool:
     """By cores that lack or are shared, others on the node, warm-up, stalls, or clocks for which runs were rejected."""
+    labels = {run.label for run in runs}
+    hot = any(run.label in labels and run.signals and CLOCKS in run.signals.failed for run in case.records.runs)
     crowded = starved_share(case, row) is not None or stalled_share(case, row) is not None
-    hot = [
-        run
-        for run in case.records.runs
-        if run.signals and CLOCKS in run.signals.failed and run.label in {each.label for each in runs}
-    ]
-    return (
-        crowded
-        or bool(hot)
-        or 2 * sum(disturbed(run) or begins_slowly(run) or bool(shared(run)) for run in runs) >= max(1, len(runs))
-    )
+    odd = [run for run in runs if disturbed(run) or begins_slowly(run) or shared(run)]
+    return hot or crowded or 2 * len(odd) >= len(runs)
 
 
 def _advice(case: Case, base: PointRow, row: PointRow) -> Advice:
