@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hpcddp.analysis.records.clocks import clocks_known
 from hpcddp.analysis.records.exchange_windows import ExchangeWindows
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.core.attempt_records import RankEnd
@@ -23,7 +24,7 @@ def with_shared_boundaries(steps: RunSteps, windows: ExchangeWindows, ranks: Seq
     after a pause.
     """
     follows = np.flatnonzero(np.diff(windows.numbers) == 1) + 1
-    if not follows.size or len(windows.ranks) != len(ranks) or not windows.exposed or not all(entry.offsets for entry in ranks):
+    if not follows.size or len(windows.ranks) != len(ranks) or not windows.exposed or not clocks_known(ranks):
         return steps
     ends_ns = windows.at_rank_0("end_ns", np.ones(windows.numbers.size, np.bool_)).max(axis=0)
     lasted_ns = ends_ns[follows] - ends_ns[follows - 1]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcddp.analysis.records.clocks import Ints, clock_error_ns, to_rank_0
+from hpcddp.analysis.records.clocks import Ints, clock_error_ns, moved_ns, to_rank_0
 from hpcddp.analysis.records.csv_reader import Columns
 from hpcddp.analysis.records.exchange_windows import STEP_TYPES, ExchangeWindows
 from hpcddp.analysis.records.impossible import check_buckets
@@ -70,10 +70,13 @@ def read_buckets(attempt: Path, ranks: Sequence[RankEnd], windows: ExchangeWindo
         return None
     found = assemble(windows, _bucket_tables(attempt, ranks, warnings, first), ranks)
     if not found.aligned:
-        warnings.append(
-            f"{'/'.join(attempt.parts[-3:])}: clock offsets between ranks are not known: transfer, waiting for other ranks and "
-            f"bandwidth are unknown; its log says why"
-        )
+        moved = max(ranks, key=moved_ns)
+        why = "clock offsets between ranks are not known"
+        if moved_ns(moved):
+            why = (
+                f"the clock of rank {moved.rank} on {moved.host} moved by {moved_ns(moved) / 1e6:.3g} ms, more than clocks drift"
+            )
+        warnings.append(f"{'/'.join(attempt.parts[-3:])}: {why}: transfer, waiting for other ranks and bandwidth are unknown")
     return found if found.step.size else None
 
 

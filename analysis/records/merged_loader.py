@@ -24,6 +24,7 @@ def pooled(found: Iterable[LoaderTimes | None]) -> LoaderTimes | None:
         read_s=sum(each.read_s for each in known),
         compute_s=sum(each.compute_s for each in known),
         processor_wait_s=sum(waits) if len(waits) == len(known) else None,
+        read_bytes=None if any(each.read_bytes is None for each in known) else sum(each.read_bytes or 0 for each in known),
         hand_over_s=sum(each.hand_over_s for each in known),
         receive_s=sum(each.receive_s for each in known),
     )

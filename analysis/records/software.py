@@ -14,7 +14,7 @@ PROPER = {
 }
 """Key of launch.json's versions -> how it is written; what changes times most comes first."""
 
-ORDER = [*PROPER.values()]
+VERSIONED = [*PROPER.values()]
 
 AROUND = ("APPTAINER_NAME", "SINGULARITY_NAME", "CH_RUNNING", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "LOADEDMODULES")
 """Variables that name a container, an environment or modules."""
@@ -57,4 +57,4 @@ def environment_names(found: Iterable[tuple[str | None, Mapping[str, str]]]) -> 
 
 
 def _weight(name: str) -> tuple[bool, int, str]:
-    return name in AROUND, ORDER.index(name) if name in ORDER else len(ORDER), name
+    return name in AROUND, VERSIONED.index(name) if name in VERSIONED else len(VERSIONED), name

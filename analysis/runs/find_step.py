@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hpcddp.analysis.records.attempts import AttemptRecords
-from hpcddp.analysis.records.clocks import to_rank_0
+from hpcddp.analysis.records.clocks import clocks_known, to_rank_0
 from hpcddp.analysis.records.steps import RunSteps
 from hpcddp.analysis.runs.timeline import BucketStep, RankStep, Timeline, typical_steps
 from hpcddp.core.attempt_records import RankEnd
@@ -57,7 +57,7 @@ def _read(attempts: Sequence[AttemptRecords], steps: RunSteps) -> Timeline | Non
 def _timeline(
     step: int, step_ns: int, rows: Sequence[CsvRow], buckets: Sequence[Sequence[CsvRow]], ranks: Sequence[RankEnd]
 ) -> Timeline:
-    aligned = len(ranks) == 1 or all(entry.offsets for entry in ranks)
+    aligned = clocks_known(ranks)
     starts = [_at([row], "start_ns", entry)[0] for row, entry in zip(rows, ranks, strict=True)]
     origins = [min(starts)] * len(starts) if aligned else starts
     found = [RankStep(rank, ranks[rank].host, starts[rank] - origins[rank], _parts(row)) for rank, row in enumerate(rows)]

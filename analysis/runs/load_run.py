@@ -32,7 +32,7 @@ from hpcddp.analysis.runs.readings import read_readings
 from hpcddp.analysis.runs.resources import Used, arithmetic, used
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.script_runs import with_script
-from hpcddp.analysis.runs.signals import early, read_signals, rhythm
+from hpcddp.analysis.runs.signals import early, read_signals, rhythm, slow_start
 from hpcddp.analysis.runs.slow_ranks import unevenness
 from hpcddp.analysis.runs.typical import typical_step, windows_apart
 from hpcddp.analysis.util.regular_files import record_or_none
@@ -186,6 +186,8 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         stretches = [some(each, which) for each, which in zip(stretches, alike, strict=True) if which.any()]
         warmings = [each[which] for each, which in zip(warmings, alike, strict=True) if which.any()]
     of_batch, warming = joined(stretches), np.concatenate(warmings)
+    if not (warming & of_batch.steady).any():
+        warming = slow_start(of_batch)
     found = stalls(of_batch, ~warming)
     hosts = joined_hosts([each.hosts for each in attempts])
     return replace(

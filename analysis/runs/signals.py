@@ -20,6 +20,15 @@ from hpcddp.core.point import Point
 from hpcddp.core.schema import decode_record
 from hpcddp.core.telemetry_record import NodeTelemetry, Telemetry
 
+BATCH, FEWEST_BATCHES = 5, 4
+"""Steps of a batch, whose means show where a warm-up ends; and batches of the later half, to know how they vary."""
+
+BEGINS, BEGINS_SHARE = 4.0, 0.10
+"""Standard deviations, and share, by which the first batch of a warm-up is longer than a typical later one."""
+
+ENDS, ENDS_SHARE = 2.0, 0.01
+"""The same of its last one."""
+
 OF_STEP = ("data_wait", "comm_exposed")
 """Parts whose own reasons to vary are asked for when steps are of two kinds."""
 
@@ -74,7 +83,7 @@ class RunSignals:
 
 @dataclass(frozen=True, kw_only=True)
 class Early:
-    """The timed steps that the run itself counts to its warm-up."""
+    """The timed steps at the start that belong to the warm-up: by the run itself, or long ones that all lie there."""
 
     steps: int
     slower: float
@@ -128,6 +137,21 @@ def _logical_cpus(attempt: Path, launch: LaunchRecord) -> int | None:
         return decode_record(NodeRecord, read_object(attempt / "nodes" / f"{(*launch.hosts, '')[0]}.json")).cpus
     except (OSError, HpcddpError, ValueError):
         return None
+
+
+def slow_start(steps: RunSteps) -> NDArray[np.bool_]:
+    """Of each step, whether it is of the warm-up by its length: batches from the first one on that are longer than those of the
+    later half ever are. None where steps are too few, or it is the first half that is longer."""
+    places, found = np.flatnonzero(steps.steady), np.zeros(steps.steady.size, np.bool_)
+    batches = steps.step_ns[places[: places.size // BATCH * BATCH]].reshape(-1, BATCH).mean(axis=1)
+    later = batches[batches.size // 2 :]
+    if later.size < FEWEST_BATCHES:
+        return found
+    level, noise = float(np.median(later)), float(later.std())
+    short = np.flatnonzero(batches <= max(level + ENDS * noise, (1 + ENDS_SHARE) * level))
+    if batches[0] > max(level + BEGINS * noise, (1 + BEGINS_SHARE) * level) and short.size and 0 < short[0] < later.size:
+        found[: places[short[0] * BATCH]] = True
+    return found
 
 
 def early(steps: RunSteps, warming: NDArray[np.bool_], stalled: bool = False) -> Early | None:

@@ -45,7 +45,7 @@ class Timeline:
 
     step: int
     step_ns: int
-    """The slowest rank's, as everywhere."""
+    """The mean over ranks; with known clocks and all-reduces, between boundaries that all ranks share."""
     aligned: bool
     ranks: tuple[RankStep, ...]
     buckets: tuple[BucketStep, ...]

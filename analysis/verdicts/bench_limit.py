@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hpcddp.analysis.study.data_benches import decoder_name, is_setting, newest_benches
 from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.context import Case, PointRow
+from hpcddp.analysis.verdicts.settings import WORKERS, Advice, Set, phrase
 from hpcddp.core.data_bench_judgement import LoaderLimit, loader_limit
 from hpcddp.core.data_bench_record import DataBenchRecord, LoaderRate
 from hpcddp.core.point import Point
@@ -29,7 +30,7 @@ class Benched:
         return loader_limit(self.bench, self.rate)
 
     @property
-    def advice(self) -> str:
+    def advice(self) -> Advice:
         """The single change with which most was given; empty where none gives more for sure."""
         more = [each for each in self.bench.rates if _changes(each, self.rate) and self._is_faster(each)]
         if not more:
@@ -37,7 +38,7 @@ class Benched:
         best = max(more, key=lambda each: each.samples_per_s)
         setting = _changes(best, self.rate)
         gave = f"{quantity(best.samples_per_s)} samples/s instead of {quantity(self.rate.samples_per_s)}"
-        return f"`--set {setting}`: `hpcddp bench data` (job {self.bench.job}) gave {gave}"
+        return phrase(setting, f": `hpcddp bench data` (job {self.bench.job}) gave {gave}")
 
     def _is_faster(self, other: LoaderRate) -> bool:
         return other.samples_per_s >= (1 + FASTER) * self.rate.samples_per_s
@@ -71,15 +72,15 @@ def _is_of(bench: DataBenchRecord, point: Point) -> bool:
     return len(set(layouts)) == 1 and bench.data.name == point.workload.data.name
 
 
-def _changes(other: LoaderRate, rate: LoaderRate) -> str:
-    """`KEY=VALUE` where the other setting differs in one key that a sweep may change as it likes; else empty."""
+def _changes(other: LoaderRate, rate: LoaderRate) -> Advice | Set:
+    """Where the other setting differs in one key that a sweep may change as it likes; else empty."""
     if (other.cache, other.batch_per_gpu, other.form) != (rate.cache, rate.batch_per_gpu, rate.form):
         return ""
     workers = other.loader_workers_per_rank != rate.loader_workers_per_rank
     decoder = decoder_name(other.decoder) != decoder_name(rate.decoder)
     if workers and not decoder:
-        return f"workload.loader_workers_per_rank={other.loader_workers_per_rank}"
-    return f"workload.data.decoder={decoder_name(other.decoder)}" if decoder and not workers else ""
+        return Set({WORKERS: other.loader_workers_per_rank})
+    return Set({"workload.data.decoder": decoder_name(other.decoder)}) if decoder and not workers else ""
 
 
 def _apart(rate: float, wanted: float) -> float:

@@ -11,18 +11,18 @@ from typing import TypeVar
 
 from hpcddp.analysis.runs.bindings import FarRank, SharedCores, far_ranks, runs_far, shared_cores
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, found_points, listed, run_names, run_numbers
+from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, found_points, listed, run_numbers
 from hpcddp.analysis.verdicts.cores import starved
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.text import count
 
 T = TypeVar("T")
 
-SET = "`--set 'slurm.srun_options=[\"{}\"]'`"
-"""In quotes: values of `--set` are YAML, and an option may have commas."""
+SRUN = "slurm.srun_options"
 
-NO_THREADS = "`--set 'slurm.options=[\"--hint=nomultithread\"]'`"
+NO_THREADS = Set({"slurm.options": ["--hint=nomultithread"]})
 
-IN_PROFILE = "or, for every sweep, `srun_options` of the profile"
+IN_PROFILE = ", or, for every sweep, `srun_options` of the profile"
 
 UNBIND = "start hpcddp without the binding that it has there (taskset, numactl, a cpuset), which its ranks inherit"
 
@@ -46,14 +46,12 @@ def cores_shared(case: Case) -> Iterator[Verdict]:
         group, wanted = shared(worst)[0], _cores_wanted(worst)
         on = f"{'threads of ' if group.by_threads else ''}the same {count(group.cores, 'core')}"
         node = "" if group.node_cores is None else f"; the node has {group.node_cores}"
-        yield Verdict(
-            name="shared cores",
-            where=found.where,
+        yield found.verdict(
             evidence=f"ranks {_numbers(group.ranks)} of {group.host} run on {on}, and each was to have {wanted}{node} "
             f"({run_numbers(runs)})",
-            advice=_shared_advice(worst, group),
+            todo=_shared_advice(worst, group),
             numbers={"ranks": len(group.ranks), "cores": group.cores, "cores_per_rank": wanted},
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED,
         )
 
@@ -66,15 +64,13 @@ def far_socket(case: Case) -> Iterator[Verdict]:
         host, rank, binding = placed[0]
         is_far = runs_far(binding)
         does, sockets = ("runs", binding.sockets) if is_far else ("takes its memory", binding.memory_sockets)
-        yield Verdict(
-            name="far socket",
-            where=found.where,
+        yield found.verdict(
             evidence=f"rank {rank} on {host} {does} on socket {_numbers(sockets)}, and its GPU ({binding.gpu}) is on socket "
             f"{binding.gpu_socket}; so {'is' if len(placed) == 1 else 'are'} {len(placed)} of {count(_ranks(worst), 'rank')} "
             f"({run_numbers(runs)})",
-            advice=_far_advice(worst, host),
+            todo=_far_advice(worst, host),
             numbers={"ranks": len(placed), "of": _ranks(worst)},
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED,
         )
 
@@ -90,30 +86,31 @@ def _affected(runs: Sequence[Run], find: Callable[[Run], list[T]]) -> tuple[list
     return affected, max(affected, key=lambda run: (len(find(run)), run.name))
 
 
-def _shared_advice(run: Run, group: SharedCores) -> str:
+def _shared_advice(run: Run, group: SharedCores) -> Advice:
     if not _by_slurm(run):
         return UNBIND
     if group.by_threads:
-        return f"ask for one thread of each core: {NO_THREADS}, or `one_thread_per_core` of the profile"
+        return phrase("ask for one thread of each core: ", NO_THREADS, ", or `one_thread_per_core` of the profile")
     if _by_torchrun(run):
-        return f"let the ranks of a node have all of their job's cores: {SET.format('--cpu-bind=none')}, {IN_PROFILE}"
-    return f"have srun bind each rank to cores of its own: {SET.format('--cpu-bind=cores')}, {IN_PROFILE}"
+        return phrase("let the ranks of a node have all of their job's cores: ", Set({SRUN: ["--cpu-bind=none"]}), IN_PROFILE)
+    return phrase("have srun bind each rank to cores of its own: ", Set({SRUN: ["--cpu-bind=cores"]}), IN_PROFILE)
 
 
-def _far_advice(run: Run, host: str) -> str:
+def _far_advice(run: Run, host: str) -> Advice:
     """With srun's option for this very node where its NUMA nodes are known. Ranks that torchrun starts are not srun's to bind."""
     if not _by_slurm(run):
         return UNBIND
     if _by_torchrun(run):
-        return (
-            "srun binds ranks that it starts itself: `--set layout.launcher=direct`; then bind each to its GPU's socket, "
-            "`cpu_masks` of the profile's node type"
+        return phrase(
+            "srun binds ranks that it starts itself: ",
+            Set({"layout.launcher": "direct"}),
+            "; then bind each to its GPU's socket, `cpu_masks` of the profile's node type",
         )
     of_gpus = _gpu_nodes(run, host)
     if of_gpus is None or (run.point is not None and not run.point.layout.exclusive):
         return "bind each rank to cores of its GPU's socket: `cpu_masks` of the profile's node type, for jobs with whole nodes"
     option = f"--cpu-bind=map_ldom:{','.join(map(str, of_gpus))}"
-    return f"bind each rank to its GPU's NUMA node: {SET.format(option)}, {IN_PROFILE}"
+    return phrase("bind each rank to its GPU's NUMA node: ", Set({SRUN: [option]}), IN_PROFILE)
 
 
 def _gpu_nodes(run: Run, host: str) -> list[int] | None:

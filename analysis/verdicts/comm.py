@@ -15,13 +15,14 @@ from hpcddp.analysis.verdicts.context import (
     PointRow,
     Verdict,
     found_points,
+    larger_batch,
     layout,
-    run_names,
     run_numbers,
     span,
     step_s,
 )
 from hpcddp.analysis.verdicts.measured import EXCHANGING, OF_SHARDS, measured_advice
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import waiting_share
 from hpcddp.core.text import count
 
@@ -34,6 +35,7 @@ LINK_FULL = 0.7
 LATENCY_SHARE = 0.5
 """Share of the time that gradients travel. Above it, the latency of calls costs more than the bandwidth."""
 
+BUCKET = "workload.ddp.bucket_cap_mb"
 DEFAULT_CAP_MB = 25
 """DDP's own bucket size."""
 
@@ -43,10 +45,12 @@ LATENCY_EXPOSED = 0.10
 SMALL_BUCKET = 256 * 2**10
 """Bytes per bucket where no latency was measured: 25 us at 10 GB/s, about what a call costs between nodes."""
 
-NOT_SPLIT = "`--set measure.comm=on` tells transfer from waiting for other ranks, and which rank they wait for"
+NOT_SPLIT = phrase(Set({"measure.comm": "on"}), " tells transfer from waiting for other ranks, and which rank they wait for")
 """Advice where exposed communication is all that is known."""
 
-BY_HAND = "gradients that travel by hand hide behind nothing: `--set workload.parallel=ddp` sends them during backward"
+BY_HAND = phrase(
+    "gradients that travel by hand hide behind nothing: ", Set({"workload.parallel": "ddp"}), " sends them during backward"
+)
 """Advice where that is why communication is exposed."""
 
 
@@ -59,19 +63,17 @@ def communication_bound(case: Case) -> Iterator[Verdict]:
         worst = max(split or rows, key=lambda row: _exposed_share(row) or 0.0)
         all_split = len(split) == len(rows)
         what = "gradients travelling" if all_split else "communication (transfer or waiting for other ranks)"
-        yield Verdict(
-            name="communication-bound",
-            where=found.where,
+        yield found.verdict(
             evidence=f"{span(shares)} of the step is {what} with nothing left to compute ({run_numbers(runs)})"
             f"{_link_words(case, worst)}",
-            advice=_bound_advice(case, rows, worst),
+            todo=_bound_advice(case, rows, worst),
             numbers={"exposed_share_low": min(shares), "exposed_share_high": max(shares), **_link(case, worst)},
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED + max(shares),
         )
 
 
-def _bound_advice(case: Case, rows: Sequence[PointRow], worst: PointRow) -> str:
+def _bound_advice(case: Case, rows: Sequence[PointRow], worst: PointRow) -> Advice:
     point = case.point_of(worst)
     if point.by_hand:
         return BY_HAND
@@ -133,38 +135,33 @@ def _link_words(case: Case, row: PointRow) -> str:
     return f"{reached} of the {quantity(link['fitted_busbw_bytes_per_s'] / 1e9)} GB/s of `hpcddp bench comm`"
 
 
-def _comm_advice(case: Case, row: PointRow) -> str:
+def _comm_advice(case: Case, row: PointRow) -> Advice:
     link, workload = _link(case, row), case.point_of(row).workload
     reached, fitted = link.get("busbw_bytes_per_s"), link.get("fitted_busbw_bytes_per_s")
-    larger = _larger_batch(case, row)
+    larger = larger_batch(case, row)
     if pd.isna(row["transfer_s"]) and pd.notna(row["step_hook_s"]):
-        return f"clocks of ranks were not compared, so transfer and waiting are one number: `hpcddp logs` says why; then {AGAIN}"
+        return f"clocks of ranks are not known, so transfer and waiting are one number: a note says of which run; then {AGAIN}"
     if pd.isna(row["transfer_s"]):
         return NOT_SPLIT
     if reached is None or fitted is None:
-        return f"`hpcddp bench comm SWEEP.yaml` says what the link can carry; fewer exchanges: {larger}"
+        return phrase("`hpcddp bench comm SWEEP.yaml` says what the link can carry; fewer exchanges: ", larger)
     if reached < LINK_FULL * fitted:
         cap = workload.ddp.bucket_cap_mb or DEFAULT_CAP_MB
-        return f"the link can carry more: larger buckets, `--set workload.ddp.bucket_cap_mb={4 * cap:g}`, or {larger}"
+        return phrase("the link can carry more: larger buckets, ", Set({BUCKET: 4 * cap}), ", or ", larger)
     if workload.ddp.compression == "none" and workload.precision != "fp64":
-        return f"the link is full: half the bytes, `--set workload.ddp.compression=bf16`, or fewer exchanges, {larger}"
-    return f"the link is full: fewer exchanges, {larger}"
+        half = Set({"workload.ddp.compression": "bf16"})
+        return phrase("the link is full: half the bytes, ", half, ", or fewer exchanges, ", larger)
+    return phrase("the link is full: fewer exchanges, ", larger)
 
 
-def _sharded_advice(case: Case, row: PointRow) -> str:
+def _sharded_advice(case: Case, row: PointRow) -> Advice:
     """Which part ranks wait for is in the table of sharded parameters."""
-    point, ways = case.point_of(row), list[str]()
+    point, ways = case.point_of(row), list[str | Set]()
     if point.workload.parallel == "fsdp" and point.layout.nodes > 1 and point.layout.gpus_per_node > 1:
-        ways.append("`--set workload.parallel=hsdp` gathers parameters within a node")
+        ways += [Set({"workload.parallel": "hsdp"}), " gathers parameters within a node; "]
     if point.workload.fsdp.reshard_after_forward:
-        ways.append("`--set workload.fsdp.reshard_after_forward=false` gathers them once a step, and takes memory")
-    return "; ".join([*ways, f"more work between exchanges: {_larger_batch(case, row)}"])
-
-
-def _larger_batch(case: Case, row: PointRow) -> str:
-    if case.records.hold == "global_batch":
-        return f"`--set workload.global_batch={2 * int(row['global_batch'])}`"
-    return f"`--set workload.batch_per_gpu={2 * int(row['batch_per_gpu'])}`"
+        ways += [Set({"workload.fsdp.reshard_after_forward": False}), " gathers them once a step, and takes memory; "]
+    return phrase(tuple(ways), "more work between exchanges: ", larger_batch(case, row))
 
 
 def latency_bound(case: Case) -> Iterator[Verdict]:
@@ -175,15 +172,13 @@ def latency_bound(case: Case) -> Iterator[Verdict]:
         number, latency_s = _buckets(case, worst), _latency_s(case, worst)
         cost = f", each at least {quantity(latency_s * 1e6)} us whatever its size" if latency_s else ""
         size_kib = float(worst["step_bytes"]) / number / 1024
-        yield Verdict(
-            name="latency-bound",
-            where=found.where,
+        yield found.verdict(
             evidence=f"{span(shares)} of the step is {count(number, 'exchange')} of {quantity(size_kib)} KiB on average{cost} "
             f"({run_numbers(runs)})",
-            advice=measured_advice(case, rows, EXCHANGING) or _latency_advice(case, worst, number),
+            todo=measured_advice(case, rows, EXCHANGING) or _latency_advice(case, worst, number),
             numbers={"exposed_share_high": max(shares), "buckets": number, "bucket_bytes": size_kib * 1024}
             | ({"latency_s": latency_s} if latency_s else {}),
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED + max(shares),
         )
 
@@ -210,9 +205,9 @@ def _buckets(case: Case, row: PointRow) -> int:
     return next(filter(None, numbers), 0)
 
 
-def _latency_advice(case: Case, row: PointRow, number: int) -> str:
+def _latency_advice(case: Case, row: PointRow, number: int) -> Advice:
     cap = case.point_of(row).workload.ddp.bucket_cap_mb or DEFAULT_CAP_MB
     if number > 2:
         larger = DEFAULT_CAP_MB if cap < DEFAULT_CAP_MB else 4 * cap
-        return f"fewer, larger buckets: `--set workload.ddp.bucket_cap_mb={larger:g}`"
-    return f"the model is small for this many ranks: more work between exchanges, {_larger_batch(case, row)}"
+        return phrase("fewer, larger buckets: ", Set({BUCKET: larger}))
+    return phrase("the model is small for this many ranks: more work between exchanges, ", larger_batch(case, row))

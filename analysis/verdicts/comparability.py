@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
+from hpcddp.analysis.records.software import VERSIONED
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import key_text
 from hpcddp.analysis.util.wording import percent, quantity, unit, units
@@ -25,12 +26,17 @@ from hpcddp.analysis.verdicts.context import (
     run_numbers,
     where,
 )
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.repetitions import FEWEST
+from hpcddp.core.run_key import RunKey
 from hpcddp.core.text import count
 
 NOISY_FROM = 0.05
 """Width of a baseline's interval or range as a share of its median: six runs that differ by 1 % (standard deviation) stay
 below."""
+
+ABOVE_PERFECT = 0.05
+"""Efficiency above 1 from which on the baseline is suspect: less is noise of a baseline."""
 
 NOISY_ALWAYS = 0.20
 """Width from which on a baseline is noisy in any case: a speedup of 7 may then be one of 6 or 8."""
@@ -38,69 +44,122 @@ NOISY_ALWAYS = 0.20
 
 def noisy_baseline(case: Case) -> Iterator[Verdict]:
     """The runs of a baseline differ by more than what is claimed against it."""
+    for place, row, share, larger in _baselines(case):
+        effect = float((1 - larger[share]).abs().max())
+        width = float((row["samples_per_s_high"] - row["samples_per_s_low"]) / row["samples_per_s"]) if row["n"] > 1 else 0.0
+        if width <= NOISY_FROM or width <= min(effect, NOISY_ALWAYS):
+            continue
+        runs = case.runs_of(row)
+        claimed = f"the points are within {percent(effect)} of perfect scaling" if width > effect else "speedups follow it"
+        yield Verdict(
+            where=place,
+            evidence=f"{row['n']} runs give {_range(row['samples_per_s_low'], row['samples_per_s_high'])} samples/s "
+            f"({row['interval']}), {percent(width)} of the median; {claimed} ({run_numbers(runs)})",
+            todo=_more_runs(int(row["n"])),
+            numbers={"width": width, "effect": effect, "n": int(row["n"])},
+            runs=run_names(runs),
+            weight=DOUBTFUL + min(0.99, width),
+        )
+
+
+def suspect_baseline(case: Case) -> Iterator[Verdict]:
+    """A baseline per GPU slower than larger points, beyond the spread of both: perfect scaling is not surpassed for nothing."""
+    for place, row, share, larger in _baselines(case):
+        sure = larger[f"{share}_low"].isna() | (larger[f"{share}_low"] > 1)
+        above = larger[(larger[share] > 1 + ABOVE_PERFECT) & sure].sort_values(share, kind="stable")
+        for _, most in above.tail(1).iterrows():
+            runs, efficiency = case.runs_of(row), float(most[share])
+            more = f", and {len(above) - 1} more points are above 100 %" if len(above) > 1 else ""
+            yield Verdict(
+                where=place,
+                evidence=f"{layout(most)} has {percent(efficiency)} efficiency against {layout(row)}, which is superlinear{more} "
+                f"({run_numbers(runs)})",
+                todo=f"check it for other jobs, low clocks, and data that only several nodes can hold in memory; then {AGAIN}",
+                numbers={"efficiency": efficiency},
+                runs=run_names(runs),
+                weight=DOUBTFUL + min(0.99, efficiency - 1),
+            )
+
+
+def _baselines(case: Case) -> Iterator[tuple[str, PointRow, str, pd.DataFrame]]:
+    """Where each baseline is, its row, the column of efficiencies against it, and the larger points that have one."""
     for name, series in case.series:
         node = int(series["full_node_gpus"].iloc[0])
-        for gpus, column in ({1: "efficiency_1gpu"} | {node: "efficiency_1node"}).items():  # the full node may be one GPU
-            others = series[(series["gpus"] > gpus) & series[column].notna()]
+        for gpus, share in ({1: "efficiency_1gpu"} | {node: "efficiency_1node"}).items():  # the full node may be one GPU
             base = series[(series["nodes"] == 1) & (series["gpus_per_node"] == gpus)]
-            if others.empty or base.empty or pd.isna(base["interval"].iloc[0]):
-                continue
-            row, effect = base.iloc[0], float((1 - others[column]).abs().max())
-            width = float((row["samples_per_s_high"] - row["samples_per_s_low"]) / row["samples_per_s"])
-            if width <= NOISY_FROM or width <= min(effect, NOISY_ALWAYS):
-                continue
-            runs = case.runs_of(row)
-            claimed = f"the points are within {percent(effect)} of perfect scaling" if width > effect else "speedups follow it"
-            yield Verdict(
-                name="noisy baseline",
-                where=where([row], series, name),
-                evidence=f"{row['n']} runs give {_range(row['samples_per_s_low'], row['samples_per_s_high'])} samples/s "
-                f"({row['interval']}), {percent(width)} of the median; {claimed} ({run_numbers(runs)})",
-                advice=_more_runs(int(row["n"])),
-                numbers={"width": width, "effect": effect, "n": int(row["n"])},
-                runs=run_names(runs),
-                weight=DOUBTFUL + min(0.99, width),
-            )
+            larger = series[(series["gpus"] > gpus) & series[share].notna()]
+            if len(base) and len(larger):
+                yield where([base.iloc[0]], series, name), base.iloc[0], share, larger
 
 
 def _range(low: float, high: float) -> str:
     return f"{quantity(low)} to {quantity(high)}"
 
 
-def _more_runs(n: int) -> str:
-    more = FEWEST if n < FEWEST else 2 * n
-    return f"`--set repeat={more}`, on nodes that nobody shares; outliers.csv names runs far from the others"
+def _more_runs(n: int) -> Advice:
+    more = Set({"repeat": FEWEST if n < FEWEST else 2 * n})
+    return phrase("measure more runs on exclusive nodes with ", more, "; outliers.csv lists runs far from the others")
 
 
 def mixed_hardware(case: Case) -> Iterator[Verdict]:
     """One workload met several GPU types, though nobody asked for them: its points are not comparable with each other."""
-    counting = case.table[(case.table["state"] == "counts") & case.table["gpu"].notna()]
-    for _, rows in counting.groupby(counting["series"].map(_whatever_gpu), sort=True):
-        kinds = sorted(set(rows["gpu"]))
-        if len(kinds) == 1 and " + " not in kinds[0]:
-            continue
-        met = "; ".join(f"{kind}: {listed(_layouts(rows[rows['gpu'] == kind]))}" for kind in kinds)
-        names = [f"r{row['run']} of {row['label']}" for _, row in rows.iterrows()]
+    for runs in _of_one_workload(case, "gpu"):
+        kinds = _by_kind({run.name: run.gpu for run in runs}, runs)
         inside = any(" + " in kind for kind in kinds)
-        why = "a job on several types is as slow as the slowest" if inside else "they are never pooled or compared"
-        yield Verdict(
-            name="mixed hardware",
-            where=f"on {listed(kinds)}",
-            evidence=f"runs of one workload met {met}; {why}",
-            advice="ask for one: `--set layout.node_type=NAME` (`hpcddp clusters show` lists them), and submit what is missing",
-            numbers={"kinds": len(kinds)},
-            runs=tuple(names),
-            weight=DOUBTFUL + 0.5,
-        )
+        if len(kinds) > 1 or inside:
+            why = "a job on several types is as slow as the slowest" if inside else "they are never pooled or compared"
+            cluster = runs[0].point.cluster if runs[0].point else "NAME"
+            todo = f"ask for one by `layout.node_type` (`hpcddp clusters show {cluster}` lists them), and submit what is missing"
+            yield _mix(kinds, f"runs of one workload met {_met(kinds)}; {why}", todo)
 
 
-def _whatever_gpu(series: str) -> str:
-    return key_text({name: value for name, value in json.loads(series).items() if name != "gpu"})
+def mixed_software(case: Case) -> Iterator[Verdict]:
+    """Sizes of one workload ran with other versions of its software. Where each version has all sizes, that is a comparison."""
+    for runs in _of_one_workload(case, "env_id"):
+        name = next((name for name in VERSIONED if len({run.software.get(name) for run in runs}) > 1), None)
+        kinds = _by_kind({run.name: f"{name} {run.software.get(name or '')}" for run in runs}, runs)
+        if name and len({tuple(_layouts(each)) for each in kinds.values()}) > 1:
+            todo = "run all sizes with one version: delete the runs with the other (`POINT/rN`), and run `hpcddp submit` again"
+            evidence = f"runs of one workload have {_met(kinds)}; they are never pooled or compared"
+            yield _mix(kinds, evidence, todo)
 
 
-def _layouts(rows: pd.DataFrame) -> list[str]:
-    ordered = rows.sort_values(["gpus", "nodes"], kind="stable")
-    return list(dict.fromkeys(layout(row) for _, row in ordered.iterrows()))
+def _of_one_workload(case: Case, column: str) -> Iterator[list[Run]]:
+    """Runs that count of each workload, whatever they have in that column."""
+    counting = case.table[case.table["state"] == "counts"]
+    by_key = {run.key: run for run in case.counting}
+    for _, rows in counting.groupby(counting["series"].map(lambda series: _without(column, series)), sort=True):
+        keys = zip(rows["label"], rows["run"], strict=True)
+        yield [run for key in keys if (run := by_key.get(RunKey(*key)))]
+
+
+def _by_kind(kind_of: Mapping[str, str | None], runs: Sequence[Run]) -> dict[str, list[Run]]:
+    kinds = sorted({kind for kind in kind_of.values() if kind})
+    return {kind: [run for run in runs if kind_of[run.name] == kind] for kind in kinds}
+
+
+def _mix(kinds: Mapping[str, Sequence[Run]], evidence: str, todo: str) -> Verdict:
+    return Verdict(
+        where=f"on {listed(list(kinds))}",
+        evidence=evidence,
+        todo=todo,
+        numbers={"kinds": len(kinds)},
+        runs=run_names([run for each in kinds.values() for run in each]),
+        weight=DOUBTFUL + 0.995,
+    )
+
+
+def _met(kinds: Mapping[str, Sequence[Run]]) -> str:
+    return "; ".join(f"{kind}: {listed(_layouts(runs))}" for kind, runs in kinds.items())
+
+
+def _without(column: str, series: str) -> str:
+    return key_text({name: value for name, value in json.loads(series).items() if name != column})
+
+
+def _layouts(runs: Sequence[Run]) -> list[str]:
+    sizes = sorted({(run.point.ranks, run.point.layout.nodes, run.point.layout.gpus_per_node) for run in runs if run.point})
+    return [f"{nodes}x{each}" for _, nodes, each in sizes]
 
 
 def baseline_missing(case: Case) -> Iterator[Verdict]:
@@ -118,22 +177,28 @@ def _missing(case: Case, row: PointRow, gpus: int, what: str, name: str) -> Verd
     planned = [point.label for point in case.planned(row) if (point.layout.nodes, point.layout.gpus_per_node) == (1, gpus)]
     ended = [run for run in case.records.runs if run.label in planned and run.state != "missing"]
     if not planned:
-        why = "the sweep has no such point"
-        advice = f"add the point to the sweep: `baseline: {{layout.nodes: [1], layout.gpus_per_node: [{gpus}]}}` under `points`"
+        why, advice = _no_point(case.by_itself, gpus)
     elif not ended:
         why = f"{planned[0]} has no run that counts"
         advice = "`hpcddp submit` the sweep again: it runs what is missing"
     else:
         why, advice = _not_counted(ended)
     return Verdict(
-        name="baseline missing",
         where=f"at 1x{gpus}{f' ({name})' if name else ''}",
         evidence=f"there is no speedup or efficiency against {what}: {why}",
-        advice=advice,
+        todo=advice,
         numbers={"gpus": gpus},
         runs=run_names(ended),
         weight=INCOMPLETE + (0.5 if planned else 0.1),
     )
+
+
+def _no_point(by_itself: bool, gpus: int) -> tuple[str, str]:
+    if by_itself:
+        start = f"start the script on one node with `torchrun --nproc-per-node {gpus}`, too"
+        return "no such run is there", f"{start}, and its batch per rank as it is"
+    axes = f"layout.nodes: [1], layout.gpus_per_node: [{gpus}]"
+    return "the sweep has no such point", f"add the point to the sweep: `baseline: {{{axes}}}` under `points`"
 
 
 def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
@@ -150,14 +215,11 @@ def out_of_line(case: Case) -> Iterator[Verdict]:
     """Points whose throughput lies outside of what was predicted before they ran."""
     for found in found_points(case, _off):
         row, (share, low, high) = max(zip(found.rows, found.values, strict=True), key=lambda pair: abs(math.log(pair[1][0])))
-        yield Verdict(
-            name="out of line with prediction",
-            where=found.where,
+        yield found.verdict(
             evidence=f"{layout(row)} reaches {quantity(row['samples_per_s'])} samples/s where {_range(low, high)} were predicted "
             f"({run_numbers(found.runs)})",
-            advice="look at the other verdicts first; if the runs are sound, correct what the profile says of this machine",
+            todo="look at the other verdicts first; if the runs are sound, correct what the profile says of this machine",
             numbers={"measured_by_predicted": share, "low": low, "high": high},
-            runs=run_names(found.runs),
             weight=DOUBTFUL + min(0.99, abs(1 - share)),
         )
 

@@ -14,6 +14,7 @@ from hpcddp.analysis.study.accuracy import Evaluated, evaluated
 from hpcddp.analysis.study.axes import Axis
 from hpcddp.analysis.study.load import StudyRecords
 from hpcddp.analysis.study.series import same_workload
+from hpcddp.analysis.verdicts.settings import Advice, Set
 from hpcddp.core.point import Point
 from hpcddp.core.run_key import spans
 
@@ -33,14 +34,16 @@ AGAIN = "remove those runs' folders (`POINT/rN`) and submit again: runs that are
 class Verdict:
     """A finding about a study."""
 
-    name: str
-    """A key of verdicts.ALL."""
+    name: str = ""
+    """A key of verdicts.ALL, which is put in there."""
     where: str
     """`at every point from 1x2 on`, nodes x GPUs per node; `on r007`."""
     evidence: str
     """A sentence with numbers."""
-    advice: str
-    """The next thing to do, with the `--set` or the command where there is one."""
+    todo: Advice = ""
+    """The next thing to do, with the settings or the command where there are any."""
+    advice: str = ""
+    """The same in words, once it is settled with that of the other verdicts."""
     numbers: Mapping[str, float]
     runs: tuple[str, ...]
     """`r2 of n01-g4-b32-3fa9c1d2e07b`"""
@@ -93,6 +96,12 @@ class Case:
         return [point for point in self.records.points if same_workload(row["series"], point, self.records.hold)]
 
     @property
+    def by_itself(self) -> bool:
+        """Whether all runs are of a script that was started without a sweep."""
+        points = self.records.points
+        return any(point.script for point in points) and all(point.own_loop for point in points)
+
+    @property
     def counting(self) -> list[Run]:
         """Training runs that count."""
         return [run for run in self.records.runs if run.state == "counts" and run.trains]
@@ -142,6 +151,13 @@ class FoundPoints(Generic[T]):
     runs: list[Run]
     """Runs of these points that count."""
 
+    def verdict(
+        self, *, evidence: str, todo: Advice, numbers: Mapping[str, float], weight: float, runs: Sequence[Run] | None = None
+    ) -> Verdict:
+        """Of these points; `runs`: those that show it, of all of theirs."""
+        names = run_names(self.runs if runs is None else runs)
+        return Verdict(where=self.where, evidence=evidence, todo=todo, numbers=numbers, weight=weight, runs=names)
+
 
 def found_points(case: Case, judge: Callable[[Case, PointRow], T | None]) -> Iterator[FoundPoints[T]]:
     """By series, the points of which `judge` finds something; series without such a point are left out."""
@@ -156,6 +172,12 @@ def found_points(case: Case, judge: Callable[[Case, PointRow], T | None]) -> Ite
 def step_s(row: PointRow) -> float:
     """The step of the runs that the breakdown comes from, seconds."""
     return float(row["step_hook_s"] if pd.notna(row["step_hook_s"]) else row["step_s"])
+
+
+def larger_batch(case: Case, row: PointRow) -> Set:
+    """Twice the point's, by the key that its sweep holds."""
+    held = case.records.hold
+    return Set({f"workload.{held}": 2 * int(row[held])})
 
 
 def layout(row: PointRow) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent
-from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, PointRow, Verdict, found_points, run_names, run_numbers
+from hpcddp.analysis.verdicts.context import INPUT_SHARE, LIMITED, Case, PointRow, Verdict, found_points, run_numbers
 from hpcddp.analysis.verdicts.measured import WAITING, measured_advice
+from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 
 BUSY = 0.9
 """Share of the CPU time the job could use, from which on its CPUs are busy: loaders that wait for disks or for the trainer use
@@ -64,15 +65,13 @@ def cpu_starvation(case: Case) -> Iterator[Verdict]:
         cores, processors = cores_of(worst) or 0.0, worst.signals.processors if worst.signals else None
         busy = processors.busy if processors else None
         threads = processors.threads if processors else 1
-        yield Verdict(
-            name="CPU starvation",
-            where=found.where,
+        yield found.verdict(
             evidence=f"a rank has {cores:.3g} physical core{'s' * (cores != 1)}{_threads_words(cores, threads)} and needs "
             f"{needed_cores(worst)}{'' if busy is None else f'; its CPUs are busy {percent(min(busy, 1))} of the time'} "
             f"({run_numbers(runs)})",
-            advice=measured_advice(case, found.rows, WAITING) or cpu_advice(runs),
+            todo=measured_advice(case, found.rows, WAITING) or cpu_advice(runs),
             numbers={"cores": cores, "needed": needed_cores(worst), **({} if busy is None else {"busy_share": busy})},
-            runs=run_names(runs),
+            runs=runs,
             weight=LIMITED + min(0.99, starved(worst) or 0.0),
         )
 
@@ -95,20 +94,18 @@ def _threads_words(cores: float, threads: int) -> str:
     return f" ({cores * threads:.3g} CPUs as Slurm counts: {threads} per core)" if threads > 1 else ""
 
 
-def cpu_advice(runs: Sequence[Run]) -> str:
+def cpu_advice(runs: Sequence[Run]) -> Advice:
     """What to do about missing cores: more cores where the node has them, otherwise fewer processes."""
     run = max(runs, key=lambda run: (starved(run) or 0.0, run.name))
     assert run.point is not None
     cores, most, needed = cores_of(run) or 0.0, most_cores(run), needed_cores(run)
     if most is not None and most > cores:
         more = min(most, needed)
-        return f"ask for {more} physical cores per rank, not {cores:.3g}: `--set layout.physical_cores_per_rank={more}`"
+        return phrase(f"ask for {more} physical cores per rank, not {cores:.3g}: ", Set({CORES: more}))
     workers = run.point.workload.loader_workers
     if workers:
-        return (
-            f"the node has no more cores, and more processes than cores take turns: "
-            f"`--set workload.loader_workers_per_rank={min(max(most_workers(run, cores), 1), workers - 1)}`"
-        )
+        fewer = Set({WORKERS: min(max(most_workers(run, cores), 1), workers - 1)})
+        return phrase("the node has no more cores, and more processes than cores take turns: ", fewer)
     physical = run.signals.processors.physical if run.signals and run.signals.processors.physical else 1
     each = run.point.layout.physical_cores_per_rank or 1
     return (

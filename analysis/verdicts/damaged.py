@@ -25,10 +25,9 @@ def damaged_data(case: Case) -> Iterator[Verdict]:
         run, split, files = max(found, key=lambda each: (_share(each[2]), each[0].name))
         runs = list({each[0].key: each[0] for each in found}.values())
         yield Verdict(
-            name="damaged data",
             where=f"in {count(len(runs), 'run')}",
             evidence=f"{_words(run, split, files)}; in their places others were taken twice",
-            advice=f"copy the damaged files again (end.json names the first); then {AGAIN}",
+            todo=f"copy the damaged files again (end.json names the first); then {AGAIN}",
             numbers={"damaged": files.pictures, "read": files.read, "share": _share(files)},
             runs=run_names(runs),
             weight=DOUBTFUL + min(0.99, _share(files)),

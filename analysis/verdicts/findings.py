@@ -29,6 +29,7 @@ from hpcddp.analysis.study.stragglers import stragglers_frame
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.verdicts.accuracy import accuracy_sentences
+from hpcddp.analysis.verdicts.advice import decided
 from hpcddp.analysis.verdicts.best_setting import best_sentence
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.damaged import damaged_notes
@@ -49,8 +50,8 @@ from hpcddp.analysis.verdicts.notes import (
     warmup_notes,
     window_notes,
 )
-from hpcddp.analysis.verdicts.own_loops import in_own_words, notes_in_own_words
 from hpcddp.analysis.verdicts.sentence import nothing_counts, sentences, size_words
+from hpcddp.analysis.verdicts.settings import Advice
 from hpcddp.analysis.verdicts.staging_notes import staging_notes
 from hpcddp.analysis.verdicts.to_accuracy import target_sentences
 from hpcddp.analysis.verdicts.verdicts import cause, doubts, verdicts
@@ -122,9 +123,10 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
     outliers = outliers_frame(runs)
-    judged = in_own_words(verdicts(case, failures), records.points)
     targets = failures.contain("time to accuracy", lambda: targets_frame(records, runs, shown), no_targets())
     readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
+    undecided = [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)]
+    judged, noted = decided(verdicts(case, failures), undecided, records.points)
     return Findings(
         records=records,
         kinds=_kinds(case),
@@ -157,18 +159,16 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         effects=effects,
         is_of_keys=case.is_of_keys,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
-        notes=notes_in_own_words(
-            [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)],
-            records.points,
-        ),
+        notes=noted,
         failures=failures,
     )
 
 
 def _all_notes(
     records: StudyRecords, runs: pd.DataFrame, shown: pd.DataFrame, outliers: pd.DataFrame, readings: pd.DataFrame
-) -> list[str]:
+) -> list[Advice]:
     return [
+        *records.warnings,
         *data_notes(records.runs),
         *damaged_notes(records.runs),
         *loader_notes(records.runs),
@@ -187,7 +187,6 @@ def _all_notes(
         *outlier_notes(outliers),
         *comm_notes(records.runs),
         *reading_notes(readings),
-        *records.warnings,
     ]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hpcddp.analysis.runs.run import Run, by_reason
 from hpcddp.analysis.util.wording import percent
 from hpcddp.analysis.verdicts.context import AGAIN, DOUBTFUL, WRONG, Case, Verdict, run_names
+from hpcddp.analysis.verdicts.settings import HOSTS, Advice, Set, phrase
 from hpcddp.core.text import count
 
 UNSYNCHRONISED = {
@@ -39,10 +41,9 @@ def nothing_counts(case: Case) -> Iterator[Verdict]:
     reason, runs = max(by_reason(done).items(), key=lambda each: len(each[1]))
     most = f", {len(runs)} of them for one reason" if len(runs) < len(done) else ""
     yield Verdict(
-        name="no run counts",
         where=f"in {count(len(done), 'run')}",
         evidence=f"all are rejected{most}: {reason} ({runs[0].name})",
-        advice=f"change what the reason names; then {AGAIN}",
+        todo=f"change what the reason names; then {AGAIN}",
         numbers={"runs": len(runs), "of": len(done)},
         runs=run_names(runs),
         weight=WRONG + 1,
@@ -54,32 +55,34 @@ def unsynchronised(case: Case) -> Iterator[Verdict]:
     for gate, advice in UNSYNCHRONISED.items():
         shown = next((run for run in case.records.runs if _evidence(run, gate)), None)
         sharded = gate == "parameters agree" and shown is not None and shown.point is not None and shown.point.sharded
-        yield from _of_gate(case, gate, "unsynchronised ranks", OF_SHARDS if sharded else advice, WRONG)
+        yield from _of_gate(case, gate, OF_SHARDS if sharded else advice, WRONG)
 
 
 def wrong_evaluation(case: Case) -> Iterator[Verdict]:
     """Accuracy is not that of the evaluation set."""
     advice = "quote no accuracy of these runs; hand over the whole evaluation split in one order, without a sampler of your own"
-    yield from _of_gate(case, EVALUATION, "wrong evaluation", advice, WRONG)
+    yield from _of_gate(case, EVALUATION, advice, WRONG)
 
 
 def clock_throttling(case: Case) -> Iterator[Verdict]:
     """GPUs ran slower than they can, for heat, power supply or hardware."""
-    slurm = any(run.signals and run.signals.slurm for run in case.records.runs)
-    leave_out = ", and leave the node out, `--set slurm.exclude=HOST`" if slurm else ""
-    advice = f"have that GPU's cooling and power looked at{leave_out}"
-    yield from _of_gate(case, CLOCKS, "clock throttling", advice, DOUBTFUL)
+    hot = [(run.signals, evidence) for run in case.records.runs if run.signals and (evidence := _evidence(run, CLOCKS))]
+    hosts = {
+        host for signals, evidence in hot if signals.slurm for host in signals.hosts if host in re.findall(r"[\w.-]+", evidence)
+    }
+    leave_out = phrase(", and leave the node out, ", Set({HOSTS: ",".join(sorted(hosts))})) if hosts else ""
+    advice = phrase("ask the site to check that GPU's cooling and power", leave_out)
+    yield from _of_gate(case, CLOCKS, advice, DOUBTFUL)
 
 
-def _of_gate(case: Case, gate: str, name: str, advice: str, weight: float) -> Iterator[Verdict]:
+def _of_gate(case: Case, gate: str, advice: Advice, weight: float) -> Iterator[Verdict]:
     found = [run for run in case.records.runs if _evidence(run, gate)]
     if found:
         judged = len([run for run in case.records.runs if run.state != "missing"])
         yield Verdict(
-            name=name,
             where=f"in {len(found)} of {judged} runs",
             evidence=f"{_evidence(found[0], gate)} ({found[0].name}); these runs do not count",
-            advice=f"{advice}; then {AGAIN}",
+            todo=phrase(advice, f"; then {AGAIN}"),
             numbers={"runs": len(found), "of": judged},
             runs=run_names(found),
             weight=weight + 0.99 * len(found) / judged,
@@ -93,29 +96,28 @@ def _evidence(run: Run, gate: str) -> str | None:
 
 def shared_node(case: Case) -> Iterator[Verdict]:
     """Others computed on a node during the timed steps, or the job got a part of a node that it requested exclusively."""
-    yield from _of_gate(case, NODES, "shared node", "ask the site why jobs do not get whole nodes", DOUBTFUL)
+    yield from _of_gate(case, NODES, "ask the site why jobs do not get whole nodes", DOUBTFUL)
     runs = [run for run in case.counting if disturbed(run)]
     if not runs:
         return
     worst = max(runs, key=_foreign)
     share, host = _foreign(worst)
     yield Verdict(
-        name="shared node",
         where=f"in {len(runs)} of {len(case.counting)} runs",
         evidence=f"others took up to {percent(share)} of a node's CPU time in the timed steps ({host}, {worst.name})",
-        advice=_share_advice(worst, host),
+        todo=_share_advice(worst, host),
         numbers={"foreign_share": share, "runs": len(runs), "of": len(case.counting)},
         runs=run_names(runs),
         weight=DOUBTFUL + min(0.99, share),
     )
 
 
-def _share_advice(run: Run, host: str) -> str:
+def _share_advice(run: Run, host: str) -> Advice:
     if run.signals is None or not run.signals.slurm:
         return f"end what else runs on {host}, then {AGAIN}"
     if run.point and not run.point.layout.exclusive:
-        return "ask for whole nodes: `--set layout.exclusive=true`"
-    return f"ask the site what runs there, and leave the node out, `--set slurm.exclude={host}`; then {AGAIN}"
+        return phrase("ask for whole nodes: ", Set({"layout.exclusive": True}))
+    return phrase("ask the site what runs there, and leave the node out, ", Set({HOSTS: host}), f"; then {AGAIN}")
 
 
 def disturbed(run: Run) -> bool:

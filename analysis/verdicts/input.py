@@ -19,7 +19,7 @@ from hpcddp.analysis.verdicts.context import (
     PointRow,
     Verdict,
     found_points,
-    run_names,
+    larger_batch,
     run_numbers,
     span,
     step_s,
@@ -27,6 +27,7 @@ from hpcddp.analysis.verdicts.context import (
 from hpcddp.analysis.verdicts.cores import cores_of, cpu_advice, most_cores, most_workers, starved_runs
 from hpcddp.analysis.verdicts.loader_limit import FoundLimit, loader_limit
 from hpcddp.analysis.verdicts.measured import WAITING, measured_advice
+from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
@@ -41,15 +42,12 @@ def input_bound(case: Case) -> Iterator[Verdict]:
         rows, shares = found.rows, found.values
         limit = loader_limit(case, _widest_row(rows))
         gain = 1 / (1 - min(0.99, max(shares + [_saved(case, row) for row in rows]))) - 1
-        yield Verdict(
-            name="input-bound",
-            where=found.where,
+        yield found.verdict(
             evidence=f"{span(shares)} of the step waits for data ({run_numbers(found.runs)}){_limits_words(case, rows[-1])}"
             f"{f'; the limit: {limit.limit} ({limit.because})' if limit else ''}; "
             f"without waiting it would be up to {percent(gain)} faster",
-            advice=measured_advice(case, rows, WAITING) or input_advice(case, found.series, rows, limit),
+            todo=measured_advice(case, rows, WAITING) or input_advice(case, found.series, rows, limit),
             numbers={"wait_share_low": min(shares), "wait_share_high": max(shares), "faster_by": gain, **_limits(case, rows[-1])},
-            runs=run_names(found.runs),
             weight=LIMITED + max(shares),
         )
 
@@ -99,14 +97,15 @@ def _limits_words(case: Case, row: PointRow) -> str:
     return f"; {', '.join(words)}" if words else ""
 
 
-def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None = None) -> str:
+def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], limit: FoundLimit | None = None) -> Advice:
     """What to do about waiting for data. Where any point of the series lacks cores, that comes first, in the words of that
     verdict: more workers would need more cores. Then what
     a benchmark of the data measured to give more, then what the loaders' limit says, where they are known."""
     run = case.runs_of(_widest_row(rows))[0]
     assert run.point is not None
     if run.point.workload.data.resident:
-        return "batches are gathered on the device, some kernels each: a larger `workload.batch_per_gpu` needs fewer of them"
+        larger = larger_batch(case, _widest_row(rows))
+        return phrase("batches are gathered on the device, some kernels each: ", larger, " needs fewer of them")
     starving = starved_runs(case, [row for _, row in series.iterrows()])
     if starving:
         return cpu_advice(starving)
@@ -118,25 +117,18 @@ def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], lim
     return _more_loaders(run, run.point)
 
 
-def _more_loaders(run: Run, point: Point) -> str:
+def _more_loaders(run: Run, point: Point) -> Advice:
     """On the cores that a rank has, or could have."""
     cores, most, workers = cores_of(run), most_cores(run), point.workload.loader_workers
     if cores and workers < (more := most_workers(run, cores)):
-        return (
-            f"a rank has {math.floor(cores)} physical cores and {count(workers, 'loader worker')}: "
-            f"`--set workload.loader_workers_per_rank={more}`"
-        )
+        has = f"a rank has {math.floor(cores)} physical cores and {count(workers, 'loader worker')}: "
+        return phrase(has, Set({WORKERS: more}))
     if cores and most and most > cores:
-        return (
-            f"ask for {most} physical cores per rank, not {cores:.3g}: `--set layout.physical_cores_per_rank={most} "
-            f"--set workload.loader_workers_per_rank={max(most_workers(run, most), workers)}`"
-        )
+        both = Set({CORES: most, WORKERS: max(most_workers(run, most), workers)})
+        return phrase(f"ask for {most} physical cores per rank, not {cores:.3g}: ", both)
     if not workers:
-        return "batches are loaded between steps: `--set workload.loader_workers_per_rank=2` loads them while the step goes on"
-    return (
-        "`--set measure.input=io` times the loader alone: add workers and cores while it gets faster, then move the data to a "
-        "faster file system or into fewer files"
-    )
+        return phrase("batches are loaded between steps: ", Set({WORKERS: 2}), " loads them while the step goes on")
+    return phrase(Set({"measure.input": "io"}), " times the loader alone, and says what limits it")
 
 
 def _widest_row(rows: Sequence[PointRow]) -> PointRow:

@@ -10,8 +10,9 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.limits import whatever_input
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.bench_limit import benched
-from hpcddp.analysis.verdicts.context import Case, PointRow
+from hpcddp.analysis.verdicts.context import Case, PointRow, larger_batch
 from hpcddp.analysis.verdicts.cores import cores_of, most_cores, most_workers
+from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 from hpcddp.core.data_bench_judgement import LoaderLimit
 from hpcddp.core.loader_record import LoaderTimes
 from hpcddp.core.point_rules import IN_MEMORY
@@ -44,8 +45,8 @@ class FoundLimit:
     limit: LoaderLimit
     because: str
     """What was measured, in words."""
-    advice: str
-    """The single change, with its `--set` where there is one; empty where nothing is known to help."""
+    advice: Advice
+    """The single change, with its setting where there is one; empty where nothing is known to help."""
 
 
 def loader_limit(case: Case, row: PointRow) -> FoundLimit | None:
@@ -70,7 +71,7 @@ def _by_runs(case: Case, row: PointRow) -> FoundLimit | None:
     if times is None:
         return None
     if not times.workers:
-        return _without_processes(runs[0], times)
+        return _without_processes(case, row, runs[0], times)
     if loading is None:
         return _of_times(runs[0], times) if row["samples_per_s"] >= BUSY * times.samples_per_s else None
     if not _passing_limits(times) and row["samples_per_s"] < BUSY * loading["samples_per_s"]:
@@ -78,7 +79,7 @@ def _by_runs(case: Case, row: PointRow) -> FoundLimit | None:
     return _of_times(runs[0], times)
 
 
-def _without_processes(run: Run, times: LoaderTimes) -> FoundLimit:
+def _without_processes(case: Case, row: PointRow, run: Run, times: LoaderTimes) -> FoundLimit:
     """Between two steps of the rank: a process helps where reading takes longer than passing on."""
     batch_s = times.read_s / times.batches
     if batch_s >= PASSING_S:
@@ -87,7 +88,7 @@ def _without_processes(run: Run, times: LoaderTimes) -> FoundLimit:
     return FoundLimit(
         limit="hand-over",
         because=f"a rank reads a batch in {quantity(1e6 * batch_s)} µs, and a process would need longer to pass it on",
-        advice=resident or "larger batches cost less for each sample: raise `workload.batch_per_gpu`",
+        advice=resident or phrase("larger batches cost less for each sample: ", larger_batch(case, row)),
     )
 
 
@@ -121,6 +122,16 @@ def _of_times(run: Run, times: LoaderTimes) -> FoundLimit | None:
             because=f"loaders wait for a free processor {percent(lacks)} of their time",
             advice=_more_cores(run),
         )
+    without_files = run.point is not None and run.point.workload.data.name.startswith((*IN_MEMORY, "synthetic"))
+    if waits >= MOSTLY and (without_files or not times.waits_for_files):
+        return FoundLimit(
+            limit="other waits",
+            because=f"loaders wait {percent(waits)} of their time for neither a processor nor files, which they hardly read",
+            advice=phrase(
+                "find what reading a sample waits for (a lock, the network, a sleep in the data set's code); waits overlap with ",
+                Set({WORKERS: 2 * max(1, times.workers)}),
+            ),
+        )
     if waits >= MOSTLY:
         return FoundLimit(
             limit="storage",
@@ -148,11 +159,10 @@ def _hand_over(run: Run, times: LoaderTimes) -> FoundLimit:
     )
 
 
-def _passing_nothing_on(run: Run) -> str:
+def _passing_nothing_on(run: Run) -> Advice:
     if run.point and run.point.workload.data.name in IN_MEMORY:
-        resident = "data on the device need no loaders: `--set workload.data.resident=true`"
-        return f"{resident}, with `--set workload.loader_workers_per_rank=0`"
-    return "a rank that reads for itself passes nothing on: `--set workload.loader_workers_per_rank=0`"
+        return phrase("data on the device need no loaders: ", Set({"workload.data.resident": True, WORKERS: 0}))
+    return phrase("a rank that reads for itself passes nothing on: ", Set({WORKERS: 0}))
 
 
 def _computing(run: Run, times: LoaderTimes, share: str) -> FoundLimit:
@@ -166,8 +176,11 @@ def _computing(run: Run, times: LoaderTimes, share: str) -> FoundLimit:
         return FoundLimit(
             limit="loader processes",
             because=f"{because}, {workers} on {math.floor(cores or 0)} cores a rank",
-            advice=f"a rank has {math.floor(cores or 0)} physical cores and {count(workers, 'loader worker')}: "
-            f"`--set workload.loader_workers_per_rank={more}`; {quantity(times.samples_per_s)} samples/s become up to {expected}",
+            advice=phrase(
+                f"a rank has {math.floor(cores or 0)} physical cores and {count(workers, 'loader worker')}: ",
+                Set({WORKERS: more}),
+                f"; {quantity(times.samples_per_s)} samples/s become up to {expected}",
+            ),
         )
     if run.point.workload.data.name == PICTURES and run.decoder and not run.decoder.startswith(FASTEST):
         return FoundLimit(
@@ -178,7 +191,7 @@ def _computing(run: Run, times: LoaderTimes, share: str) -> FoundLimit:
     return FoundLimit(limit="cores", because=f"{because}, and each core has one", advice=_more_cores(run))
 
 
-def _more_cores(run: Run) -> str:
+def _more_cores(run: Run) -> Advice:
     """Empty where nobody says how many there are."""
     assert run.point is not None
     cores, most = cores_of(run), most_cores(run)
@@ -188,20 +201,14 @@ def _more_cores(run: Run) -> str:
         fewer = " or have fewer ranks on a node," if run.point.layout.gpus_per_node > 1 else ""
         return f"the node has no more cores for a rank: see that nothing else runs there,{fewer} or prepare data that need less"
     workers = max(most_workers(run, most), run.point.workload.loader_workers)
-    return (
-        f"ask for {most} physical cores per rank, not {cores:.3g}: `--set layout.physical_cores_per_rank={most} "
-        f"--set workload.loader_workers_per_rank={workers}`"
-    )
+    return phrase(f"ask for {most} physical cores per rank, not {cores:.3g}: ", Set({CORES: most, WORKERS: workers}))
 
 
-def _faster_storage(run: Run) -> str:
+def _faster_storage(run: Run) -> Advice:
     """In the order of what it costs."""
     assert run.point is not None
     data = run.point.workload.data
     packed = "pack single files into tar files (`hpcddp data pack imagenet`), " if data.name == PICTURES else ""
-    staged = "copy the data to each node's own disk (`--set workload.data.stage=tmpdir`), " if data.stage == "none" else ""
-    return (
-        f"{packed}{staged}or move the data to a faster file system"
-        if packed or staged
-        else "move the data to a faster file system"
-    )
+    stage = Set({"workload.data.stage": "tmpdir"})
+    staged = phrase("copy the data to each node's own disk (", stage, "), ") if data.stage == "none" else ""
+    return phrase(packed, staged, f"{'or ' if packed or staged else ''}move the data to a faster file system")

@@ -8,9 +8,9 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.axes import Axis, AxisPanel, AxisValue
 from hpcddp.analysis.study.axis_words import pays, stops_paying, times_words
 from hpcddp.analysis.verdicts.context import Case, PointRow, run_numbers
-from hpcddp.core.point import to_json
+from hpcddp.analysis.verdicts.settings import CORES, WORKERS, Advice, Set, phrase
 
-WAITING = ("workload.loader_workers_per_rank", "layout.physical_cores_per_rank")
+WAITING = (WORKERS, CORES)
 """Keys against waiting for data, and against too few cores."""
 
 EXCHANGING = ("workload.ddp.bucket_cap_mb", "workload.ddp.compression", "workload.batch_per_gpu", "global_batch")
@@ -22,8 +22,8 @@ OF_SHARDS = ("workload.parallel", "workload.fsdp.reshard_after_forward", "worklo
 SET_AS = {"global_batch": "workload.global_batch"}
 
 
-def measured_advice(case: Case, rows: Sequence[PointRow], keys: Sequence[str]) -> str:
-    """`--set KEY=VALUE` with the gain and its runs, at the largest of the points where one of the keys was varied; empty where
+def measured_advice(case: Case, rows: Sequence[PointRow], keys: Sequence[str]) -> Advice:
+    """A setting with the gain and its runs, at the largest of the points where one of the keys was varied; empty where
     no value of them is faster for sure."""
     found = (
         _faster(case, axis, panel, row)
@@ -33,17 +33,17 @@ def measured_advice(case: Case, rows: Sequence[PointRow], keys: Sequence[str]) -
         if axis.key == key and not axis.joint
         for panel in axis.panels
     )
-    return next(filter(None, found), "")
+    return next((each for each in found if each), ())
 
 
-def _faster(case: Case, axis: Axis, panel: AxisPanel, row: PointRow) -> str:
+def _faster(case: Case, axis: Axis, panel: AxisPanel, row: PointRow) -> Advice:
     mine = next((value for value in panel.values if _is_of(value, row)), None)
     better = panel.values[stops_paying(panel)]
     if mine is None or better.value is None or not panel.is_sure or not pays(panel, better, mine):
-        return ""
+        return ()
     gain, runs = times_words(panel.compared(better, mine)), _runs(case, better)
-    setting = f"{SET_AS.get(axis.key, axis.key)}={better.value if isinstance(better.value, str) else to_json(better.value)}"
-    return f"`--set {setting}`: at {panel.where} it is {gain} as fast as {mine.text} ({runs} of {better.point['label']})"
+    setting = Set({SET_AS.get(axis.key, axis.key): better.value})
+    return phrase(setting, f": at {panel.where} it is {gain} as fast as {mine.text} ({runs} of {better.point['label']})")
 
 
 def _is_of(value: AxisValue, row: PointRow) -> bool:

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.util.wording import percent, quantity, unit
+from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.preflight_judgement import preflight_words
 from hpcddp.core.preflight_record import PreflightRecord
+from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count, duration
 from hpcddp.core.transport_record import transport_words
 
@@ -23,9 +25,6 @@ WARMUP_DETECTED_FROM = 100
 
 OTHER_STEP = 0.05
 """A step that differs by more than this share is not the same step: the hook costs microseconds."""
-
-ABOVE_PERFECT = 0.05
-"""Efficiency above 1 that a note names: less is noise of a baseline."""
 
 FAULT_NS = 1000
 """What a page fault takes: 2 us in a virtual machine (5,100 more of them made a step of 36 ms one of 47), a quarter to a half of
@@ -44,12 +43,11 @@ GROWS = "workload.optimizer.batch_at_epochs"
 APART = {"env_id": "software environments", "layout.node_type": "node types"}
 
 
-def notes(scaling: pd.DataFrame) -> list[str]:
+def notes(scaling: pd.DataFrame) -> list[Advice]:
     """All notes on a scaling table, each a sentence."""
     return [
         *apart_notes(scaling),
         *batch_notes(scaling),
-        *superlinear_notes(scaling),
         *hook_notes(scaling),
         *spread_notes(scaling),
     ]
@@ -74,21 +72,6 @@ def batch_notes(scaling: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def superlinear_notes(scaling: pd.DataFrame) -> Iterator[str]:
-    """Points that are faster than perfect scaling by more than their spread: the furthest against each baseline."""
-    for baseline, base in (("1gpu", "one {}"), ("1node", "one node")):
-        share = f"efficiency_{baseline}"
-        sure = scaling[f"{share}_low"].isna() | (scaling[f"{share}_low"] > 1)
-        found = scaling[(scaling[share] > 1 + ABOVE_PERFECT) & sure].sort_values(share, ascending=False, kind="stable")
-        for _, row in found.head(1).iterrows():
-            more = f", and {len(found) - 1} more above 100 %" if len(found) > 1 else ""
-            yield (
-                f"{row['nodes']}x{row['gpus_per_node']} has {percent(row[share])} efficiency against "
-                f"{base.format(unit(row['device']))}{more}: more than perfect scaling. Look at that baseline first: other jobs, "
-                f"low clocks, data that only the memory of several nodes holds"
-            )
-
-
 def hook_notes(scaling: pd.DataFrame) -> Iterator[str]:
     """Throughput that the communication hook may have lowered, and breakdowns of steps that differ from those without it."""
     hooked = int(scaling["hook"].sum())
@@ -105,10 +88,10 @@ def hook_notes(scaling: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def spread_notes(scaling: pd.DataFrame) -> Iterator[str]:
+def spread_notes(scaling: pd.DataFrame) -> Iterator[Advice]:
     """What the spread stands for."""
     if len(scaling) and (scaling["n"] == 1).all():
-        yield "one run per point: its spread is not known; `repeat: 6` or more gives a 95 % interval"
+        yield phrase("one run per point: its spread is not known; ", Set({"repeat": FEWEST}), " or more gives a 95 % interval")
     elif set(scaling["interval"].dropna()) == {"95 %", "range"}:
         yield "spread: the 95 % interval of the median from n = 6 on, the range of the runs below that"
 
@@ -138,23 +121,28 @@ def window_notes(runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
-def warmup_notes(runs: Sequence[Run]) -> Iterator[str]:
+def warmup_notes(runs: Sequence[Run]) -> Iterator[Advice]:
     """Runs that looked for the end of their warm-up and did not find it, which does not mean that there was none."""
     looked = [run for run in runs if run.state == "counts" and run.trains and run.stopped_by is not None]
     unseen = [run for run in looked if run.warmup_detected_steps is None]
     few = [run for run in unseen if _made_steps(run) < WARMUP_DETECTED_FROM]
     late = [run for run in unseen if run not in few]
     if few:
-        yield (
+        yield phrase(
             f"where the warm-up ended is unknown in {len(few)} of {count(len(looked), 'run')}: in fewer than "
-            f"{WARMUP_DETECTED_FROM} steps it cannot be seen; more of them (`--set measure.steps={WARMUP_DETECTED_FROM}`) show it"
+            f"{WARMUP_DETECTED_FROM} steps it cannot be seen; more of them (",
+            Set({"measure.steps": WARMUP_DETECTED_FROM}),
+            ") show it",
         )
     if late:
         longer = max(map(_made_steps, late))
-        yield (
+        yield phrase(
             f"where the warm-up ended is unknown in {len(late)} of {count(len(looked), 'run')} ({late[0].name}): steps settle in "
-            f"the second half, if at all; a longer one (`--set measure.warmup_steps={longer}`) or more steps "
-            f"(`--set measure.steps={4 * longer}`) show it"
+            f"the second half, if at all; a longer one (",
+            Set({"measure.warmup_steps": longer}),
+            ") or more steps (",
+            Set({"measure.steps": 4 * longer}),
+            ") show it",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from hpcddp.analysis.records.preflights import latest_on
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, Verdict, run_names
+from hpcddp.analysis.verdicts.settings import HOSTS, Set, phrase
 from hpcddp.analysis.verdicts.straggler import straggler_hosts
 from hpcddp.core.preflight_judgement import below_words
 from hpcddp.core.preflight_record import SlowReading
@@ -34,17 +35,16 @@ def _verdict(case: Case, host: str, runs: Sequence[Run]) -> Verdict:
     slow = named_slow(case, runs[0], host)
     by_slurm = any(run.signals and run.signals.slurm for run in runs)
     leave_out = (
-        f"leave it out, `--set slurm.exclude={host}`, or have a spare node in one allocation, `--set slurm.spare_nodes=1`"
+        phrase("leave it out, ", Set({HOSTS: host}), ", or have a spare node in one allocation, ", Set({"slurm.spare_nodes": 1}))
         if by_slurm
         else f"leave {host} out"
     )
     return Verdict(
-        name="slow node",
         where=f"on {host}",
         evidence=f"preflight found its {' and its '.join(map(below_words, slow))} of {count(slow[0].nodes, 'node')}, and "
         f"{count(len(runs), 'run')} that {'counts' if len(runs) == 1 else 'count'} ran there ({runs[0].name}"
         f"{' and others' if len(runs) > 1 else ''})",
-        advice=f"{leave_out}; then {AGAIN}",
+        todo=phrase(leave_out, f"; then {AGAIN}"),
         numbers={"below": slow[0].below, "runs": len(runs)},
         runs=run_names(runs),
         weight=LIMITED,

@@ -76,11 +76,18 @@ def _part(found: Unevenness, ranks: Sequence[int]) -> str | None:
 def part_of(run: Run, name: str) -> str | None:
     """The part of the step that holds most of the time which that rank or host needs beyond the others; None where that is not
     known."""
-    found = run.unevenness
-    if found is None:
-        return None
-    ranks = [rank for rank, host in enumerate(found.hosts) if name in (host, f"rank {rank} on {host}")]
-    return _part(found, ranks) if ranks else None
+    ranks = _ranks_of(run, name)
+    return _part(run.unevenness, ranks) if run.unevenness and ranks else None
+
+
+def over_of(run: Run, name: str) -> float | None:
+    """Time per step, ns, that the slowest rank of that name needs beyond the median rank; None where that is not known."""
+    return max((run.unevenness.over_ns[rank] for rank in _ranks_of(run, name)), default=None) if run.unevenness else None
+
+
+def _ranks_of(run: Run, name: str) -> list[int]:
+    hosts = run.unevenness.hosts if run.unevenness else ()
+    return [rank for rank, host in enumerate(hosts) if name in (host, f"rank {rank} on {host}")]
 
 
 def waiting_share(case: Case, row: PointRow) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -13,6 +13,7 @@ from hpcddp.analysis.verdicts.comm import NOT_SPLIT, comm_share
 from hpcddp.analysis.verdicts.context import LIMITED, Case, PointRow, Verdict, run_names, where
 from hpcddp.analysis.verdicts.gates import disturbed
 from hpcddp.analysis.verdicts.input import input_advice, input_share
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.analysis.verdicts.steps import bursts
 from hpcddp.core.text import count
 
@@ -31,16 +32,19 @@ LONG_IN = {
 """Cause -> in words."""
 
 
-ADVICE = {
+ADVICE: Mapping[str, Advice] = {
     "communication": "look at the figures of ranks and of one step: a rank that is late now and then, or others on the network",
     "records": "rows wait for the file system of the runs' folder: submit with `--runs` on another one",
-    "unmarked": "`--set measure.comm=on` marks what ranks wait for: parameters before forward and backward, gradients after it",
+    "unmarked": phrase(
+        Set({"measure.comm": "on"}), " marks what ranks wait for: parameters before forward and backward, gradients after it"
+    ),
 }
-COLLECTING = (
-    "`--set measure.gc=frozen` leaves older objects out of Python's garbage collection, which may be what takes that long; if it "
-    "is not, look for other processes on the node, at its clocks, and at what the model does in some steps only"
+OTHERWISE = "check other processes on the node, its clocks, and work that the model does in some steps only"
+COLLECTING = phrase(
+    "Python's garbage collection may cause the long steps: ",
+    Set({"measure.gc": "frozen"}),
+    f" excludes older objects from it; if stalls remain, {OTHERWISE}",
 )
-OTHERWISE = "look for other processes on the node, at its clocks, and at what the model does in some steps only"
 
 
 def stalls(case: Case) -> Iterator[Verdict]:
@@ -93,10 +97,9 @@ def _verdict(case: Case, name: str, series: pd.DataFrame, what: str, found: Sequ
     more = f", and so in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
     assert worst.stalls is not None
     return Verdict(
-        name="stalls",
         where=where(rows, series, name),
         evidence=f"{_words(worst, worst.stalls, what)}{more}",
-        advice=_advice(case, series, rows, worst, what),
+        todo=_advice(case, series, rows, worst, what),
         numbers={
             "mean_by_median": worst.stalls.mean_ns / worst.stalls.median_ns,
             "long_share": worst.stalls.long_share,
@@ -120,7 +123,7 @@ def _words(run: Run, found: Stalls, what: str) -> str:
     )
 
 
-def _advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], run: Run, what: str) -> str:
+def _advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], run: Run, what: str) -> Advice:
     """What to do about stalls; for data and communication it is the advice of the verdicts on these."""
     assert run.point is not None
     measure = run.point.measure
@@ -129,8 +132,8 @@ def _advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], run: Run
     if what == "communication" and measure.comm == "off":
         return NOT_SPLIT
     if what == "checkpoint":
-        every_min = 2 * measure.checkpoint_every_min
-        return f"what was written slows steps: `--set measure.checkpoint_every_min={every_min:g}`, or a faster file system"
+        rarer = Set({"measure.checkpoint_every_min": 2 * measure.checkpoint_every_min})
+        return phrase("checkpoint writes slow the steps after them: ", rarer, ", or a faster file system")
     if what == "computation" and disturbed(run):
         return "others computed on the node meanwhile, as the verdict `shared node` says: that comes first"
     if what == "computation" and measure.gc == "python":

@@ -9,6 +9,7 @@ from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.signals import Rhythm
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import DOUBTFUL, Case, Verdict, found_points, run_names
+from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.text import count
 
 FEW_STEPS = 20
@@ -38,6 +39,8 @@ EACH_KIND = 0.10
 FIRST_SLOW = 0.2
 """Rhythm.slow_later below which slow steps come first: that is a warm-up."""
 
+SUSTAINED = Set({"measure.warmup_steps": 500, "measure.stop": "seconds", "measure.seconds": 120})
+
 EXPLAINED = 0.5
 """Share of the difference between slow and fast steps from which on a part explains it."""
 
@@ -49,13 +52,11 @@ def too_few_steps(case: Case) -> Iterator[Verdict]:
         worst = max(runs, key=lambda run: (run.step_ci_percent or math.inf, run.name))
         steps, interval = worst.steady_steps or 0, worst.step_ci_percent
         known = "not known" if interval is None else f"known to {interval:.1f} % only"
-        yield Verdict(
-            name="too few steps",
-            where=found.where,
+        yield found.verdict(
             evidence=f"with {count(steps, 'timed step')} the mean of {worst.name} is {known}{_others(len(runs) - 1)}",
-            advice=_steps_advice(worst),
+            todo=_steps_advice(worst),
             numbers={"steps": steps, **({} if interval is None else {"interval_percent": interval})},
-            runs=run_names(runs),
+            runs=runs,
             weight=DOUBTFUL + min(0.99, (interval or 50) / 100),
         )
 
@@ -67,7 +68,7 @@ def _wide(runs: list[Run]) -> list[Run]:
     """
     wide = [run for run in runs if (run.steady_steps or 0) < FEW_STEPS or (run.step_ci_percent or 0) > WIDE_PERCENT]
     hopeless = [run for run in wide if run.stalls and _times_more(run) > TOO_MANY]
-    helped = [run for run in wide if not _begins_slowly(run) and not _bursts(run) and run not in hopeless]
+    helped = [run for run in wide if not begins_slowly(run) and not _bursts(run) and run not in hopeless]
     return helped if 2 * len(helped) > len(runs) else []
 
 
@@ -80,38 +81,43 @@ def _times_more(run: Run) -> float:
     return max(1.0, (run.step_ci_percent or 0) / WIDE_PERCENT) ** 2
 
 
-def _steps_advice(run: Run) -> str:
+def _steps_advice(run: Run) -> Advice:
     """The number of steps that would suffice, or what to do where that is too many."""
-    more = _times_more(run)
+    more, until_known = _times_more(run), Set({"measure.stop": "interval"})
     if more > TOO_MANY:
-        return "steps vary too much for more of them to help: find out what disturbs them, then `--set measure.stop=interval`"
+        return phrase("step times vary too much for more steps to help: find the disturbance, then ", until_known)
     steps = (run.steady_steps or 1) * more
     digit = 10 ** max(1, math.floor(math.log10(steps)) - 1)
     enough = max(100, math.ceil(steps / digit) * digit)
-    return f"`--set measure.steps={enough}`, or `--set measure.stop=interval` to go on until it is known"
+    return phrase(Set({"measure.steps": enough}), ", or ", until_known, " to go on until it is known")
 
 
 def warmup_inside(case: Case) -> Iterator[Verdict]:
-    """The timed steps include some that the run itself counts to its warm-up, and that are slower."""
-    runs = [run for run in case.counting if _begins_slowly(run)]
+    """The timed steps include some of the warm-up, by the run itself or by their length, and these are slower."""
+    runs = [run for run in case.counting if begins_slowly(run)]
     if runs:
         worst = max(runs, key=lambda run: (run.early.moved if run.early else 0, run.name))
         assert worst.early is not None
-        needed = max(run.warmup_detected_steps or 0 for run in runs)
+        needed = max(max(run.warmup_detected_steps or 0, _warmup_steps(run)) for run in runs)
         yield Verdict(
-            name="warm-up inside the window",
             where=f"in {len(runs)} of {len(case.counting)} runs",
             evidence=f"{worst.name} begins with {count(worst.early.steps, 'timed step')} that "
             f"{'is' if worst.early.steps == 1 else 'are'} {percent(worst.early.slower)} slower than later ones; this raises the "
             f"mean step by {100 * worst.early.moved:.1f} %",
-            advice=f"`--set measure.warmup_steps={_rounded_up(needed)}`, or `--set measure.warmup=detect`",
+            todo=phrase(Set({"measure.warmup_steps": _rounded_up(needed)}), ", or ", Set({"measure.warmup": "detect"})),
             numbers={"slower": worst.early.slower, "moved": worst.early.moved, "warmup_steps_needed": needed},
             runs=run_names(runs),
             weight=DOUBTFUL + min(0.99, max(worst.early.moved, 0)),
         )
 
 
-def _begins_slowly(run: Run) -> bool:
+def _warmup_steps(run: Run) -> int:
+    """With those that were timed."""
+    return (run.point.measure.warmup_steps if run.point else 0) + (run.early.steps if run.early else 0)
+
+
+def begins_slowly(run: Run) -> bool:
+    """Whether steps of the warm-up were timed, and cost something."""
     return run.early is not None and (run.early.moved > MOVED or run.early.slower > EARLY_SLOWER)
 
 
@@ -131,12 +137,12 @@ def burst_network(case: Case) -> Iterator[Verdict]:
     fast, slow = quantity(rhythm.fast_ns / 1e6), quantity(rhythm.slow_ns / 1e6)
     order = "first come the fast ones, then the slow ones" if rhythm.slow_later > 1 - FIRST_SLOW else "they take turns"
     yield Verdict(
-        name="burst network",
         where=f"in {len(runs)} of {len(case.counting)} runs",
         evidence=f"steps of {worst.name} are of two kinds: {percent(1 - rhythm.slow_share)} last {fast} ms, "
         f"{percent(rhythm.slow_share)} {slow} ms; {order}, as on a network that lets bursts pass faster",
-        advice="time the sustained rate, after a warm-up that uses the burst up: `--set measure.warmup_steps=500 "
-        "--set measure.stop=seconds --set measure.seconds=120`; ask the site or provider for the guaranteed bandwidth",
+        todo=phrase(
+            "time the sustained rate, after a warm-up that uses the burst up: ", SUSTAINED, "; ask for the guaranteed bandwidth"
+        ),
         numbers={"slower": slower, "slow_share": rhythm.slow_share, "apart": rhythm.apart},
         runs=run_names(runs),
         weight=DOUBTFUL + min(0.99, slower),

@@ -13,12 +13,20 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.util.wording import percent, quantity
 from hpcddp.analysis.verdicts.context import AGAIN, LIMITED, Case, PointRow, Verdict, run_names
-from hpcddp.analysis.verdicts.slow_ranks import WORDS, faster, part_of, slow_ranks
+from hpcddp.analysis.verdicts.settings import HOSTS, Advice, Set, phrase
+from hpcddp.analysis.verdicts.slow_ranks import SLOWER, WORDS, faster, over_of, part_of, slow_ranks
 from hpcddp.core.text import count
 
 OFTEN_LAST = 0.8
 COSTLY = 0.02
 """A straggler is the last rank at more than this share of all-reduces, and costs more than this share of the step."""
+
+OWN_TIME = 0.5
+"""Share of what the others wait for it that the last rank must need longer by itself: otherwise it is late for another reason,
+such as gradients that reach it late."""
+
+SLOW_LINK = 1.5
+"""Times the median host's transfer that gradients take to one whose link is slow."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +65,9 @@ def straggler(case: Case) -> Iterator[Verdict]:
         worst, runs = mine[0], run_names([each.run for each in mine])
         more = f", and in {count(len(runs) - 1, 'more run')}" if len(runs) > 1 else ""
         yield Verdict(
-            name="straggler",
             where=f"on {name}",
             evidence=f"{_evidence(worst, more)} ({percent(worst.cost)} of the step, which would be {faster(worst.cost)} without)",
-            advice=_straggler_advice(worst),
+            todo=_straggler_advice(worst),
             numbers={**({} if worst.last is None else {"last": worst.last}), "wait_s": worst.wait_s, "cost": worst.cost}
             | {"found_in_runs": len(runs)},
             runs=runs,
@@ -91,10 +98,64 @@ def _evidence(found: Straggler, more: str) -> str:
 def _by_all_reduces(case: Case) -> Iterator[Straggler]:
     """Stragglers by the order in which ranks are ready for all-reduces, in runs with the communication hook."""
     by_key: dict[Hashable, Run] = {run.key: run for run in case.counting}
-    for key, ranks in case.stragglers.groupby(["label", "run"], sort=True):
-        run = by_key.get(key)
-        if run and run.step_ns and (found := culprit(ranks.assign(step_ns=run.step_ns))):
+    groups = case.stragglers.groupby(["label", "run"], sort=True)
+    judged = [
+        (run, culprit(ranks.assign(step_ns=run.step_ns))) for key, ranks in groups if (run := by_key.get(key)) and run.step_ns
+    ]
+    runs = Counter(run.label for run, _ in judged)
+    often = Counter((run.label, found.who) for run, found in judged if found)
+    for run, found in judged:
+        if found and _is_slow_itself(run, found, 2 * often[run.label, found.who] >= runs[run.label]):
             yield Straggler(run, found.who, found.host, part_of(run, found.who), found.wait_s, found.cost, found.last)
+
+
+def _is_slow_itself(run: Run, found: LastRank, often: bool) -> bool:
+    """Whether step rows do not contradict it: by them the rank, or one of the host, computes longer; in a run unlike the others
+    as much longer as a straggler by step rows alone."""
+    over_ns, least_ns = over_of(run, found.who), OWN_TIME * found.wait_s * 1e9
+    return over_ns is None or over_ns >= max(least_ns, 0.0 if often else SLOWER * (run.step_ns or 0.0))
+
+
+def slow_link(case: Case) -> Iterator[Verdict]:
+    """A node to which gradients take longer than to the others, in runs whose exchange was split."""
+    found = [(run, *link) for run in case.counting if (link := _late_host(run))]
+    for host in sorted({host for _, host, _, _ in found}):
+        mine = [(run, its_ns, others_ns) for run, name, its_ns, others_ns in found if name == host]
+        run, its_ns, others_ns = max(mine, key=lambda each: each[1] - each[2])
+        cost = (its_ns - others_ns) / (run.step_ns or its_ns)
+        yield Verdict(
+            where=f"on {host}",
+            evidence=f"gradients of a step reach {host} {quantity(its_ns / 1e6)} ms after the last rank is ready, and the other "
+            f"nodes after {quantity(others_ns / 1e6)} ms, in {count(len(mine), 'run')} ({run.name}); all others wait for that",
+            todo=phrase(f"ask the site to check the network link of {host}, and ", _leave_out(run, host), f"; then {AGAIN}"),
+            numbers={"transfer_s": its_ns / 1e9, "others_s": others_ns / 1e9, "cost": cost, "found_in_runs": len(mine)},
+            runs=run_names([run for run, _, _ in mine]),
+            weight=LIMITED + 0.99,
+        )
+
+
+def link_share(case: Case, row: PointRow) -> float | None:
+    """The share of a point's step that all wait for gradients to reach one node, the median over its runs; None without such."""
+    links = [(_late_host(run), run.step_ns) for run in case.runs_of(row) if run.exchange]
+    share = statistics.median((link[1] - link[2]) / ns if link and ns else 0.0 for link, ns in links) if links else 0.0
+    return share or None
+
+
+def _late_host(run: Run) -> tuple[str, float, float] | None:
+    """The host, its transfer and that of the median other host, ns; None where none is late, or hosts are fewer than two."""
+    if run.exchange is None or run.exchange.transfer_ns is None or not run.step_ns:
+        return None
+    by_host = run.exchange.ranks.groupby("host")["transfer_ns"].mean().sort_values()
+    if len(by_host) < 2:
+        return None
+    its_ns, others_ns = float(by_host.iloc[-1]), float(by_host.iloc[:-1].median())
+    late = its_ns > SLOW_LINK * others_ns and its_ns - others_ns > COSTLY * run.step_ns
+    return (str(by_host.index[-1]), its_ns, others_ns) if late else None
+
+
+def _leave_out(run: Run, host: str) -> Advice:
+    slurm = run.signals and run.signals.slurm
+    return phrase("leave it out, ", Set({HOSTS: host})) if slurm else f"leave {host} out"
 
 
 def _by_own_time(case: Case) -> Iterator[Straggler]:
@@ -146,15 +207,15 @@ def culprit(ranks: pd.DataFrame) -> LastRank | None:
     return None
 
 
-def _straggler_advice(worst: Straggler) -> str:
+def _straggler_advice(worst: Straggler) -> Advice:
     """What to do about it: look at its loader or its processor; take another node where there is one."""
-    several, slurm = worst.run.point and worst.run.point.layout.nodes > 1, worst.run.signals and worst.run.signals.slurm
-    leave_out = f"leave it out, `--set slurm.exclude={worst.host}`" if slurm else f"leave {worst.host} out"
+    several, leave_out = worst.run.point and worst.run.point.layout.nodes > 1, _leave_out(worst.run, worst.host)
     if worst.part == "data_wait":
         compare = f"its batches are late: compare how {worst.host} reads the data, and its loader workers' cores, with the others"
-        return (
-            f"{compare}; if it stays, {leave_out}; then {AGAIN}" if several else f"{compare}; `--set measure.input=io` times them"
-        )
+        if several:
+            return phrase(f"{compare}; if it stays, ", leave_out, f"; then {AGAIN}")
+        return phrase(f"{compare}; ", Set({"measure.input": "io"}), " times them")
     if several:
-        return f"show the site {'stragglers.csv' if worst.last else 'the figure of ranks'}, and {leave_out}; then {AGAIN}"
+        shown = "stragglers.csv" if worst.last else "the figure of ranks"
+        return phrase(f"show the site {shown}, and ", leave_out, f"; then {AGAIN}")
     return "compare that rank's GPU and cores with the others' (clocks, temperature, NUMA node, other processes)"

@@ -35,17 +35,17 @@ class Fault:
 
 def tcp_instead_of_rdma(case: Case) -> Iterator[Verdict]:
     """Data between nodes went over plain TCP, on a cluster whose fabric has RDMA."""
-    yield from _verdicts(case, "TCP instead of RDMA", lambda run, network: tcp_fault(network), OF_TCP)
+    yield from _verdicts(case, lambda run, network: tcp_fault(network), OF_TCP)
 
 
 def idle_adapters(case: Case) -> Iterator[Verdict]:
     """Fewer adapters of a node were in use than its profile has."""
-    yield from _verdicts(case, "idle adapters", lambda run, network: adapter_fault(network), OF_ADAPTERS)
+    yield from _verdicts(case, lambda run, network: adapter_fault(network), OF_ADAPTERS)
 
 
 def no_gpudirect(case: Case) -> Iterator[Verdict]:
     """Adapters did not read and write GPUs' memory themselves, though they could."""
-    yield from _verdicts(case, "no GPUDirect RDMA", lambda run, network: gdr_fault(network, run.gpu), OF_GDR)
+    yield from _verdicts(case, lambda run, network: gdr_fault(network, run.gpu), OF_GDR)
 
 
 def tcp_fault(network: RunNetwork) -> Fault | None:
@@ -119,17 +119,16 @@ def _tcp_advice(network: RunNetwork) -> str:
     return "see on a node whether adapters are up (`ibstat`), and in a container whether it has /dev/infiniband"
 
 
-def _verdicts(case: Case, name: str, judge: Callable[[Run, RunNetwork], Fault | None], weight: float) -> Iterator[Verdict]:
+def _verdicts(case: Case, judge: Callable[[Run, RunNetwork], Fault | None], weight: float) -> Iterator[Verdict]:
     judged = [(run, judge(run, run.network)) for run in case.counting if run.network and len(run.network.transport.nodes) > 1]
     found = [(run, fault) for run, fault in judged if fault is not None]
     if not found:
         return
     first, fault = max(found, key=lambda each: each[1].share)
     yield Verdict(
-        name=name,
         where=f"in {len(found)} of {count(len(judged), 'run')} on several nodes",
         evidence=f"{fault.evidence} ({first.name})",
-        advice=fault.advice,
+        todo=fault.advice,
         numbers={"runs": len(found), "of": len(judged)},
         runs=run_names([run for run, _ in found]),
         weight=LIMITED + weight,

@@ -3,14 +3,15 @@
     context.py        what a verdict is, and what each function below is given
     gates.py          no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
     steps.py          too few steps, warm-up inside the window, burst network
-    comparability.py  noisy baseline, mixed hardware, out of line with prediction, baseline missing
+    comparability.py  noisy and suspect baselines, mixed hardware and software, out of line with prediction, baseline missing
     damaged.py        damaged data
     cores.py          CPU starvation
     binding.py        shared cores, far socket
     input.py          input-bound
+    computation.py    slower computation
     stalls.py         stalls
     comm.py           latency-bound, communication-bound
-    straggler.py      straggler
+    straggler.py      straggler, slow link
     uneven.py         uneven ranks
     slow_ranks.py     who is slow, for these two
     transport.py      TCP instead of RDMA, idle adapters, no GPUDirect RDMA
@@ -25,6 +26,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +35,15 @@ from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.binding import cores_shared, far_socket
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
-from hpcddp.analysis.verdicts.comparability import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
+from hpcddp.analysis.verdicts.comparability import (
+    baseline_missing,
+    mixed_hardware,
+    mixed_software,
+    noisy_baseline,
+    out_of_line,
+    suspect_baseline,
+)
+from hpcddp.analysis.verdicts.computation import slower_computation, slower_share
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
 from hpcddp.analysis.verdicts.damaged import damaged_data
@@ -42,7 +52,7 @@ from hpcddp.analysis.verdicts.input import input_bound, input_share
 from hpcddp.analysis.verdicts.slow_nodes import slow_nodes
 from hpcddp.analysis.verdicts.stalls import stalled_share, stalls
 from hpcddp.analysis.verdicts.steps import burst_network, too_few_steps, warmup_inside
-from hpcddp.analysis.verdicts.straggler import straggler, waited_share
+from hpcddp.analysis.verdicts.straggler import link_share, slow_link, straggler, waited_share
 from hpcddp.analysis.verdicts.transport import idle_adapters, no_gpudirect, tcp_instead_of_rdma
 from hpcddp.analysis.verdicts.uneven import uneven_ranks, uneven_share
 
@@ -54,9 +64,11 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "shared node": shared_node,
     "damaged data": damaged_data,
     "mixed hardware": mixed_hardware,
+    "mixed software": mixed_software,
     "warm-up inside the window": warmup_inside,
     "too few steps": too_few_steps,
     "noisy baseline": noisy_baseline,
+    "suspect baseline": suspect_baseline,
     "burst network": burst_network,
     "TCP instead of RDMA": tcp_instead_of_rdma,
     "idle adapters": idle_adapters,
@@ -66,8 +78,10 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "shared cores": cores_shared,
     "far socket": far_socket,
     "input-bound": input_bound,
+    "slower computation": slower_computation,
     "stalls": stalls,
     "straggler": straggler,
+    "slow link": slow_link,
     "slow node": slow_nodes,
     "uneven ranks": uneven_ranks,
     "latency-bound": latency_bound,
@@ -79,8 +93,10 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
 CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str]] = {
     "CPU starvation": (starved_share, "too few processor cores"),
     "input-bound": (input_share, "waiting for data"),
+    "slower computation": (slower_share, "computation that is slower with more ranks"),
     "stalls": (stalled_share, "steps that stall now and then"),
     "straggler": (waited_share, "waiting for one slow rank or node"),
+    "slow link": (link_share, "waiting for gradients over one slow link"),
     "uneven ranks": (uneven_share, "ranks that wait for each other in turn"),
     "latency-bound": (latency_share, "many small messages between ranks"),
     "communication-bound": (comm_share, "exchanging gradients"),
@@ -90,6 +106,9 @@ CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str]] = {
 DOUBTS: Mapping[str, str] = {
     "too few steps": "too few timed steps",
     "noisy baseline": "a baseline whose runs differ",
+    "suspect baseline": "a baseline that is slower than larger points",
+    "mixed hardware": "GPUs of several types",
+    "mixed software": "several versions of software",
     "warm-up inside the window": "warm-up among the timed steps",
     "burst network": "a network that is faster in bursts",
     "shared node": "other jobs on the nodes",
@@ -104,13 +123,13 @@ OF_A_KIND = 2
 def verdicts(case: Case, failures: Failures) -> list[Verdict]:
     """All verdicts on a study: the weightiest first, of equal weights those of most runs, then in the order of ALL."""
     none: list[Verdict] = []
-    each = [failures.contain(f"the verdict `{name}`", partial(_all_of, find, case), none) for name, find in ALL.items()]
+    each = [failures.contain(f"the verdict `{name}`", partial(_all_of, name, find, case), none) for name, find in ALL.items()]
     found = list(itertools.chain.from_iterable(each))
     return sorted(found, key=lambda verdict: (-verdict.weight, -len(verdict.runs)))
 
 
-def _all_of(find: Callable[[Case], Iterator[Verdict]], case: Case) -> list[Verdict]:
-    return list(find(case))
+def _all_of(name: str, find: Callable[[Case], Iterator[Verdict]], case: Case) -> list[Verdict]:
+    return [replace(verdict, name=name) for verdict in find(case)]
 
 
 def cause(case: Case, row: PointRow) -> str | None:
@@ -127,7 +146,9 @@ def doubts(found: Sequence[Verdict], runs: Sequence[Run]) -> list[str]:
 
 def verdict_rows(found: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Verdicts as report.json has them."""
-    return [{**vars(verdict), "numbers": dict(verdict.numbers), "runs": list(verdict.runs)} for verdict in found]
+    changed = ({"numbers": dict(each.numbers), "runs": list(each.runs)} for each in found)
+    rows = [{**vars(each), **plain} for each, plain in zip(found, changed, strict=True)]
+    return [{name: value for name, value in row.items() if name != "todo"} for row in rows]
 
 
 def verdict_lines(found: Sequence[Verdict], width: int = WIDE) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from hpcddp.core.data_bench_record import DataBenchRecord, LoaderRate
 
-LoaderLimit = Literal["storage", "decoder", "cores", "loader processes", "hand-over"]
+LoaderLimit = Literal["storage", "decoder", "cores", "loader processes", "hand-over", "other waits"]
 """hand-over: processes could read and decode more than arrives at the rank; a rank that reads for itself may get more."""
 
 SLOWER = 0.8

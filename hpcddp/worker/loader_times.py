@@ -15,7 +15,8 @@ def rank_reads(loader: TrainLoader) -> RankReads | None:
     if not found.samples:
         return None
     waited = found.processor_wait_ns if clock.knows_processor_wait else None
-    return RankReads(**{**found._asdict(), "processor_wait_ns": waited}, workers=clock.workers, prefetch_cut=loader.prefetch.cut)
+    known = {"processor_wait_ns": waited, "read_bytes": found.read_bytes if clock.knows_bytes else None}
+    return RankReads(**{**found._asdict(), **known}, workers=clock.workers, prefetch_cut=loader.prefetch.cut)
 
 
 def loader_times(ranks: Sequence[RankReads | None]) -> LoaderTimes | None:
@@ -24,6 +25,7 @@ def loader_times(ranks: Sequence[RankReads | None]) -> LoaderTimes | None:
     if not known or len(known) < len(ranks):
         return None
     waits = [rank.processor_wait_ns for rank in known if rank.processor_wait_ns is not None]
+    read = [rank.read_bytes for rank in known if rank.read_bytes is not None]
     return LoaderTimes(
         workers=known[0].workers,
         samples_per_s=sum(map(rate_per_s, known)),
@@ -34,6 +36,7 @@ def loader_times(ranks: Sequence[RankReads | None]) -> LoaderTimes | None:
         processor_wait_s=sum(waits) / 1e9 if len(waits) == len(known) else None,
         hand_over_s=sum(rank.hand_over_ns for rank in known) / 1e9,
         receive_s=sum(rank.receive_ns for rank in known) / 1e9,
+        read_bytes=sum(read) if len(read) == len(known) else None,
         prefetch_cut=next((rank.prefetch_cut for rank in known if rank.prefetch_cut), None),
     )
 

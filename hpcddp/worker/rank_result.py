@@ -22,6 +22,8 @@ class RankReads:
     """None where the kernel does not say."""
     hand_over_ns: int
     receive_ns: int
+    read_bytes: int | None = None
+    """The same."""
     prefetch_cut: str | None = None
     """Why fewer batches than usual are read ahead."""
 

@@ -178,7 +178,7 @@ def _recorded(model: Model, each: Point, run: int, draw: Random) -> Recorded:
     return Recorded(
         step_ns=lambda rank, step: times[step] + 7 * rank,
         shares=_shares(model, each),
-        shares_of_rank={rank: _with_more(model, _shares(model, each), more, rank) for rank in range(each.ranks)},
+        shares_of_rank={rank: _with_more(model, _shares(model, each, rank), more, rank) for rank in range(each.ranks)},
         steps=model.steps,
         buckets=_buckets(model, each, draw) if on else (),
         gpu=None if model.cpu else model.gpu(each, run),
@@ -225,11 +225,13 @@ def _with_more(
     return of_step
 
 
-def _shares(model: Model, each: Point) -> Callable[[int], Mapping[str, float]]:
+def _shares(model: Model, each: Point, rank: int | None = None) -> Callable[[int], Mapping[str, float]]:
     exposed = model.exposed if each.ranks > 1 else 0.0
     parts = {"data_wait": model.data_wait, "comm_exposed": exposed, "optimizer": 0.05}
     rest = 1 - sum(parts.values())
     parts |= {"forward": rest / 3, "backward": rest * 2 / 3}
+    if rank is not None and model.late_rank and model.late_rank[0] == rank:
+        parts |= {name: parts[name] + sign * model.late_rank[1] for name, sign in (("backward", 1), ("comm_exposed", -1))}
 
     def of_step(step: int) -> Mapping[str, float]:
         factor = model.of_step(each, step)

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from torch.utils.data import Dataset, get_worker_info
@@ -14,6 +15,9 @@ from torch.utils.data import Dataset, get_worker_info
 from hpcddp.data.source import Batch
 
 T = TypeVar("T")
+
+IO = "/proc/thread-self/io"
+"""`rchar: N`, then five more; `read_bytes` is the fifth (proc(5))."""
 
 WAITED = "/proc/thread-self/schedstat"
 """Second of its numbers: ns for which the thread could have run and no processor was free (kernel documentation, sched-stats)."""
@@ -30,6 +34,8 @@ class ReadTimes(NamedTuple):
     """Of these on a processor."""
     processor_wait_ns: int = 0
     """Of these waiting for one."""
+    read_bytes: int = 0
+    """Of files, in these calls: by the thread's system calls, and what of mapped files came from a disk."""
     hand_over_ns: int = 0
     """Processor time between two calls; without processes none."""
     receive_ns: int = 0
@@ -49,6 +55,7 @@ class _Begun(NamedTuple):
     thread_ns: int
     process_ns: int
     waited_ns: int
+    bytes: int
 
 
 class ReadClock:
@@ -59,27 +66,33 @@ class ReadClock:
         self._counts = memoryview(mmap.mmap(-1, 8 * SHARED * max(1, workers))).cast("q")
         self._receive_ns = 0
         self._at_begin = ReadTimes()
-        self._waited = _Waited()
+        self._waited, self._io = _OfThread(WAITED), _OfThread(IO)
         self._ended_process_ns: int | None = None
-        self.knows_processor_wait = self._waited.ns() is not None
+        self.knows_processor_wait = self._waited.fields() != []
+        self.knows_bytes = self._io.fields() != []
 
     def read_begins(self) -> _Begun:
         """A process begins to read a batch."""
-        return _Begun(time.monotonic_ns(), time.thread_time_ns(), time.process_time_ns(), self._waited.ns() or 0)
+        return _Begun(time.monotonic_ns(), time.thread_time_ns(), time.process_time_ns(), *self._passed())
 
     def read_ended(self, begun: _Begun, samples: int) -> None:
         """It has read these samples."""
         info = get_worker_info()
         row = SHARED * (info.id if info else 0)
         before, process_ns = self._ended_process_ns, time.process_time_ns()
-        waited_ns = (self._waited.ns() or 0) - begun.waited_ns
+        waited_ns, read_bytes = self._passed()
         compute_ns = time.thread_time_ns() - begun.thread_ns
         read_ns = time.monotonic_ns() - begun.wall_ns  # begun first and ended last: the others are parts of it
         hand_over_ns = begun.process_ns - before if info and before is not None else 0
-        added = (samples, 1, read_ns, compute_ns, waited_ns, hand_over_ns)
+        added = (samples, 1, read_ns, compute_ns, waited_ns - begun.waited_ns, read_bytes - begun.bytes, hand_over_ns)
         for field, number in enumerate(added):
             self._counts[row + field] += number
         self._ended_process_ns = process_ns
+
+    def _passed(self) -> tuple[int, int]:
+        """Of the calling thread so far: ns without a processor, and bytes read."""
+        waited, io = self._waited.fields(), self._io.fields()
+        return int(waited[1]) if len(waited) > 1 else 0, int(io[1]) + int(io[9]) if len(io) > 9 else 0
 
     def received(self, batches: Iterator[T]) -> Iterator[T]:
         """The batches, as the rank takes them."""
@@ -129,22 +142,22 @@ class TimedBatches(Dataset[Batch]):
         return batch
 
 
-class _Waited:
-    """Reads WAITED of the calling thread: 1 us, where opening it would take five."""
+class _OfThread:
+    """Reads a file of the calling thread's: 1 us, where opening it would take five."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self._path = path
         self._of_thread = -1
         self._file = -1
 
-    def ns(self) -> int | None:
-        """None where the kernel does not count it."""
+    def fields(self) -> list[bytes]:
+        """Its words; none where the kernel does not have it."""
         thread = threading.get_native_id()
         if thread != self._of_thread:
-            self._of_thread, self._file = thread, _opened(WAITED)
-        if self._file < 0:
-            return None
-        fields = os.pread(self._file, 80, 0).split()
-        return int(fields[1]) if len(fields) > 1 else None
+            self._of_thread, self._file = thread, _opened(self._path)
+        with suppress(OSError):
+            return os.pread(self._file, 200, 0).split()
+        return []
 
 
 def _opened(path: str) -> int:

@@ -62,3 +62,31 @@ def test_a_baseline_that_did_not_run_is_to_be_submitted(tmp_path: Path) -> None:
         write_run(study, each, Recorded(step_ns=100 * MS))
     (missing,) = named(study, "baseline missing")
     assert missing.advice == "`hpcddp submit` the sweep again: it runs what is missing"
+
+
+def above_perfect(folder: Path, base_ms: list[int], wide_ms: list[int]) -> list[Verdict]:
+    """What is said of two GPUs and one, by the steps of their runs."""
+    points = {point(1, 1): base_ms, point(1, 2): wide_ms}
+    study = write_study(folder, list(points), repeat=len(base_ms))
+    for each, steps_ms in points.items():
+        write_runs(study, each, [step_ms * MS for step_ms in steps_ms], steps=20)
+    return named(study, "suspect baseline")
+
+
+def test_a_point_above_perfect_scaling_makes_its_baseline_suspect(tmp_path: Path) -> None:
+    """By name, with where to look; the sentence is not certain of it either."""
+    (found,) = above_perfect(tmp_path / "s", [110], [100])
+    assert (found.where, found.evidence) == ("at 1x1", "1x2 has 110 % efficiency against 1x1, which is superlinear (run r1)")
+    assert found.advice.startswith("check it for other jobs, low clocks")
+    (sentence,) = find(load_study(Study(tmp_path / "s"))).sentences
+    assert "a baseline that is slower than larger points" in sentence
+
+
+@pytest.mark.parametrize(
+    ("base_ms", "wide_ms"),
+    [([104], [100]), ([100], [100]), ([100], [110]), ([98, 110, 112], [97, 100, 101])],
+    ids=["by little", "perfect", "less", "within the runs' range"],
+)
+def test_noise_is_not_above_perfect(tmp_path: Path, base_ms: list[int], wide_ms: list[int]) -> None:
+    """Less than 5 %, or less than the runs differ by."""
+    assert above_perfect(tmp_path / "s", base_ms, wide_ms) == []

@@ -146,9 +146,10 @@ def test_a_planted_fault_is_found(planted: dict[str, list[Verdict]]) -> None:
         read_sweep(SWEEP, [shlex.split(option)[1]])
 
 
-def test_the_evidence_names_rank_gpu_and_sockets(planted: dict[str, list[Verdict]]) -> None:
-    """And the option that would bind each rank to its GPU's NUMA node."""
-    (verdict,) = planted["every rank on the other socket"]
+def test_the_evidence_names_rank_gpu_and_sockets(tmp_path: Path) -> None:
+    """And the option that would bind each rank to its GPU's NUMA node: in a study of its own, as a sweep has one such option."""
+    name = "every rank on the other socket"
+    (verdict,) = verdicts_of({name: FAULTS[name][0]}, tmp_path)[name]
     assert verdict.where.startswith("at 1x4")
     assert verdict.evidence == (
         "rank 0 on r000 runs on socket 1, and its GPU (0000:17:00.0) is on socket 0; so are 4 of 4 ranks (run r1)"

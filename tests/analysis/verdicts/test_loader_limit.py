@@ -74,12 +74,15 @@ FULL = 7
         (times(FULL, compute_s=50.0, processor_wait_s=30.0), {}, "cores", ""),
         (times(FULL), {"decoder": "simplejpeg 1.9", **IMAGENET}, "cores", ""),
         (times(FULL, compute_s=5.0), IMAGENET, "storage", "hpcddp data pack imagenet"),
+        (times(FULL, compute_s=5.0, read_bytes=10**7), IMAGENET, "storage", "hpcddp data pack imagenet"),
+        (times(FULL, compute_s=5.0, read_bytes=40_000), IMAGENET, "other waits", "--set workload.loader_workers_per_rank=14"),
+        (times(FULL, compute_s=5.0), {}, "other waits", "find what reading a sample waits for"),
         (times(2, hand_over_s=100.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
         (
             times(2, hand_over_s=100.0),
             CIFAR10,
             "hand-over",
-            "`--set workload.data.resident=true`, with `--set workload.loader_workers",
+            "`--set workload.data.resident=true --set workload.loader_workers_per_rank=0`",
         ),
         (times(4, receive_s=30.0), {}, "hand-over", "--set workload.loader_workers_per_rank=0"),
         (times(0), {}, "loader processes", "--set workload.loader_workers_per_rank=7"),
@@ -90,6 +93,9 @@ FULL = 7
         "few processors",
         "every core has one",
         "files",
+        "files that are read",
+        "a sleep",
+        "without files",
         "passing on",
         "in memory",
         "taking",
@@ -174,7 +180,7 @@ def test_data_on_the_device_are_advised_no_loaders(tmp_path: Path) -> None:
     launch = {"profile": PROFILE, "cpus_of_ranks": [32]}
     write_run(study, resident, Recorded(step_ns=100 * MS, steps=20, shares=WAITS, launch=launch))
     advice = verdict_of(find(load_study(study))).advice
-    assert "a larger `workload.batch_per_gpu`" in advice
+    assert "`--set workload.batch_per_gpu=64` needs fewer of them" in advice
     assert "loader" not in advice
 
 

@@ -13,31 +13,6 @@ from hpcddp.worker.training.steady_state import FEWEST
 from tests.analysis.synthetic import FAILED, MS, point, write_runs, write_study
 
 
-def above_perfect(folder: Path, base_ms: list[int], wide_ms: list[int]) -> list[str]:
-    """What is said of two GPUs and one, by the steps of their runs."""
-    points = {point(1, 1): base_ms, point(1, 2): wide_ms}
-    study = write_study(folder, list(points), repeat=len(base_ms))
-    for each, steps_ms in points.items():
-        write_runs(study, each, [step_ms * MS for step_ms in steps_ms], steps=20)
-    return [note for note in find(load_study(study)).notes if "more than perfect scaling" in note]
-
-
-def test_a_point_above_perfect_scaling_is_told(tmp_path: Path) -> None:
-    """Once for each baseline, with where to look."""
-    (note,) = above_perfect(tmp_path / "s", [110], [100])
-    assert note.startswith("1x2 has 110 % efficiency against one GPU: more than perfect scaling. Look at that baseline first")
-
-
-@pytest.mark.parametrize(
-    ("base_ms", "wide_ms"),
-    [([104], [100]), ([100], [100]), ([100], [110]), ([98, 110, 112], [97, 100, 101])],
-    ids=["by little", "perfect", "less", "within the runs' range"],
-)
-def test_noise_is_not_above_perfect(tmp_path: Path, base_ms: list[int], wide_ms: list[int]) -> None:
-    """Less than 5 %, or less than the runs differ by."""
-    assert above_perfect(tmp_path / "s", base_ms, wide_ms) == []
-
-
 def test_nothing_is_said_of_the_spread_where_no_run_counts(tmp_path: Path) -> None:
     """One run per point would be more than there is."""
     points = [point(1, 1), point(1, 2)]

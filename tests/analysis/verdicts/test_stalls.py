@@ -210,7 +210,7 @@ def test_the_sentence_says_what_stalls_cost(tmp_path: Path) -> None:
 
 def test_where_others_compute_that_comes_first(tmp_path: Path) -> None:
     """A third of the node's CPU time is others': no word of garbage collection, which is named where nobody else is there."""
-    for foreign, first in ((0.3, "others computed on the node"), (0.0, "`--set measure.gc=frozen`")):
+    for foreign, first in ((0.3, "others computed on the node"), (0.0, "Python's garbage collection may")):
         study = write_study(tmp_path / str(foreign), [point(1, 1)])
         telemetry = {"telemetry": {"nodes": [{"host": "r000", "cpu_foreign_share": foreign}]}}
         recorded = Recorded(step_ns=lambda rank, step: (340 if step % 10 == 7 else 100) * MS, steps=100, end=telemetry)

@@ -34,6 +34,9 @@ SWEEPS = Path(__file__).parents[3] / "jobs"
 SEEDS = 2
 SOUND = 50
 
+BY_EVENTS = {"mixed software", "suspect baseline", "slower computation", "slow link"}
+"""Planted in test_planted.py."""
+
 NamesAndAdvice = list[tuple[str, str]]
 """Verdicts found in a study: name, advice."""
 
@@ -235,5 +238,5 @@ def test_precision_and_recall(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         )
     for option in re.findall(r"--set ([a-z_.]+=[^` ]+)", " ".join(sorted(advice))):
         read_sweep(SWEEPS / "marconi100-resnet50.yaml", [option])  # refuses what no sweep can have
-    assert set(hits) == set(ALL)
+    assert set(hits) | BY_EVENTS == set(ALL)
     assert (dict(missed), dict(false), alarms) == ({}, {}, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,8 +59,26 @@ def test_time_in_calls_is_parted_into_computing_and_waiting(workers: int) -> Non
     assert waits.compute_ns < 0.2 * waits.read_ns
     assert computes.compute_ns >= 10 * 20e6
     assert computes.read_ns >= computes.compute_ns
+    assert computes.read_bytes < 4096 * 10
+    assert waits.read_bytes < 4096 * 10
     storage_ns = waits.read_ns - waits.compute_ns - waits.processor_wait_ns
     assert storage_ns > 0.7 * 10 * 20e6
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bytes_of_files_are_counted(tmp_path: Path, workers: int) -> None:
+    """Ten batches, each of which reads a file of 100 kB."""
+    (tmp_path / "file").write_bytes(bytes(100_000))
+
+    class Reads(Slow):
+        def batch(self, indices: Tensor) -> Batch:
+            (tmp_path / "file").read_bytes()
+            return super().batch(indices)
+
+    loader, found = read_all(Reads(80, computes=False), workers)
+    if not loader.clock.knows_bytes:
+        pytest.skip("this kernel counts no bytes")
+    assert 1_000_000 <= found.read_bytes < 1_100_000
 
 
 def test_waiting_for_a_processor_is_not_waiting_for_storage() -> None:
