@@ -92,6 +92,8 @@ class Run:
     """What NCCL Inspector saw of its all-reduces, largest first; with `comm: check`, where its plugin was at hand."""
     part_ns: Mapping[str, float | None] | None = None
     """Of the parts and the hidden copies, the mean over steady steps and ranks."""
+    first_wait_ns: float | None = None
+    """With `work: train`, the mean wait for an epoch's first batch."""
     used: Used = Used()
     readings: Readings = Readings()
     signals: RunSignals | None = None
@@ -145,6 +147,16 @@ class Run:
         if not (self.steady_samples and self.timed_ns and self.point):
             return None
         return throughput_per_s(self.steady_samples, Fraction(self.timed_ns, self.point.ranks))
+
+    @property
+    def samples_per_epoch(self) -> int | None:
+        """What an epoch trains: with `work: train` the mean of its epochs, without samples that fill no batch."""
+        return self.epochs[-1].samples // self.epochs[-1].epoch if self.epochs else self.epoch_samples
+
+    @property
+    def epoch_ns(self) -> float | None:
+        """The time of an epoch at its rate."""
+        return 1e9 * self.samples_per_epoch / float(self.rate_per_s) if self.samples_per_epoch and self.rate_per_s else None
 
     @property
     def trains(self) -> bool:

@@ -116,6 +116,7 @@ def _row(run: Run, hold: str) -> dict[str, Any]:
             "hook": measure.comm != "off" and not _without_hook(run.point),
             "evaluated": run.point.evaluates,
         }
+    row["epoch_samples"] = run.samples_per_epoch
     if run.losses is not None:
         row |= {"loss_start": run.losses.start, "loss_end": run.losses.end, "loss_steps": run.losses.steps}
     measured = _measured(run)
