@@ -99,6 +99,7 @@ def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of
     end: TrainingEnd,
     point: Point | None,
     warnings: list[str],
+    *,
     epoch_ends: Sequence[int] = (),
 ) -> list[AttemptRecords]:
     """Reads all attempts whose steps make up the run that `attempt` ended, oldest first.
@@ -110,7 +111,7 @@ def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of
     stretches = stretches_of(attempt, end)
     files = {each.attempt: read_end(each.attempt, warnings) for each in stretches if each.attempt != attempt}
     ends = [end if each.attempt == attempt else _training_end(files[each.attempt]) for each in stretches]
-    spans = whole_epochs(_spans(stretches, ends, after_pauses=launch.script is None), epoch_ends)
+    spans = complete_epochs(_spans(stretches, ends, after_pauses=launch.script is None), epoch_ends)
     found = []
     for stretch, span in zip(stretches, spans, strict=True):
         if stretch.attempt == attempt:
@@ -176,9 +177,9 @@ def _spans(stretches: Sequence[Stretch], ends: Sequence[TrainingEnd | None], *, 
     return [StepSpan(first, stretch.stop, after_pauses) for first, stretch in zip(begins, stretches, strict=True)]
 
 
-def whole_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> list[StepSpan]:
-    """Of each attempt's timed steps those of whole epochs, so that the first step of an epoch, which waits for the loader, has the
-    weight that it has in an epoch; all of them where no epoch lies in them from end to end.
+def complete_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> list[StepSpan]:
+    """Of each attempt's timed steps those of whole epochs: the first step of one, which waits for the loader, then has the weight
+    that it has in an epoch. All of them where no attempt timed an epoch from end to end.
     """
     edges = (0, *epoch_ends)
     found = []
@@ -189,9 +190,7 @@ def whole_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> list[S
     return found if any(span.first < (span.stop or 0) for span in found) else list(spans)
 
 
-def _read(
-    stretch: Stretch, launch: LaunchRecord, end: TrainingEnd | None, span: StepSpan, warnings: list[str]
-) -> AttemptRecords:
+def _read(stretch: Stretch, launch: LaunchRecord, end: TrainingEnd | None, span: StepSpan, warnings: list[str]) -> AttemptRecords:
     """Reads the rows of an attempt, of which those in `span` count."""
     ranks = rank_results(end, launch.ranks) if end else _ranks_without_end(stretch, launch)
     hooked = _hooked(ranks)

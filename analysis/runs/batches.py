@@ -27,6 +27,12 @@ def begins_epoch(numbers: NDArray[np.int64], epochs: Sequence[Epoch] | None) -> 
     return np.isin(numbers, [0, *(each.step for each in epochs)] if epochs else [])
 
 
+def timed_epochs(counted: NDArray[np.int64], epochs: Sequence[Epoch] | None) -> NDArray[np.bool_]:
+    """Of each epoch, whether all its steps are among the numbers `counted`."""
+    edges = [0, *(each.step for each in epochs or ())]
+    return np.asarray(np.histogram(counted, edges)[0] == np.diff(edges)) if epochs else np.zeros(0, np.bool_)
+
+
 def most_often(batches: Batches) -> int | None:
     """The batch that most of these steps have, of a tie the smallest; None where all have one, or there is none."""
     found, counts = np.unique(batches, return_counts=True)

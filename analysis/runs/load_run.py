@@ -19,7 +19,7 @@ from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, some
 from hpcddp.analysis.runs.accuracy import loss_ends, samples_trained
-from hpcddp.analysis.runs.batches import batch_of_steps, begins_epoch, most_often, samples_of
+from hpcddp.analysis.runs.batches import batch_of_steps, begins_epoch, most_often, samples_of, timed_epochs
 from hpcddp.analysis.runs.communication import communication
 from hpcddp.analysis.runs.distribution import distribution
 from hpcddp.analysis.runs.find_step import read_timeline
@@ -81,7 +81,7 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
             epochs = read_epochs(attempt, end, warnings)
             if epochs and run.point:
                 check_batches(epochs, run.point)
-            parts = read_attempts(attempt, launch, end, run.point, warnings, [each.step for each in epochs or ()])
+            parts = read_attempts(attempt, launch, end, run.point, warnings, epoch_ends=[each.step for each in epochs or ()])
             end = merged_end(parts, end)
             run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
             run = _with_epochs(_timed(_with_restarts(run, end, parts), parts, epochs), epochs)
@@ -189,6 +189,7 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         step_ci_percent=mean_half_percent(even.sum_ns[even.steady] / len(steps.window_ns)),
         windows_apart=windows_apart(steps),
         part_ns={part: part_mean_ns(steps, part) for part in RECORDED},
+        timed_epochs=tuple(timed_epochs(steps.step[steps.steady], epochs).tolist()),
         first_wait_ns=part_mean_ns(some(steps, begins_epoch(steps.step, epochs)), "data_wait"),
         early=early(even, warming, found is not None),
         rhythm=rhythm(even),

@@ -59,8 +59,8 @@ class Stalls:
 
 
 def evened(steps: RunSteps, begins: NDArray[np.bool_]) -> RunSteps:
-    """Steady steps as long as they are, less what those that begin an epoch, and the others, last longer than the mean of all: each
-    epoch has as many of either, so that the difference is no noise, no warm-up and no stall.
+    """The steps, without the difference between the mean of those that begin an epoch and the mean of the others: every epoch has
+    it, so it is no noise, no warm-up and no stall.
     """
     first, others = steps.steady & begins, steps.steady & ~begins
     if not first.any() or not others.any():

@@ -56,6 +56,7 @@ RUN_COLUMNS = {
     "env_id": "string",
     "input": "string",
     "epoch_samples": "Int64",
+    "pauses_s": "Float64",
     "hook": "boolean",
     "steady_steps": "Int64",
     "steady_samples": "Int64",
@@ -116,7 +117,7 @@ def _row(run: Run, hold: str) -> dict[str, Any]:
             "hook": measure.comm != "off" and not _without_hook(run.point),
             "evaluated": run.point.evaluates,
         }
-    row["epoch_samples"] = run.samples_per_epoch
+    row |= {"epoch_samples": run.samples_per_epoch, "pauses_s": run.pauses_s}
     if run.losses is not None:
         row |= {"loss_start": run.losses.start, "loss_end": run.losses.end, "loss_steps": run.losses.steps}
     measured = _measured(run)

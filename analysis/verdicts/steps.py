@@ -88,6 +88,8 @@ def _steps_advice(run: Run) -> str:
     steps = (run.steady_steps or 1) * more
     digit = 10 ** max(1, math.floor(math.log10(steps)) - 1)
     enough = max(100, math.ceil(steps / digit) * digit)
+    if run.epochs:
+        return f"`--set measure.epochs={1 + math.ceil(enough * len(run.epochs) / run.epochs[-1].step)}`"
     return f"`--set measure.steps={enough}`, or `--set measure.stop=interval` to go on until it is known"
 
 

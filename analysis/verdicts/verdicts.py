@@ -3,7 +3,7 @@
     context.py        what a verdict is, and what each function below is given
     gates.py          no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
     steps.py          too few steps, warm-up inside the window, burst network
-    comparability.py  noisy baseline, mixed hardware, out of line with prediction, baseline missing
+    comparability.py  contradicting figures, noisy baseline, mixed hardware, out of line with prediction, baseline missing
     damaged.py        damaged data
     cores.py          CPU starvation
     binding.py        shared cores, far socket
@@ -33,7 +33,7 @@ from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.binding import cores_shared, far_socket
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
-from hpcddp.analysis.verdicts.comparability import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
+from hpcddp.analysis.verdicts.comparability import baseline_missing, contradicting, mixed_hardware, noisy_baseline, out_of_line
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
 from hpcddp.analysis.verdicts.damaged import damaged_data
@@ -54,6 +54,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "shared node": shared_node,
     "damaged data": damaged_data,
     "mixed hardware": mixed_hardware,
+    "contradicting figures": contradicting,
     "warm-up inside the window": warmup_inside,
     "too few steps": too_few_steps,
     "noisy baseline": noisy_baseline,
@@ -90,6 +91,7 @@ CAUSES: Mapping[str, tuple[Callable[[Case, PointRow], float | None], str]] = {
 DOUBTS: Mapping[str, str] = {
     "too few steps": "too few timed steps",
     "noisy baseline": "a baseline whose runs differ",
+    "contradicting figures": "figures that contradict each other",
     "warm-up inside the window": "warm-up among the timed steps",
     "burst network": "a network that is faster in bursts",
     "shared node": "other jobs on the nodes",
