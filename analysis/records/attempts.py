@@ -6,7 +6,7 @@ made again by a later one, and attempts that are not named there made nothing th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of
     run = f"{attempt.parent.name} of {attempt.parent.parent.name}"
     stretches = stretches_of(attempt, end)
     files = {each.attempt: read_end(each.attempt, warnings) for each in stretches if each.attempt != attempt}
-    ends = [end if each.attempt == attempt else _training_end(files[each.attempt]) for each in stretches]
+    ends = {attempt: end, **{folder: _training_end(file) for folder, file in files.items()}}
     spans = complete_epochs(_spans(stretches, ends, after_pauses=launch.script is None), epoch_ends)
     found = []
     for stretch, span in zip(stretches, spans, strict=True):
@@ -164,29 +164,28 @@ def _warmup_steps(end: TrainingEnd) -> int:
     return max(0, end.protocol.steady_from_step - end.first_step)
 
 
-def _spans(stretches: Sequence[Stretch], ends: Sequence[TrainingEnd | None], *, after_pauses: bool) -> list[StepSpan]:
+def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None], *, after_pauses: bool) -> list[StepSpan]:
     """The timed steps of each attempt.
 
     Without end.json nobody saw where its warm-up ended: it is taken to be as long as the longest one of the run.
     """
-    longest_warmup = max(_warmup_steps(end) for end in ends if end)
-    begins = [
-        end.protocol.steady_from_step if end else stretch.first_step + longest_warmup
-        for stretch, end in zip(stretches, ends, strict=True)
-    ]
-    return [StepSpan(first, stretch.stop, after_pauses) for first, stretch in zip(begins, stretches, strict=True)]
+    longest_warmup = max(_warmup_steps(end) for end in ends.values() if end)
+
+    def first(stretch: Stretch) -> int:
+        end = ends[stretch.attempt]
+        return end.protocol.steady_from_step if end else stretch.first_step + longest_warmup
+
+    return [StepSpan(first(each), each.stop, after_pauses) for each in stretches]
 
 
 def complete_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> list[StepSpan]:
     """Of each attempt's timed steps those of whole epochs: the first step of one, which waits for the loader, then has the weight
     that it has in an epoch. All of them where no attempt timed an epoch from end to end.
     """
-    edges = (0, *epoch_ends)
     found = []
     for span in spans:
-        first = min((edge for edge in edges if edge >= span.first), default=edges[-1])
-        stop = max((edge for edge in edges if span.stop is None or edge <= span.stop), default=first)
-        found.append(replace(span, first=first, stop=max(first, stop)))
+        edges = [edge for edge in (0, *epoch_ends) if edge >= span.first and (span.stop is None or edge <= span.stop)]
+        found.append(replace(span, first=edges[0], stop=edges[-1]) if edges else replace(span, stop=span.first))
     return found if any(span.first < (span.stop or 0) for span in found) else list(spans)
 
 

@@ -80,7 +80,7 @@ def test_epochs_are_those_of_a_plain_loop(attempts: tuple[Path, list[Path]]) -> 
 
 
 def test_a_rate_is_what_was_trained_by_the_time_it_took(attempts: tuple[Path, list[Path]]) -> None:
-    """The samples of epochs that are timed from end to end, whatever their batch; telemetry's of its window, and all of the run's.
+    """The samples of epochs timed from end to end, whatever their batch; telemetry's of its window, and all of the run's.
 
     Another batch than the point's is refused.
     """

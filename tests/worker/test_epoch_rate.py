@@ -26,6 +26,7 @@ from hpcddp.core.records import PARTS
 from hpcddp.worker.main import run
 from hpcddp.worker.training import preemption
 from hpcddp.worker.training.epochs import EpochRecorder
+from hpcddp.worker.training.preemption import Action
 from hpcddp.worker.training.resume import Checkpointer
 from hpcddp.worker.training.trainer import Trainer
 from tests.analysis.synthetic import write_study
@@ -101,7 +102,8 @@ def clocked(job: str, spec: dict[str, Any], stop_after: int | None) -> dict[int,
     os.environ["HPCDDP_JOB"] = job
     vars(preemption)["POLL_EVERY_S"] = 0.0
     clock, made = Clock(), 0
-    real_begin, real_close, real_write, real_step = EpochRecorder.begin, EpochRecorder.close, Checkpointer.write, Trainer.step
+    real_begin, real_close, real_step = EpochRecorder.begin, EpochRecorder.close, Trainer.step
+    real_poll, real_write = Checkpointer.poll, Checkpointer.write
 
     def begin(self: EpochRecorder, first_step: int) -> None:
         real_begin(self, first_step)
@@ -111,6 +113,12 @@ def clocked(job: str, spec: dict[str, Any], stop_after: int | None) -> dict[int,
         clock.note(steps)
         with clock:
             real_close(self, steps)
+
+    def poll(self: Checkpointer, steps: int) -> Action:
+        asked_s, action = time.monotonic(), real_poll(self, steps)
+        if action != "continue":
+            clock.stopped_s += time.monotonic() - asked_s
+        return action
 
     def write(self: Checkpointer, steps: int, *, last: bool) -> None:
         with clock:
@@ -123,7 +131,8 @@ def clocked(job: str, spec: dict[str, Any], stop_after: int | None) -> dict[int,
             os.kill(os.getpid(), signal.SIGUSR2)
         return real_step(self, *arguments)
 
-    EpochRecorder.begin, EpochRecorder.close, Checkpointer.write = begin, close, write  # type: ignore[method-assign]
+    EpochRecorder.begin, EpochRecorder.close = begin, close  # type: ignore[method-assign]
+    Checkpointer.poll, Checkpointer.write = poll, write  # type: ignore[method-assign]
     Trainer.step = step  # type: ignore[method-assign, assignment]
     run(spec)
     return clock.times_s
@@ -158,7 +167,7 @@ CASES: dict[str, dict[str, Any]] = {
     "two ranks, warm-up to an epoch's end": {"ranks": 2, "steps": 4, "warmup": 4},
     "two ranks, warm-up into the second epoch": {"ranks": 2, "steps": 4, "workers": 2, "warmup": 5},
     "four ranks": {"ranks": 4, "steps": 8, "workers": 1},
-    "checkpoints within an epoch": {"ranks": 2, "steps": 8, "resume": True, "checkpoint_every_min": 3e-3},
+    "checkpoints within an epoch": {"ranks": 2, "steps": 8, "resume": True, "checkpoint_every_min": 6e-3},
     "a batch that grows": {
         "ranks": 2,
         "steps": 8,
@@ -176,8 +185,8 @@ def test_rate_and_epoch_are_those_of_the_clock(tmp_path: Path, name: str) -> Non
     found, clocks = trained(tmp_path / "study", point)
     row, epochs = found.shown.iloc[0], found.epochs
     passed_s = epoch_s(clocks, epochs["step"].tolist(), point.measure.warmup_steps)
-    begins, trained = epochs["step"].shift(fill_value=0), epochs["samples"].diff().fillna(epochs["samples"])
-    samples = trained[begins >= point.measure.warmup_steps].mean()
+    begins, each = epochs["step"].shift(fill_value=0), epochs["samples"].diff().fillna(epochs["samples"])
+    samples = each[begins >= point.measure.warmup_steps].mean()
     assert row["epoch_s"] == pytest.approx(passed_s, rel=0.01)
     assert row["samples_per_s"] == pytest.approx(samples / passed_s, rel=0.01)
     assert row["node_h_per_epoch"] == pytest.approx(passed_s / 3600, rel=0.01)
