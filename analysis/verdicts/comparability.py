@@ -26,7 +26,7 @@ from hpcddp.analysis.verdicts.context import (
     where,
 )
 from hpcddp.core.repetitions import FEWEST
-from hpcddp.core.text import count, duration
+from hpcddp.core.text import count
 
 NOISY_FROM = 0.05
 """Width of a baseline's interval or range as a share of its median: six runs that differ by 1 % (standard deviation) stay
@@ -55,8 +55,8 @@ def contradicting(case: Case) -> Iterator[Verdict]:
         yield Verdict(
             name="contradicting figures",
             where=f"in {len(apart)} of {len(case.counting)} runs",
-            evidence=f"an epoch of {name} takes {duration(by_rate_s)} by its rate of {quantity(float(run.rate_per_s or 0))} "
-            f"samples/s, and {duration(by_rows_s)} by `train_s` of epochs.csv",
+            evidence=f"an epoch of {name} takes {quantity(by_rate_s)} s by its rate of {quantity(float(run.rate_per_s or 0))} "
+            f"samples/s, and {quantity(by_rows_s)} s by `train_s` of epochs.csv",
             advice=ONE_EPOCH if not any(run.timed_epochs) else UNLIKE,
             numbers={"epoch_s_by_rate": by_rate_s, "epoch_s_by_rows": by_rows_s},
             runs=run_names([each[2] for each in apart]),
