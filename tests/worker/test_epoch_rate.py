@@ -115,9 +115,9 @@ def clocked(job: str, spec: dict[str, Any], stop_after: int | None) -> dict[int,
             real_close(self, steps)
 
     def poll(self: Checkpointer, steps: int) -> Action:
-        asked_s, action = time.monotonic(), real_poll(self, steps)
+        began_s, action = time.monotonic(), real_poll(self, steps)
         if action != "continue":
-            clock.stopped_s += time.monotonic() - asked_s
+            clock.stopped_s += time.monotonic() - began_s
         return action
 
     def write(self: Checkpointer, steps: int, *, last: bool) -> None:

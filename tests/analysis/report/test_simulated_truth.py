@@ -122,8 +122,8 @@ def test_an_epoch_lasts_with_its_first_batch(tmp_path: Path, layout: tuple[int, 
     assert row["epoch_s"] == pytest.approx(lasted_ns.mean() / 1e9, rel=OFF_BY)
     assert row["samples_per_s"] == pytest.approx(steps * each.global_batch / (lasted_ns.mean() / 1e9), rel=OFF_BY)
     assert row["data_wait_s"] == pytest.approx(events.parts["data_wait_ns"][0][:, begins[0] :].mean() / 1e9)
-    told = {"stalls", "warm-up inside the window", "contradicting figures", "burst network"} & names(found)
-    assert not told
+    odd = {"stalls", "warm-up inside the window", "contradicting figures", "burst network"} & names(found)
+    assert not odd
 
 
 @pytest.mark.parametrize("name", CASES)
