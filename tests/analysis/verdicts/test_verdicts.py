@@ -112,10 +112,6 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
         {"mixed hardware"},
     ),
     "two GPU types in a job": (changed(gpu=lambda each, run: "A40 + V100"), {"mixed hardware"}),
-    "epochs that last longer than their steps": (
-        changed(by_rows=1.1, changes={"work": "train", "epochs": 2}),
-        {"contradicting figures"},
-    ),
     "slow start": (changed(of_step=lambda each, step: 1.6 if step < 30 else 1.0), {"warm-up inside the window"}),
     "slow first half": (changed(of_step=lambda each, step: 1.06 if step < 60 else 1.0), {"warm-up inside the window"}),
     "a dozen steps": (changed(steps=12), {"too few steps"}),
@@ -187,6 +183,10 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
     "ranks apart in every run": (
         changed(repeat=1, gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])]),
         {"no run counts", "unsynchronised ranks"},
+    ),
+    "epochs that last longer than their steps": (
+        changed(by_rows=1.1, changes={"work": "train", "epochs": 2}),
+        {"contradicting figures"},
     ),
 }
 """What is wrong -> a study with it, and the verdicts that must be found: no more, no fewer."""
