@@ -216,10 +216,12 @@ def resources(found: Proposal) -> list[Block]:
         return [Text("Not known: how many samples an epoch has was not recorded.")]
     source = found.source(choice.size)
     spread = {None: "From one run: the spread is not known.", "range": "In brackets: from the range of the runs."}
+    pauses_s = choice.size.row["pauses_s_per_epoch"]
+    pauses = "" if pd.isna(pauses_s) else f"Evaluation and checkpoints took {duration(float(pauses_s))} per epoch in these runs. "
     about = (
         f"At {_nodes(choice.size.nodes)}, from the median throughput of {source}. "
         f"{spread.get(amounts.kind, f'In brackets: from the {amounts.kind} interval.')} Training alone: start, evaluation, "
-        f"checkpoints and failed jobs come on top. Nodes count whole, however many of their {_unit(found)}s are used."
+        f"checkpoints and failed jobs come on top. {pauses}Nodes count whole, however many of their {_unit(found)}s are used."
     )
     return [Text(about), _amounts(found, amounts)]
 

@@ -6,8 +6,8 @@ made again by a later one, and attempts that are not named there made nothing th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -94,25 +94,33 @@ def stretches_of(attempt: Path, end: TrainingEnd) -> list[Stretch]:
     return [Stretch(attempt.parent / each.attempt, each.first_step, each.steps) for each in end.history]
 
 
-def read_attempts(
-    attempt: Path, launch: LaunchRecord, end: TrainingEnd, point: Point | None, warnings: list[str]
+def read_attempts(  # noqa: PLR0913 - what is known of the run, and who hears of what is lost
+    attempt: Path,
+    launch: LaunchRecord,
+    end: TrainingEnd,
+    point: Point | None,
+    warnings: list[str],
+    *,
+    epoch_ends: Sequence[int] = (),
 ) -> list[AttemptRecords]:
     """Reads all attempts whose steps make up the run that `attempt` ended, oldest first.
 
-    Rejected where its own records cannot be read. Which steps of earlier attempts are lost, and why, is added to `warnings`.
+    `epoch_ends`: of `work: train`, the steps of the run at the end of each epoch. Rejected where its own records cannot be read.
+    Which steps of earlier attempts are lost, and why, is added to `warnings`.
     """
     run = f"{attempt.parent.name} of {attempt.parent.parent.name}"
     stretches = stretches_of(attempt, end)
     files = {each.attempt: read_end(each.attempt, warnings) for each in stretches if each.attempt != attempt}
-    longest_warmup = max(map(_warmup_steps, [end, *filter(None, map(_training_end, files.values()))]))
+    ends = {attempt: end, **{folder: _training_end(file) for folder, file in files.items()}}
+    spans = complete_epochs(_spans(stretches, ends, after_pauses=launch.script is None), epoch_ends)
     found = []
-    for stretch in stretches:
+    for stretch, span in zip(stretches, spans, strict=True):
         if stretch.attempt == attempt:
-            found.append(_read(stretch, launch, end, longest_warmup, warnings))
+            found.append(_read(stretch, launch, end, span, warnings))
             continue
         try:
             its_launch, its_end = _earlier(stretch.attempt, files[stretch.attempt], launch, point)
-            found.append(_read(stretch, its_launch, its_end, longest_warmup, warnings))
+            found.append(_read(stretch, its_launch, its_end, span, warnings))
         except Rejected as reason:
             warnings.append(f"{run}: {stretch.words} are missing: {reason}")
             continue
@@ -149,9 +157,9 @@ def _ranks_without_end(stretch: Stretch, launch: LaunchRecord) -> tuple[RankEnd,
 
 
 def _training_end(file: EndFile | None) -> TrainingEnd | None:
-    """The decoded end.json; None where there is none, or it is damaged."""
+    """The decoded end.json; None where the attempt did not come to write one of all its steps, or it is damaged."""
     try:
-        return file.decoded(TrainingEnd) if file else None
+        return file.decoded(TrainingEnd) if file and file.state in ENDED else None
     except Rejected:
         return None
 
@@ -160,22 +168,41 @@ def _warmup_steps(end: TrainingEnd) -> int:
     return max(0, end.protocol.steady_from_step - end.first_step)
 
 
-def _read(
-    stretch: Stretch, launch: LaunchRecord, end: TrainingEnd | None, longest_warmup: int, warnings: list[str]
-) -> AttemptRecords:
-    """Reads the rows of an attempt.
+def _spans(stretches: Sequence[Stretch], ends: Mapping[Path, TrainingEnd | None], *, after_pauses: bool) -> list[StepSpan]:
+    """The timed steps of each attempt.
 
     Without end.json nobody saw where its warm-up ended: it is taken to be as long as the longest one of the run.
     """
+    longest_warmup = max(_warmup_steps(end) for end in ends.values() if end)
+
+    def first(stretch: Stretch) -> int:
+        end = ends[stretch.attempt]
+        return end.protocol.steady_from_step if end else stretch.first_step + longest_warmup
+
+    return [StepSpan(first(each), each.stop, after_pauses) for each in stretches]
+
+
+def complete_epochs(spans: Sequence[StepSpan], epoch_ends: Sequence[int]) -> list[StepSpan]:
+    """Of each attempt's timed steps those of whole epochs: the first step of one, which waits for the loader, then has the weight
+    that it has in an epoch. All of them where no attempt timed an epoch from end to end.
+    """
+    found = []
+    for span in spans:
+        edges = [edge for edge in (0, *epoch_ends) if edge >= span.first and (span.stop is None or edge <= span.stop)]
+        found.append(replace(span, first=edges[0], stop=edges[-1]) if edges else replace(span, stop=span.first))
+    return found if any(span.first < (span.stop or 0) for span in found) else list(spans)
+
+
+def _read(stretch: Stretch, launch: LaunchRecord, end: TrainingEnd | None, span: StepSpan, warnings: list[str]) -> AttemptRecords:
+    """Reads the rows of an attempt, of which those in `span` count."""
     ranks = rank_results(end, launch.ranks) if end else _ranks_without_end(stretch, launch)
-    span = StepSpan(end.protocol.steady_from_step if end else stretch.first_step + longest_warmup, stretch.stop)
     hooked = _hooked(ranks)
     windows = ExchangeWindows(ranks, span, first_table(stretch.attempt, ranks[0], warnings) if hooked else None)
     steps = read_steps(stretch.attempt, ranks, span, launch.step_rows, warnings, watch=windows.add if hooked else None)
     steps = with_shared_boundaries(steps, windows, ranks)
-    if span.stop is not None:
-        steps = before(steps, span.stop)
-        if steps.step.size != stretch.steps or not np.array_equal(steps.step, np.arange(stretch.first_step, span.stop)):
+    if stretch.stop is not None:
+        steps = before(steps, stretch.stop)
+        if steps.step.size != stretch.steps or not np.array_equal(steps.step, np.arange(stretch.first_step, stretch.stop)):
             raise Rejected(f"the rows of attempt {stretch.attempt.name} are not those of {stretch.words.partition(' (')[0]}")
     return AttemptRecords(stretch.attempt, launch, end, ranks, steps, windows)
 

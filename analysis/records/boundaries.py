@@ -23,7 +23,7 @@ def with_shared_boundaries(steps: RunSteps, windows: ExchangeWindows, ranks: Seq
     Where that is not known they are returned as they are: without all-reduces, exposed communication or clocks of every rank, and
     after a pause.
     """
-    follows = np.flatnonzero(np.diff(windows.numbers) == 1) + 1
+    follows = np.flatnonzero(windows.follow)
     if not follows.size or len(windows.ranks) != len(ranks) or not windows.exposed or not clocks_known(ranks):
         return steps
     ends_ns = windows.at_rank_0("end_ns", np.ones(windows.numbers.size, np.bool_)).max(axis=0)

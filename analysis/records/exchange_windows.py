@@ -13,6 +13,7 @@ from hpcddp.analysis.records.clocks import Ints, to_rank_0
 from hpcddp.analysis.records.csv_reader import EXACT, Columns
 from hpcddp.analysis.records.steps import ALL_STEPS, StepSpan, or_zero, steady_rows
 from hpcddp.core.attempt_records import RankEnd
+from hpcddp.core.records import AFTER_PAUSE
 
 AFTER_EXCHANGE = ("optimizer", "record", "other")
 """The parts of a step that follow its exposed communication."""
@@ -44,6 +45,8 @@ class ExchangeWindows:
         self.ranks: list[ExchangeWindow] = []
         self.numbers = np.zeros(0, np.int64)
         """Of the steps."""
+        self.follow = np.zeros(0, np.bool_)
+        """Whether each begins where the step before it in `numbers` ended."""
         self.exposed = True
         """Every rank measured its exposed communication."""
 
@@ -56,6 +59,8 @@ class ExchangeWindows:
         if not self.ranks:
             self._rows, self._places = columns["step"].size, np.flatnonzero(self._counting(columns))
             self.numbers = columns["step"][self._places]
+            paused = (columns["flags"][self._places] & AFTER_PAUSE) > 0
+            self.follow = (np.diff(self.numbers, prepend=self.numbers[:1]) == 1) & ~paused
         if columns["step"].size != self._rows or not (columns["total_ns"] < EXACT).all():
             return
         self.exposed = self.exposed and bool(np.isfinite(columns["comm_exposed_ns"]).any())

@@ -1,7 +1,8 @@
 """Formulas within one run; times are integer nanoseconds as recorded.
 
 A run's rate is the samples of its steady steps / the time they took. On each rank steps follow each other without a gap, so the
-window from the start of its first to the end of its last steady step, pauses left out, is the sum of its steps. Ranks wait for
+window from the start of its first to the end of its last steady step, pauses left out, is the sum of its steps: the first one
+after a pause included, which waits for the batch of an epoch that begins. Ranks wait for
 each other in every step: their windows differ by less than a step, whatever the jitter of where each step ends, and the mean over
 ranks needs no boundaries that they share. A maximum over ranks step by step would count that jitter as time.
 """
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcddp.analysis.records.csv_reader import Columns
-from hpcddp.core.records import PARTS
+from hpcddp.core.records import AFTER_PAUSE, PARTS
 
 Floats = NDArray[np.float64]
 """Nanoseconds in doubles: exact up to 2^53 ns, 104 days; nan was not measured."""
@@ -40,6 +41,8 @@ class StepSpan:
 
     first: int = 0
     stop: int | None = None
+    after_pauses: bool = False
+    """Whether the first step after a pause counts: in every loop but a script's own."""
 
 
 ALL_STEPS = StepSpan()
@@ -50,7 +53,7 @@ class RunSteps:
     """The steps of one run, reduced over its ranks; every array has one entry per step, and one row per rank where it says so."""
 
     steady: NDArray[np.bool_]
-    """False for the warm-up, for what follows a pause, and for steps of which a rank does not know how long they took."""
+    """False outside of the span, for the warm-up, and for steps of which a rank does not know how long they took."""
     sum_ns: NDArray[Any]
     """Sum over ranks of what the step took each of them."""
     step_ns: Floats
@@ -69,12 +72,14 @@ class RunSteps:
     """Part -> (ranks,): sum over steady steps; nan where the rank did not measure it."""
     loss_e9: Floats | None = None
     """The mean over ranks x 10^9; nan where a rank's is not known. None where no rows have it."""
+    paused: NDArray[np.bool_] | None = None
+    """Whether a pause came before the step; None: nowhere."""
 
 
 def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS) -> RunSteps:
     """Reduces the step tables of so many ranks, one at a time. ValueError where ranks stepped differently, or for ever.
 
-    Steady: within `span`, without a flag, and measured on every rank.
+    Steady: within `span`, without a flag that leaves the step out, and measured on every rank.
     """
     tables = iter(ranks)
     rank_0 = next(tables, None)
@@ -116,6 +121,7 @@ def over_ranks(ranks: Iterable[Columns], count: int, span: StepSpan = ALL_STEPS)
         step=first["step"],
         window_ns=window_ns,
         loss_e9=None if losses is None else losses / count,
+        paused=(first["flags"] & AFTER_PAUSE) > 0,
     )
 
 
@@ -137,6 +143,7 @@ def some(steps: RunSteps, which: slice | NDArray[np.bool_]) -> RunSteps:
         part_ns={part: values[which] for part, values in steps.part_ns.items()},
         own_ns=steps.own_ns[:, which],
         loss_e9=None if steps.loss_e9 is None else steps.loss_e9[which],
+        paused=after_pauses(steps)[which],
     )
 
 
@@ -151,12 +158,18 @@ def joined(stretches: Sequence[RunSteps]) -> RunSteps:
         window_ns=np.sum([each.window_ns for each in stretches], axis=0),
         rank_part_ns={part: np.sum([each.rank_part_ns[part] for each in stretches], axis=0) for part in RECORDED},
         loss_e9=np.concatenate([losses_e9(each) for each in stretches]),
+        paused=np.concatenate([after_pauses(each) for each in stretches]),
     )
 
 
 def losses_e9(steps: RunSteps) -> Floats:
     """The loss of each step, nan where it is not known."""
     return np.full(steps.step.size, np.nan) if steps.loss_e9 is None else steps.loss_e9
+
+
+def after_pauses(steps: RunSteps) -> NDArray[np.bool_]:
+    """Of each step, whether a pause came before it."""
+    return np.zeros(steps.step.size, np.bool_) if steps.paused is None else steps.paused
 
 
 OF_STEPS = ("steady", "sum_ns", "step_ns", "fed_ns", "step")
@@ -169,8 +182,9 @@ def or_zero(column: Any) -> Any:
 
 
 def steady_rows(columns: Columns, span: StepSpan) -> NDArray[np.bool_]:
-    """Which rows of a rank's steps count: those within `span` without a flag."""
-    steady: NDArray[np.bool_] = (columns["flags"] == 0) & (columns["step"] >= span.first)
+    """Which rows of a rank's steps count: those within `span` without a flag that leaves them out."""
+    flags = columns["flags"] & ~AFTER_PAUSE if span.after_pauses else columns["flags"]
+    steady: NDArray[np.bool_] = (flags == 0) & (columns["step"] >= span.first)
     return steady if span.stop is None else steady & (columns["step"] < span.stop)
 
 

@@ -80,6 +80,7 @@ def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> 
     gpu, baselines = unit_of(points), {} if is_of_keys else _baselines(points)
     costs = [
         (Column("time", EPOCH, terminal="epoch"), number_of("epoch_s", duration)),
+        (Column("evaluation and checkpoints", EPOCH, terminal="eval/ckpt"), number_of("pauses_s_per_epoch", duration)),
         (Column("node h", EPOCH), number_of("node_h_per_epoch", quantity)),
         (Column("GPU kWh", EPOCH, terminal=None), number_of("gpu_kwh_per_epoch", quantity)),
     ]

@@ -1,4 +1,4 @@
-"""The batch of each step, where it grows between epochs, and the steps that are alike in it."""
+"""The batch of each step, where it grows between epochs, the steps that are alike in it, and those that begin an epoch."""
 
 from __future__ import annotations
 
@@ -20,6 +20,17 @@ def batch_of_steps(numbers: NDArray[np.int64], epochs: Sequence[Epoch] | None, b
         return np.full(numbers.size, batch, np.int64)
     ends, batches = (np.array([getattr(each, name) for each in epochs], np.int64) for name in ("step", "batch"))
     return np.asarray(batches[np.minimum(np.searchsorted(ends, numbers, side="right"), ends.size - 1)])
+
+
+def begins_epoch(numbers: NDArray[np.int64], epochs: Sequence[Epoch] | None) -> NDArray[np.bool_]:
+    """By the rows of epochs, of each step; none of a run that has no such rows."""
+    return np.isin(numbers, [0, *(each.step for each in epochs)] if epochs else [])
+
+
+def timed_epochs(counted: NDArray[np.int64], epochs: Sequence[Epoch] | None) -> NDArray[np.bool_]:
+    """Of each epoch, whether all its steps are among the numbers `counted`."""
+    edges = [0, *(each.step for each in epochs or ())]
+    return np.asarray(np.histogram(counted, edges)[0] == np.diff(edges)) if epochs else np.zeros(0, np.bool_)
 
 
 def most_often(batches: Batches) -> int | None:

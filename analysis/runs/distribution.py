@@ -24,7 +24,7 @@ class Distribution:
 
     timed: Bins
     warmup: Bins
-    """Of the steps before the first that counts, in each attempt. Steps after a pause are in neither."""
+    """Of the steps before the first that counts, in each attempt."""
 
 
 def distribution(attempts: Iterable[RunSteps]) -> Distribution:

@@ -20,12 +20,12 @@ from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.software import software
 from hpcddp.analysis.records.steps import RECORDED, RunSteps, joined, mean_step_ns, part_mean_ns, some
 from hpcddp.analysis.runs.accuracy import loss_ends, samples_trained
-from hpcddp.analysis.runs.batches import batch_of_steps, most_often, samples_of
+from hpcddp.analysis.runs.batches import batch_of_steps, begins_epoch, most_often, samples_of, timed_epochs
 from hpcddp.analysis.runs.communication import communication
 from hpcddp.analysis.runs.distribution import distribution
 from hpcddp.analysis.runs.find_step import read_timeline
 from hpcddp.analysis.runs.intervals import mean_half_percent
-from hpcddp.analysis.runs.long_steps import stalls
+from hpcddp.analysis.runs.long_steps import evened, stalls
 from hpcddp.analysis.runs.network import read_network
 from hpcddp.analysis.runs.rank_map import rank_map
 from hpcddp.analysis.runs.readings import read_readings
@@ -80,12 +80,12 @@ def _done_run(run: Run, attempt: Path, file: EndFile, warnings: list[str]) -> Ru
             run = replace(run, start_up=start_up(attempt, launch), processors=_processors(attempt, launch))
             run = _trained(_launched(run, [launch]), attempt, launch, end)
             check_end(end, run.point)
-            parts = read_attempts(attempt, launch, end, run.point, warnings)
-            end = merged_end(parts, end)
-            run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
             epochs = read_epochs(attempt, end, warnings)
             if epochs and run.point:
                 check_batches(epochs, run.point)
+            parts = read_attempts(attempt, launch, end, run.point, warnings, epoch_ends=[each.step for each in epochs or ()])
+            end = merged_end(parts, end)
+            run = _trained(_launched(run, [part.launch for part in parts]), attempt, launch, end)
             run = _with_epochs(_timed(_with_restarts(run, end, parts), parts, epochs), epochs)
             buckets = buckets_of(parts, attempt, warnings)
             run = replace(run, exchange=communication(buckets) if buckets else None)
@@ -186,9 +186,10 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         stretches = [some(each, which) for each, which in zip(stretches, alike, strict=True) if which.any()]
         warmings = [each[which] for each, which in zip(warmings, alike, strict=True) if which.any()]
     of_batch, warming = joined(stretches), np.concatenate(warmings)
-    if not (warming & of_batch.steady).any():
-        warming = slow_start(of_batch)
-    found = stalls(of_batch, ~warming)
+    even = evened(of_batch, begins_epoch(of_batch.step, epochs))
+    if not (warming & even.steady).any():
+        warming = slow_start(even)
+    found = stalls(even, ~warming)
     hosts = joined_hosts([each.hosts for each in attempts])
     return replace(
         run,
@@ -197,11 +198,13 @@ def _timed(run: Run, attempts: Sequence[AttemptRecords], epochs: Sequence[Epoch]
         step_ns=float(step_ns),
         steady_samples=samples_of(steady_batches),
         typical=typical_step(of_batch),
-        step_ci_percent=mean_half_percent(of_batch.sum_ns[of_batch.steady] / len(steps.window_ns)),
+        step_ci_percent=mean_half_percent(even.sum_ns[even.steady] / len(steps.window_ns)),
         windows_apart=windows_apart(steps),
         part_ns={part: part_mean_ns(steps, part) for part in RECORDED},
-        early=early(of_batch, warming, found is not None),
-        rhythm=rhythm(of_batch),
+        timed_epochs=tuple(timed_epochs(steps.step[steps.steady], epochs).tolist()),
+        first_wait_ns=part_mean_ns(some(steps, begins_epoch(steps.step, epochs)), "data_wait"),
+        early=early(even, warming, found is not None),
+        rhythm=rhythm(even),
         stalls=found,
         distribution=distribution(stretches),
         samples_trained=_samples_trained(run, steps),

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcddp.analysis.records.steps import Floats, RunSteps
+from hpcddp.analysis.records.steps import Floats, RunSteps, after_pauses
 
 APART = 0.03
 """Of the median: mean and median of a sound run differ by less, of noise with a tail (exponential, 5 % of the step) by 1.5 %."""
@@ -32,7 +32,7 @@ TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
 """Of a normal distribution, standard deviation / median absolute deviation."""
 
 AFTER_PAUSE = 3
-"""Steps that may still feel what was done in a pause: the first of them is not timed."""
+"""Steps that may still feel what was done in a pause, besides the first one after it."""
 
 CAUSES = {
     "data": ("data_wait",),
@@ -56,6 +56,21 @@ class Stalls:
     """Share of the difference that is longer `communication`, or that one of CAUSES makes up on the rank that is late."""
     after_pause: float
     """Share of the long steps that are among the first after a pause, if few steps are."""
+
+
+def evened(steps: RunSteps, begins: NDArray[np.bool_]) -> RunSteps:
+    """The steps, without the difference between the mean of those that begin an epoch and the mean of the others: every epoch has
+    it, so it is no noise, no warm-up and no stall.
+    """
+    first, others = steps.steady & begins, steps.steady & ~begins
+    if not first.any() or not others.any():
+        return steps
+    sum_ns, step_ns = steps.sum_ns.astype(np.float64), steps.step_ns.copy()
+    for times in (sum_ns, step_ns):
+        mean = times[steps.steady].mean()
+        for kind in (first, others):
+            times[kind] += mean - times[kind].mean()
+    return replace(steps, sum_ns=sum_ns, step_ns=step_ns)
 
 
 def stalls(steps: RunSteps, counted: NDArray[np.bool_]) -> Stalls | None:
@@ -109,7 +124,7 @@ def _causes(steps: RunSteps, which: NDArray[np.bool_], long: NDArray[np.bool_]) 
 
 
 def _after_pause(steps: RunSteps, which: NDArray[np.bool_], long: NDArray[np.bool_]) -> float:
-    places = np.arange(steps.steady.size)
-    since = places - np.maximum.accumulate(np.where(steps.steady, -AFTER_PAUSE - 1, places))
+    places, begins = np.arange(steps.steady.size), ~steps.steady | after_pauses(steps)
+    since = places - np.maximum.accumulate(np.where(begins, places, -AFTER_PAUSE - 1))
     first = (since <= AFTER_PAUSE)[which]
     return float(first[long].mean()) if 4 * first.sum() <= first.size else 0.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import compress, pairwise
+from statistics import fmean
 from typing import Literal
 
 from hpcddp.analysis.records.epochs import Epoch
@@ -98,6 +100,10 @@ class Run:
     """What NCCL Inspector saw of its all-reduces, largest first; with `comm: check`, where its plugin was at hand."""
     part_ns: Mapping[str, float | None] | None = None
     """Of the parts and the hidden copies, the mean over steady steps and ranks."""
+    first_wait_ns: float | None = None
+    """With `work: train`, the mean wait for an epoch's first batch; None where no timed step begins an epoch."""
+    timed_epochs: tuple[bool, ...] = ()
+    """With `work: train`, of each epoch whether it is timed from its first step to its last."""
     used: Used = Used()
     readings: Readings = Readings()
     signals: RunSignals | None = None
@@ -151,6 +157,32 @@ class Run:
         if not (self.steady_samples and self.timed_ns and self.point):
             return None
         return throughput_per_s(self.steady_samples, Fraction(self.timed_ns, self.point.ranks))
+
+    @property
+    def samples_per_epoch(self) -> int | None:
+        """What an epoch trains: with `work: train` the mean of timed epochs, or of all, without samples that fill no batch."""
+        return round(self._per_epoch("samples")) if self.epochs else self.epoch_samples
+
+    @property
+    def pauses_s(self) -> float | None:
+        """With `work: train`, what evaluations, checkpoints and other pauses took, the mean of an epoch."""
+        return (self._per_epoch("elapsed_ns") - self._per_epoch("train_ns")) / 1e9 if self.epochs else None
+
+    @property
+    def trained_ns(self) -> float | None:
+        """With `work: train`, the time of an epoch by its rows."""
+        return self._per_epoch("train_ns") if self.epochs else None
+
+    def _per_epoch(self, name: str) -> float:
+        """The mean of the timed epochs, or of all where none is, of what adds up over epochs."""
+        totals = [0, *(getattr(each, name) for each in self.epochs or ())]
+        each = [after - before for before, after in pairwise(totals)]
+        return fmean([*compress(each, self.timed_epochs)] or each)
+
+    @property
+    def epoch_ns(self) -> float | None:
+        """The time of an epoch at its rate."""
+        return 1e9 * self.samples_per_epoch / float(self.rate_per_s) if self.samples_per_epoch and self.rate_per_s else None
 
     @property
     def trains(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcddp.analysis.records.steps import RunSteps, mean_step_ns, median_step_ns
+from hpcddp.analysis.records.steps import RunSteps, after_pauses, mean_step_ns, median_step_ns
 
 CLOCK_PACE = 1e-4
 """By which clocks of two nodes may go apart: quartzes are good to 50 millionths, and a GPU's is not steered."""
@@ -34,6 +34,7 @@ def windows_apart(steps: RunSteps) -> tuple[float, float] | None:
     between pauses, and what clocks may drift. None where they do not, as with all ranks that wait for each other, or unknown.
     """
     least, most = float(steps.window_ns.min()), float(steps.window_ns.max())
-    stretches = np.count_nonzero(np.diff(steps.steady.astype(np.int8), prepend=0) == 1)
+    begins = np.diff(steps.steady.astype(np.int8), prepend=0) == 1
+    stretches = np.count_nonzero(begins | (steps.steady & after_pauses(steps)))
     may = stretches * float(mean_step_ns(steps) or 0) + CLOCK_PACE * most
     return (least, most) if most - least > may else None

@@ -9,6 +9,7 @@ import pandas as pd
 COST_COLUMNS = {
     "epoch_samples": "Int64",
     "epoch_s": "Float64",
+    "pauses_s_per_epoch": "Float64",
     "node_h_per_epoch": "Float64",
     "gpu_h_per_epoch": "Float64",
     "gpu_kwh_per_epoch": "Float64",
@@ -18,7 +19,8 @@ COST_COLUMNS = {
     "gpu_h_to_train": "Float64",
     "gpu_kwh_to_train": "Float64",
 }
-"""Of a point at its median throughput, training alone: no start, evaluation or checkpoint. NA where an epoch's samples or the
+"""Of a point at its median throughput, training alone: no start, evaluation or checkpoint. What these and other pauses of
+`work: train` took per epoch is `pauses_s_per_epoch`, and in nothing else. NA where an epoch's samples or the
 GPUs' energy are not known, where data or training were left out (`measure.input`), and of a training where nobody said how many
 epochs it takes.
 """
@@ -34,6 +36,7 @@ def costs(point: dict[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
     return {
         "epoch_samples": samples,
         "epoch_s": seconds,
+        "pauses_s_per_epoch": runs["pauses_s"].median(),
         "node_h_per_epoch": unit_hours(point["nodes"], seconds),
         "gpu_h_per_epoch": None if point["device"] == "cpu" else unit_hours(point["gpus"], seconds),
         "gpu_kwh_per_epoch": None if pd.isna(joules) else energy_kwh(int(samples), joules),

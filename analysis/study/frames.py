@@ -58,6 +58,7 @@ RUN_COLUMNS = {
     "env_id": "string",
     "input": "string",
     "epoch_samples": "Int64",
+    "pauses_s": "Float64",
     "hook": "boolean",
     "steady_steps": "Int64",
     "steady_samples": "Int64",
@@ -120,6 +121,7 @@ def _row(run: Run, hold: str, environment: str | None) -> dict[str, Any]:
             "evaluated": run.point.evaluates,
         }
     row["started_unix_ns"] = run.signals.began_unix_ns if run.signals else None
+    row |= {"epoch_samples": run.samples_per_epoch, "pauses_s": run.pauses_s}
     if run.losses is not None:
         row |= {"loss_start": run.losses.start, "loss_end": run.losses.end, "loss_steps": run.losses.steps}
     measured = _measured(run)

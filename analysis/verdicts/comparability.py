@@ -1,4 +1,4 @@
-"""What a study compares with: baselines that are noisy or missing, other hardware, what was predicted."""
+"""What a study compares with: baselines that are noisy or missing, other hardware, what was predicted; and its own figures."""
 
 from __future__ import annotations
 
@@ -38,8 +38,35 @@ below."""
 ABOVE_PERFECT = 0.05
 """Efficiency above 1 from which on the baseline is suspect: less is noise of a baseline."""
 
+CONTRADICT = 0.05
+"""Share of an epoch's time: rows of epochs are rank 0's and the rate is of all ranks, which differ by less than a step."""
+
+ONE_EPOCH = (
+    "No epoch begins after the warm-up, so the rate lacks the wait for an epoch's first batch. Raise `measure.epochs`, or lower "
+    "`measure.warmup_steps`"
+)
+UNLIKE = "Look for a rank that is unlike rank 0 in the figure of ranks"
+
 NOISY_ALWAYS = 0.20
 """Width from which on a baseline is noisy in any case: a speedup of 7 may then be one of 6 or 8."""
+
+
+def contradicting(case: Case) -> Iterator[Verdict]:
+    """Trainings whose epoch takes one time by the rate, and another by the rows of epochs."""
+    both = [(run, run.epoch_ns / 1e9, run.trained_ns / 1e9) for run in case.counting if run.epoch_ns and run.trained_ns]
+    found = sorted((abs(by_rate_s / by_rows_s - 1), run.name, run, by_rate_s, by_rows_s) for run, by_rate_s, by_rows_s in both)
+    apart = [each for each in found if each[0] > CONTRADICT]
+    if apart:
+        share, name, run, by_rate_s, by_rows_s = apart[-1]
+        yield Verdict(
+            where=f"in {len(apart)} of {len(case.counting)} runs",
+            evidence=f"an epoch of {name} takes {quantity(by_rate_s)} s by its rate of {quantity(float(run.rate_per_s or 0))} "
+            f"samples/s, and {quantity(by_rows_s)} s by `train_s` of epochs.csv",
+            todo=ONE_EPOCH if not any(run.timed_epochs) else UNLIKE,
+            numbers={"epoch_s_by_rate": by_rate_s, "epoch_s_by_rows": by_rows_s},
+            runs=run_names([each[2] for each in apart]),
+            weight=DOUBTFUL + min(0.99, share),
+        )
 
 
 def noisy_baseline(case: Case) -> Iterator[Verdict]:

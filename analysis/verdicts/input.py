@@ -32,6 +32,9 @@ from hpcddp.analysis.verdicts.slow_ranks import data_share, slow_ranks
 from hpcddp.core.point import Point
 from hpcddp.core.text import count
 
+MOSTLY_FIRST = 0.5
+"""Share of the wait for data from which on the first batches of epochs are most of it."""
+
 NO_FASTER = 0.05
 """A trainer that a resident batch makes faster by no more than this share does not wait for data."""
 
@@ -106,6 +109,8 @@ def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], lim
     if run.point.workload.data.resident:
         larger = larger_batch(case, _widest_row(rows))
         return phrase("batches are gathered on the device, some kernels each: ", larger, " needs fewer of them")
+    if restarting := _restarting(run):
+        return restarting
     starving = starved_runs(case, [row for _, row in series.iterrows()])
     if starving:
         return cpu_advice(starving)
@@ -115,6 +120,21 @@ def input_advice(case: Case, series: pd.DataFrame, rows: Sequence[PointRow], lim
     if limit and limit.advice:
         return limit.advice
     return _more_loaders(run, run.point)
+
+
+def _restarting(run: Run) -> Advice:
+    """Where most of the wait is for the first batches of epochs: more loaders would not shorten it."""
+    wait_ns = (run.part_ns or {}).get("data_wait")
+    if not (run.point and run.epochs and run.first_wait_ns and wait_ns):
+        return ()
+    first = run.first_wait_ns * len(run.epochs) / run.epochs[-1].step / wait_ns
+    if first < MOSTLY_FIRST:
+        return ()
+    workers, milliseconds = run.point.workload.loader_workers, quantity(run.first_wait_ns / 1e6)
+    fewer: Advice = phrase("Fewer loader processes start sooner: ", Set({WORKERS: workers // 2}))
+    longer = "Give an epoch more steps: lower `workload.batch_per_gpu`"
+    wait = f"The first batch of each epoch is {percent(first)} of that wait: it takes {milliseconds} ms. "
+    return phrase(wait, fewer if workers > 1 else longer)
 
 
 def _more_loaders(run: Run, point: Point) -> Advice:

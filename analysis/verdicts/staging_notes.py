@@ -59,4 +59,4 @@ def _break_even(label: str, staged: Sequence[Run], direct: Sequence[Run]) -> Ite
 
 
 def _epochs_s(runs: Sequence[Run]) -> list[float]:
-    return [run.epoch_samples / float(run.rate_per_s) for run in runs if run.epoch_samples and run.rate_per_s]
+    return [run.epoch_ns / 1e9 for run in runs if run.epoch_ns]

@@ -89,6 +89,8 @@ def _steps_advice(run: Run) -> Advice:
     steps = (run.steady_steps or 1) * more
     digit = 10 ** max(1, math.floor(math.log10(steps)) - 1)
     enough = max(100, math.ceil(steps / digit) * digit)
+    if run.epochs:
+        return phrase(Set({"measure.epochs": 1 + math.ceil(enough * len(run.epochs) / run.epochs[-1].step)}))
     return phrase(Set({"measure.steps": enough}), ", or ", until_known, " to go on until it is known")
 
 

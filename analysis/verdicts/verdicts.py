@@ -3,7 +3,7 @@
     context.py        what a verdict is, and what each function below is given
     gates.py          no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
     steps.py          too few steps, warm-up inside the window, burst network
-    comparability.py  noisy and suspect baselines, mixed hardware and software, out of line with prediction, baseline missing
+    comparability.py  contradicting figures, noisy and suspect baselines, mixed hardware and software, missing baselines
     damaged.py        damaged data
     cores.py          CPU starvation
     binding.py        shared cores, far socket
@@ -37,6 +37,7 @@ from hpcddp.analysis.verdicts.binding import cores_shared, far_socket
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
 from hpcddp.analysis.verdicts.comparability import (
     baseline_missing,
+    contradicting,
     mixed_hardware,
     mixed_software,
     noisy_baseline,
@@ -65,6 +66,7 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "damaged data": damaged_data,
     "mixed hardware": mixed_hardware,
     "mixed software": mixed_software,
+    "contradicting figures": contradicting,
     "warm-up inside the window": warmup_inside,
     "too few steps": too_few_steps,
     "noisy baseline": noisy_baseline,
@@ -109,6 +111,7 @@ DOUBTS: Mapping[str, str] = {
     "suspect baseline": "a baseline that is slower than larger points",
     "mixed hardware": "GPUs of several types",
     "mixed software": "several versions of software",
+    "contradicting figures": "figures that contradict each other",
     "warm-up inside the window": "warm-up among the timed steps",
     "burst network": "a network that is faster in bursts",
     "shared node": "other jobs on the nodes",

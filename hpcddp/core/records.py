@@ -131,7 +131,7 @@ WARMUP = 1
 """Bit of `flags`: the step belongs to the warm-up and counts in no statistic."""
 
 AFTER_PAUSE = 2
-"""Bit of `flags`: the first step after a pause that is not timed (the device's queue was empty); counts in no statistic."""
+"""Bit of `flags`: the first step after a pause that is not timed. It counts, but for a script's own loop in no statistic."""
 
 FLUSH_EVERY_S = 1.0
 

@@ -58,6 +58,8 @@ class Case:
     """By which computing gets slower from the first step to the last."""
     pauses: tuple[int, ...] = ()
     """Steps before which all ranks meet, and PAUSE_MS pass that are in no step."""
+    first_ms: float = 0.0
+    """What ranks wait on average for their batch after a pause; each rank by itself."""
     run_percent: float = 1.0
     """Standard deviation of what tells runs apart."""
     compute_ms: float = COMPUTE_MS
@@ -132,6 +134,8 @@ def simulate(case: Case, runs: int, ranks: int, steps: int, seed: int) -> Events
         compute = _ns((case.compute_ms * drift * slower + warm) * pace * (1 + case.noise_percent / 100 * noise))
         late = case.burst_every and step % case.burst_every == case.burst_every - 1
         wait = np.full(shape, _ns(case.burst_ms if late else 0.0)) + _ns(late_data * pace)
+        if case.first_ms and step in case.pauses:
+            wait = _ns(case.first_ms * draw.uniform(0.5, 1.5, shape))
         forward, backward = compute // 3, compute - compute // 3
         ready = now + wait + forward + backward
         slow = case.slow_every and step % case.slow_every == case.slow_every - 1

@@ -104,6 +104,8 @@ class Model:
     """Of every run on several nodes."""
     fabric: Mapping[str, Any] = field(default_factory=dict)
     """Of the profile."""
+    by_rows: float = 0.0
+    """Of a training of two epochs, their time by the rows of epochs, as a share of that of their steps; 0: another work."""
 
 
 def sound(seed: int) -> Model:
@@ -180,6 +182,7 @@ def _recorded(model: Model, each: Point, run: int, draw: Random) -> Recorded:
         shares=_shares(model, each),
         shares_of_rank={rank: _with_more(model, _shares(model, each, rank), more, rank) for rank in range(each.ranks)},
         steps=model.steps,
+        epochs=_epochs(model, each, [10 * times[0], *times[1:]]),
         buckets=_buckets(model, each, draw) if on else (),
         gpu=None if model.cpu else model.gpu(each, run),
         job=str(100 + run),
@@ -192,6 +195,17 @@ def _recorded(model: Model, each: Point, run: int, draw: Random) -> Recorded:
         },
         end={"telemetry": _telemetry(model, each), **({"damaged": {"train": encode(model.damaged)}} if model.damaged else {})},
     )
+
+
+def _epochs(model: Model, each: Point, times: Sequence[int]) -> list[list[int | None]]:
+    """Their rows: the first half of the steps, and the rest."""
+    ends = [len(times) // 2, len(times)] if model.by_rows else []
+    batch, passed_ns = each.global_batch, [round(model.by_rows * sum(times[:end])) for end in ends]
+    unknown = [None] * 4
+    return [
+        [number, end, end * batch, ns, ns + number, 10**10, batch, *unknown]
+        for number, (end, ns) in enumerate(zip(ends, passed_ns, strict=True), start=1)
+    ]
 
 
 def _times_ns(model: Model, each: Point, run: int, draw: Random) -> list[int]:

@@ -17,7 +17,7 @@ from hpcddp.core.point import Measure
 from hpcddp.worker.training.steady_state import warmup_steps
 
 SHORTEST_STRETCH_S = 2.0
-"""Between two pauses: a pause costs milliseconds and a step that does not count."""
+"""Between two pauses: a pause costs milliseconds."""
 
 FIRST_STEPS = 10
 """Made to measure how long a step lasts, where no warm-up has shown it."""
@@ -44,7 +44,7 @@ class SteadyState(NamedTuple):
 
 
 def steady_state(measure: Measure, times_ns: Sequence[int], pauses: Collection[int]) -> SteadyState:
-    """`times_ns`: of all steps, warm-up included; `pauses`: the steps that began after one."""
+    """`times_ns`: of all steps, warm-up included; `pauses`: the steps after one that the interval leaves out."""
     detected = warmup_steps(times_ns)
     from_step = max(measure.warmup_steps, detected or 0) if measure.warmup == "detect" else measure.warmup_steps
     counted = [time for step, time in enumerate(times_ns) if step >= from_step and step not in pauses]

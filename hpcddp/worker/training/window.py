@@ -99,7 +99,8 @@ class StepWindow:
         measure, first = self._measure, self.first_step
         grows_at = self._plan.grows_after(first)  # steps of another batch are another length
         of_one_batch = self._times_ns[: None if grows_at is None else grows_at - first]
-        steady = steady_state(measure, of_one_batch, {step - first for step in self._pauses})
+        left_out = set() if self._rule == "train" else {step - first for step in self._pauses}
+        steady = steady_state(measure, of_one_batch, left_out)
         found = steady.interval
         return MeasuringProtocol(
             input=measure.input,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import Findings, find
 from hpcddp.core.point import Point
+from hpcddp.core.records import EPOCH_COLUMNS
 from tests.analysis import simulation
 from tests.analysis.simulation import CASES, STALLING, WARMUP_STEPS, Case, Events, simulate, write_attempt
 from tests.analysis.synthetic import point, write_study
@@ -83,6 +85,45 @@ def test_rate_epoch_and_node_hours_are_what_passed(tmp_path: Path, name: str) ->
         assert row["samples_per_s"] == pytest.approx(each.global_batch / step_s, rel=OFF_BY)
         assert row["epoch_s"] == pytest.approx(epoch_s, rel=OFF_BY)
         assert row["node_h_per_epoch"] == pytest.approx(epoch_s * each.layout.nodes / 3600, rel=OFF_BY)
+
+
+def trained(folder: Path, each: Point, events: Events, ends: list[int]) -> Findings:
+    """A study of a training with these epochs, read back."""
+    study = write_study(folder, [each])
+    attempt = study.attempt_dir(each.label, 1, "1000", 0)
+    train_ns = (events.end - events.start)[0, 0].cumsum()[np.array(ends) - 1].tolist()
+    rows = [
+        (number, end, end * each.global_batch, ns, ns + number, 10**10, each.global_batch, "", "", "", "")
+        for number, (end, ns) in enumerate(zip(ends, train_ns, strict=True), start=1)
+    ]
+    text = "\n".join(",".join(map(str, row)) for row in (EPOCH_COLUMNS, *rows)) + "\n"
+    attempt.mkdir(parents=True)
+    (attempt / "epochs.csv").write_text(text)
+    of_epochs = {"epoch_rows": len(rows), "epoch_crc32": zlib.crc32(text.encode())}
+    end = {"global_batch": each.global_batch, "gates": PASSED, **of_epochs}
+    write_attempt(attempt, events, 0, launched(each, 0), end)
+    return find(load_study(study))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 32])
+@pytest.mark.parametrize("layout", [(1, 1), (1, 4), (16, 4)])
+def test_an_epoch_lasts_with_its_first_batch(tmp_path: Path, layout: tuple[int, int], steps: int) -> None:
+    """At 1 to 64 ranks, of 1 to 32 steps, with a first batch that takes twice as long as a step: no other time is told, and it is
+    the data that are waited for, and neither stalls nor a warm-up.
+    """
+    ends = list(range(steps, WARMUP_STEPS + max(96, 12 * steps) + 1, steps))
+    each = point(*layout, work="train", epochs=len(ends), warmup_steps=WARMUP_STEPS)
+    case = Case(jitter_percent=1.0, pauses=(0, *ends[:-1]), first_ms=200.0)
+    events = simulate(case, 1, each.ranks, ends[-1], seed=steps)
+    found = trained(tmp_path / "study", each, events, ends)
+    begins = [begin for begin in (0, *ends[:-1]) if begin >= WARMUP_STEPS]
+    lasted_ns = events.end[0][:, np.array(begins) + steps - 1] - events.start[0][:, begins]
+    row = found.shown.iloc[0]
+    assert row["epoch_s"] == pytest.approx(lasted_ns.mean() / 1e9, rel=OFF_BY)
+    assert row["samples_per_s"] == pytest.approx(steps * each.global_batch / (lasted_ns.mean() / 1e9), rel=OFF_BY)
+    assert row["data_wait_s"] == pytest.approx(events.parts["data_wait_ns"][0][:, begins[0] :].mean() / 1e9)
+    odd = {"stalls", "warm-up inside the window", "contradicting figures", "burst network"} & names(found)
+    assert not odd
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -187,6 +187,10 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
         changed(repeat=1, gates=[gates.parameters_agree([{"at the end": "0"}, {"at the end": "1"}])]),
         {"no run counts", "unsynchronised ranks"},
     ),
+    "epochs that last longer than their steps": (
+        changed(by_rows=1.1, changes={"work": "train", "epochs": 2}),
+        {"contradicting figures"},
+    ),
 }
 """What is wrong -> a study with it, and the verdicts that must be found: no more, no fewer."""
 
