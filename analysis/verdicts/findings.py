@@ -30,7 +30,6 @@ from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.damaged import damaged_notes
 from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
-from hpcddp.analysis.verdicts.inspector_notes import inspector_notes
 from hpcddp.analysis.verdicts.loader_notes import loader_notes
 from hpcddp.analysis.verdicts.loaders import loaders_frame
 from hpcddp.analysis.verdicts.notes import (
@@ -172,7 +171,6 @@ def _all_notes(
         *preflight_notes(records.preflights),
         *network_notes(records.runs),
         *check_notes(runs),
-        *inspector_notes(records.runs),
         *restart_notes(records.runs),
         *outlier_notes(outliers),
         *comm_notes(records.runs),
