@@ -3,7 +3,7 @@
     context.py        what a verdict is, and what each function below is given
     gates.py          no run counts, unsynchronised ranks, wrong evaluation, clock throttling, shared node
     steps.py          too few steps, warm-up inside the window, burst network
-    comparability.py  noisy baseline, mixed hardware, out of line with prediction, baseline missing
+    comparability.py  noisy baseline, mixed hardware, baseline missing
     damaged.py        damaged data
     cores.py          CPU starvation
     binding.py        shared cores, far socket
@@ -33,7 +33,7 @@ from hpcddp.analysis.util.failures import Failures
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.binding import cores_shared, far_socket
 from hpcddp.analysis.verdicts.comm import comm_share, communication_bound, latency_bound, latency_share
-from hpcddp.analysis.verdicts.comparability import baseline_missing, mixed_hardware, noisy_baseline, out_of_line
+from hpcddp.analysis.verdicts.comparability import baseline_missing, mixed_hardware, noisy_baseline
 from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict
 from hpcddp.analysis.verdicts.cores import cpu_starvation, starved_share
 from hpcddp.analysis.verdicts.damaged import damaged_data
@@ -61,7 +61,6 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "TCP instead of RDMA": tcp_instead_of_rdma,
     "idle adapters": idle_adapters,
     "no GPUDirect RDMA": no_gpudirect,
-    "out of line with prediction": out_of_line,
     "CPU starvation": cpu_starvation,
     "shared cores": cores_shared,
     "far socket": far_socket,
