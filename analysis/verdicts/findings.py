@@ -35,7 +35,6 @@ from hpcddp.analysis.verdicts.loaders import loaders_frame
 from hpcddp.analysis.verdicts.notes import (
     check_notes,
     clock_notes,
-    fault_notes,
     network_notes,
     notes,
     preflight_notes,
@@ -165,7 +164,6 @@ def _all_notes(
         *clock_notes(runs),
         *window_notes(records.runs),
         *warmup_notes(records.runs),
-        *fault_notes(records.runs),
         *start_notes(records.runs),
         *staging_notes(records.runs),
         *preflight_notes(records.preflights),
