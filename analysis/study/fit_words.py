@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from hpcddp.analysis.study.fit_frame import Fitted
-from hpcddp.analysis.study.fits import LawFit, Parameter
-
-WORTH_PERCENT = 10
-"""A law that is further off the points it was not fitted to implies nothing."""
+from hpcddp.analysis.study.fits import WORTH_PERCENT, LawFit, Parameter
+from hpcddp.core.text import first_few
 
 SMALLEST_SHARE = 0.0005
 """A share that is 0.0 % in print is nothing to tell."""
@@ -36,11 +34,20 @@ def implied(fitted: Sequence[Fitted], names: dict[str, str]) -> list[str]:
 def _best(over: str, fits: Sequence[LawFit]) -> str | None:
     """The sentence of the law that predicts left-out points best."""
     best = min(fits, key=lambda each: each.left_out_percent)
-    if best.left_out_percent > WORTH_PERCENT:
-        return None
     found = SAYS[best.law.name](over, best)
     where = f"{NAMES[best.law.name]}, {best.units[0]}-{best.units[-1]} {over}s, off by {best.left_out_percent:.1f} %"
     return f"{found[0]} ({found[1]}{where})" if found else None
+
+
+def law_notes(fitted: Sequence[Fitted]) -> Iterator[str]:
+    """Which fitted laws are in no table and no sentence, and why."""
+    off = [
+        f"{NAMES[fit.law.name]} over {fit.units[0]}-{fit.units[-1]} {over}s (by {fit.left_out_percent:.0f} %)"
+        for over, fit in ((each.over, each.fit) for each in fitted)
+        if not fit.holds
+    ]
+    if off:
+        yield f"fitted laws that miss left-out points by more than {WORTH_PERCENT} % are not shown: {first_few(off)}"
 
 
 def _amdahl(over: str, fit: LawFit) -> Implied | None:

@@ -20,6 +20,9 @@ Rates = Mapping[int, Sequence[Fraction]]
 
 FEWEST_POINTS = 3
 
+WORTH_PERCENT = 10
+"""A law that is further off the points it was not fitted to is not shown."""
+
 NOTHING = 1e-9
 """Of the time per sample: a term that explains less is rounding."""
 
@@ -43,6 +46,10 @@ class LawFit:
     """Root mean square of the law's distance from the points, % of each point."""
     left_out_percent: float
     """The same distance, each point predicted by the law fitted to the others: what the law is worth as a prediction."""
+
+    @property
+    def holds(self) -> bool:
+        return self.left_out_percent <= WORTH_PERCENT
 
 
 def fit_all(rates: Rates, *, strong: bool) -> list[LawFit]:

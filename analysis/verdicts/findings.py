@@ -15,7 +15,7 @@ from hpcddp.analysis.study.data_benches import data_bench_frame, data_bench_note
 from hpcddp.analysis.study.epochs import epochs_frame, no_targets, targets_frame
 from hpcddp.analysis.study.exchanges import buckets_frame
 from hpcddp.analysis.study.fit_frame import Fitted, fit_study, laws_frame
-from hpcddp.analysis.study.fit_words import implied
+from hpcddp.analysis.study.fit_words import implied, law_notes
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.limits import limits_frame, rates_by_input
 from hpcddp.analysis.study.load import StudyRecords
@@ -111,6 +111,7 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     effects = failures.contain("what changes it", lambda: axes(runs, scaling), list[Axis]())
     case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
+    holding = [each for each in fitted if each.fit.holds]
     outliers = outliers_frame(runs)
     judged = in_own_words(verdicts(case, failures), records.points)
     targets = failures.contain("time to accuracy", lambda: targets_frame(records, runs, shown), no_targets())
@@ -131,8 +132,8 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         buckets=buckets,
         collectives=comm_frame(records.runs),
         fits=fits,
-        laws=laws_frame(fitted),
-        implied=implied([each for each in fitted if each.series in names], names),
+        laws=laws_frame(holding),
+        implied=implied([each for each in holding if each.series in names], names),
         outliers=outliers,
         epochs=epochs_frame(records, runs),
         targets=targets,
@@ -146,7 +147,11 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         effects=effects,
         detail=failures.contain("figures of single runs", lambda: detail_tables(case, judged), no_detail_tables()),
         notes=notes_in_own_words(
-            [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)],
+            [
+                *_all_notes(records, runs, shown, outliers, readings),
+                *law_notes(fitted),
+                *data_bench_notes(benches, scaling, case.runs_of),
+            ],
             records.points,
         ),
         failures=failures,
