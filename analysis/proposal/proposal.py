@@ -100,8 +100,6 @@ class Proposal:
     trainings: int
     co2_g_per_kwh: float | None = None
     """Without it nothing is said of CO2."""
-    mark: str = ""
-    """Before the numbers of sources, where a page has those of two studies."""
 
     @property
     def name(self) -> str:
@@ -109,7 +107,7 @@ class Proposal:
 
     def source(self, size: MeasuredSize) -> str:
         """By which the page refers to the runs of this size: `[3]`."""
-        return f"[{self.mark}{self.sizes.index(size) + 1}]"
+        return f"[{self.sizes.index(size) + 1}]"
 
 
 def propose(
