@@ -101,10 +101,11 @@ def workload_words(found: Proposal) -> str:
 def method_words(found: Proposal) -> str:
     """How the numbers come from the runs, and what stands in brackets."""
     return (
-        "Each number is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
+        "Samples/s is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
         "they took. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
         "has neither. Efficiency is throughput per "
-        f"{_unit(found)} against that of the baseline named. Runs that failed a check do not count."
+        f"{_unit(found)} against that of the baseline named. Time, hours and energy are means over the runs, since "
+        "hours are billed by their sum. Runs that failed a check do not count."
     )
 
 
@@ -212,10 +213,10 @@ def resources(found: Proposal) -> list[Block]:
     if amounts is None:
         return [Text("Not known: how many samples an epoch has was not recorded.")]
     source = found.source(choice.size)
-    spread = {None: "From one run: the spread is not known.", "range": "In brackets: from the range of the runs."}
+    known = amounts.epoch_s.low is not None
+    spread = "In brackets: the least and the most of any run." if known else "From one run: the spread is not known."
     about = (
-        f"At {_nodes(choice.size.nodes)}, from the median throughput of {source}. "
-        f"{spread.get(amounts.kind, f'In brackets: from the {amounts.kind} interval.')} Training alone: start, evaluation, "
+        f"At {_nodes(choice.size.nodes)}, means over the runs of {source}. {spread} Training alone: start, evaluation, "
         f"checkpoints and failed jobs come on top. Nodes count whole, however many of their {_unit(found)}s are used."
     )
     return [Text(about), _amounts(found, amounts)]
@@ -291,8 +292,8 @@ def _rate(size: MeasuredSize) -> str:
 
 def _spanned(span: Span, text: Callable[[float], str]) -> str:
     if span.low is None or span.high is None:
-        return text(span.middle)
-    return f"{text(span.middle)} ({text(span.low)} to {text(span.high)})"
+        return text(span.value)
+    return f"{text(span.value)} ({text(span.low)} to {text(span.high)})"
 
 
 def _share(known: Ratio | None) -> str:

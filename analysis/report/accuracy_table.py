@@ -48,7 +48,8 @@ def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
     ]
     note = (
         "Training time, evaluations left out, to the end of the first evaluated epoch that is as accurate; medians over runs, "
-        f"unknown where half of them did not reach it. The accuracy is {' or '.join(dict.fromkeys(frame['target_of'].dropna()))}."
+        "unknown where half of them did not reach it; node hours are means, as they are billed, where all did. "
+        f"The accuracy is {' or '.join(dict.fromkeys(frame['target_of'].dropna()))}."
     )
     return table_of("to_accuracy", "Time to accuracy", note, specs, frame)
 

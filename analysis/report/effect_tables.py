@@ -52,7 +52,8 @@ def effect_table(axis: Axis) -> Table:
     ]
     if "peak_memory_bytes" in rows:
         specs.append((Column("GB, at most", "memory of a rank"), number_of("peak_memory_bytes", giga)))
-    note = " ".join(effect_sentences(axis)) + " Spread: the 95 % interval from six runs on, the range of the runs below that."
+    spread = "Spread: the 95 % interval from six runs on, the range of the runs below that. Node hours: means."
+    note = " ".join([*effect_sentences(axis), spread])
     return table_of(axis.stem, f"{TITLE}: {axis.name}", note, specs, rows)
 
 

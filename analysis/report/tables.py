@@ -96,7 +96,8 @@ def scaling(points: pd.DataFrame, apart: Apart) -> Table:
     note = (
         "Medians over n runs, each the samples of its timed steps / the time they took. Efficiency is speedup per added "
         + gpu
-        + "; 100 % is perfect scaling."
+        + "; 100 % is perfect scaling. Time, node hours and energy of an epoch are means over the runs, as they are billed: the "
+        + "samples of an epoch over the median throughput are another number."
     )
     return table_of("scaling", "How it scales", note, specs, points)
 
@@ -110,21 +111,20 @@ def training(points: pd.DataFrame, apart: Apart) -> Table:
         (Column("n"), number_of("n", str)),
         (Column("epochs", terminal=None), number_of("train_epochs", str)),
         (Column("time"), number_of("train_s", duration)),
-        (Column(_spread_head(known["interval"]), within=IN_BRACKETS, documents=False), _training_spread),
+        (Column("range", within=IN_BRACKETS, documents=False), _training_spread),
         (Column("node h"), number_of("node_h_to_train", quantity)),
         (Column("GPU h"), number_of("gpu_h_to_train", quantity)),
         (Column("GPU kWh"), number_of("gpu_kwh_to_train", quantity)),
         (Column("runs in", numeric=False), words_of("label")),
     ]
-    note = "At the median throughput: training alone, without start, evaluation and checkpoints. Nodes count whole."
+    note = "Means over n runs: training alone, without start, evaluation and checkpoints. Nodes count whole."
     return table_of("training", "What a training costs", note, specs, known)
 
 
 def _training_spread(row: Any) -> Cell:
-    """Time goes with 1 / throughput: the highest throughput is the least of it."""
-    if pd.isna(row["interval"]):
+    if pd.isna(row["epoch_s_low"]):
         return Cell(UNKNOWN, None)
-    low, high = (row["train_s"] * row["samples_per_s"] / row[f"samples_per_s_{end}"] for end in ("high", "low"))
+    low, high = (row["train_s"] * row[f"epoch_s_{end}"] / row["epoch_s"] for end in ("low", "high"))
     return Cell(f"{duration(low)}–{duration(high)}", float(low))
 
 

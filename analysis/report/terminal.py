@@ -125,9 +125,9 @@ def _lines(lines: Iterable[str]) -> str:
 def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
     """Those that have rows, below what each is of."""
     heads = {
-        "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints",
+        "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints (means)",
         "accuracy": "  accuracy on all evaluation samples, after so many trained ones (medians of n runs); training loss",
-        "time to accuracy": "  time to an accuracy: training without evaluations (medians); speedup beside that of samples/s",
+        "time to accuracy": "  time to an accuracy, no evaluations (medians; node h: mean); speedup beside that of samples/s",
         "the step's parts": "  where the step goes, % of it (mean over ranks and steps, middle run)",
         "loaders": "  what was trained and what loaders could give, samples/s; what the loaders' time went into",
         "the exchange": "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel",
