@@ -12,8 +12,10 @@ from hpcddp.analysis.proposal.effects import what_changes_it
 from hpcddp.analysis.proposal.gpu_use import gpu_use
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
 from hpcddp.analysis.report.table import Table
+from hpcddp.analysis.report.tables import range_words
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, unit, units
+from hpcddp.analysis.verdicts.context import data_wait
 from hpcddp.analysis.verdicts.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
 from hpcddp.core.own_script import command_text
@@ -103,10 +105,15 @@ def method_words(found: Proposal) -> str:
     return (
         "Samples/s is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
         "they took. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
-        "has neither. Efficiency is throughput per "
+        f"has neither. {_ranges(found)}Efficiency is throughput per "
         f"{_unit(found)} against that of the baseline named. Time, hours and energy are means over the runs, since "
         "hours are billed by their sum. Runs that failed a check do not count."
     )
+
+
+def _ranges(found: Proposal) -> str:
+    rows = pd.DataFrame([dict(size.row) for size in found.sizes])
+    return f"{range_words(rows)} " if (rows["interval"] == "range").any() else ""
 
 
 def fact_lines(found: Proposal) -> Iterator[str]:
@@ -199,6 +206,8 @@ def _caveats(choice: Choice) -> Iterator[str]:
         yield f"That is below {percent(ENOUGH)}."
     if known is not None and known.low is not None and known.low < ENOUGH <= known.ratio:
         yield f"Its {known.kind} reaches below {percent(ENOUGH)}: more runs would tell."
+    if (waits := data_wait(choice.size.row)) is not None:
+        yield f"Ranks wait for data for {percent(waits)} of the step."
     if choice.next is None:
         yield "Larger sizes were not measured."
     elif choice.next.vs_node is not None:

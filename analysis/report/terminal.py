@@ -12,7 +12,7 @@ from typing import Any
 from hpcddp.analysis.report.accuracy_table import without_losses, without_speedups
 from hpcddp.analysis.report.effect_tables import effect_lines, plain_effects
 from hpcddp.analysis.report.table import Table
-from hpcddp.analysis.report.tables import EPOCH
+from hpcddp.analysis.report.tables import EPOCH, scaling_foot
 from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.report.write import named, plain_rows, with_tokens
 from hpcddp.analysis.runs.run import Run, by_reason
@@ -143,15 +143,15 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         )
     heads |= _reading_heads(found)
     shown = {name: table for name, table in tables.items() if table.rows}
-    if found.shown["accuracy"].isna().all():
-        shown.pop("accuracy", None)  # losses alone are for the page
     forms = {name: terminal_forms(table) for name, table in shown.items()}
     if "accuracy" in shown:
         forms["accuracy"] += terminal_forms(without_losses(shown["accuracy"]))
     if "time to accuracy" in shown:
         forms["time to accuracy"] += terminal_forms(without_speedups(shown["time to accuracy"]))
     blocks = [[f"{head}\n{form}" for form in forms[name]] for name, head in heads.items() if name in shown]
-    return [*([_scaling(shown["scaling"])] if "scaling" in shown else []), *blocks]
+    foot = _wrapped([f"  {text}" for text in scaling_foot(found.shown)], WIDTHS[1], indent=2)
+    scaling = [_lines([form, *foot]) for form in _scaling(shown["scaling"])] if "scaling" in shown else []
+    return [*([scaling] if scaling else []), *blocks]
 
 
 def _reading_heads(found: Findings) -> dict[str, str]:

@@ -147,9 +147,15 @@ def found_points(case: Case, judge: Callable[[Case, PointRow], T | None]) -> Ite
             yield FoundPoints(series, where(rows, series, name), rows, [value for _, value in found], runs)
 
 
-def step_s(row: PointRow) -> float:
+def step_s(row: Mapping[str, Any] | PointRow) -> float:
     """The step of the runs that the breakdown comes from, seconds."""
     return float(row["step_hook_s"] if pd.notna(row["step_hook_s"]) else row["step_s"])
+
+
+def data_wait(row: Mapping[str, Any] | PointRow) -> float | None:
+    """Share of the step that waits for data, of full training and from INPUT_SHARE on: efficiency says nothing of it."""
+    share = row["data_wait_s"] / step_s(row)
+    return float(share) if row["input"] == "full" and pd.notna(share) and share >= INPUT_SHARE else None
 
 
 def layout(row: PointRow) -> str:
