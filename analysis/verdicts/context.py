@@ -154,8 +154,10 @@ def step_s(row: Mapping[str, Any] | PointRow) -> float:
 
 def data_wait(row: Mapping[str, Any] | PointRow) -> float | None:
     """Share of the step that waits for data, of full training and from INPUT_SHARE on: efficiency says nothing of it."""
-    share = row["data_wait_s"] / step_s(row)
-    return float(share) if row["input"] == "full" and pd.notna(share) and share >= INPUT_SHARE else None
+    if row["input"] != "full" or pd.isna(row["data_wait_s"]):
+        return None
+    share = float(row["data_wait_s"]) / step_s(row)
+    return share if share >= INPUT_SHARE else None
 
 
 def layout(row: PointRow) -> str:
