@@ -146,10 +146,11 @@ def propose(
 
 
 def _of_one_series(rows: pd.DataFrame) -> pd.DataFrame:
-    """The largest series of DistributedDataParallel, which only can reach several nodes; without one, the largest series of
-    all."""
-    keys: list[Any] = list(rows["series"].unique())
-    series = next((key for key in keys if json.loads(key)["workload.parallel"] == "ddp"), keys[0])
+    """The series with the most sizes, of equally many DistributedDataParallel's; DataParallel's, which cannot reach several
+    nodes, only without another."""
+    sizes = rows["series"].value_counts(sort=False).to_dict()
+    parallel = {key: json.loads(str(key))["workload.parallel"] for key in sizes}
+    series = max(sizes, key=lambda key: (parallel[key] != "data_parallel", sizes[key], parallel[key] == "ddp"))
     found: pd.DataFrame = rows[rows["series"] == series]
     return found
 

@@ -158,6 +158,16 @@ def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
     assert "1 more series of the study is not shown here." in markdown(found)
 
 
+def test_one_point_of_ddp_is_not_what_a_study_of_fsdp_is_about(tmp_path: Path) -> None:
+    """The page is about the series with more sizes."""
+    points = [point(1, 4), *(point(nodes, 4, parallel="fsdp") for nodes in (1, 2, 4))]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        write_run(study, each, Recorded(step_ns=100 * MS))
+    found = propose(study)
+    assert (found.others, [size.nodes for size in found.sizes]) == (1, [1, 2, 4])
+
+
 def test_the_page_says_what_was_run(tmp_path: Path) -> None:
     """DataParallel by its name; where there is DDP too, which reaches several nodes, the page is about that and its kind."""
     one_process = [point(1, gpus, parallel="data_parallel", work="epoch") for gpus in (1, 2, 4)]
