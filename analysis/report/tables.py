@@ -111,9 +111,11 @@ def scaling_foot(points: pd.DataFrame) -> list[str]:
     if points["epoch_s"].notna().any():
         found.append("Time, node hours and energy of an epoch are means over the runs, as they are billed.")
     if starved := _starved(points):
+        bases = {"1x1", f"1x{points['full_node_gpus'].max()}"} - {layout(points.iloc[-1])}
+        of_base = ", those of a baseline among them" if bases & set(starved) else ""
         found.append(
             f"Ranks wait for data for {span(list(starved.values()))} of the step at {listed(list(starved))}: efficiency compares "
-            "steps that wait."
+            f"steps that wait{of_base}."
         )
     return found
 

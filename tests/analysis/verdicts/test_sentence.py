@@ -198,3 +198,4 @@ def test_a_starved_loop_is_not_efficient_without_a_word(tmp_path: Path, shares: 
     column = [row[i].text for i, head in enumerate(table.columns) if head.head == "waits for data" for row in table.rows]
     assert column == ([f"{100 * share:.0f} %" for share in shares] if max(shares) >= 0.1 else [])
     assert ("Ranks wait for data for" in table.note) == bool(column)
+    assert ("those of a baseline among them" in table.note) == (shares[0] >= 0.1)
