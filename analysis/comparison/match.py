@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -143,9 +144,10 @@ def _unmatched(group: MeasuredPoint, others: Sequence[MeasuredPoint], theirs: St
     return Unmatched(group.label, f"nearest is {nearest.label}: {_differences(group.key, nearest.key, loose)}")
 
 
-def _distance(a: MeasuredPoint, b: MeasuredPoint, loose: frozenset[str]) -> tuple[bool, int, str]:
-    """Another layout is farther than any other difference."""
-    return a.layout != b.layout, len(_differing(a.key, b.key, loose)), b.label
+def _distance(a: MeasuredPoint, b: MeasuredPoint, loose: frozenset[str]) -> tuple[bool, int, float, str]:
+    """Another layout is farther than any other difference; of other layouts that of the nearest number of GPUs is nearest."""
+    times = math.prod(a.layout) / math.prod(b.layout)
+    return a.layout != b.layout, len(_differing(a.key, b.key, loose)), max(times, 1 / times), b.label
 
 
 def _differences(a: SeriesKey, b: SeriesKey, loose: frozenset[str]) -> str:

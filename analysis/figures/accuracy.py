@@ -148,7 +148,7 @@ def _speedups(ax: Axes, series: pd.DataFrame) -> list[EndLabel]:
     first, last = known.iloc[0], known.iloc[-1]
     ideal = last["gpus"] / first["gpus"]
     ax.plot([first["gpus"], last["gpus"]], [1, ideal], "--", color=FAINT, linewidth=pt(0.9), zorder=1)
-    colour, text = BASELINES["1gpu"], f"to {points(last['target'])} %"
+    colour, text = BASELINES[str(base)], f"to {points(last['target'])} %"
     for line in tracks(known):
         ax.plot(line["gpus"], line[f"throughput_{base}"], color=INK, zorder=2)
         ax.plot(line["gpus"], line[f"speedup_{base}"], color=colour, zorder=2)

@@ -6,12 +6,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from hpcddp.analysis.figures.axis import percent_ticks, size_axis
-from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID
+from hpcddp.analysis.figures.colours import BASELINES, FAINT, GRID, INK
 from hpcddp.analysis.figures.labels import EndLabel, end_labels
 from hpcddp.analysis.figures.marks import MarkedFigure, mark_point
 from hpcddp.analysis.figures.series_lines import by_marker, marker_legend, point_values, tracks, whiskers
 from hpcddp.analysis.figures.style import DEFAULT, Style, entitle, new_figure, pt
 from hpcddp.analysis.util.wording import percent, unit
+from hpcddp.analysis.verdicts.context import data_wait
 
 PANEL_MM = 56.0
 
@@ -31,6 +32,8 @@ def _panel(ax: Axes, points: pd.DataFrame) -> None:
     gpu, node = unit(points["device"].iloc[0]), points["full_node_gpus"].iloc[0]
     against = {"1gpu": f"vs 1 {gpu}", **({"1node": "vs 1 node"} if node > 1 else {})}
     labels = [label for baseline, text in against.items() for label in _lines(ax, points, baseline, text)]
+    if labels and (waits := data_wait(points.iloc[-1])) is not None:
+        labels.append(EndLabel(min(label.y for label in labels), f"({percent(waits)} data wait)", INK))
     ax.axhline(100, color=FAINT, linestyle="--", linewidth=pt(0.9), zorder=1)
     ax.set_ylim(0, max(106, ax.dataLim.y1 * 1.04))
     ax.set_yticks(percent_ticks(ax.get_ylim()[1]))

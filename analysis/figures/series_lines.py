@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 
 from hpcddp.analysis.figures.colours import FAINT
 from hpcddp.analysis.figures.style import pt
-from hpcddp.analysis.util.wording import percent_within, percents, quantity, times, unit
+from hpcddp.analysis.util.wording import percent, percent_within, percents, quantity, times, unit
+from hpcddp.analysis.verdicts.context import data_wait
 
 MARKERS = "os^Dv"
 """For the most GPUs per node, the next, and so on."""
@@ -93,4 +94,6 @@ def point_values(row: pd.Series[Any]) -> dict[str, str]:
             )
             ends = "" if low is None or high is None else f" ({percents(low, high, '–')})"
             values[name] = f"{times(row[f'speedup_{base}'])}×, {percent_within(row[f'efficiency_{base}'], low, high)}{ends}"
+    if (waits := data_wait(row)) is not None:
+        values["waits for data"] = percent(waits)
     return values

@@ -1,4 +1,4 @@
-"""The figures of a proposal: throughput and efficiency of the one series it is about, or of two studies side by side."""
+"""The figures of a proposal: throughput and efficiency of the one series it is about."""
 
 from __future__ import annotations
 
@@ -11,34 +11,17 @@ from matplotlib.figure import Figure
 from hpcddp.analysis.figures.efficiency import efficiency_figure
 from hpcddp.analysis.figures.scaling import scaling_figure
 from hpcddp.analysis.figures.style import DEFAULT, Style
-from hpcddp.analysis.proposal.pair import ProposalPair
-from hpcddp.analysis.proposal.pair_page import short_kind
 from hpcddp.analysis.proposal.proposal import Proposal
 from hpcddp.analysis.study.series import full_names
 
 
-def drawings(found: Proposal | ProposalPair, style: Style = DEFAULT) -> dict[str, Callable[[], Figure]]:
+def drawings(found: Proposal, style: Style = DEFAULT) -> dict[str, Callable[[], Figure]]:
     """What draws them, by name; none for a single size."""
-    if isinstance(found, ProposalPair):
-        return _of_both(found, style)
     if len(found.sizes) < 2:
         return {}
-    return _drawings(_rows(found), full_names(found.found.apart), _rejected(found), style)
-
-
-def _of_both(found: ProposalPair, style: Style) -> dict[str, Callable[[], Figure]]:
-    """A panel for each study, throughput on one scale; none where a study has a single size."""
-    both = (found.strong, found.weak)
-    if any(len(each.sizes) < 2 for each in both):
-        return {}
-    names = {str(each.sizes[0].row["series"]): f"{short_kind(each).capitalize()}: {each.name}" for each in both}
-    rejected = pd.concat([_rejected(each) for each in both])
-    return _drawings(pd.concat([_rows(each) for each in both]), names, rejected, style)
-
-
-def _drawings(rows: pd.DataFrame, names: dict[str, str], rejected: pd.DataFrame, style: Style) -> dict[str, Callable[[], Figure]]:
+    rows, names = _rows(found), full_names(found.found.apart)
     return {
-        "scaling": partial(scaling_figure, rows, names, rejected, style=style),
+        "scaling": partial(scaling_figure, rows, names, _rejected(found), style=style),
         "efficiency": partial(efficiency_figure, rows, names, style),
     }
 

@@ -41,9 +41,9 @@ def gpu_use(found: Proposal) -> list[Block]:
     return [
         Heading("Use of the GPUs"),
         Text(
-            "Read on every node while the timed steps ran, medians over the runs. Utilisation is the share of time in which any "
-            "kernel ran, waiting for other ranks included; memory is the most taken on any GPU, of what it has; energy is of "
-            "GPUs alone, without hosts, network and cooling."
+            "Read on every node while the timed steps ran, medians over the runs, of energy means. Utilisation is the share of "
+            "time in which any kernel ran, waiting for other ranks included; memory is the most taken on any GPU, of what it "
+            "has; energy is of GPUs alone, without hosts, network and cooling."
         ),
         text_table(
             [*COLUMNS, "runs"], [[*(text(size, row) for text in COLUMNS.values()), found.source(size)] for size, row in rows]

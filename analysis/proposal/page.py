@@ -12,9 +12,11 @@ from hpcddp.analysis.proposal.effects import what_changes_it
 from hpcddp.analysis.proposal.gpu_use import gpu_use
 from hpcddp.analysis.proposal.proposal import ENOUGH, Choice, EpochCosts, MeasuredSize, Proposal, Span, times
 from hpcddp.analysis.report.table import Table
+from hpcddp.analysis.report.tables import range_words
 from hpcddp.analysis.study.effects import Ratio
 from hpcddp.analysis.study.trained import Facts, trained
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, unit, units
+from hpcddp.analysis.verdicts.context import data_wait
 from hpcddp.analysis.verdicts.sentence import sentence
 from hpcddp.analysis.verdicts.verdicts import doubts
 from hpcddp.core.own_script import command_text
@@ -102,11 +104,17 @@ def workload_words(found: Proposal) -> str:
 def method_words(found: Proposal) -> str:
     """How the numbers come from the runs, and what stands in brackets."""
     return (
-        "Each number is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
+        "Samples/s is the median over n runs of the run's own: the samples of its steps after the warm-up divided by the time "
         "they took. In brackets is the 95 % interval where n is six or more, the range of the runs below that; a single run "
-        "has neither. Efficiency is throughput per "
-        f"{_unit(found)} against that of the baseline named. Runs that failed a check do not count."
+        f"has neither. {_ranges(found)}Efficiency is throughput per "
+        f"{_unit(found)} against that of the baseline named. Time, hours and energy are means over the runs, since "
+        "hours are billed by their sum. Runs that failed a check do not count."
     )
+
+
+def _ranges(found: Proposal) -> str:
+    rows = pd.DataFrame([dict(size.row) for size in found.sizes])
+    return f"{range_words(rows)} " if (rows["interval"] == "range").any() else ""
 
 
 def fact_lines(found: Proposal) -> Iterator[str]:
@@ -201,6 +209,8 @@ def _caveats(choice: Choice) -> Iterator[str]:
         yield f"That is below {percent(ENOUGH)}."
     if known is not None and known.low is not None and known.low < ENOUGH <= known.ratio:
         yield f"Its {known.kind} reaches below {percent(ENOUGH)}: more runs would tell."
+    if (waits := data_wait(choice.size.row)) is not None:
+        yield f"Ranks wait for data for {percent(waits)} of the step."
     if choice.next is None:
         yield "Larger sizes were not measured."
     elif choice.next.vs_node is not None:
@@ -215,12 +225,12 @@ def resources(found: Proposal) -> list[Block]:
     if amounts is None:
         return [Text("Not known: how many samples an epoch has was not recorded.")]
     source = found.source(choice.size)
-    spread = {None: "From one run: the spread is not known.", "range": "In brackets: from the range of the runs."}
+    known = amounts.epoch_s.low is not None
+    spread = "In brackets: the least and the most of any run." if known else "From one run: the spread is not known."
     pauses_s = choice.size.row["pauses_s_per_epoch"]
     pauses = "" if pd.isna(pauses_s) else f"Evaluation and checkpoints took {duration(float(pauses_s))} per epoch in these runs. "
     about = (
-        f"At {_nodes(choice.size.nodes)}, from the median throughput of {source}. "
-        f"{spread.get(amounts.kind, f'In brackets: from the {amounts.kind} interval.')} Training alone: start, evaluation, "
+        f"At {_nodes(choice.size.nodes)}, means over the runs of {source}. {spread} Training alone: start, evaluation, "
         f"checkpoints and failed jobs come on top. {pauses}Nodes count whole, however many of their {_unit(found)}s are used."
     )
     return [Text(about), _amounts(found, amounts)]
@@ -296,8 +306,8 @@ def _rate(size: MeasuredSize) -> str:
 
 def _spanned(span: Span, text: Callable[[float], str]) -> str:
     if span.low is None or span.high is None:
-        return text(span.middle)
-    return f"{text(span.middle)} ({text(span.low)} to {text(span.high)})"
+        return text(span.value)
+    return f"{text(span.value)} ({text(span.low)} to {text(span.high)})"
 
 
 def _share(known: Ratio | None) -> str:

@@ -60,25 +60,24 @@ class Choice:
 
 @dataclass(frozen=True)
 class Span:
-    """An amount with its interval, which follows from that of the throughput; the ends are None where there is no spread."""
+    """The mean of an amount over runs, the least and the most of any run; the ends are None of one run, and of energy."""
 
-    middle: float
+    value: float
     low: float | None
     high: float | None
 
 
 @dataclass(frozen=True)
 class EpochCosts:
-    """What one epoch costs. `kind` says what the spans are: `95 %` or `range`."""
+    """What one epoch costs."""
 
     epoch_s: Span
     node_h: Span
     gpu_h: Span | None
     gpu_kwh: Span | None
-    kind: str | None
-    node_kwh: Span | None = None
+    node_kwh: Span | None
     """Of whole nodes, GPUs included."""
-    node_energy_from: str | None = None
+    node_energy_from: str | None
     """The source of that."""
 
 
@@ -100,8 +99,6 @@ class Proposal:
     trainings: int
     co2_g_per_kwh: float | None = None
     """Without it nothing is said of CO2."""
-    mark: str = ""
-    """Before the numbers of sources, where a page has those of two studies."""
 
     @property
     def name(self) -> str:
@@ -109,7 +106,7 @@ class Proposal:
 
     def source(self, size: MeasuredSize) -> str:
         """By which the page refers to the runs of this size: `[3]`."""
-        return f"[{self.mark}{self.sizes.index(size) + 1}]"
+        return f"[{self.sizes.index(size) + 1}]"
 
 
 def propose(
@@ -149,10 +146,11 @@ def propose(
 
 
 def _of_one_series(rows: pd.DataFrame) -> pd.DataFrame:
-    """The largest series of DistributedDataParallel, which only can reach several nodes; without one, the largest series of
-    all."""
-    keys: list[Any] = list(rows["series"].unique())
-    series = next((key for key in keys if json.loads(key)["workload.parallel"] == "ddp"), keys[0])
+    """The series with the most sizes, of equally many DistributedDataParallel's; DataParallel's, which cannot reach several
+    nodes, only without another."""
+    sizes = rows["series"].value_counts(sort=False).to_dict()
+    parallel = {key: json.loads(str(key))["workload.parallel"] for key in sizes}
+    series = max(sizes, key=lambda key: (parallel[key] != "data_parallel", sizes[key], parallel[key] == "ddp"))
     found: pd.DataFrame = rows[rows["series"] == series]
     return found
 
@@ -184,33 +182,30 @@ def costs(size: MeasuredSize, readings: Mapping[str, Any]) -> EpochCosts | None:
     row = size.row
     if pd.isna(row["epoch_s"]):
         return None
-    seconds = float(row["epoch_s"])
-
-    def span(per_epoch: float | None) -> Span | None:
-        return None if per_epoch is None or pd.isna(per_epoch) else _span(float(per_epoch), row)
-
     return EpochCosts(
-        _span(seconds, row),
-        _span(float(row["node_h_per_epoch"]), row),
-        span(row["gpu_h_per_epoch"]),
-        span(row["gpu_kwh_per_epoch"]),
-        None if pd.isna(row["interval"]) else str(row["interval"]),
-        span(readings["node_kwh_per_epoch"]),
-        _known(readings["node_energy_from"]),
+        epoch_s=_span(row, "epoch_s"),
+        node_h=_span(row, "node_h_per_epoch"),
+        gpu_h=None if pd.isna(row["gpu_h_per_epoch"]) else _span(row, "gpu_h_per_epoch"),
+        gpu_kwh=_energy(row["gpu_kwh_per_epoch"]),
+        node_kwh=_energy(readings["node_kwh_per_epoch"]),
+        node_energy_from=_known(readings["node_energy_from"]),
     )
 
 
-def _span(amount: float, row: Mapping[str, Any]) -> Span:
-    """Time goes with 1 / throughput: the highest throughput is the least of it."""
-    if pd.isna(row["samples_per_s_low"]):
-        return Span(amount, None, None)
-    rate = float(row["samples_per_s"])
-    return Span(amount, amount * rate / float(row["samples_per_s_high"]), amount * rate / float(row["samples_per_s_low"]))
+def _span(row: Mapping[str, Any], amount: str) -> Span:
+    """Hours go with the time of an epoch."""
+    mean, low, high = (_known(row[name]) for name in ("epoch_s", "epoch_s_low", "epoch_s_high"))
+    value = float(row[amount])
+    return Span(value, *(None if end is None else value * end / mean for end in (low, high)))
+
+
+def _energy(kwh: Any) -> Span | None:
+    return None if pd.isna(kwh) else Span(float(kwh), None, None)
 
 
 def times(span: Span, count: int) -> Span:
     """The span times `count`."""
-    return Span(span.middle * count, *(None if end is None else end * count for end in (span.low, span.high)))
+    return Span(span.value * count, *(None if end is None else end * count for end in (span.low, span.high)))
 
 
 def _sizes(found: Findings, rows: pd.DataFrame) -> list[MeasuredSize]:

@@ -16,8 +16,8 @@ LOSS = "loss"
 
 
 def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
-    """Points of which accuracy or loss is known."""
-    known = frame[frame["accuracy"].notna() | frame["loss_end"].notna()]
+    """Points of which accuracy or loss is known; no rows where nothing was evaluated."""
+    known = frame[frame["accuracy"].notna() | frame["loss_end"].notna()] if frame["accuracy"].notna().any() else frame[:0]
     specs: list[Spec] = [
         *size_columns(unit_of(frame)),
         *key_columns(apart),
@@ -26,10 +26,27 @@ def accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
         (Column(_head(known, "accuracy_interval"), within=" ({})"), _spread),
         (Column("samples trained", terminal="trained"), _trained),
         (Column("evaluated", LOSS, terminal=None), number_of("eval_loss", quantity)),
+        *_losses(),
+    ]
+    note = (
+        "Of the whole evaluation set, each sample once, after so many trained samples; medians over n runs. Points that trained "
+        f"unlike amounts are not ranked. {_loss_note(known)}"
+    )
+    return table_of("accuracy", "Accuracy", note, specs, known)
+
+
+def losses(frame: pd.DataFrame, apart: Apart) -> Table:
+    """The training loss of studies that evaluated nothing."""
+    known = frame[frame["loss_end"].notna()] if frame["accuracy"].isna().all() else frame[:0]
+    specs: list[Spec] = [*size_columns(unit_of(frame)), *key_columns(apart), *_losses()]
+    return table_of("losses", "Training loss", _loss_note(known), specs, known)
+
+
+def _losses() -> list[Spec]:
+    return [
         (Column("at the start", LOSS, terminal="loss: start"), number_of("loss_start", quantity)),
         (Column("at the end", LOSS, terminal="end"), number_of("loss_end", quantity)),
     ]
-    return table_of("accuracy", "Accuracy", _note(known), specs, known)
 
 
 def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
@@ -48,7 +65,8 @@ def to_accuracy(frame: pd.DataFrame, apart: Apart) -> Table:
     ]
     note = (
         "Training time, evaluations left out, to the end of the first evaluated epoch that is as accurate; medians over runs, "
-        f"unknown where half of them did not reach it. The accuracy is {' or '.join(dict.fromkeys(frame['target_of'].dropna()))}."
+        "unknown where half of them did not reach it; node hours are means, as they are billed, where all did. "
+        f"The accuracy is {' or '.join(dict.fromkeys(frame['target_of'].dropna()))}."
     )
     return table_of("to_accuracy", "Time to accuracy", note, specs, frame)
 
@@ -83,13 +101,10 @@ def without_losses(table: Table) -> Table:
     return table.only([column.group != LOSS for column in table.columns])
 
 
-def _note(known: pd.DataFrame) -> str:
+def _loss_note(known: pd.DataFrame) -> str:
     steps = sorted({int(each) for each in known["loss_steps"].dropna()})
     over = "step" if steps in ([], [1]) else f"{steps[-1]} steps" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps"
-    return (
-        "Of the whole evaluation set, each sample once, after so many trained samples; medians over n runs. Points that trained "
-        f"unlike amounts are not ranked. Loss at the start and at the end: mean over ranks and the first and last {over}."
-    )
+    return f"Loss at the start and at the end: mean over ranks and the first and last {over}."
 
 
 def _accuracy(row: Any) -> Cell:

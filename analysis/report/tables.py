@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from hpcddp.analysis.report.accuracy_table import accuracy, to_accuracy
+from hpcddp.analysis.report.accuracy_table import accuracy, losses, to_accuracy
 from hpcddp.analysis.report.binding_table import bindings
 from hpcddp.analysis.report.cells import (
     Spec,
@@ -30,12 +30,15 @@ from hpcddp.analysis.report.profiled_table import profiled
 from hpcddp.analysis.report.reading_tables import gpu_readings, node_readings
 from hpcddp.analysis.report.sharding_table import sharding
 from hpcddp.analysis.report.table import UNKNOWN, Cell, Column, Table
+from hpcddp.analysis.runs import intervals
+from hpcddp.analysis.study import effects
 from hpcddp.analysis.study.breakdown import NAMES, hidden_parts, shown_parts, step_total_s
 from hpcddp.analysis.study.comm_bench import OPS
 from hpcddp.analysis.study.fit_words import NAMES as LAW_NAMES
 from hpcddp.analysis.study.frames import TOKENS_PER_S
 from hpcddp.analysis.study.series import Apart, differing, full_names
 from hpcddp.analysis.util.wording import duration, percent, percent_within, percents, quantity, times
+from hpcddp.analysis.verdicts.context import data_wait, layout, listed, span, step_s
 from hpcddp.analysis.verdicts.findings import Findings
 from hpcddp.core.text import message_size
 
@@ -51,6 +54,7 @@ def study_tables(found: Findings) -> dict[str, Table]:
         "scaling": lambda: scaling(shown, apart, is_of_keys=found.is_of_keys),
         "training": lambda: training(shown, apart),
         "accuracy": lambda: accuracy(shown, apart),
+        "losses": lambda: losses(shown, apart),
         "time to accuracy": lambda: to_accuracy(found.targets, apart),
         "the step's parts": lambda: breakdown(shown, apart),
         "loaders": lambda: loaders(found.loaders, differing(found.loaders["series"].unique())),
@@ -94,12 +98,51 @@ def scaling(points: pd.DataFrame, apart: Apart, *, is_of_keys: bool = False) -> 
         (Column(_spread_head(points["interval"]), within=IN_BRACKETS), _spread),
         (Column("tokens/s"), number_of(TOKENS_PER_S, quantity)),
         *(spec for base, head in baselines.items() for spec in _against(base, head, points)),
+        *([(Column("waits for data", terminal="data wait"), _data_wait)] if _starved(points) else []),
         *costs,
     ]
     note = "Medians over n runs, each the samples of its timed steps / the time they took."
     if not is_of_keys:
         note += f" Efficiency is speedup per added {gpu}; 100 % is perfect scaling."
-    return table_of("scaling", "Throughput" if is_of_keys else "How it scales", note, specs, points)
+    title = "Throughput" if is_of_keys else "How it scales"
+    return table_of("scaling", title, " ".join([note, *scaling_foot(points)]), specs, points)
+
+
+def scaling_foot(points: pd.DataFrame) -> list[str]:
+    """What the numbers of the scaling table do not say by themselves, in sentences; the terminal has them, too."""
+    found = [range_words(points)] if (points["interval"] == "range").any() else []
+    if points["epoch_s"].notna().any():
+        found.append("Time, node hours and energy of an epoch are means over the runs, as they are billed.")
+    if starved := _starved(points):
+        bases = {"1x1", f"1x{points['full_node_gpus'].max()}"} - {layout(points.iloc[-1])}
+        of_base = ", those of a baseline among them" if bases & set(starved) else ""
+        found.append(
+            f"Ranks wait for data for {span(list(starved.values()))} of the step at {listed(list(starved))}: efficiency compares "
+            f"steps that wait{of_base}."
+        )
+    return found
+
+
+def range_words(points: pd.DataFrame) -> str:
+    """How often ranges of so many runs contain what they are ranges of."""
+    few = sorted({int(n) for n in points.loc[points["interval"] == "range", "n"]})
+    medians, ratios = (
+        listed([f"{percent(confidence(n))} of studies with {n} runs" for n in few])
+        for confidence in (intervals.range_confidence, effects.range_confidence)
+    )
+    efficiency = (points["efficiency_1gpu_interval"] == "range") | (points["efficiency_1node_interval"] == "range")
+    of_ratios = f", that of an efficiency in {ratios}" if efficiency.any() else ""
+    return f"The range of the runs contains the true median in {medians}{of_ratios}."
+
+
+def _starved(points: pd.DataFrame) -> dict[str, float]:
+    """Layout -> the share of the step that waits for data, where it counts."""
+    shares = {layout(row): data_wait(row) for _, row in points.iterrows()}
+    return {name: share for name, share in shares.items() if share is not None}
+
+
+def _data_wait(row: Any) -> Cell:
+    return number_cell(row["data_wait_s"] / step_s(row), percent)
 
 
 def training(points: pd.DataFrame, apart: Apart) -> Table:
@@ -111,21 +154,20 @@ def training(points: pd.DataFrame, apart: Apart) -> Table:
         (Column("n"), number_of("n", str)),
         (Column("epochs", terminal=None), number_of("train_epochs", str)),
         (Column("time"), number_of("train_s", duration)),
-        (Column(_spread_head(known["interval"]), within=IN_BRACKETS, documents=False), _training_spread),
+        (Column("range", within=IN_BRACKETS, documents=False), _training_spread),
         (Column("node h"), number_of("node_h_to_train", quantity)),
         (Column("GPU h"), number_of("gpu_h_to_train", quantity)),
         (Column("GPU kWh"), number_of("gpu_kwh_to_train", quantity)),
         (Column("runs in", numeric=False), words_of("label")),
     ]
-    note = "At the median throughput: training alone, without start, evaluation and checkpoints. Nodes count whole."
+    note = "Means over n runs: training alone, without start, evaluation and checkpoints. Nodes count whole."
     return table_of("training", "What a training costs", note, specs, known)
 
 
 def _training_spread(row: Any) -> Cell:
-    """Time goes with 1 / throughput: the highest throughput is the least of it."""
-    if pd.isna(row["interval"]):
+    if pd.isna(row["epoch_s_low"]):
         return Cell(UNKNOWN, None)
-    low, high = (row["train_s"] * row["samples_per_s"] / row[f"samples_per_s_{end}"] for end in ("high", "low"))
+    low, high = (row["train_s"] * row[f"epoch_s_{end}"] / row["epoch_s"] for end in ("low", "high"))
     return Cell(f"{duration(low)}–{duration(high)}", float(low))
 
 

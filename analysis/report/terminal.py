@@ -12,7 +12,7 @@ from typing import Any
 from hpcddp.analysis.report.accuracy_table import without_losses, without_speedups
 from hpcddp.analysis.report.effect_tables import plain_effects
 from hpcddp.analysis.report.table import Table
-from hpcddp.analysis.report.tables import EPOCH
+from hpcddp.analysis.report.tables import EPOCH, scaling_foot
 from hpcddp.analysis.report.terminal_table import terminal_forms
 from hpcddp.analysis.report.write import named, plain_rows, with_tokens
 from hpcddp.analysis.runs.run import Run, by_reason
@@ -128,9 +128,9 @@ def _lines(lines: Iterable[str]) -> str:
 def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
     """Those that have rows, below what each is of."""
     heads = {
-        "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints",
+        "training": f"  a training of {_epochs(found)}: training alone, without start, evaluation and checkpoints (means)",
         "accuracy": "  accuracy on all evaluation samples, after so many trained ones (medians of n runs); training loss",
-        "time to accuracy": "  time to an accuracy: training without evaluations (medians); speedup beside that of samples/s",
+        "time to accuracy": "  time to an accuracy, no evaluations (medians; node h: mean); speedup beside that of samples/s",
         "the step's parts": "  where the step goes, % of it (mean over ranks and steps, middle run)",
         "loaders": "  what was trained and what loaders could give, samples/s; what the loaders' time went into",
         "the exchange": "  how gradients travel: hidden behind other parts, exposed, waited for; bandwidth while they travel",
@@ -146,8 +146,6 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
         )
     heads |= _reading_heads(found)
     shown = {name: table for name, table in tables.items() if table.rows}
-    if found.shown["accuracy"].isna().all():
-        shown.pop("accuracy", None)  # losses alone are for the page
     forms = {name: terminal_forms(table) for name, table in shown.items()}
     if "accuracy" in shown:
         forms["accuracy"] += terminal_forms(without_losses(shown["accuracy"]))
@@ -157,7 +155,9 @@ def _tables(found: Findings, tables: Mapping[str, Table]) -> list[Block]:
     heads = {stem: f"  {shown[stem].title}" for stem in answers} | heads
     blocks = [[f"{head}\n{form}" for form in forms[name]] for name, head in heads.items() if name in shown]
     is_new = "scaling" in shown and not any(len(shown[stem].rows) >= len(shown["scaling"].rows) for stem in answers)
-    return [*blocks[: len(answers)], *([_scaling(shown["scaling"])] if is_new else []), *blocks[len(answers) :]]
+    foot = _wrapped([f"  {text}" for text in scaling_foot(found.shown)], WIDTHS[1], indent=2)
+    scaling = [_lines([form, *foot]) for form in _scaling(shown["scaling"])] if is_new else []
+    return [*blocks[: len(answers)], *([scaling] if scaling else []), *blocks[len(answers) :]]
 
 
 def _reading_heads(found: Findings) -> dict[str, str]:

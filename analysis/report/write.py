@@ -44,7 +44,6 @@ def report_frames(found: Findings) -> dict[str, Make]:
         "comm_fit": (found.fits, False),
         "epochs": (found.epochs, True),
         "to_accuracy": (found.targets, True),
-        "effects": (pd.DataFrame(effect_rows(found.effects)), False),
         "fits": (found.laws, True),
         "outliers": (found.outliers, True),
     }
@@ -57,6 +56,7 @@ def report_frames(found: Findings) -> dict[str, Make]:
         "breakdown": lambda: named(found.scaling, names)[[*POINT, *BREAKDOWN]],
         "runs": lambda: with_tokens(named(found.runs, names).assign(step_s=found.runs["step_ns"] / 1e9)[RUNS]),
         "readings": lambda: where_rows(found.readings),
+        "effects": lambda: where_rows(pd.DataFrame(effect_rows(found.effects)), is_named=False),
         **{name: partial(where_rows, table, is_named=is_named) for name, (table, is_named) in of_series.items()},
     }
 

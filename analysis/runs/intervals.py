@@ -14,6 +14,10 @@ from hpcddp.core.batch_means import CONFIDENCE, mean_interval
 
 Floats = NDArray[np.float64]
 
+INTERPOLATED_FROM = 7
+"""Runs. Six have their whole range, which holds the median with 96.9 %: interpolated to 95 % it would be a tenth narrower than
+the range of five, which holds it with 93.75 %."""
+
 
 def spread(values: Sequence[Fraction]) -> tuple[float | None, float | None, str | None]:
     """Low, high and what they are: the 95 % interval of the median from six values on, their range below, nothing for one."""
@@ -23,10 +27,15 @@ def spread(values: Sequence[Fraction]) -> tuple[float | None, float | None, str 
     rank = interval_rank(len(values))
     if rank is None:
         return ordered[0], ordered[-1], "range"
-    inwards = interpolation(len(values), rank)
+    inwards = interpolation(len(values), rank) if len(values) >= INTERPOLATED_FROM else 0.0
     low = _between(ordered[rank - 1], ordered[rank], inwards)
     high = _between(ordered[-rank], ordered[-rank - 1], inwards)
     return low, high, "95 %"
+
+
+def range_confidence(n: int) -> float:
+    """How often the range of n values holds the median that they are drawn around, whatever the distribution: 75 % of three."""
+    return _confidence(n, 1)
 
 
 def interval_rank(n: int) -> int | None:

@@ -14,7 +14,6 @@ from hpcddp.analysis.records.attempts import AttemptRecords, buckets_of, read_at
 from hpcddp.analysis.records.buckets import joined_hosts
 from hpcddp.analysis.records.epochs import Epoch, check_batches, read_epochs
 from hpcddp.analysis.records.impossible import check_end, missing_gate
-from hpcddp.analysis.records.inspector_files import read_inspector
 from hpcddp.analysis.records.merged_end import merged_end
 from hpcddp.analysis.records.rows import Rejected
 from hpcddp.analysis.records.software import software
@@ -142,7 +141,6 @@ def _trained(run: Run, attempt: Path, launch: LaunchRecord, end: TrainingEnd) ->
         comm_check_closes=checked.closes,
         sharded=end.sharded_exchange,
         profiled=end.profiled_exchange,
-        inspected=read_inspector(attempt, run.point.ranks) if run.point and run.point.measure.comm == "check" else (),
         damaged=end.damaged,
         loader=end.loader,
         loss_first=end.loss_first,

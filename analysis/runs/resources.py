@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hpcddp.core.attempt_records import RankEnd, TrainingEnd
+from hpcddp.core.attempt_records import TrainingEnd
 from hpcddp.core.gpu_peaks import gpu_peak, peak_flops_per_s
 from hpcddp.core.launch_record import LaunchRecord
 from hpcddp.core.point import Point
@@ -26,8 +25,6 @@ class Used:
     """A name of gpu_peaks.PRECISIONS, or MIXED."""
     peak_memory_bytes: int | None = None
     """The most any rank took: of its GPU by tensors, on a CPU of the node's memory."""
-    page_faults_per_step: float | None = None
-    """Of the rank that took most, minor ones, over its timed steps."""
     energy_j_per_1000_samples: float | None = None
     """Of all GPUs, in the timed steps."""
 
@@ -43,14 +40,8 @@ def used(known: Used, point: Point | None, end: TrainingEnd) -> Used:
         flops_per_sample=end.flops_per_sample if point.measure.input != "io" else None,
         tokens_per_sample=None if end.tokens_per_step is None else end.tokens_per_step / point.workload.batch_per_gpu,
         peak_memory_bytes=max(memory) if memory and all(memory) else None,
-        page_faults_per_step=_page_faults_per_step(end.ranks),
         energy_j_per_1000_samples=end.telemetry.energy_j_per_1000_samples if end.telemetry else None,
     )
-
-
-def _page_faults_per_step(ranks: Sequence[RankEnd]) -> float | None:
-    counts = [entry.page_faults or {} for entry in ranks]
-    return max((found["minor"] / found["steps"] for found in counts if found.get("steps") and "minor" in found), default=None)
 
 
 def arithmetic(precision: str, gpu: str | None, launch: LaunchRecord) -> str | None:

@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import Literal
 
 from hpcddp.analysis.records.epochs import Epoch
-from hpcddp.analysis.records.inspector_files import InspectedSize
 from hpcddp.analysis.records.steps import throughput_per_s
 from hpcddp.analysis.runs.accuracy import LossEnds
 from hpcddp.analysis.runs.communication import Communication
@@ -96,8 +95,6 @@ class Run:
     """What ranks wait for where parameters are sharded; with `comm: on`."""
     profiled: ProfiledExchange | None = None
     """What a profiler saw of the exchange in a script's loop; with `comm: check`."""
-    inspected: tuple[InspectedSize, ...] = ()
-    """What NCCL Inspector saw of its all-reduces, largest first; with `comm: check`, where its plugin was at hand."""
     part_ns: Mapping[str, float | None] | None = None
     """Of the parts and the hidden copies, the mean over steady steps and ranks."""
     first_wait_ns: float | None = None

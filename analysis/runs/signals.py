@@ -202,25 +202,3 @@ def rhythm(steps: RunSteps) -> Rhythm | None:
 def _slow_later(slow: NDArray[np.bool_]) -> float:
     """Pairs of a fast step and a slow one after it / all pairs."""
     return float(np.cumsum(~slow)[slow].sum()) / float(slow.sum() * (~slow).sum())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PredictedPoint:
-    label: str
-    samples_per_s_low: float
-    samples_per_s_high: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Prediction:
-    points: tuple[_PredictedPoint, ...]
-
-
-def read_predicted(file: Path) -> dict[str, tuple[float, float]]:
-    """Label -> samples per second, from and to; nothing where there is no prediction that can be read."""
-    try:
-        found = decode_record(_Prediction, read_object(file))
-    except (OSError, HpcddpError, ValueError):
-        return {}
-    bands = {each.label: (each.samples_per_s_low, each.samples_per_s_high) for each in found.points}
-    return {label: (low, high) for label, (low, high) in bands.items() if 0 < low <= high}

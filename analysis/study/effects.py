@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ def ratio(a: Values, b: Values) -> Ratio:
     95 % interval from six values of each on: percentile bootstrap of both medians (Efron & Tibshirani 1993, chapter 8), seeded.
     It held the truth in 94.2 to 97.2 % of 2000 simulated studies each of 6 and 10 runs (normal, exponential, one run in five
     slow; equal and unequal spread): two medians together are smooth enough for what fails for one. With fewer values the range:
-    the smallest of `a` against the largest of `b`, and the other way round. Either holds the ratio itself.
+    the smallest of `a` against the largest of `b`, and the other way round. Either holds the ratio itself. The range of five
+    claims more than the interval of six (99.2 %), and is wider.
     """
     middle = float(_median(a) / _median(b))
     if len(a) == len(b) == 1:
@@ -49,6 +51,12 @@ def ratio(a: Values, b: Values) -> Ratio:
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     low, high = min(float(low), middle), max(float(high), middle)  # of equal runs they are one value but for its last bit
     return Ratio(middle, low, high, INTERVAL)
+
+
+def range_confidence(n: int) -> float:
+    """How often the range of the ratio of two groups of n values holds the true one, where they differ in scale alone: it misses
+    where all of one group lie beyond all of the other."""
+    return 1 - 2 / math.comb(2 * n, n)
 
 
 def resampled(values: Values, draw: np.random.Generator) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import mean
 from typing import Any
 
 import pandas as pd
@@ -77,7 +78,8 @@ TARGET_COLUMNS = {
 }
 """What it takes to reach `target`, a share of the evaluation set, by size: medians over `n` runs, of which `reached` did. A run
 reached it at the end of the first evaluated epoch that is at least as accurate. Times are of training (evaluations left out);
-NA where half of the runs or more did not reach it, and no interval where any did not. `speedup_..` is the baseline's time /
+NA where half of the runs or more did not reach it, and no interval where any did not. Node and GPU hours are means, known where
+all runs reached it. `speedup_..` is the baseline's time /
 the size's time; `throughput_..` is the speedup of samples per second beside it. `target_of`: GIVEN or BY_ALL."""
 
 GIVEN, BY_ALL = "measure.target_accuracy", "the highest that all runs reached"
@@ -174,10 +176,12 @@ def _size_row(size: _Reached) -> dict[str, Any]:
         return found
     train_s = float(size.median("train_ns") / 10**9)
     low, high, interval = spread(size.times_s) if size.all_there else (None, None, None)
+    billed_s = float(mean(size.times_s)) if size.all_there else None
     return found | {
         **{"epochs": float(size.median("epoch")), "samples": float(size.median("samples")), "train_s": train_s},
-        **{"train_s_low": low, "train_s_high": high, "interval": interval, "node_h": unit_hours(row["nodes"], train_s)},
-        "gpu_h": None if row["device"] == "cpu" else unit_hours(row["gpus"], train_s),
+        **{"train_s_low": low, "train_s_high": high, "interval": interval},
+        "node_h": None if billed_s is None else unit_hours(row["nodes"], billed_s),
+        "gpu_h": None if billed_s is None or row["device"] == "cpu" else unit_hours(row["gpus"], billed_s),
     }
 
 

@@ -56,10 +56,6 @@ def _usl(coefficients: Floats) -> Mapping[str, Floats]:
     return {"contention": contention, "crosstalk": crosstalk, "peak": peak}
 
 
-def _normal_form(coefficients: Floats) -> Mapping[str, Floats]:
-    return {"c0": 1000 * coefficients[..., 0], "c1": 1000 * coefficients[..., 1]}
-
-
 AMDAHL = Law("amdahl", "n / (1 + s (n - 1))", lambda n: columns(1.0, n), False, _serial)
 """Time per sample and unit: (1 - s) + s n; s is the share of one unit's time that no other unit can take over (Amdahl 1967)."""
 
@@ -73,17 +69,3 @@ USL = Law("usl", "n / (1 + sigma (n - 1) + kappa n (n - 1))", lambda n: columns(
 Capacity Planning"). Contention sigma is waiting for what is shared (kappa = 0: Amdahl's law), crosstalk kappa what each pair of
 units costs.
 """
-
-
-def extra_p(power: float, log_power: int) -> Law:
-    """Time per sample and unit in Extra-P's performance model normal form (Calotoiu et al., SC13) with one term, of these
-    exponents; coefficients in seconds per 1000 samples.
-    """
-    formula = " ".join(
-        ["c0 + c1", *([f"n^{power:g}"] if power else []), *([("", "log2(n)", "log2(n)^2")[log_power]] if log_power else [])]
-    )
-    return Law("extra-p", formula, lambda n: columns(1.0, n**power * np.log2(n) ** log_power), False, _normal_form)
-
-
-EXTRA_P = tuple(extra_p(halves / 2, log_power) for halves in range(7) for log_power in range(3) if halves or log_power)
-"""The exponents of the same paper: 0, 1/2, ..., 3 and 0, 1, 2."""

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from hpcddp.analysis.study.fit_frame import Fitted
-from hpcddp.analysis.study.fit_laws import extra_p
-from hpcddp.analysis.study.fits import LawFit, Parameter
-from hpcddp.analysis.util.wording import quantity
-
-WORTH_PERCENT = 10
-"""A law that is further off the points it was not fitted to implies nothing."""
+from hpcddp.analysis.study.fits import WORTH_PERCENT, LawFit, Parameter
+from hpcddp.core.text import first_few
 
 SMALLEST_SHARE = 0.0005
 """A share that is 0.0 % in print is nothing to tell."""
-
-LOGARITHM = extra_p(0, 1).formula
 
 FAR = 16
 """Times the largest size measured: a peak beyond that is a guess."""
@@ -38,14 +32,22 @@ def implied(fitted: Sequence[Fitted], names: dict[str, str]) -> list[str]:
 
 
 def _best(over: str, fits: Sequence[LawFit]) -> str | None:
-    """The sentence of the law that predicts left-out points best. The normal form must be far better than the others, as it has
-    many forms to choose from."""
-    best = min(fits, key=lambda each: each.left_out_percent * (2 if each.law.name == "extra-p" else 1))
-    if best.left_out_percent > WORTH_PERCENT:
-        return None
+    """The sentence of the law that predicts left-out points best."""
+    best = min(fits, key=lambda each: each.left_out_percent)
     found = SAYS[best.law.name](over, best)
     where = f"{NAMES[best.law.name]}, {best.units[0]}-{best.units[-1]} {over}s, off by {best.left_out_percent:.1f} %"
     return f"{found[0]} ({found[1]}{where})" if found else None
+
+
+def law_notes(fitted: Sequence[Fitted]) -> Iterator[str]:
+    """Which fitted laws are in no table and no sentence, and why."""
+    off = [
+        f"{NAMES[fit.law.name]} over {fit.units[0]}-{fit.units[-1]} {over}s (by {fit.left_out_percent:.0f} %)"
+        for over, fit in ((each.over, each.fit) for each in fitted)
+        if not fit.holds
+    ]
+    if off:
+        yield f"fitted laws that miss left-out points by more than {WORTH_PERCENT} % are not shown: {first_few(off)}"
 
 
 def _amdahl(over: str, fit: LawFit) -> Implied | None:
@@ -75,16 +77,6 @@ def _usl(over: str, fit: LawFit) -> Implied | None:
     return f"sharing costs about {_percent(contention.value)} per {over}: {_ceiling(over, contention)}", _ends(contention)
 
 
-def _normal_form(over: str, fit: LawFit) -> Implied | None:
-    base, factor = fit.parameters["c0"].value, fit.parameters["c1"].value
-    if not base or not factor:
-        return None
-    if fit.law.formula == LOGARITHM:
-        return f"each doubling of {over}s costs about {_percent(factor / base)} more {over} time", ""
-    growth = fit.law.formula.removeprefix("c0 + c1 ")
-    return f"a {over}'s time per sample grows like 1 + {quantity(factor / base)} {growth}", ""
-
-
 def _is_visible(share: Parameter) -> bool:
     return share.value >= SMALLEST_SHARE
 
@@ -112,5 +104,5 @@ def _count(units: float) -> str:
     return f"{units:.{1 if units < 10 else 0}f}"
 
 
-SAYS = {"amdahl": _amdahl, "gustafson": _gustafson, "usl": _usl, "extra-p": _normal_form}
-NAMES = {"amdahl": "Amdahl's law", "gustafson": "Gustafson's law", "usl": "USL", "extra-p": "Extra-P form"}
+SAYS = {"amdahl": _amdahl, "gustafson": _gustafson, "usl": _usl}
+NAMES = {"amdahl": "Amdahl's law", "gustafson": "Gustafson's law", "usl": "USL"}

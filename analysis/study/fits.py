@@ -12,15 +12,16 @@ import numpy as np
 
 from hpcddp.analysis.runs.intervals import interval_rank
 from hpcddp.analysis.study.effects import SEED, resampled
-from hpcddp.analysis.study.fit_laws import AMDAHL, EXTRA_P, GUSTAFSON, USL, Floats, Law
+from hpcddp.analysis.study.fit_laws import AMDAHL, GUSTAFSON, USL, Floats, Law
 from hpcddp.core.batch_means import CONFIDENCE
 
 Rates = Mapping[int, Sequence[Fraction]]
 """Units -> samples per second of each run."""
 
 FEWEST_POINTS = 3
-FEWEST_POINTS_NORMAL_FORM = 5
-"""Extra-P's own rule."""
+
+WORTH_PERCENT = 10
+"""A law that is further off the points it was not fitted to is not shown."""
 
 NOTHING = 1e-9
 """Of the time per sample: a term that explains less is rounding."""
@@ -46,27 +47,21 @@ class LawFit:
     left_out_percent: float
     """The same distance, each point predicted by the law fitted to the others: what the law is worth as a prediction."""
 
+    @property
+    def holds(self) -> bool:
+        return self.left_out_percent <= WORTH_PERCENT
+
 
 def fit_all(rates: Rates, *, strong: bool) -> list[LawFit]:
     """Every law there are enough points for, at least one more than it has terms; none below three.
 
-    Amdahl's where the work is the same at every size (`strong`), Gustafson's where it grows; the normal form with the
-    exponents that predict left-out points best.
+    Amdahl's where the work is the same at every size (`strong`), Gustafson's where it grows.
     """
     units = sorted(rates)
     if len(units) < FEWEST_POINTS:
         return []
     laws = [AMDAHL if strong else GUSTAFSON, *([USL] if len(units) > 3 else [])]
-    if len(units) >= FEWEST_POINTS_NORMAL_FORM:
-        laws.append(best_normal_form(rates))
     return [fit(law, rates) for law in laws]
-
-
-def best_normal_form(rates: Rates) -> Law:
-    """The normal form whose exponents have the smallest error of left-out points, the first of equal ones."""
-    n, per_unit = _per_unit(rates)
-    errors = [left_out_error(law, n, per_unit) for law in EXTRA_P]
-    return next(law for law, error in zip(EXTRA_P, errors, strict=True) if error <= min(errors) + NOTHING)
 
 
 def fit(law: Law, rates: Rates) -> LawFit:

@@ -19,7 +19,6 @@ from hpcddp.analysis.records.study_file import StudyFile, read_study_file
 from hpcddp.analysis.runs.load_run import load_run
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.runs.script_runs import completed_points, with_script
-from hpcddp.analysis.runs.signals import read_predicted
 from hpcddp.analysis.util.cache import Cache, fingerprint
 from hpcddp.analysis.util.codec import from_plain, to_plain
 from hpcddp.analysis.util.failures import Failure, contain
@@ -52,8 +51,6 @@ class StudyRecords:
     points: tuple[Point, ...]
     runs: tuple[Run, ...]
     warnings: tuple[str, ...]
-    predicted: Mapping[str, tuple[float, float]]
-    """Label -> samples per second, from and to, as predicted when the study was submitted."""
     train_epochs: int | None
     """Epochs of a complete training, as the sweep says."""
     preflights: tuple[PreflightRecord, ...] = ()
@@ -98,7 +95,6 @@ def load_study(study: Study, keep_in: Path | None = None, meanwhile: Callable[[]
         runs=tuple(runs),
         failures=failures,
         warnings=tuple(one_line(warning) for warning in warnings),
-        predicted=read_predicted(study.folder / "prediction.json"),
         train_epochs=study_file.train_epochs,
         preflights=preflights,
         data_benches=data_benches,

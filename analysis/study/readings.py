@@ -49,8 +49,8 @@ BESIDE = {
 """Shares are of the step; CO2 is known where the user says how much a kWh costs (`with_co2`)."""
 
 READING_COLUMNS = {**POINT, **FIGURES, **BESIDE, "misleads": "string"}
-"""A row per point. Medians over its timed runs; of peaks the highest and of `_least` the lowest of any run; words are those of
-the runs, each once. `misleads` says what the utilisation hides.
+"""A row per point. Medians over its timed runs, means of what an epoch takes (kWh, CO2); of peaks the highest and of `_least` the
+lowest of any run; words are those of the runs, each once. `misleads` says what the utilisation hides.
 """
 
 
@@ -90,8 +90,8 @@ def _row(row: pd.Series[Any], runs: pd.DataFrame) -> dict[str, Any]:
         "comm_exposed_share": row["comm_exposed_s"] / step_s,
         "gpu_kwh_per_epoch": row["gpu_kwh_per_epoch"],
     }
-    joules, samples = found["node_energy_j_per_1000_samples"], row["epoch_samples"]
-    found["node_kwh_per_epoch"] = None if joules is None or pd.isna(samples) else energy_kwh(int(samples), joules)
+    joules, samples = runs["node_energy_j_per_1000_samples"].mean(), row["epoch_samples"]
+    found["node_kwh_per_epoch"] = None if pd.isna(joules) or pd.isna(samples) else energy_kwh(int(samples), joules)
     return found | {"misleads": misleading(found)}
 
 

@@ -54,7 +54,7 @@ def read_object(file: Path) -> dict[str, Any]:
 def read_raw(file: Path) -> dict[str, Any]:
     """A JSON object whose numbers are finite and fit in 64 bits; FileNotFoundError, or HpcddpError where it is damaged."""
     try:
-        plain = plain_value(read_regular(file))
+        plain = json.loads(read_regular(file), parse_constant=_finite, parse_float=_finite, parse_int=_short)
         if not isinstance(plain, dict):
             raise ValueError("it holds no JSON object")
         _check_depth(plain)
@@ -65,11 +65,6 @@ def read_raw(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise HpcddpError(f"{file} is damaged: {error}") from error
     return plain
-
-
-def plain_value(data: bytes) -> Any:
-    """A JSON value whose numbers are finite and fit in 64 bits; ValueError or RecursionError where it is damaged."""
-    return json.loads(data, parse_constant=_finite, parse_float=_finite, parse_int=_short)
 
 
 def record_or_none(cls: type[T], file: Path) -> T | None:

@@ -1,9 +1,8 @@
-"""What a study compares with: baselines that are noisy or missing, other hardware, what was predicted; and its own figures."""
+"""What a study compares with: baselines that are noisy or missing, other hardware and software; and its own figures."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
@@ -19,7 +18,6 @@ from hpcddp.analysis.verdicts.context import (
     Case,
     PointRow,
     Verdict,
-    found_points,
     layout,
     listed,
     run_names,
@@ -236,32 +234,3 @@ def _not_counted(ended: Sequence[Run]) -> tuple[str, str]:
         return f"{ended[0].name} met another GPU or environment than the other points", f"have the same for all: {AGAIN}"
     more = f" (and {count(len(rejected) - 1, 'more run')})" if len(rejected) > 1 else ""
     return f"{rejected[0].name} was rejected{more}: {rejected[0].reason}", f"mend what rejected them, then {AGAIN}"
-
-
-def out_of_line(case: Case) -> Iterator[Verdict]:
-    """Points whose throughput lies outside of what was predicted before they ran."""
-    for found in found_points(case, _off):
-        row, (share, low, high) = max(zip(found.rows, found.values, strict=True), key=lambda pair: abs(math.log(pair[1][0])))
-        yield found.verdict(
-            evidence=f"{layout(row)} reaches {quantity(row['samples_per_s'])} samples/s where {_range(low, high)} were predicted "
-            f"({run_numbers(found.runs)})",
-            todo="look at the other verdicts first; if the runs are sound, correct what the profile says of this machine",
-            numbers={"measured_by_predicted": share, "low": low, "high": high},
-            weight=DOUBTFUL + min(0.99, abs(1 - share)),
-        )
-
-
-def _off(case: Case, row: PointRow) -> tuple[float, float, float] | None:
-    """Measured / the nearest end of the prediction, and both of its ends; None inside of the prediction or without one.
-
-    The whole interval must lie outside, not only the median.
-    """
-    bands = [case.records.predicted[label] for label in row["label"].split(" + ") if label in case.records.predicted]
-    if not bands:
-        return None
-    low, high = min(band[0] for band in bands), max(band[1] for band in bands)
-    known = pd.notna(row["interval"])
-    least, most = (row[f"samples_per_s_{end}" if known else "samples_per_s"] for end in ("low", "high"))
-    if most < low:
-        return float(row["samples_per_s"]) / low, low, high
-    return (float(row["samples_per_s"]) / high, low, high) if least > high else None

@@ -169,7 +169,7 @@ def found_points(case: Case, judge: Callable[[Case, PointRow], T | None]) -> Ite
             yield FoundPoints(series, where(rows, series, name), rows, [value for _, value in found], runs)
 
 
-def step_s(row: PointRow) -> float:
+def step_s(row: Mapping[str, Any] | PointRow) -> float:
     """The step of the runs that the breakdown comes from, seconds."""
     return float(row["step_hook_s"] if pd.notna(row["step_hook_s"]) else row["step_s"])
 
@@ -178,6 +178,14 @@ def larger_batch(case: Case, row: PointRow) -> Set:
     """Twice the point's, by the key that its sweep holds."""
     held = case.records.hold
     return Set({f"workload.{held}": 2 * int(row[held])})
+
+
+def data_wait(row: Mapping[str, Any] | PointRow) -> float | None:
+    """Share of the step that waits for data, of full training and from INPUT_SHARE on: efficiency says nothing of it."""
+    if row["input"] != "full" or pd.isna(row["data_wait_s"]):
+        return None
+    share = float(row["data_wait_s"]) / step_s(row)
+    return share if share >= INPUT_SHARE else None
 
 
 def layout(row: PointRow) -> str:

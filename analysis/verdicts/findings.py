@@ -17,7 +17,7 @@ from hpcddp.analysis.study.data_benches import data_bench_frame, data_bench_note
 from hpcddp.analysis.study.epochs import epochs_frame, no_targets, targets_frame
 from hpcddp.analysis.study.exchanges import buckets_frame
 from hpcddp.analysis.study.fit_frame import Fitted, fit_study, laws_frame
-from hpcddp.analysis.study.fit_words import implied
+from hpcddp.analysis.study.fit_words import implied, law_notes
 from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.limits import limits_frame, rates_by_input
 from hpcddp.analysis.study.load import StudyRecords
@@ -35,13 +35,11 @@ from hpcddp.analysis.verdicts.context import Case, PointRow, Verdict, listed
 from hpcddp.analysis.verdicts.damaged import damaged_notes
 from hpcddp.analysis.verdicts.data_notes import data_notes
 from hpcddp.analysis.verdicts.detail import DetailTables, detail_tables, no_detail_tables
-from hpcddp.analysis.verdicts.inspector_notes import inspector_notes
 from hpcddp.analysis.verdicts.loader_notes import loader_notes
 from hpcddp.analysis.verdicts.loaders import loaders_frame
 from hpcddp.analysis.verdicts.notes import (
     check_notes,
     clock_notes,
-    fault_notes,
     network_notes,
     notes,
     preflight_notes,
@@ -122,10 +120,15 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
     effects = failures.contain("effects", lambda: judged_axes(axes(runs, scaling)), list[Axis]())
     case = Case(records, runs, shown, names, rates_by_input(scaling), stragglers, buckets, fits, effects, loading)
     fitted = failures.contain("laws of scaling", lambda: fit_study(runs, scaling, records.hold), list[Fitted]())
+    holding = [each for each in fitted if each.fit.holds]
     outliers = outliers_frame(runs)
     targets = failures.contain("time to accuracy", lambda: targets_frame(records, runs, shown), no_targets())
     readings = failures.contain("readings", lambda: readings_frame(shown, runs), readings_frame(shown[:0], runs[:0]))
-    undecided = [*_all_notes(records, runs, shown, outliers, readings), *data_bench_notes(benches, scaling, case.runs_of)]
+    undecided = [
+        *_all_notes(records, runs, shown, outliers, readings),
+        *law_notes(fitted),
+        *data_bench_notes(benches, scaling, case.runs_of),
+    ]
     judged, noted = decided(verdicts(case, failures), undecided, records.points)
     return Findings(
         records=records,
@@ -143,8 +146,8 @@ def find(records: StudyRecords, train_epochs: int | None = None) -> Findings:
         buckets=buckets,
         collectives=comm_frame(records.runs),
         fits=fits,
-        laws=laws_frame(fitted),
-        implied=implied([each for each in fitted if each.series in names], names),
+        laws=laws_frame(holding),
+        implied=implied([each for each in holding if each.series in names], names),
         outliers=outliers,
         epochs=epochs_frame(records, runs),
         targets=targets,
@@ -176,13 +179,11 @@ def _all_notes(
         *clock_notes(runs),
         *window_notes(records.runs),
         *warmup_notes(records.runs),
-        *fault_notes(records.runs),
         *start_notes(records.runs),
         *staging_notes(records.runs),
         *preflight_notes(records.preflights),
         *network_notes(records.runs),
         *check_notes(runs),
-        *inspector_notes(records.runs),
         *restart_notes(records.runs),
         *outlier_notes(outliers),
         *comm_notes(records.runs),

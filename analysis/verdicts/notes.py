@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from hpcddp.analysis.runs.run import Run
-from hpcddp.analysis.util.wording import percent, quantity
+from hpcddp.analysis.util.wording import quantity
 from hpcddp.analysis.verdicts.settings import Advice, Set, phrase
 from hpcddp.core.preflight_judgement import preflight_words
 from hpcddp.core.preflight_record import PreflightRecord
@@ -26,12 +26,6 @@ WARMUP_DETECTED_FROM = 100
 OTHER_STEP = 0.05
 """A step that differs by more than this share is not the same step: the hook costs microseconds."""
 
-FAULT_NS = 1000
-"""What a page fault takes: 2 us in a virtual machine (5,100 more of them made a step of 36 ms one of 47), a quarter to a half of
-one on bare metal."""
-
-FAULTS_SHARE = 0.05
-"""Share of the step from which on page faults are named; a step of the MNIST CNN has none where ranks keep memory."""
 
 LONG_START_S = 60
 """torch is imported in 2 to 5 s from a local disk, in 10 to 40 s from a shared file system."""
@@ -160,25 +154,6 @@ def start_notes(runs: Sequence[Run]) -> Iterator[str]:
     spread = f" ({duration(firsts[0])} to {duration(firsts[-1])}, median of {len(firsts)} runs)" if len(firsts) > 1 else ""
     long = ": imports from a parallel file system take that long" if met > LONG_START_S else ""
     yield f"from srun to the first step {duration(middle)}{spread}, {duration(met)} of it until all ranks had met{long}"
-
-
-def fault_notes(runs: Sequence[Run]) -> Iterator[str]:
-    """Runs on CPUs whose steps allocate again the memory that they freed before, with the page faults of the worst run."""
-    taking = [(run, _faults_share(run)) for run in runs if run.state == "counts" and run.point and run.point.device == "cpu"]
-    found = [(run, share) for run, share in taking if share > FAULTS_SHARE]
-    if found:
-        run, share = max(found, key=lambda each: each[1])
-        more = f", and {count(len(found) - 1, 'more run')} nearly so" if len(found) > 1 else ""
-        yield (
-            f"a step of {run.name} takes {run.used.page_faults_per_step:,.0f} page faults on a rank, some {percent(share)} of "
-            f"its time{more}: where the heap happens to end decides how many, so that equal runs differ. "
-            f"`measure.keep_memory: true`, the default, keeps memory that is freed, in pieces of up to 32 MiB"
-        )
-
-
-def _faults_share(run: Run) -> float:
-    """Share of the step that page faults take; 0 where it is not known."""
-    return (run.used.page_faults_per_step or 0.0) * FAULT_NS / run.step_ns if run.step_ns else 0.0
 
 
 def check_notes(runs: pd.DataFrame) -> Iterator[str]:

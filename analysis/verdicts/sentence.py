@@ -10,7 +10,7 @@ import pandas as pd
 from hpcddp.analysis.runs.run import Run
 from hpcddp.analysis.study.series import Apart, value_text, with_values, words
 from hpcddp.analysis.util.wording import percent, quantity, times, unit, units
-from hpcddp.analysis.verdicts.context import listed
+from hpcddp.analysis.verdicts.context import data_wait, listed
 from hpcddp.core.repetitions import FEWEST
 from hpcddp.core.text import count
 
@@ -66,14 +66,15 @@ def sentence(series: pd.DataFrame, cause: Cause = lambda _: None, doubts: Doubts
     known, and what is not certain yet; numbers that are not certain have two digits.
     """
     largest = series.iloc[-1]
-    open_ = open_words([largest, *_bases(series, largest)], doubts)
+    bases = _bases(series, largest)
+    open_ = open_words([largest, *bases], doubts)
     verb = "load" if largest["input"] == "io" else "train"
     subject = f"{which}{size_words(largest)} {verb}{'s' if largest['gpus'] == 1 else ''}"
     against = _comparisons(largest)
     if not against:
         return f"{_capital(subject)} {'about ' if open_ else ''}{quantity(largest['samples_per_s'])} samples/s{open_}."
     comparisons = ", and ".join(
-        f"{_as_fast(speedup, bool(open_))} {base}{_perfect(share, perfect, i)}"
+        f"{_as_fast(speedup, bool(open_))} {base}{_perfect(share, perfect, i, _waits(largest, bases))}"
         for i, (base, speedup, share, perfect) in enumerate(against)
     )
     why = cause(largest) if min(share for _, _, share, _ in against) < GOOD else None
@@ -116,12 +117,21 @@ def _as_fast(speedup: float, vague: bool) -> str:
     return "about as fast as" if rounded == "1.0" else f"about {rounded} times as fast as"
 
 
-def _perfect(share: float, perfect: float, index: int) -> str:
+def _waits(point: pd.Series[Any], bases: Sequence[pd.Series[Any]]) -> str:
+    """`, while ranks wait for data for 33 % of the step, one GPU for 40 %`: an efficiency may be relative to a starved loop."""
+    own = data_wait(point)
+    others = [f"{size_words(base)} for {percent(share)}" for base in bases if (share := data_wait(base)) is not None]
+    if own is None:
+        return f", relative to a baseline that waits for data: {listed(others)} of the step" if others else ""
+    return f", while ranks wait for data for {percent(own)} of the step{f', {listed(others)}' if others else ''}"
+
+
+def _perfect(share: float, perfect: float, index: int, waits: str) -> str:
     """What the speedup would be with perfect scaling, unless it is close to that; only beside the first comparison."""
     if index:
         return f" ({percent(share)})"
     ideal = "" if GOOD <= share <= 2 - GOOD else f", where {perfect:.3g} times would be perfect"
-    return f"{ideal} ({percent(share)} efficiency)"
+    return f"{ideal} ({percent(share)} efficiency{waits})"
 
 
 def _no_faster(series: pd.DataFrame) -> str:

@@ -41,7 +41,6 @@ from hpcddp.analysis.verdicts.comparability import (
     mixed_hardware,
     mixed_software,
     noisy_baseline,
-    out_of_line,
     suspect_baseline,
 )
 from hpcddp.analysis.verdicts.computation import slower_computation, slower_share
@@ -75,7 +74,6 @@ ALL: Mapping[str, Callable[[Case], Iterator[Verdict]]] = {
     "TCP instead of RDMA": tcp_instead_of_rdma,
     "idle adapters": idle_adapters,
     "no GPUDirect RDMA": no_gpudirect,
-    "out of line with prediction": out_of_line,
     "CPU starvation": cpu_starvation,
     "shared cores": cores_shared,
     "far socket": far_socket,

@@ -18,7 +18,7 @@ from hpcddp.commands.runs_path import RunsPath
 def bundle(study: Path, output: Path | None, pseudonymise: bool, force: bool) -> None:
     """Pack a study into one archive that analyzes the same elsewhere.
 
-    Records, scripts, predictions and logs; never pickles. With
+    Records, scripts and logs; never pickles. With
     --pseudonymise the same name becomes the same word everywhere: node01,
     user, account. Names of clusters, models and data sets stay.
 

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hpcddp.commands.options import co2_option, remark, style_option
 from hpcddp.commands.runs_path import RunsPath
 
-if TYPE_CHECKING:
-    from hpcddp.analysis.proposal.pair import ProposalPair
-    from hpcddp.analysis.proposal.proposal import Proposal
-
 ENDINGS = {"markdown": "md", "latex": "tex"}
 
 
 @click.command()
 @click.argument("study", type=RunsPath())
-@click.argument("other", type=RunsPath(), required=False)
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="The job size; by default the largest that is efficient.")
 @click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Epochs of one training; else the sweep's.")
 @click.option("--runs", "trainings", type=click.IntRange(min=1), default=1, metavar="N", help="Trainings that are planned.")
@@ -32,7 +26,6 @@ ENDINGS = {"markdown": "md", "latex": "tex"}
 def proposal(
     ctx: click.Context,
     study: Path,
-    other: Path | None,
     nodes: int | None,
     epochs: int | None,
     trainings: int,
@@ -50,24 +43,24 @@ def proposal(
     against one node. STUDY is a folder or a bundle. Ends with 3 where a
     figure could not be drawn.
 
-    With OTHER a strong and a weak study of the same training on the same
-    kind of node share one page, their figures side by side.
-
     \b
     hpcddp proposal jobs/rcc-bigmnist --epochs 90 --runs 5
-    hpcddp proposal jobs/strong jobs/weak --epochs 90 -o proposal
     hpcddp proposal jobs/rcc-bigmnist --epochs 90 --format latex -o proposal
     """
-    from hpcddp.analysis.proposal.pair_page import page_of
+    from hpcddp.analysis.proposal.page import page
+    from hpcddp.analysis.proposal.proposal import propose
     from hpcddp.analysis.proposal.write import to_latex, to_markdown
     from hpcddp.analysis.util.failures import Failures
     from hpcddp.core.errors import INCOMPLETE
+    from hpcddp.core.run_root import single_study
     from hpcddp.core.text import escape_controls
+    from hpcddp.share.unbundle import opened_study
 
-    found = _propose(study, other, nodes, epochs, trainings, co2_g_per_kwh)
+    with opened_study(study) as root:
+        found = propose(single_study(root), nodes, epochs, trainings, co2_g_per_kwh)
     write = to_latex if format_ == "latex" else to_markdown
     if output is None:
-        click.echo(escape_controls(write(page_of(found))), nl=False)
+        click.echo(escape_controls(write(page(found))), nl=False)
         return
     from hpcddp.analysis.figures.style import STYLES, save
     from hpcddp.analysis.proposal.figures import drawings
@@ -80,25 +73,9 @@ def proposal(
 
     drawn = [name for name in figures if failures.contain(name, partial(save_as, name), list[Path]())]
     file = output / f"proposal.{ENDINGS[format_]}"
-    write_text(file, write(page_of(found, drawn)))
+    write_text(file, write(page(found, drawn)))
     click.echo(file)
     for failure in failures:
         remark(escape_controls(f"failed: the figure `{failure.of}`: {failure.reason}"))
     if failures:
         ctx.exit(INCOMPLETE)
-
-
-def _propose(
-    study: Path, other: Path | None, nodes: int | None, epochs: int | None, trainings: int, co2_g_per_kwh: float | None
-) -> Proposal | ProposalPair:
-    from hpcddp.analysis.proposal.pair import pair
-    from hpcddp.analysis.proposal.proposal import propose
-    from hpcddp.core.run_root import single_study
-    from hpcddp.share.unbundle import opened_study
-
-    with opened_study(study) as root:
-        found = propose(single_study(root), nodes, epochs, trainings, co2_g_per_kwh)
-    if other is None:
-        return found
-    with opened_study(other) as root:
-        return pair(found, propose(single_study(root), nodes, epochs, trainings, co2_g_per_kwh), (str(study), str(other)))

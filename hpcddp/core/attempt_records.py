@@ -67,8 +67,6 @@ class RankEnd:
     clock: RankClock | None = added_later(None)
     peak_memory_bytes: Mapping[str, Count] | None = added_later(None)
     """`allocated` and `reserved` of its GPU, or `resident` on a CPU."""
-    page_faults: Mapping[str, Count] | None = added_later(None)
-    """`minor` and `major` ones in so many timed `steps`."""
 
     @property
     def offsets(self) -> list[ClockOffset]:

@@ -15,7 +15,6 @@ Everything is written as the job goes, flushed once a second while steps go on, 
                            the run repeats those of the epochs before it, so that the newest attempt's file has all
     comm.json              of a point with `work: comm`, by rank 0: times of collectives by operation and size
     events.jsonl           of a run that resumes, one per line, by rank 0: checkpoints written, or passed over
-    inspector/HOST-pid7.log  by NCCL Inspector, where its plugin is at hand: a line of JSON per collective
     checkpoints/00000120.DIGEST.pt  after 120 steps of the run (training/checkpoint.py); two of a run are kept
     checkpoints/00000120.shards/    with sharded parameters each shard of it (training/shard_checkpoint.py)
     end.json               by rank 0, renamed into place last: state, reason, gates, rows and checksum per rank; of a run that
@@ -164,11 +163,6 @@ def gpus_file(attempt: Path, host: str) -> Path:
 def trace_file(attempt: Path, rank: int) -> Path:
     """Where a rank's profile is, with `profile_steps`: events as Chrome's, gzipped."""
     return attempt / "ranks" / f"{rank:05d}.trace.json.gz"
-
-
-def inspector_folder(attempt: Path) -> Path:
-    """Where NCCL Inspector writes, with `comm: check` and its plugin at hand; a file for each process."""
-    return attempt / "inspector"
 
 
 def error_file(attempt: Path, rank: int) -> Path:

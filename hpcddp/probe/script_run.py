@@ -33,7 +33,6 @@ from hpcddp.worker.checksums import checksum
 from hpcddp.worker.comm.transport import record_transport
 from hpcddp.worker.faults import own_words
 from hpcddp.worker.finish import error_record, reserve, write_failure
-from hpcddp.worker.freed_memory import PageFaults
 from hpcddp.worker.node_share import node_share
 from hpcddp.worker.rank_result import RankResult
 from hpcddp.worker.rendezvous import ProcessGroup
@@ -112,8 +111,6 @@ class ScriptRun:
         self.profiled = window_of(point, group.rank.rank, timer, self._attempt)
         self._exchange: ProfiledExchange | None = None
         self._checksums: dict[str, str] = {}
-        self._faults = PageFaults()
-        self._faults_from = 0
         self._clock_at_start: ClockOffset | None = None
 
     def stretches(self) -> Iterator[range | PolledSteps]:
@@ -124,28 +121,15 @@ class ScriptRun:
             self._group.watchdog.watch_steps(self._timer, self._reader.pid if self._reader else None)
         with contextlib.closing(self.window.stretches()) as stretches:
             for stretch in stretches:
-                self._resume()
-                try:
-                    yield stretch
-                finally:
-                    self._end_faults()
+                self._timer.restart()
+                yield stretch
                 self.log.pause()
 
     def pause(self) -> None:
         """Between two steps of a stretch, for what is of no step."""
-        self._end_faults()
         self.log.pause()
         self.window.pause(self.steps)
-        self._resume()
-
-    def _resume(self) -> None:
         self._timer.restart()
-        self._faults_from = self.steps
-        self._faults.begin()
-
-    def _end_faults(self) -> None:
-        if self.steps > self.window.timed_from:
-            self._faults.end(self.steps - self._faults_from)
 
     def finish(self, optimizer_steps: int, *, tokens_per_step: int | None, flops_per_sample: int | None) -> None:
         """The loop is over: all records, and on rank 0 a line that says where they are."""
@@ -239,7 +223,6 @@ class ScriptRun:
             repeated_epoch=None,
             protocol=self.window.record(),
             peak_memory_bytes=peak_memory_bytes(self._group.device),
-            page_faults=self._faults.record(),
             rank=rank.rank,
             host=rank.host,
             reason=self._checkpoints.why_interrupted(self.steps) if self._checkpoints and self.window.interrupted else None,

@@ -1,4 +1,4 @@
-"""A study as one archive: records, scripts and predictions, in equal bytes for an equal study.
+"""A study as one archive: records and scripts, in equal bytes for an equal study.
 
 NAME/bundle.json     what this is, and what was left out
 NAME/...             the study's files under their own paths (archive_paths.py)

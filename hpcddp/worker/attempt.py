@@ -22,7 +22,6 @@ from hpcddp.worker import gates
 from hpcddp.worker.attempt_records import RunFacts, record_comm_end, record_comm_launch, record_end, record_training_launch
 from hpcddp.worker.barriers import final_barrier
 from hpcddp.worker.comm.bench import bench_comm
-from hpcddp.worker.comm.inspector import inspect_collectives
 from hpcddp.worker.comm.transport import record_transport
 from hpcddp.worker.damaged_files import damaged_files
 from hpcddp.worker.ranks import Rank
@@ -41,7 +40,6 @@ from hpcddp.worker.watchdog.thread import Watchdog, stepping
 def run_attempt(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
     """Meets, measures, records; the summary of this rank. Errors are the caller's to record."""
     check_launched(spec.point, rank)
-    inspect_collectives(spec.point, attempt)
     group = join(rank, spec.point.device)
     measure = _bench if spec.point.work == "comm" else _train
     with Watchdog(rank, group.store, attempt, spec.point) as watchdog:

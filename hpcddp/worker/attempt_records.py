@@ -153,7 +153,6 @@ def _rank_end(result: RankResult) -> RankEnd:
         bucket_crc32=result.bucket_crc32,
         clock=result.clock,
         peak_memory_bytes=result.peak_memory_bytes,
-        page_faults=result.page_faults,
     )
 
 

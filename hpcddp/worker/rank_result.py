@@ -56,8 +56,6 @@ class Trained:
     protocol: MeasuringProtocol
     """As end.json has it, by this rank's steps."""
     peak_memory_bytes: Mapping[str, int]
-    page_faults: Mapping[str, int]
-    """Of the timed steps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from hpcddp.core.jobspec import JobSpec, ScriptPlace
 from hpcddp.worker.attempt import check_launched
-from hpcddp.worker.comm.inspector import inspect_collectives
 from hpcddp.worker.comm.transport import logging_script
 from hpcddp.worker.gpus import require_gpu
 from hpcddp.worker.master import Store
@@ -34,7 +33,6 @@ def run_script(spec: JobSpec, rank: Rank, attempt: Path) -> dict[str, object]:
     with Watchdog(rank, store, attempt, spec.point) as watchdog:
         become_job(job := ScriptJob(spec, rank, store, watchdog, attempt))
         _set_environment(spec, rank, store)
-        inspect_collectives(spec.point, attempt)
         with logging_script(spec.point.device):
             _run(spec, spec.script)
         job.check()

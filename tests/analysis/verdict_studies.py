@@ -98,8 +98,6 @@ class Model:
     gates: Sequence[GateResult] = ()
     fitted: tuple[float, float] | None = None
     """Latency in s and bus bandwidth in bytes/s of a benchmark of the collectives."""
-    predicted: tuple[float, float] | None = None
-    """Of the throughput that the model gives, from and to."""
     transport: TransportRecord | None = None
     """Of every run on several nodes."""
     fabric: Mapping[str, Any] = field(default_factory=dict)
@@ -127,7 +125,6 @@ def sound(seed: int) -> Model:
         hook=draw.random() < 0.5,
         cpu=draw.random() < 0.3,
         fitted=(30e-6, 10e9) if draw.random() < 0.3 else None,
-        predicted=(0.85, 1.15) if draw.random() < 0.3 else None,
     )
 
 
@@ -147,8 +144,6 @@ def write(model: Model, folder: Path) -> Study:
         bench, gpus = comm_point(points[-1]), [] if model.cpu else [model.gpu(points[-1], 1)]
         write_json(study.point_file(bench.label), {"schema": 1, "id": bench.id, "point": point_to_dict(bench)})
         write_benchmark(study, bench, {"all_reduce": operation("all_reduce", bench.ranks, *model.fitted)}, *gpus)
-    if model.predicted:
-        write_json(folder / "prediction.json", {"schema": 1, "points": [_prediction(model, each) for each in points]})
     if model.named:
         ranks = slowed(clean(model.seed, nodes=4), "memory_bytes_per_s", 0.7, [f"r{points[-1].layout.nodes - 1:03d}"])
         found = PreflightRecord(job="9", unix_ns=1, took_s=5.0, device="cuda", ranks=tuple(ranks), slow=slow_readings(ranks))
@@ -163,13 +158,6 @@ def _hooked(plain: Point) -> Point:
 def step_s(model: Model, each: Point) -> float:
     """Without noise."""
     return model.base_ms / 1e3 / (1 - (model.exposed if each.ranks > 1 else 0.0))
-
-
-def _prediction(model: Model, each: Point) -> dict[str, Any]:
-    assert model.predicted is not None
-    rate = each.global_batch / step_s(model, each)
-    low, high = (rate * share for share in model.predicted)
-    return {"label": each.label, "samples_per_s_low": low, "samples_per_s_high": high}
 
 
 def _recorded(model: Model, each: Point, run: int, draw: Random) -> Recorded:

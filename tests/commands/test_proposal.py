@@ -47,22 +47,6 @@ def test_a_bundle_makes_the_same_page(run: Run, tmp_path: Path) -> None:
     assert run("proposal", "m100.tar.gz").stdout == run("proposal", "m100").stdout
 
 
-def test_two_studies_share_a_page(run: Run, tmp_path: Path) -> None:
-    """A strong one and a weak one, folder or bundle; two of a kind are refused, with what to do."""
-    write_marconi100(tmp_path / "m100")  # a fixed epoch
-    weak = write_study(tmp_path / "weak", [point(1, 4), point(2, 4)])
-    for nodes in (1, 2):
-        write_runs(weak, point(nodes, 4), [(100 + nodes) * MS])
-    run("bundle", "weak")
-    result = run("proposal", "weak.tar.gz", "m100", "-o", "out")
-    assert (result.exit_code, result.stdout) == (0, "out/proposal.md\n"), result.output
-    text = (tmp_path / "out" / "proposal.md").read_text()
-    assert text.startswith("# Scaling and resources: m100 and weak\n")
-    assert (tmp_path / "out" / "efficiency.png").is_file()
-    refused = run("proposal", "weak", "weak")
-    assert (refused.exit_code, "weak and weak are both weak scaling" in refused.stderr) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

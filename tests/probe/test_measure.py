@@ -16,9 +16,8 @@ from hpcddp.analysis.study.frames import runs_frame
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.study.scaling import scaling_frame
 from hpcddp.core.errors import HpcddpError
-from hpcddp.probe import measure, script_run
+from hpcddp.probe import measure
 from hpcddp.probe.script_point import without_secrets
-from hpcddp.worker.freed_memory import PageFaults
 from tests.probe.loops import BATCH, STEPS, WARMUP, Loop, ddp, group, loader, network, plain_step, study_at
 from tests.probe.records import measured, only, parts_of, with_runs
 from tests.worker import forked
@@ -268,34 +267,6 @@ def goes_on_training() -> None:
 def test_training_that_goes_on_leaves_nothing_behind(tmp_path: Path) -> None:
     """DDP keeps a hook for good: what it exchanges later is of no step, and takes no memory."""
     assert only(measured(tmp_path, 2, goes_on_training)).state == "counts"
-
-
-def with_warmup(steps: int) -> None:
-    """So many of them; page faults that are counted from the process's beginning would be as of none."""
-
-    class Begun(PageFaults):
-        begun = False
-
-        def begin(self) -> None:
-            self.begun = True
-            super().begin()
-
-        def end(self, steps: int) -> None:
-            assert self.begun
-            super().end(steps)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script_run, "PageFaults", Begun)
-        Loop(network(), options={"warmup_steps": steps}).run()
-
-
-@pytest.mark.parametrize("warmup", [0, 1, 4])
-def test_page_faults_are_those_of_the_steps(tmp_path: Path, warmup: int) -> None:
-    """Of the timed ones, and of the one warm-up step behind the pause, which is counted too."""
-    measured(tmp_path, 1, with_warmup, warmup)
-    (end,) = (tmp_path / "runs").glob("adhoc/*/r1/*/end.json")
-    faults = json.loads(end.read_text())["ranks"][0]["page_faults"]
-    assert faults["steps"] == STEPS + min(warmup, 1)
 
 
 def of_a_part_that_is_none() -> None:

@@ -25,8 +25,8 @@ def test_a_script_s_study_analyzes_the_same(tmp_path: Path) -> None:
         assert analyze(folder, tmp_path / "there")[0].plain == before
 
 
-def test_what_nccl_inspector_wrote_goes_along() -> None:
-    """Analysis reads it."""
+def test_what_nccl_inspector_wrote_is_known() -> None:
+    """Nothing reads it any more; bundles made before hold it and are unpacked."""
     assert kind_of("n01-g4-b32-3fa9c1d2e07b/r1/4711.0/inspector/gpu-a07.example.edu-pid712.log") == "profiles"
 
 

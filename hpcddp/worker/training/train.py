@@ -13,7 +13,6 @@ from hpcddp.core.records import AFTER_PAUSE, WARMUP
 from hpcddp.data import Batch
 from hpcddp.data.batches.read_clock import ReadClock
 from hpcddp.worker.checksums import checksum
-from hpcddp.worker.freed_memory import PageFaults
 from hpcddp.worker.rank_result import Trained
 from hpcddp.worker.rendezvous import ProcessGroup
 from hpcddp.worker.timing.steplog import StepLog
@@ -51,7 +50,6 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
     work = work_of(point, trainer)
     rates = RateSchedule(point, feed.plan)
     divergence, timer, timed_from = Divergence(group, log), log.timer, window.timed_from
-    faults = PageFaults()
     checksums = {"at the start": checksum(trainer.module.parameters())}
     trainer.model.train()
     if epochs:
@@ -63,7 +61,6 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
         for stretch in stretches:
             after_pause = AFTER_PAUSE if stretch.start else 0
             timer.restart()
-            faults.begin()
             for step in stretch:
                 batch = feed.next(timer)
                 if rates.varies:
@@ -76,8 +73,6 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
                 timer.close_step(after_pause | (WARMUP if step < timed_from else 0))
                 after_pause = 0
                 divergence.check()
-            if stretch.stop > timed_from:
-                faults.end(stretch.stop - stretch.start)
             log.pause()
             divergence.check(pause=True)
             if stretch.stop == timed_from - 1:
@@ -91,7 +86,7 @@ def train(  # noqa: PLR0913 - what a step needs, and where steps begin and end
                 if epochs.interrupted:
                     window.interrupt(stretch.stop)
     checksums["at the end"] = checksum(trainer.module.parameters())
-    return _trained(window, log, feed, checksums=checksums, faults=faults, device=trainer.device)
+    return _trained(window, log, feed, checksums=checksums, device=trainer.device)
 
 
 def work_of(point: Point, trainer: Trainer) -> Work:
@@ -99,9 +94,7 @@ def work_of(point: Point, trainer: Trainer) -> Work:
     return _nothing if point.measure.input == "io" else trainer.step
 
 
-def _trained(  # noqa: PLR0913 - one of each
-    window: StepWindow, log: StepLog, feed: Feed, *, checksums: dict[str, str], faults: PageFaults, device: torch.device
-) -> Trained:
+def _trained(window: StepWindow, log: StepLog, feed: Feed, *, checksums: dict[str, str], device: torch.device) -> Trained:
     """What a rank has of all its steps."""
     return Trained(
         first_step=window.first_step,
@@ -116,7 +109,6 @@ def _trained(  # noqa: PLR0913 - one of each
         repeated_epoch=feed.watch.repeated,
         protocol=window.record(),
         peak_memory_bytes=peak_memory_bytes(device),
-        page_faults=faults.record(),
     )
 
 

@@ -123,6 +123,13 @@ def test_other_clusters_match_by_layout_and_workload(tmp_path: Path) -> None:
     assert found.a.unmatched[0].reason == f"nearest is {elsewhere(1, 2, batch_per_gpu=64).label}: batch/GPU 32, there 64"
 
 
+def test_the_nearest_point_is_that_of_the_nearest_size(tmp_path: Path) -> None:
+    """Of four nodes two, not one."""
+    both = {point(1, 1): SIX}
+    found = against(tmp_path, {**both, point(4, 1): SIX}, {**both, point(2, 1): SIX})
+    assert found.a.unmatched[0].reason.startswith(f"nearest is {point(2, 1).label}: ")
+
+
 def test_on_the_same_cluster_node_types_are_other_points(tmp_path: Path) -> None:
     """What is an axis there is compared with nothing else."""
     with pytest.raises(UsageError, match=r"no point of old is in new.*node type v100, there a40"):

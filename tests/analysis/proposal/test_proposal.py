@@ -45,8 +45,8 @@ def test_marconi100s_numbers_are_those_of_its_thesis(tmp_path: Path) -> None:
     assert found.costs is not None
     assert found.choice.size.nodes == 16
     assert found.choice.size.vs_node.ratio == pytest.approx(1926 / 139 / 16)
-    assert found.costs.epoch_s.middle == pytest.approx(139, rel=1e-6)
-    assert found.costs.node_h.middle == pytest.approx(16 * 139 / 3600, rel=1e-6)
+    assert found.costs.epoch_s.value == pytest.approx(139, rel=1e-6)
+    assert found.costs.node_h.value == pytest.approx(16 * 139 / 3600, rel=1e-6)
     text = markdown(found)
     assert "| time | 2:19 | 3:28:30 |\n| node hours | 0.618 | 55.6 |\n| GPU hours | 2.47 | 222 |\n" in text
     assert "16 nodes (64 GPUs) \\[8\\]: the largest size measured with at least 70 % efficiency" in text
@@ -120,7 +120,7 @@ def test_intervals_go_with_the_numbers(tmp_path: Path) -> None:
     assert found.costs.epoch_s.high == pytest.approx(2550)
     text = markdown(found)
     assert "| 1 267 (1 255 to 1 280) |" in text
-    assert "from the range of the runs" in text
+    assert "In brackets: the least and the most of any run." in text
     assert "| one training (2 epochs) |" in text
     assert "| 3 trainings |" in text
     assert "95 % intervals of sizes with fewer than six runs." in text
@@ -156,6 +156,16 @@ def test_other_series_are_counted_not_mixed(tmp_path: Path) -> None:
     found = propose(study)
     assert (found.others, [size.nodes for size in found.sizes]) == (1, [1, 2])
     assert "1 more series of the study is not shown here." in markdown(found)
+
+
+def test_one_point_of_ddp_is_not_what_a_study_of_fsdp_is_about(tmp_path: Path) -> None:
+    """The page is about the series with more sizes."""
+    points = [point(1, 4), *(point(nodes, 4, parallel="fsdp") for nodes in (1, 2, 4))]
+    study = write_study(tmp_path / "s", points)
+    for each in points:
+        write_run(study, each, Recorded(step_ns=100 * MS))
+    found = propose(study)
+    assert (found.others, [size.nodes for size in found.sizes]) == (1, [1, 2, 4])
 
 
 def test_the_page_says_what_was_run(tmp_path: Path) -> None:

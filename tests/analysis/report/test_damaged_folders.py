@@ -191,7 +191,7 @@ def test_a_damaged_study_leaves_those_beside_it(place: Path, undamaged: Any) -> 
 def test_odd_files_beside_whole_records_change_nothing(place: Path, ran: Path, undamaged: Any) -> None:
     """Things that wait, loop or never end, in every folder and in place of all that is read for display only."""
     study = sound_study(place / "runs/s")
-    for file in (study.folder / "prediction.json", study.submissions_file, study.folder / "report"):
+    for file in (study.submissions_file, study.folder / "report"):
         os.mkfifo(file)
     for each in POINTS:
         for run in ("r0", "r01", "r٣", f"r{10**30}", "r1\n", "r-1"):

@@ -119,6 +119,7 @@ PARTS = {
     "verdicts.findings.sentences": ("the sentences",),
     "verdicts.findings.detail_tables": ("figures of single runs",),
     "report.tables.breakdown": ("the table of the step's parts",),
+    "report.write.effect_rows": ("effects.csv",),
     "report.write.csv_text": ("scaling.csv", "breakdown.csv", "runs.csv"),
     "report.provenance._gates": ("what stands behind the numbers",),
     "report.pipeline.report_markdown": ("report.md",),

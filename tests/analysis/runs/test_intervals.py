@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from hpcddp.analysis.records.csv_reader import Columns
 from hpcddp.analysis.records.steps import over_ranks
-from hpcddp.analysis.runs.intervals import half_width_percent, interpolation, interval_rank, mean_half_percent, spread
+from hpcddp.analysis.runs.intervals import (
+    half_width_percent,
+    interpolation,
+    interval_rank,
+    mean_half_percent,
+    range_confidence,
+    spread,
+)
 from hpcddp.core.batch_means import BATCHES, mean_interval
 from hpcddp.core.records import PARTS
 
@@ -45,15 +52,21 @@ def test_below_six_runs_the_range_is_shown() -> None:
 
 
 def test_from_six_runs_the_interval_is_shown() -> None:
-    """Of six values a bit inside the outermost: by 5/14 of the way to the next, in any order."""
-    low, high, kind = spread([Fraction(v) for v in (6, 1, 5, 2, 4, 3)])
-    assert [low, high] == pytest.approx([1 + 5 / 14, 6 - 5 / 14])
+    """Of six values the outermost, in any order; of seven a bit inside of them."""
+    assert spread([Fraction(v) for v in (6, 1, 5, 2, 4, 3)]) == (1.0, 6.0, "95 %")
+    low, high, kind = spread([Fraction(v) for v in range(1, 8)])
+    assert [low, high] == pytest.approx([1 + 11 / 15, 7 - 11 / 15])
     assert kind == "95 %"
 
 
 def test_interpolation_by_hand() -> None:
-    """n = 6: the outermost hold 31/32, the next 25/32, so I = (31/32 - 0.95) / (6/32) = 0.1 and 5 I / (1 + 4 I) = 5/14."""
-    assert interpolation(6, 1) == pytest.approx(5 / 14)
+    """n = 7: the outermost hold 63/64, the next 56/64, so I = (63/64 - 0.95) / (7/64) = 11/35 and 6 I / (1 + 5 I) = 11/15."""
+    assert interpolation(7, 1) == pytest.approx(11 / 15)
+
+
+def test_how_often_a_range_holds_the_median() -> None:
+    """It misses where all values lie on one side: 2 / 2^n."""
+    assert [range_confidence(n) for n in (2, 3, 4, 5, 6)] == [0.5, 0.75, 0.875, 0.9375, 0.96875]
 
 
 @pytest.mark.parametrize("n", range(6, 60))

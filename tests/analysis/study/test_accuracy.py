@@ -165,13 +165,16 @@ def test_points_that_trained_unlike_amounts_are_not_ranked(tmp_path: Path) -> No
     assert not any(word in sentence for word in ("lower", "higher", "no difference"))
 
 
-def test_without_an_evaluation_the_terminal_says_nothing_of_accuracy(tmp_path: Path) -> None:
-    """Losses alone are on the page and in the files."""
+def test_without_an_evaluation_nothing_is_said_of_accuracy(tmp_path: Path) -> None:
+    """Losses alone are on the page and in the files, under their own name."""
     study(tmp_path / "s", {point(1, 1): [None]}, hold="batch_per_gpu", loss=falling)
     result = one(tmp_path)
     assert "ccuracy" not in result.text
     assert points_of(result)[0]["loss_start"] == pytest.approx(9.55)
-    assert "Accuracy" in (tmp_path / "s/report/index.html").read_text()
+    for name in ("index.html", "report.md", "losses.tex"):
+        text = (tmp_path / "s/report" / name).read_text()
+        assert ("Training loss" in text, "ccuracy" in text) == (True, False)
+    assert not (tmp_path / "s/report/accuracy.tex").exists()
 
 
 def test_a_gap_is_the_difference_of_medians() -> None:

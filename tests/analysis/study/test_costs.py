@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis import How, analyze
-from hpcddp.analysis.study.costs import energy_kwh, epoch_s, unit_hours
+from hpcddp.analysis.proposal.proposal import propose
+from hpcddp.analysis.study.costs import energy_kwh, unit_hours
 from hpcddp.analysis.util.wording import duration
 from hpcddp.core.point import Data
 from hpcddp.core.records import write_json
@@ -26,11 +27,6 @@ def report(root: Path, **changes: Any) -> tuple[str, dict[str, Any]]:
     write_runs(write_study(root / "s", [each]), each, [100 * MS], **changes)
     (result,) = analyze(root)
     return result.text, result.plain["points"][0]
-
-
-def test_an_epoch_lasts_as_long_as_its_samples() -> None:
-    """60 000 samples at 250 samples/s: 4 minutes."""
-    assert epoch_s(60_000, 250.0) == 240
 
 
 def test_hours_count_whole_units() -> None:
@@ -55,6 +51,22 @@ def test_costs_are_in_the_report(tmp_path: Path) -> None:
     assert in_file["gpu_h_per_epoch"] == pytest.approx(800 / 3600)
 
 
+def test_a_slow_run_is_billed(tmp_path: Path) -> None:
+    """Four runs of 100 ms and one of 115: the median rate is that of 100 ms, an epoch of 100 s takes 103 s on average."""
+    each = point(2, 4)
+    study = write_study(tmp_path / "s", [each], 5)
+    write_runs(study, each, [100 * MS] * 4 + [115 * MS], launch={"data": {"samples": 256_000}})
+    (result,) = analyze(tmp_path, how=How(train_epochs=10))
+    row = result.plain["points"][0]
+    assert row["samples_per_s"] == pytest.approx(2560)
+    found = [row[name] for name in ("epoch_s", "epoch_s_low", "epoch_s_high", "node_h_per_epoch", "gpu_h_to_train")]
+    assert found == pytest.approx([103, 100, 115, 206 / 3600, 8240 / 3600])
+    costs = propose(study, nodes=2, epochs=10).costs
+    assert costs is not None
+    hours = costs.node_h
+    assert (hours.value, hours.low, hours.high) == pytest.approx((206 / 3600, 200 / 3600, 230 / 3600))
+
+
 def asking(study: Study, train_epochs: int) -> Path:
     """The study's folder; its sweep now says how many epochs a training takes."""
     described = json.loads(study.study_file.read_bytes())
@@ -66,7 +78,7 @@ def test_a_training_is_so_many_epochs(tmp_path: Path) -> None:
     """90 x 139 s on 16 nodes are 3:28:30, 55.6 node hours and 222 GPU hours; on one GPU 86:39:00. Each with its runs' folder."""
     study = write_marconi100(tmp_path / "m100", repeat=3)
     (result,) = analyze(asking(study, 90))
-    _, block = result.text.split("  a training of 90 epochs: training alone, without start, evaluation and checkpoints\n")
+    _, block = result.text.split("  a training of 90 epochs: training alone, without start, evaluation and checkpoints (means)\n")
     head, first, *_, last = block.split("\n\n")[0].splitlines()
     assert head.split() == ["nodes", "x", "GPUs", "n", "time", "(range)", "node", "h", "GPU", "h", "runs", "in"]
     small, large = (point(*layout, work="epoch").label for layout in ((1, 1), (16, 4)))

@@ -213,9 +213,9 @@ def test_a_second_analysis_says_the_same_and_draws_nothing(study: Study, out: st
     assert {file: file.stat().st_mtime_ns for file in files} == {file: found.st_mtime_ns for file, found in files.items()}
 
 
-@pytest.mark.parametrize("change", ["run", "figure", "overlay", "prediction"])
+@pytest.mark.parametrize("change", ["run", "figure", "overlay"])
 def test_the_report_is_written_again_when_it_would_be_another_one(study: Study, change: str) -> None:
-    """A new run, a lost figure, something else to draw, a prediction."""
+    """A new run, a lost figure, something else to draw."""
     (first,) = analyze(study.folder)
     page = study.folder / "report" / "index.html"
     figure = min((study.folder / "report" / "figures").iterdir())
@@ -224,8 +224,6 @@ def test_the_report_is_written_again_when_it_would_be_another_one(study: Study, 
         write(study, 2)
     if change == "figure":
         figure.unlink()
-    if change == "prediction":
-        (study.folder / "prediction.json").write_text("{}")
     (second,) = analyze(study.folder, how=How(overlay=("marconi100",) if change == "overlay" else ()))
     assert page.stat().st_mtime_ns > written
     assert figure.exists()

@@ -32,6 +32,7 @@ VALUES: dict[str, object] = {"measure.stop": "seconds", "measure.warmup": "detec
 VALUES |= {
     "layout.exclusive": True,
     "layout.launcher": "torchrun",
+    "layout.node_type": "a100",
     "slurm.exclude": "r001",
     "slurm.options": ["-x"],
     "slurm.srun_options": ["-x"],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.notes import WARMUP_DETECTED_FROM
@@ -39,19 +37,3 @@ def test_a_warm_up_whose_end_was_not_seen_is_unknown(tmp_path: Path) -> None:
     assert "`--set measure.warmup_steps=100`" in late
     assert warmup_notes_of(tmp_path / "none", 98, 0) == []
     assert WARMUP_DETECTED_FROM == FEWEST
-
-
-@pytest.mark.parametrize(
-    ("device", "minor", "says"), [("cpu", 5_500, True), ("cpu", 400, False), ("cuda", 5_500, False), ("cpu", None, False)]
-)
-def test_page_faults_that_cost_are_found(tmp_path: Path, device: str, minor: int | None, says: bool) -> None:
-    """On CPUs, where they take a twentieth of the step; records of before say nothing of them."""
-    each = point(1, 2, device=device)
-    study = write_study(tmp_path / "s", [each])
-    faults = {} if minor is None else {"page_faults": {"steps": 5, "minor": 5 * minor, "major": 0}}
-    write_runs(study, each, [40 * MS], of_rank=faults)
-    found = [note for note in find(load_study(study)).notes if "page faults" in note]
-    assert bool(found) == says
-    if says:
-        assert found[0].startswith(f"a step of r1 of {each.label} takes 5,500 page faults on a rank, some 14 % of its time: ")
-        assert "`measure.keep_memory: true`" in found[0]

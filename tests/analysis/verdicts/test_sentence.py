@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hpcddp.analysis.report.tables import scaling
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import percent, quantity, times
 from hpcddp.analysis.verdicts.findings import find
@@ -174,3 +175,27 @@ def test_speedups_have_three_digits(value: float, text: str) -> None:
 def test_shares_are_whole_percent() -> None:
     """0.866 is 87 %."""
     assert percent(0.866) == "87 %"
+
+
+@pytest.mark.parametrize(
+    ("shares", "efficiency"),
+    [
+        ((0.09, 0.09), "(100 % efficiency)"),
+        ((0.0, 0.33), "(100 % efficiency, while ranks wait for data for 33 % of the step)"),
+        ((0.4, 0.33), "(100 % efficiency, while ranks wait for data for 33 % of the step, one GPU for 40 %)"),
+        ((0.4, 0.0), "(100 % efficiency, relative to a baseline that waits for data: one GPU for 40 % of the step)"),
+    ],
+)
+def test_a_starved_loop_is_not_efficient_without_a_word(tmp_path: Path, shares: tuple[float, float], efficiency: str) -> None:
+    """From a tenth of the step on, of the point or of what it is compared with; so in the table's row and its foot."""
+    points = [point(1, 1), point(1, 2)]
+    study = write_study(tmp_path / "s", points)
+    for each, share in zip(points, shares, strict=True):
+        write_run(study, each, Recorded(step_ns=10 * MS, steps=20, shares={"data_wait": share, "forward": 0.5}))
+    found = find(load_study(study))
+    assert efficiency in found.sentences[0]
+    table = scaling(found.shown, found.shown_apart)
+    column = [row[i].text for i, head in enumerate(table.columns) if head.head == "waits for data" for row in table.rows]
+    assert column == ([f"{100 * share:.0f} %" for share in shares] if max(shares) >= 0.1 else [])
+    assert ("Ranks wait for data for" in table.note) == bool(column)
+    assert ("those of a baseline among them" in table.note) == (shares[0] >= 0.1)

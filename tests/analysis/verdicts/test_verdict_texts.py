@@ -11,14 +11,12 @@ import pandas as pd
 import pytest
 
 from hpcddp.analysis import analyze
-from hpcddp.analysis.runs.signals import read_predicted
 from hpcddp.analysis.study.load import load_study
 from hpcddp.analysis.util.wording import WIDE
 from hpcddp.analysis.verdicts.context import Verdict, listed, run_numbers, where
 from hpcddp.analysis.verdicts.findings import find
 from hpcddp.analysis.verdicts.straggler import culprit
 from hpcddp.analysis.verdicts.verdicts import verdict_lines
-from hpcddp.core.records import write_json
 from tests.analysis.synthetic import MS, Recorded, point, write_run, write_runs, write_study
 from tests.analysis.verdict_studies import PROFILE, Model, write
 
@@ -125,25 +123,6 @@ def test_a_rank_that_is_always_last_by_little_is_no_straggler() -> None:
     assert found
     assert found.who == "rank 1 on a"
     assert culprit(ranks("a", [1.0], [0.0])) is None
-
-
-@pytest.mark.parametrize("damaged", ['{"points": [', "[]", '{"points": 3}', '{"points": [{"label": "x"}]}', "\udcff"])
-def test_a_damaged_prediction_is_none(tmp_path: Path, damaged: str) -> None:
-    """It is read like any record."""
-    (tmp_path / "prediction.json").write_text(damaged, encoding="utf-8", errors="surrogateescape")
-    assert read_predicted(tmp_path / "prediction.json") == {}
-    assert read_predicted(tmp_path / "absent.json") == {}
-
-
-def test_a_prediction_is_compared_by_interval(tmp_path: Path) -> None:
-    """500 samples/s, 490 to 510 in two runs: 505 to 600 is met, 520 to 600 is not."""
-    for low, expected in ((505, []), (520, ["out of line with prediction"])):
-        what = point(1, 1)
-        study = write_study(tmp_path / str(low), [what])
-        write_runs(study, what, [round(32e9 / 490), round(32e9 / 510)], steps=20)
-        foretold = {"label": what.label, "samples_per_s_low": low, "samples_per_s_high": 600}
-        write_json(study.folder / "prediction.json", {"schema": 1, "points": [foretold]})
-        assert [verdict.name for verdict in find(load_study(study)).verdicts] == expected
 
 
 def test_two_kinds_of_steps_by_hand(tmp_path: Path) -> None:

@@ -135,8 +135,6 @@ FAULTS: Mapping[str, tuple[Model, set[str]]] = {
         changed(of_step=lambda each, step: 1.4 if several_nodes(each) and step % 10 == 7 else 1.0, grows="forward"),
         {"stalls"},
     ),
-    "half as fast as foretold": (changed(predicted=(1.8, 2.2)), {"out of line with prediction"}),
-    "twice as fast as foretold": (changed(predicted=(0.4, 0.6)), {"out of line with prediction"}),
     "threads taken for cores": (
         changed(
             changes={"loader_workers_per_rank": 16, "physical_cores_per_rank": 2}, cpus_per_rank=8, job_share=0.06, data_wait=0.6
