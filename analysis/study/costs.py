@@ -24,8 +24,8 @@ COST_COLUMNS = {
 }
 """Means over the runs of a point, as hours are billed by their sum; `_low` and `_high` are the least and the most of any run, NA
 for a single one. Training alone: no start, evaluation or checkpoint. What these and other pauses of `work: train` took per epoch
-is `pauses_s_per_epoch`, and in nothing else. NA where an epoch's samples or the GPUs' energy are not known, where data or training
-were left out (`measure.input`), and of a training where nobody said how many epochs it takes.
+is `pauses_s_per_epoch`, and in nothing else. NA where an epoch's samples or the GPUs' energy are not known, where data or
+training were left out (`measure.input`), and of a training where nobody said how many epochs it takes.
 """
 
 
