@@ -173,7 +173,7 @@ def test_verdicts_stand_before_the_table_and_in_report_json(tmp_path: Path) -> N
 def test_the_sentence_says_why(tmp_path: Path) -> None:
     """Where efficiency is below 90 % and something is known to hold the largest point back; else it stays as short as it was."""
     for name, wait, end in (
-        ("waits", 0.6, "(50 % efficiency), held back most by waiting for data"),
+        ("waits", 0.6, "for 60 % of the step, one GPU for 60 %), held back most by waiting for data"),
         ("unknown", 0.0, "(50 % efficiency)"),
     ):
         points = {point(1, 1): 16, point(1, 2): 32}
