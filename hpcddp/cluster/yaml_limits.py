@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,14 +21,27 @@ MANY_BRACKETS = 2000
 from some 10,000 on. Files of fewer pay nothing."""
 
 
-def refuse_depth(text: str) -> None:
-    """ConstructorError at the place where `text` is nested too deep for what composes it."""
+@contextmanager
+def depth_refused(text: str) -> Iterator[None]:
+    """ConstructorError at the place where `text` is nested too deep for what composes it in this block."""
     import yaml
 
-    if sum(map(text.count, ("[", "{", "-", "?"))) < MANY_BRACKETS:  # nesting by indentation alone takes megabytes
-        return
+    refused_by_parser = yaml.scanner.ScannerError, yaml.parser.ParserError
+    try:
+        if sum(map(text.count, ("[", "{", "-", "?"))) >= MANY_BRACKETS:  # nesting by indentation alone takes megabytes
+            _refuse_depth(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        yield
+    except (*refused_by_parser, RecursionError):
+        with suppress(*refused_by_parser):  # libyaml of PyYAML 6.0.4 refuses depth itself; the parser in Python gets to ours
+            _refuse_depth(text, yaml.SafeLoader)
+        raise
+
+
+def _refuse_depth(text: str, loader: Any) -> None:
+    import yaml
+
     depth = 0
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    for event in yaml.parse(text, Loader=loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEPTH:
             raise _refused("too_deep", event)
@@ -44,7 +59,7 @@ def _count(node: Node, known: dict[int, tuple[int, int] | None], levels: int) ->
     """How many values `node` stands for once aliases are filled in, and how many of them are repeated. `known`: by node, what has
     been counted, None while it is.
     """
-    if not levels:
+    if not levels and not isinstance(node.value, str):
         raise _refused("too_deep", node)
     known[id(node)] = None
     values, repeated = 1, 0

@@ -11,7 +11,7 @@ import re
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, TypeVar
 
-from hpcddp.cluster.yaml_limits import count_repeated, refuse_depth
+from hpcddp.cluster.yaml_limits import count_repeated, depth_refused
 from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import Path, SchemaError, decode
 
@@ -38,8 +38,8 @@ def parse_yaml(text: str, name: str) -> Any:
     import yaml
 
     try:
-        refuse_depth(text)
-        return yaml.load(text, Loader=_loader())  # a safe loader: tags that would run code are refused
+        with depth_refused(text):
+            return yaml.load(text, Loader=_loader())  # a safe loader: tags that would run code are refused
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
