@@ -73,8 +73,7 @@ def name_after(submission: DelayedSubmission) -> None:
     given = [_short(value) for value in submission.args] + [
         f"--{key}={_short(value)}" for key, value in submission.kwargs.items()
     ]
-    file = names.get("__file__")  # the code's own file name is not pickled from cloudpickle 3.1.2 on
-    script = file and _as_submitted(Path(file))
+    script = _as_submitted(Path(names["__file__"])) if names.get("__file__") else None  # cloudpickle 3.1.2 drops the code's own
     sys.modules["__main__"].__dict__["__file__"] = script and str(script)
     sys.argv[:] = [str(script or name), name, *given]
 

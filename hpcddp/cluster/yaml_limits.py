@@ -26,13 +26,13 @@ def depth_refused(text: str) -> Iterator[None]:
     """ConstructorError at the place where `text` is nested too deep for what composes it in this block."""
     import yaml
 
-    refused_by_parser = yaml.scanner.ScannerError, yaml.parser.ParserError
+    own = yaml.scanner.ScannerError, yaml.parser.ParserError
     try:
         if sum(map(text.count, ("[", "{", "-", "?"))) >= MANY_BRACKETS:  # nesting by indentation alone takes megabytes
             _refuse_depth(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         yield
-    except (*refused_by_parser, RecursionError):
-        with suppress(*refused_by_parser):  # libyaml of PyYAML 6.0.4 refuses depth itself; the parser in Python gets to ours
+    except (*own, RecursionError):
+        with suppress(*own):  # libyaml of PyYAML 6.0.4 refuses depth in its own words, before it gives an event
             _refuse_depth(text, yaml.SafeLoader)
         raise
 
@@ -47,17 +47,10 @@ def _refuse_depth(text: str, loader: Any) -> None:
             raise _refused("too_deep", event)
 
 
-def count_repeated(node: Node) -> None:
-    """ConstructorError at the value where the document at `node` repeats too many, repeats itself, or is nested too deep.
-
-    Each value is looked at once, whatever it comes to.
-    """
-    _count(node, {}, DEPTH)
-
-
-def _count(node: Node, known: dict[int, tuple[int, int] | None], levels: int) -> tuple[int, int]:
-    """How many values `node` stands for once aliases are filled in, and how many of them are repeated. `known`: by node, what has
-    been counted, None while it is.
+def count_repeated(node: Node, known: dict[int, tuple[int, int] | None], levels: int = DEPTH) -> tuple[int, int]:
+    """How many values `node` stands for once aliases are filled in, and how many of them are repeated; each is looked at once.
+    ConstructorError at the value that repeats too many, or itself, or is nested too deep. `known`: by node, what has been
+    counted, None while it is.
     """
     if not levels and not isinstance(node.value, str):
         raise _refused("too_deep", node)
@@ -70,7 +63,7 @@ def _count(node: Node, known: dict[int, tuple[int, int] | None], levels: int) ->
                 raise _refused("in_itself", node)
             repeated += counted[0] - counted[1]
         else:
-            counted = _count(child, known, levels - 1)
+            counted = count_repeated(child, known, levels - 1)
         values += counted[0]
         repeated += counted[1]
     if repeated > REPEATED:
@@ -81,9 +74,8 @@ def _count(node: Node, known: dict[int, tuple[int, int] | None], levels: int) ->
 
 def _children(node: Node) -> list[Node]:
     """Of a mapping keys and values, of a list its entries, of a scalar none."""
-    if isinstance(node.value, str):
-        return []
-    return [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+    items = () if isinstance(node.value, str) else node.value
+    return [part for item in items for part in (item if isinstance(item, tuple) else (item,))]
 
 
 PROBLEMS = {
