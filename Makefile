@@ -13,6 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 HPCDDP := $(BIN)/hpcddp
 APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
+# Pythons that requirements/ lock for; `python3` is taken where it is one of them.
 LOCKED := 3.13 3.12 3.11
 IS_LOCKED := -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(LOCKED)".split())'
 PYTHON ?= $(shell for p in python3 $(LOCKED:%=python%); do $$p $(IS_LOCKED) 2>/dev/null && echo $$p && break; done)

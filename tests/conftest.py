@@ -37,7 +37,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of `make test &` in a s
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LIMIT_S, SOAK_LIMIT_S = 600, 7200
-"""Of a test with its fixtures: several times what the longest takes on two busy processors. Whatever it waits for is given up."""
+"""Of a test with its fixtures. On two busy processors the longest of those without Slurm took two minutes."""
 
 BOOT_ORDER = ("rcc_twin", "marconi100_twin", "controllers")
 
