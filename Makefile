@@ -13,10 +13,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 HPCDDP := $(BIN)/hpcddp
 APT := DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300
-NEWEST := python3 python3.13 python3.12 python3.11
-PYTHON ?= $(shell for p in $(NEWEST); do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# Pythons that requirements/ lock for; `python3` is taken where it is one of them.
+LOCKED := 3.13 3.12 3.11
+IS_LOCKED := -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(LOCKED)".split())'
+PYTHON ?= $(shell for p in python3 $(LOCKED:%=python%); do $$p $(IS_LOCKED) 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test lint docs bench soak gpu wheelhouse packages
+.PHONY: demo test lint docs bench soak gpu wheelhouse newest lock packages
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed-demo
@@ -67,8 +69,7 @@ MACHINE = $(firstword $(subst -manylinux_2_, ,$(FOR_PLATFORM)))
 GLIBC = $(lastword $(subst -manylinux_2_, ,$(FOR_PLATFORM)))
 TAGS = $(foreach minor,$(shell seq $(GLIBC) -1 5),manylinux_2_$(minor)_$(MACHINE)) manylinux2014_$(MACHINE) linux_$(MACHINE)
 
-wheelhouse: $(BIN)/python
-	@[ -x $(BIN)/uv ] || $(BIN)/python -m pip install --quiet uv
+wheelhouse: $(BIN)/uv
 	rm -rf $(WHEELS)
 	mkdir $(WHEELS)
 	$(BIN)/uv pip compile --quiet --python $(BIN)/python setup.cfg $(addprefix --extra ,$(FOR_EXTRAS)) --generate-hashes \
@@ -82,17 +83,45 @@ wheelhouse: $(BIN)/python
 docs: $(VENV)/installed-test
 	$(BIN)/python -m tests.docs
 
-$(VENV)/installed-demo: EXTRAS := train,demo
-$(VENV)/installed-test: EXTRAS := train,demo,test
-$(VENV)/installed-%: setup.cfg pyproject.toml | $(BIN)/python
-	@echo "== installing hpcddp[$(EXTRAS)] into $(VENV): the first time this fetches PyTorch, several GB"
-	$(BIN)/python -m pip install --editable '.[$(EXTRAS)]'
+$(VENV)/installed-%: requirements/%.txt setup.cfg pyproject.toml | $(BIN)/python
+	@echo "== installing hpcddp and what $< locks into $(VENV): the first time this fetches PyTorch, several GB"
+	$(BIN)/python -m pip install --require-hashes --only-binary=:all: --requirement $<
+	$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+# What a new release breaks shows here in some five minutes: no Slurm, and not the tests that train most.
+QUICK := $(addprefix tests/,analysis/export analysis/figures backends cluster commands core detect probe script share study submit sweep) \
+	$(addprefix --ignore=tests/,backends/test_torchrun.py commands/test_reproduce.py commands/test_study_commands.py) \
+	-m "not slurm and not controllers and not timed and not soak and not gpu"
+
+newest: $(VENV)-newest/bin/python
+	@echo "== installing the newest releases into $(VENV)-newest"
+	$< -m pip install --upgrade --upgrade-strategy eager --editable '.[train,demo,test]'
+	@code=0; $< -m pytest $(QUICK) || code=$$?; $< -m tests.locked; exit $$code
+
+# What a constraint of this machine lets pip install at most caps the lock, too. setuptools, which builds hpcddp, is locked as well.
+CAP = $(shell $(BIN)/python -m pip config list | sed -n "s/^[^=]*\.constraint='\(.*\)'/--constraint \1/p")
+UV_COMPILE = $(BIN)/uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock'
+LOCK_EXTRAS = sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(UV_COMPILE) setup.cfg - --universal --upgrade \
+	--python-version $(lastword $(LOCKED)) $(CAP)
+
+lock: $(BIN)/uv
+	$(LOCK_EXTRAS) --extra train --extra demo --extra test --output-file requirements/test.txt
+	$(LOCK_EXTRAS) --extra train --extra demo --constraint requirements/test.txt --output-file requirements/demo.txt
+	@for python in $(LOCKED); do for machine in x86_64 aarch64; do \
+		echo "== looking for wheels of requirements/test.txt for Python $$python on $$machine"; \
+		$(UV_COMPILE) requirements/test.txt --no-deps --only-binary :all: --python-version $$python \
+			--python-platform $$machine-manylinux_2_28 >/dev/null || exit 1; done; done
+
+$(BIN)/uv: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet uv
+
+$(BIN)/python $(VENV)-newest/bin/python:
+	@test -n "$(PYTHON)" && $(PYTHON) $(IS_LOCKED) || { echo "requirements/ locks packages for Python $(LOCKED), and" \
+		"$(if $(PYTHON),$(PYTHON) is $$($(PYTHON) --version 2>&1),none is found). Run \`make PYTHON=/path/to/python3.12\`." >&2; exit 1; }
+	@echo "== making $(@:/bin/python=) with $(PYTHON), $$($(PYTHON) --version)"
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(MAKE) --no-print-directory python3-venv
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(@:/bin/python=)
 
 .PHONY: python3-venv
 python3-venv:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,12 @@ settings.register_profile("unhurried", parent=settings(), deadline=None)  # a bu
 settings.load_profile("unhurried")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # ranks are forked from this process: they would wait for threads that it had
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of `make test &` in a script: what tests start would ignore it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LIMIT_S, SOAK_LIMIT_S = 600, 7200
+"""Of a test with its fixtures. On two busy processors the longest of those without Slurm took two minutes."""
 
 BOOT_ORDER = ("rcc_twin", "marconi100_twin", "controllers")
 
@@ -102,7 +109,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Whatever uses a twin is marked `slurm`, and what measures a wire `timed`."""
+    """Whatever uses a twin is marked `slurm`, and what measures a wire `timed`; no test waits for ever."""
     fixtures = getattr(item, "fixturenames", ())
     if "twins" in fixtures:
         item.add_marker("slurm")
@@ -110,6 +117,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("controllers")
     if "link" in fixtures:
         item.add_marker("timed")
+    if item.get_closest_marker("timeout") is None:
+        # by a signal: a thread's limit would end this process, and leave a twin behind; ranks that are forked do not inherit it
+        item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S if item.get_closest_marker("soak") else LIMIT_S, method="signal"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,7 +10,7 @@ import venv
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parent.parent
-LEFT_OUT = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "demo")
+LEFT_OUT = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "demo")
 
 
 def copy_checkout(target: Path) -> Path:

@@ -68,12 +68,12 @@ class FunctionEnvironment(SlurmJobEnvironment):
 def name_after(submission: DelayedSubmission) -> None:
     """This process as the script that the function is of, called with its arguments: the probe's records name a loop by both."""
     function = getattr(submission.function, "func", submission.function)
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    names = getattr(function, "__globals__", None) or getattr(type(function).__call__, "__globals__", {})
     name = getattr(function, "__name__", type(function).__name__)
     given = [_short(value) for value in submission.args] + [
         f"--{key}={_short(value)}" for key, value in submission.kwargs.items()
     ]
-    script = None if code is None else _as_submitted(Path(code.co_filename))
+    script = _as_submitted(Path(names["__file__"])) if names.get("__file__") else None  # cloudpickle 3.1.2 drops the code's own
     sys.modules["__main__"].__dict__["__file__"] = script and str(script)
     sys.argv[:] = [str(script or name), name, *given]
 

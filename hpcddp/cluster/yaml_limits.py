@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,32 +21,38 @@ MANY_BRACKETS = 2000
 from some 10,000 on. Files of fewer pay nothing."""
 
 
-def refuse_depth(text: str) -> None:
-    """ConstructorError at the place where `text` is nested too deep for what composes it."""
+@contextmanager
+def depth_refused(text: str) -> Iterator[None]:
+    """ConstructorError at the place where `text` is nested too deep for what composes it in this block."""
     import yaml
 
-    if sum(map(text.count, ("[", "{", "-", "?"))) < MANY_BRACKETS:  # nesting by indentation alone takes megabytes
-        return
+    own = yaml.scanner.ScannerError, yaml.parser.ParserError
+    try:
+        if sum(map(text.count, ("[", "{", "-", "?"))) >= MANY_BRACKETS:  # nesting by indentation alone takes megabytes
+            _refuse_depth(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        yield
+    except (*own, RecursionError):
+        with suppress(*own):  # libyaml of PyYAML 6.0.4 refuses depth in its own words, before it gives an event
+            _refuse_depth(text, yaml.SafeLoader)
+        raise
+
+
+def _refuse_depth(text: str, loader: Any) -> None:
+    import yaml
+
     depth = 0
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    for event in yaml.parse(text, Loader=loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEPTH:
             raise _refused("too_deep", event)
 
 
-def count_repeated(node: Node) -> None:
-    """ConstructorError at the value where the document at `node` repeats too many, repeats itself, or is nested too deep.
-
-    Each value is looked at once, whatever it comes to.
+def count_repeated(node: Node, known: dict[int, tuple[int, int] | None], levels: int = DEPTH) -> tuple[int, int]:
+    """How many values `node` stands for once aliases are filled in, and how many of them are repeated; each is looked at once.
+    ConstructorError at the value that repeats too many, or itself, or is nested too deep. `known`: by node, what has been
+    counted, None while it is.
     """
-    _count(node, {}, DEPTH)
-
-
-def _count(node: Node, known: dict[int, tuple[int, int] | None], levels: int) -> tuple[int, int]:
-    """How many values `node` stands for once aliases are filled in, and how many of them are repeated. `known`: by node, what has
-    been counted, None while it is.
-    """
-    if not levels:
+    if not levels and not isinstance(node.value, str):
         raise _refused("too_deep", node)
     known[id(node)] = None
     values, repeated = 1, 0
@@ -55,7 +63,7 @@ def _count(node: Node, known: dict[int, tuple[int, int] | None], levels: int) ->
                 raise _refused("in_itself", node)
             repeated += counted[0] - counted[1]
         else:
-            counted = _count(child, known, levels - 1)
+            counted = count_repeated(child, known, levels - 1)
         values += counted[0]
         repeated += counted[1]
     if repeated > REPEATED:
@@ -66,9 +74,8 @@ def _count(node: Node, known: dict[int, tuple[int, int] | None], levels: int) ->
 
 def _children(node: Node) -> list[Node]:
     """Of a mapping keys and values, of a list its entries, of a scalar none."""
-    if isinstance(node.value, str):
-        return []
-    return [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+    items = () if isinstance(node.value, str) else node.value
+    return [part for item in items for part in (item if isinstance(item, tuple) else (item,))]
 
 
 PROBLEMS = {

@@ -11,7 +11,7 @@ import re
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, TypeVar
 
-from hpcddp.cluster.yaml_limits import count_repeated, refuse_depth
+from hpcddp.cluster.yaml_limits import count_repeated, depth_refused
 from hpcddp.core.errors import UsageError
 from hpcddp.core.schema import Path, SchemaError, decode
 
@@ -38,8 +38,8 @@ def parse_yaml(text: str, name: str) -> Any:
     import yaml
 
     try:
-        refuse_depth(text)
-        return yaml.load(text, Loader=_loader())  # a safe loader: tags that would run code are refused
+        with depth_refused(text):
+            return yaml.load(text, Loader=_loader())  # a safe loader: tags that would run code are refused
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -71,13 +71,12 @@ def key_lines(file: FilePath) -> dict[str, int]:
     lines: dict[str, int] = {}
 
     def walk(node: Any, path: str) -> None:
-        for key, value in node.value if node.id == "mapping" else ():
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             lines[f"{path}{key.value}"] = key.start_mark.line + 1
             walk(value, f"{path}{key.value}.")
 
     node = yaml.compose(file.read_text(encoding="utf-8"), Loader=_loader())  # it has been read before: it is not too deep
-    if node is not None:
-        walk(node, "")
+    walk(node, "")
     return lines
 
 
@@ -95,7 +94,7 @@ def _loader() -> Any:
             """The document before any value is made of it."""
             node = super().get_single_node()
             if node is not None:
-                count_repeated(node)
+                count_repeated(node, {})
             return node
 
         def flatten_mapping(self, node: Any) -> None:
@@ -131,11 +130,8 @@ def _position(file: FilePath, path: Path) -> tuple[int, int]:
 
     node = yaml.compose(file.read_text(encoding="utf-8"), Loader=_loader())  # it has been read before: it is not too deep
     mark = node.start_mark if node is not None else None
-    for part in path:
-        found = _child(node, part)
-        if found is None:
-            break
-        mark, node = found
+    while path and (found := _child(node, path[0])):
+        (mark, node), path = found, path[1:]
     return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
 
 
@@ -144,8 +140,5 @@ def _child(node: Any, part: object) -> tuple[Any, Any] | None:
     if isinstance(part, int) and isinstance(node.value, list) and part < len(node.value):
         item = node.value[part]
         return (item.start_mark, item) if not isinstance(item, tuple) else None
-    if node.id == "mapping":
-        for key, value in node.value:
-            if key.value == part:
-                return key.start_mark, value
-    return None
+    pairs = node.value if node.id == "mapping" else ()
+    return next(((key.start_mark, value) for key, value in pairs if key.value == part), None)

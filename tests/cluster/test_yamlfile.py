@@ -126,8 +126,11 @@ def bomb(levels: int, each: int) -> str:
         ("a: 1\nb: &b [1, *b]\n", 2, "this value is repeated in itself"),
         ("a: 1\nb: &b {c: {d: *b}}\n", 2, "this value is repeated in itself"),
         ("a: 1\nb: " + "[" * 60 + "]" * 60, 2, "nested more than 50 deep"),
+        ("a: 1\nb: " + "[" * 600 + "]" * 600, 2, "nested more than 50 deep"),
+        ("a: 1\nb: " + "{c: " * 1500 + "}" * 1500, 2, "nested more than 50 deep"),
         ("a: 1\nb: " + "[" * 100_000, 2, "nested more than 50 deep"),
         ("a: 1\nb:\n  " + "- " * 100_000 + "c", 3, "nested more than 50 deep"),
+        ("a: 1\n" + "".join(f"{' ' * n}b:\n" for n in range(1200)), 52, "nested more than 50 deep"),
     ],
 )
 def test_what_comes_to_too_much_is_refused_by_count(tmp_path: Path, text: str, line: int, says: str) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch.utils.data import TensorDataset
 
@@ -60,6 +61,7 @@ def die_in_step_3() -> None:
     Trainer.step = step  # type: ignore[method-assign, assignment]
 
 
+@pytest.mark.timed
 @touches(
     "hpcddp/worker/watchdog/thread.py",
     "hpcddp/worker/watchdog/progress.py",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -25,9 +22,8 @@ from hpcddp.core.run_root import Study
 from tests.analysis.damages import JSON_TEXTS, empty_total, grow, link_to_itself, of_points, of_runs, of_studies
 from tests.analysis.synthetic import MS, Bucket, Recorded, point, write_run, write_runs, write_study
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 DEADLINE_S = 120
+pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.timeout(DEADLINE_S)]  # analyze may wait for a file to answer
 
 POINTS = (point(1, 1), point(1, 2), point(2, 2))
 HOOKED = point(1, 2, comm="on")
@@ -65,30 +61,9 @@ def sound_run(study: Study) -> Path:
     return write_run(study, HOOKED, recorded)
 
 
-class TooLong(BaseException):
-    """No OSError: what reads files expects those."""
-
-
-@contextlib.contextmanager
-def deadline() -> Iterator[None]:
-    """What waits for a file to answer is interrupted."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise TooLong(f"analyze took more than {DEADLINE_S} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.alarm(DEADLINE_S)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def analyzed(root: Path) -> dict[str, StudyResult]:
     """By the name of the study's folder."""
-    with deadline():
-        return {result.name: result for result in analyze(root, root.parent / "out")}
+    return {result.name: result for result in analyze(root, root.parent / "out")}
 
 
 def numbers(report: Path) -> list[dict[str, str]]:

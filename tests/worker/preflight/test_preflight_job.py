@@ -42,6 +42,7 @@ def in_rank(spec: dict[str, Any], variables: dict[str, str]) -> dict[str, Any]:
     return job.run(spec)
 
 
+@pytest.mark.timed
 def test_every_node_is_measured_and_recorded(tmp_path: Path) -> None:
     """Three nodes of two ranks: all readings of each but the copy to a GPU; rank 0 returns what it recorded."""
     record, returned = run_on(tmp_path, 6, 3)
@@ -62,6 +63,7 @@ def test_a_single_rank_has_nobody_to_talk_to(tmp_path: Path) -> None:
     assert (only.node_bytes_per_s, only.neighbour_bytes_per_s) == (None, None)
 
 
+@pytest.mark.timed
 def test_a_slow_node_is_left_out_where_there_is_a_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its product takes longer; the script reads which hosts are left."""
     monkeypatch.setattr(readings, "local_rate", _slow_on_node1)
