@@ -30,6 +30,7 @@ def main() -> None:
     here = {canonicalize_name(found.name): found.version for found in distributions()}
     differ = [name for name in sorted({*lock, *here} - UNLOCKED) if lock.get(name) != here.get(name)]
     print(f"== {len(differ)} of {len(lock)} packages differ from requirements/test.txt; `make lock` renews it")
+    print(f"{'package':40} {'locked':20} installed")
     for name in differ:
         print(f"{name:40} {lock.get(name, 'not locked'):20} {here.get(name, 'not installed')}")
 
