@@ -15,15 +15,14 @@ ONE, TWO = point(1, 1), point(1, 2)
 
 
 def test_precision_is_half_the_interval_of_the_median(tmp_path: Path) -> None:
-    """Six runs of 98 to 103 ms: the interval ends 5/14 of the way from the outermost to the next; two runs have none."""
+    """Six runs of 98 to 103 ms have their whole range; two runs have no interval."""
     study = write_study(tmp_path / "s", [ONE, TWO], repeat=2)
     write_runs(study, ONE, [step * MS for step in (98, 99, 100, 101, 102, 103)])
     write_runs(study, TWO, [MS, MS])
     found = precision(study)
     runs, half_percent = found[ONE.label]
-    high, low = (9 / 98 + 5 / 99) / 14, (9 / 103 + 5 / 102) / 14
     assert runs == 6
-    assert half_percent == pytest.approx(50 * (high - low) / ((1 / 100 + 1 / 101) / 2))
+    assert half_percent == pytest.approx(50 * (1 / 98 - 1 / 103) / ((1 / 100 + 1 / 101) / 2))
     assert found[TWO.label] == (2, None)
 
 
