@@ -19,7 +19,6 @@ from tests.data.files import write_imagenet
 PREPARE = "prepare bigmnist --copies 1 --variants plain --digits sklearn --root {root}"
 VERIFY = "verify bigmnist --root {root}"
 PACK = "pack imagenet --root {root} --out {root}/out"
-STAGE = "stage bigmnist --root {root} --out {root}-copy"
 VERIFY_PICTURES = "verify imagenet --root {root}"
 
 
@@ -91,7 +90,7 @@ def test_bad_input_is_a_sentence(tmp_path: Path, harm: Callable[[Path], None], c
     assert (result.exit_code, result.exception if not isinstance(result.exception, SystemExit) else None) == (2, None)
 
 
-@pytest.mark.parametrize("command", [PREPARE, VERIFY, PACK, VERIFY_PICTURES, STAGE, "verify mnist --root {root}"])
+@pytest.mark.parametrize("command", [PREPARE, VERIFY, PACK, VERIFY_PICTURES, "verify mnist --root {root}"])
 def test_a_folder_that_may_not_be_read(tmp_path: Path, command: str) -> None:
     """Somebody else's; the one above may be entered."""
     root = tmp_path / "root"
