@@ -14,6 +14,16 @@ from tests.commands.conftest import Run
 LAYOUT = ("--cluster", "rcc", "--nodes", "2", "--gpus-per-node", "2", "--set", "account=proj")
 COMMAND = ("--", "python", "train.py", "--lr", "0.1")
 
+SITE = """\
+schema: 1
+name: site
+title: A cluster whose environment is a venv
+default_node_type: a100
+node_types: {a100: {count: 8, physical_cores: 64, memory_mb: 480000, gpus: 4, gres_type: a100}}
+slurm: {partition: gpu, gpu_request: gres}
+compute: {kind: venv, python: $WORK/venv/bin/python}
+"""
+
 Submit = Callable[..., Result]
 
 
@@ -108,6 +118,16 @@ def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, 
     assert len(list((tmp_path / "elsewhere" / "commands").iterdir())) == 1
 
 
+def test_it_runs_in_the_profiles_environment(run: Run, tmp_path: Path) -> None:
+    """A venv's Python in place of `python`, and first on PATH."""
+    (tmp_path / "site.yaml").write_text(SITE)
+    layout = ("--cluster", "./site.yaml", "--nodes", "2", "--set", "account=abc")
+    (line,) = [line for line in run("render", *layout, "--", "python", "train.py").stdout.splitlines() if "train.py" in line[3:]][
+        1:
+    ]
+    assert line.endswith("""exec "$@"' $WORK/venv/bin/python $WORK/venv/bin/python train.py""")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -115,6 +135,8 @@ def test_records_go_where_the_runs_go(submit: Submit, say: Say, tmp_path: Path, 
         (("submit", *LAYOUT, "--smoke", *COMMAND), "a command behind -- has no --smoke"),
         (("submit", *LAYOUT, "--max-running", "2", *COMMAND), "a command behind -- has no --max-running"),
         (("submit", *LAYOUT, "--comm", "on", *COMMAND), "a command behind -- has no sweep"),
+        (("submit", *LAYOUT, "--", "torchrun", "train.py"), "`torchrun` starts ranks"),
+        (("render", *LAYOUT, "--", "srun", "python", "train.py"), "`srun` starts ranks"),
         (("submit", *LAYOUT, "--"), "behind -- stands a command"),
         (("submit", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here as it is, or with torchrun"),
         (("render", "--cluster", "local", *COMMAND), "local has no Slurm: start the command here as it is, or with torchrun"),
