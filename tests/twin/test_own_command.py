@@ -90,7 +90,9 @@ def test_no_job_waits_for_one_that_slurm_has_forgotten(rcc_twin: Twin, tmp_path:
     cpu = ("--gpus-per-node", "1", "--set", "device=cpu", "--set", "account=proj")
     submit = ("submit", "--cluster", "rcc", "--nodes", "1", *cpu)
     bad, good, late = (
-        rcc_twin.run(["sbatch", "--parsable", "--account=proj", "--partition=gpu", *more, "--wrap", text]).stdout.strip()
+        rcc_twin.run(
+            ["sbatch", "--parsable", "--account=proj", "--partition=gpu", *more, "--wrap", text], cwd=tmp_path
+        ).stdout.strip()
         for text, *more in (("exit 3",), ("true",), ("exit 3", "--begin=now+10"))
     )
     never = user.hpcddp(*submit, "--after", late, *command, exit_code=1)
