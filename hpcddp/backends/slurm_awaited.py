@@ -5,7 +5,6 @@ ended.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from hpcddp.backends.slurm_commands import JobRow, accounted, jobs_of, my_jobs
 from hpcddp.backends.slurm_words import ended_words
@@ -13,23 +12,15 @@ from hpcddp.core.errors import HpcddpError
 from hpcddp.core.job_ids import base_id
 
 
-@dataclass(frozen=True, kw_only=True)
-class Awaited:
-    """What became of such jobs."""
-
-    live: tuple[str, ...] = ()
-    """Those that wait or run; the others have ended well."""
-    refused: tuple[str, ...] = ()
-    """A sentence for each that failed, or of which nobody knows."""
-
-
-def find_awaited(jobs: Sequence[str]) -> Awaited:
-    """By squeue, and for what it has forgotten by accounting; a job of several tasks has ended well when all of them have."""
+def find_awaited(jobs: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those that wait or run, and a sentence for each that failed or that nobody knows; the others have ended well. By squeue,
+    and for what it has forgotten by accounting; all tasks of a job have to end well.
+    """
     try:
         rows = my_jobs()
         rows |= jobs_of([job for job in jobs if not _of(job, rows)])
     except HpcddpError as error:
-        return Awaited(refused=tuple(f"--after {job}: nobody says what became of it: {error}" for job in jobs))
+        return [], [f"--after {job}: nobody says what became of it: {error}" for job in jobs]
     why = "Slurm knows no such job: `squeue --me` and `sacct -X` list yours"
     try:
         over = accounted(job for job in jobs if not any(row.is_live for row in _of(job, rows)))
@@ -39,16 +30,16 @@ def find_awaited(jobs: Sequence[str]) -> Awaited:
     live, refused = list[str](), list[str]()
     for job in jobs:
         of_job = _of(job, rows)
-        if not of_job:
-            refused.append(f"--after {job}: {why}")
-        elif failed := next((row for row in of_job if not row.is_live and row.state != "COMPLETED"), None):
+        if failed := next((row for row in of_job if not row.is_live and row.state != "COMPLETED"), None):
             how = ended_words(failed.state, failed.exit_code)
             refused.append(
                 f"--after {job}: it did not end well: {how}. Give the job that does its work now, or leave --after out"
             )
+        elif not of_job:
+            refused.append(f"--after {job}: {why}")
         elif any(row.is_live for row in of_job):
             live.append(job)
-    return Awaited(live=tuple(live), refused=tuple(refused))
+    return live, refused
 
 
 def _of(job: str, rows: Mapping[str, JobRow]) -> list[JobRow]:

@@ -11,9 +11,7 @@ from pathlib import Path
 from hpcddp.core.errors import UsageError
 from hpcddp.script.job_request import JobRequest
 
-PYTHON, SHELL = re.compile(r"(.*/)?python[\d.]*"), re.compile(r"(ba|z|k|da)?sh")
-ASSIGNMENT = re.compile(r"\w+\+?=")
-
+PYTHON, SHELL, ASSIGNMENT = re.compile(r"(.*/)?python[\d.]*"), re.compile("(ba|z|k|da)?sh"), re.compile(r"\w+\+?=")
 OF_TORCH = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 """Launchers that read torchrun's variables (PET_NNODES, ...)."""
 
@@ -73,9 +71,8 @@ def check_launcher(words: Sequence[str], request: JobRequest) -> None:
         )
     given = re.search(r"--standalone|--nnodes[= ](\S+)", " ".join(words))
     if given and request.nodes > 1 and given[1] != str(request.nodes):
-        raise UsageError(
-            f"`{found} {given[0]}` on {request.nodes} nodes: they would train apart. Leave it out: hpcddp sets PET_NNODES"
-        )
+        apart = f"`{found} {given[0]}` on {request.nodes} nodes: they would train apart"
+        raise UsageError(f"{apart}. Leave it out: hpcddp sets PET_NNODES")
 
 
 def _launchers(words: Sequence[str]) -> Iterator[str]:
@@ -86,8 +83,7 @@ def _launchers(words: Sequence[str]) -> Iterator[str]:
         if named in LAUNCHERS:
             yield named
         elif PYTHON.fullmatch(name):
-            module = next((after for option, after in pairwise(rest) if option == "-m"), None)
-            yield from {module} & LAUNCHERS if module else ()
+            yield from (module for option, module in pairwise(rest) if option == "-m" and module in LAUNCHERS)
         elif SHELL.fullmatch(name) or name.endswith(".sh"):
             yield from _in_shell(rest if SHELL.fullmatch(name) else [word])
         elif name in IN_FRONT or ASSIGNMENT.match(word) or (at and "/" not in word and not name.endswith(".py")):
@@ -97,27 +93,12 @@ def _launchers(words: Sequence[str]) -> Iterator[str]:
 
 def _in_shell(words: Sequence[str]) -> Iterator[str]:
     """Of the text behind `-c`, or of a script that can be read here."""
-    at = next((at for at, word in enumerate(words) if not word.startswith("-")), None)
-    if at is None:
-        return
-    text = words[at] if any(re.fullmatch("-[a-z]*c", word) for word in words[:at]) else _read(Path(words[at]))
-    for line in text.replace("\\\n", " ").splitlines():
-        tokens = shlex.shlex(line, posix=True, punctuation_chars=True)
-        tokens.whitespace_split = True
-        command: list[str] = []
+    at = next((at for at, word in enumerate(words) if not word.startswith("-")), len(words))
+    text = "".join(words[at : at + 1])
+    if not any(re.fullmatch("-[a-z]*c", word) for word in words[:at]):
+        text = Path(text).read_text(encoding="utf-8", errors="replace") if Path(text).is_file() else ""
+    for part in re.split(r"[;&|()\n]+", text.replace("\\\n", " ")):
         try:
-            for token in [*tokens, ";"]:
-                if set(token) <= set("();&|"):
-                    yield from _launchers(command)
-                    command = []
-                else:
-                    command.append(token)
-        except ValueError:  # a quote that another line closes
+            yield from _launchers(shlex.split(part, comments=True))
+        except ValueError:  # it ends in quotes
             continue
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return ""

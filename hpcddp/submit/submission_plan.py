@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcddp.backends.base import Submission
-from hpcddp.backends.slurm_awaited import Awaited, find_awaited
+from hpcddp.backends.slurm_awaited import find_awaited
 from hpcddp.backends.slurm_commands import longest_min
 from hpcddp.cluster.ownership import check_ownership, trusted_gids
 from hpcddp.cluster.profile import ClusterProfile
@@ -57,7 +57,7 @@ class SubmissionPlan:
     """Whether only runs that failed are submitted again, and those that are missing stay so."""
     after: tuple[str, ...] = ()
     """Jobs of Slurm, of whatever study, that have to end well first, and have not ended."""
-    cannot_await: tuple[str, ...] = ()
+    cannot_await: Sequence[str] = ()
     """A sentence for each such job that has failed, or that nobody knows."""
     reads_data: bool = True
     """False of a job that makes or checks a data set."""
@@ -79,9 +79,8 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
     """The points with the user's settings and the jobs they request; UsageError for what the cluster would refuse."""
     requests = job_requests(points, settings)
     on_slurm = points.profile.backend == "slurm"
-    has_limit, awaited = options.one_allocation and on_slurm, Awaited(live=options.after)
-    if options.after and on_slurm:
-        awaited = find_awaited(options.after)
+    has_limit = options.one_allocation and on_slurm
+    after, refused = find_awaited(options.after) if options.after and on_slurm else (options.after, ())
     return SubmissionPlan(
         source=points.source,
         profile=points.profile,
@@ -91,8 +90,8 @@ def plan_submission(points: ChosenPoints, settings: Settings, options: SubmitOpt
         max_running=options.max_running,
         max_jobs=options.max_jobs,
         failed_only=options.failed,
-        after=awaited.live,
-        cannot_await=awaited.refused,
+        after=tuple(after),
+        cannot_await=refused,
         prepares=options.prepare,
         one_allocation=options.one_allocation,
         longest_min=longest_min(max(requests.values(), key=lambda one: one.nodes).partition) if has_limit else None,

@@ -22,7 +22,7 @@ from hpcddp.sweep.groups import SweepGroup, read_group
 SET_OTHERWISE = re.compile(
     r"(?P<hpcddp>(SLURM|SBATCH|SRUN|HPCDDP|SUBMITIT|PET|TORCHELASTIC)_.*|((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)"
     r"|PATH|PYTHONUNBUFFERED|PYTHONSAFEPATH)|(?P<layout>OMP_NUM_THREADS|(CUDA|ROCR|HIP|GPU)_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL)"
-    r"|(?P<secret>.*(TOKEN(?!I[ZS])|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY).*)"
+    r"|(?P<secret>.*(TOKEN(?!I[ZS])|SECRET|PASSWORD|PASSWD|CREDENTIAL|(API|ACCESS)_?KEY).*)"
 )
 WHOSE = {
     "hpcddp": "hpcddp or Slurm sets it in each job; leave it out",
@@ -173,8 +173,8 @@ def decode_sweep(document: Mapping[str, object]) -> Sweep:
 
 def _check_variables(env: object) -> None:
     """SchemaError for a name that is none, or hpcddp's, and for a value that is not sure to reach the ranks as it is meant."""
-    for name, value in env.items() if isinstance(env, dict) else ():
-        if not re.fullmatch(r"[A-Za-z_]\w*", str(name), re.ASCII):
+    for key, value in env.items() if isinstance(env, dict) else ():
+        if not re.fullmatch(r"[A-Za-z_]\w*", name := str(key), re.ASCII):
             words = f"`{name}` is no name of a variable: letters, digits and _"
         elif found := SET_OTHERWISE.fullmatch(name):
             words = f"{name} is not a study's to set: {WHOSE[str(found.lastgroup)]}"
