@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from hpcddp.core.errors import UsageError
@@ -83,7 +83,8 @@ def _launchers(words: Sequence[str]) -> Iterator[str]:
         if named in LAUNCHERS:
             yield named
         elif PYTHON.fullmatch(name):
-            yield from (module for option, module in pairwise(rest) if option == "-m" and module in LAUNCHERS)
+            before = takewhile(lambda each: not each.endswith(".py"), rest)
+            yield from {next((module for option, module in pairwise(before) if option == "-m"), "")} & LAUNCHERS
         elif SHELL.fullmatch(name) or name.endswith(".sh"):
             yield from _in_shell(rest if SHELL.fullmatch(name) else [word])
         elif name in IN_FRONT or ASSIGNMENT.match(word) or (at and "/" not in word and not name.endswith(".py")):
@@ -93,10 +94,10 @@ def _launchers(words: Sequence[str]) -> Iterator[str]:
 
 def _in_shell(words: Sequence[str]) -> Iterator[str]:
     """Of the text behind `-c`, or of a script that can be read here."""
-    at = next((at for at, word in enumerate(words) if not word.startswith("-")), len(words))
-    text = "".join(words[at : at + 1])
-    if not any(re.fullmatch("-[a-z]*c", word) for word in words[:at]):
-        text = Path(text).read_text(encoding="utf-8", errors="replace") if Path(text).is_file() else ""
+    text = next((text for option, text in pairwise(words) if re.fullmatch("-[a-z]*c", option)), None)
+    if text is None:
+        file = next((word for word in words if not word.startswith("-")), "")
+        text = Path(file).read_text(encoding="utf-8", errors="replace") if Path(file).is_file() else ""
     for part in re.split(r"[;&|()\n]+", text.replace("\\\n", " ")):
         try:
             yield from _launchers(shlex.split(part, comments=True))

@@ -47,13 +47,13 @@ def study_hours(study: Study, states: Sequence[RunState], now_ns: int | None = N
     requested = _Requested(study, latest_events(study))
     live = [state for state in states if state.job and state.phase in ("running", "unknown")]
     running = {str(state.job) for state in live if state.phase == "running"}
-    whole = {str(state.job) for state in live if state.limit_left_s is None} if limit_s is not None else set()
+    unmeasured = {str(state.job) for state in live if state.limit_left_s is None} if limit_s is not None else set()
     used, now_ns = Hours(), time.time_ns() if now_ns is None else now_ns
     for key in study.begun():
         attempts = study.attempts(*key)
         for attempt in attempts:
             newest = job_of(attempt) if attempt == newest_of(attempts, job_of(attempt)) else ""
-            if newest not in whole:
+            if newest not in unmeasured:
                 nodes, hours = _taken(attempt, now_ns if newest in running else None)
                 node_h = (nodes or requested.nodes(key) or 0) * hours
                 used += Hours(node=node_h, gpu=node_h * requested.gpus_per_node(key) if node_h else 0.0)
@@ -104,7 +104,9 @@ def _to_come(requested: _Requested, states: Sequence[RunState], limit_s: float |
             continue
         nodes, left_s = requested.nodes(state.key), limit_s if state.limit_left_s is None else state.limit_left_s
         if left_s is None or nodes is None:
-            return None
+            if limit_s is None:
+                return None
+            continue
         node_h, job = nodes * left_s / 3600, slurm_id(event.job)
         before = by_job.get(job, Hours()) if state.limit_left_s is None else Hours()
         by_job[job] = before + Hours(node=node_h, gpu=node_h * requested.gpus_per_node(state.key))
