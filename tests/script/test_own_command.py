@@ -90,6 +90,7 @@ def test_a_container_has_its_own_path() -> None:
         ("timeout 600 numactl -N 0 mpiexec -n 2 ./a.out", "mpiexec"),
         ("bash -lc 'cd src && source env.sh; A=1 torchrun train.py'", "torchrun"),
         ("sh -c 'if true; then\n  exec \\\n python -m torch.distributed.run x.py\nfi'", "torch.distributed.run"),
+        ("bash -euo pipefail -c 'module load x && for i in 1 2; do torchrun x.py; done'", "torchrun"),
         ("bash run.sh", "srun"),
         ("./run.sh 4", "srun"),
     ],
@@ -123,6 +124,7 @@ def test_torchrun_is_started_once_a_node(command: str, words: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        "python train.py -m composer",
         "python train.py --launcher srun",
         "./train --with mpirun",
         "accelerate env",
